@@ -1,0 +1,56 @@
+"""
+Reading a batch: Spark's adapter between the options and the engine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_pykafka.borders import ending_border, resolve_words, starting_border
+from pyspark_pykafka.columns import check_source_schema
+from pyspark_pykafka.planner import SplitPolicy, plan_batch
+from pyspark_pykafka.reading import fetch_settings, make_broker, read_range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pyspark_pykafka.offsets import OffsetRange
+    from pyspark_pykafka.options import SourceOptions
+
+
+class KafkaBatchReader(DataSourceReader):
+    """
+    Plans on the driver and reads on executors; pickled in between, so it holds values only.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        check_source_schema(schema, include_headers=options.include_headers)
+        self._options = options
+        self._settings = fetch_settings(options, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """
+        Ask the brokers and plan one partition per range; called once per query, on the driver.
+        """
+        return [InputPartition(r) for r in self._plan()]
+
+    def _plan(self) -> list[OffsetRange]:
+        options = self._options
+        broker = make_broker(options)
+        tps = broker.partitions(options.strategy)
+        starting = starting_border(options.starting, tps, broker)
+        ending = ending_border(options.ending, tps, broker)
+        policy = SplitPolicy(options.min_partitions, options.max_records_per_partition)
+        earliest = resolve_words(starting, broker) if policy.splits else starting
+        latest = resolve_words(ending, broker) if policy.splits else ending
+        return plan_batch(starting, ending, earliest, latest, policy)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """
+        Yield the records of one range, on an executor.
+        """
+        return read_range(partition, self._settings)

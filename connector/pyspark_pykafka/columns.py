@@ -1,0 +1,135 @@
+"""
+The columns of a record as Arrow types: the fixed ones of the source and what a sink accepts.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+import pyarrow as pa
+
+from pyspark_pykafka.errors import OptionsError
+
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS = pa.list_(pa.field("element", HEADER))
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+#: What the source delivers, in the order and with the types of Spark's JVM connector.
+SOURCE_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": TIMESTAMP,
+    "timestampType": pa.int32(),
+    "headers": HEADERS,
+}
+
+#: The field metadata that may carry the name of the type in the caller's words, for messages.
+TYPE_NAME = b"type"
+
+_TEXT_OR_BYTES = (pa.string(), pa.binary())
+
+#: What a sink takes from each column it knows; the names of types are Spark's, for messages.
+_SINK_TYPES: dict[str, tuple[tuple[pa.DataType, ...], str]] = {
+    "topic": ((pa.string(),), "STRING"),
+    "key": (_TEXT_OR_BYTES, "STRING or BINARY"),
+    "value": (_TEXT_OR_BYTES, "STRING or BINARY"),
+    "headers": ((HEADERS,), "ARRAY<STRUCT<key: STRING, value: BINARY>>"),
+    "partition": ((pa.int32(),), "INT"),
+    "timestamp": ((TIMESTAMP,), "TIMESTAMP"),
+}
+
+
+SINK_COLUMNS = tuple(_SINK_TYPES)
+
+
+def check_source_schema(schema: pa.Schema, *, include_headers: bool) -> None:
+    """
+    Refuse a user's schema that asks for something a record does not have.
+
+    A schema may name a subset of the columns in any order, and ``key`` and ``value`` may be
+    STRING: bytes that are no UTF-8 then stay as they are, as ``CAST(value AS STRING)`` leaves them.
+    Raises :class:`OptionsError`.
+    """
+    mistakes = [m for f in schema for m in _source_field_mistakes(f)]
+    if "headers" in schema.names and not include_headers:
+        mistakes.append(
+            "the schema asks for 'headers' while includeHeaders is false; set includeHeaders to true"
+        )
+    if not schema.names:
+        mistakes.append(f"the schema is empty; name at least one of: {', '.join(SOURCE_TYPES)}")
+    if mistakes:
+        raise OptionsError(tuple(mistakes))
+
+
+def _source_field_mistakes(field: pa.Field) -> list[str]:
+    expected = SOURCE_TYPES.get(field.name)
+    if expected is None:
+        near = get_close_matches(field.name, SOURCE_TYPES, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"it must be of: {', '.join(SOURCE_TYPES)}"
+        return [f"the schema's column '{field.name}' is not a column of a Kafka record; {hint}"]
+    text = field.name in {"key", "value"} and field.type == pa.string()
+    if not text and not same_shape(field.type, expected):
+        return [
+            f"the schema's column '{field.name}' has type {_name(field)}; it must be {expected}"
+            f"{' or string' if field.name in {'key', 'value'} else ''}"
+        ]
+    return []
+
+
+def check_sink_schema(schema: pa.Schema, *, topic_option: bool) -> None:
+    """
+    Refuse rows that cannot become records; columns without a meaning for Kafka are ignored.
+
+    Raises :class:`OptionsError`.
+    """
+    mistakes = [m for f in schema for m in _sink_field_mistakes(f)]
+    if "value" not in schema.names:
+        mistakes.append("the column 'value' is missing; it must be there, as STRING or BINARY")
+    if "topic" not in schema.names and not topic_option:
+        mistakes.append(
+            "no topic is given: set the option 'topic', or add a column 'topic' of type STRING"
+        )
+    if mistakes:
+        raise OptionsError(tuple(mistakes))
+
+
+def _sink_field_mistakes(field: pa.Field) -> list[str]:
+    if field.name not in _SINK_TYPES:
+        return []
+    accepted, names = _SINK_TYPES[field.name]
+    if any(same_shape(field.type, kind) for kind in accepted):
+        return []
+    return [f"unsupported type of column '{field.name}': {_name(field)}; it must be {names}"]
+
+
+def same_shape(given: pa.DataType, expected: pa.DataType) -> bool:
+    """
+    Whether two types agree but for nullability and for 32 or 64 bit lengths.
+
+    Spark hands large_string and large_binary over when ``useLargeVarTypes`` is set.
+    """
+    if pa.types.is_nested(expected):
+        return _same_headers(given)
+    return bool(_narrow(given) == expected)
+
+
+def _same_headers(given: pa.DataType) -> bool:
+    if not pa.types.is_list(given) or not pa.types.is_struct(given.value_type):
+        return False
+    fields = [(f.name, _narrow(f.type)) for f in given.value_type]
+    return fields == [(f.name, f.type) for f in HEADER]
+
+
+def _name(field: pa.Field) -> str:
+    return str((field.metadata or {}).get(TYPE_NAME, str(field.type).encode()).decode())
+
+
+def _narrow(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    return kind

@@ -1,0 +1,100 @@
+"""
+What differs between Spark's versions, and the translation between Spark's types and Arrow's.
+"""
+
+from __future__ import annotations
+
+from datetime import timezone
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_pykafka.columns import HEADERS, SOURCE_TYPES, TIMESTAMP, TYPE_NAME
+from pyspark_pykafka.engine import BATCH_RECORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+
+#: Streams take Arrow batches from 4.1 on (SPARK-51814 came to batch writers first).
+ARROW_STREAM_WRITER = SPARK_VERSION >= (4, 1)
+
+_HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+
+_SPARK_TYPES: dict[pa.DataType, DataType] = {
+    pa.binary(): BinaryType(),
+    pa.string(): StringType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    TIMESTAMP: TimestampType(),
+    HEADERS: _HEADERS,
+}
+
+
+def source_schema(*, include_headers: bool) -> StructType:
+    """
+    Return the columns of the source as Spark's types.
+    """
+    names = [name for name in SOURCE_TYPES if include_headers or name != "headers"]
+    return StructType([StructField(name, _SPARK_TYPES[SOURCE_TYPES[name]]) for name in names])
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """
+    Return the Arrow schema that Spark expects of batches for this schema.
+
+    From 4.2 on Spark refuses a batch whose schema differs in the least, nullability included;
+    types that a record cannot have become ``null``, which no check of columns lets pass.
+    """
+    return pa.schema([_arrow_field(field) for field in schema.fields])
+
+
+def _arrow_field(field: StructField) -> pa.Field:
+    # The name of Spark's type rides along for messages; schemas compare without metadata.
+    name = {TYPE_NAME: field.dataType.simpleString().upper()}
+    return pa.field(field.name, _arrow_type(field.dataType), field.nullable, name)
+
+
+def _arrow_type(kind: DataType) -> pa.DataType:
+    if isinstance(kind, ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(kind.elementType), kind.containsNull))
+    if isinstance(kind, StructType):
+        return pa.struct([_arrow_field(field) for field in kind.fields])
+    if isinstance(kind, StringType):
+        return pa.string()
+    simple = {type(spark): arrow for arrow, spark in _SPARK_TYPES.items()}
+    return simple.get(type(kind), pa.null())
+
+
+def batches_of(rows: Iterator[Any], schema: StructType, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """
+    Gather Spark's rows into Arrow batches, for the one writer (streams on 4.0) that gets rows.
+    """
+    wanted = arrow_schema(StructType([field for field in schema.fields if field.name in names]))
+    while chunk := [_plain(row, wanted.names) for row in islice(rows, BATCH_RECORDS)]:
+        yield pa.RecordBatch.from_pylist(chunk, schema=wanted)
+
+
+def _plain(row: Any, names: list[str]) -> dict[str, Any]:  # noqa: ANN401 - Spark's rows are untyped
+    values = row.asDict(recursive=True)
+    plain = {name: values[name] for name in names}
+    if plain.get("timestamp") is not None:
+        # Spark 4.0 hands timestamps over without a zone, in the zone of the worker process.
+        plain["timestamp"] = plain["timestamp"].astimezone(timezone.utc)
+    return plain

@@ -1,0 +1,243 @@
+"""
+Deciding which offsets a batch reads, and how they are split over tasks.
+
+Pure arithmetic over values: the same input gives the same ranges in the same order, on a replay
+too. Whoever calls it has asked the brokers already.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.errors import OffsetsError
+from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, OffsetRange, TopicPartition, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPolicy:
+    """
+    How many tasks a batch should have at least, and how many offsets a task may have at most.
+    """
+
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+
+    @property
+    def splits(self) -> bool:
+        """
+        Whether a range can come out as more than one.
+        """
+        return self.min_partitions is not None or self.max_records_per_partition is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """
+    Offsets that were to be read and are gone, under the JVM connector's condition name.
+    """
+
+    condition: str
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """
+    What one micro-batch reads, and what it can no longer read.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    losses: tuple[Loss, ...]
+
+
+def split(ranges: Iterable[OffsetRange], policy: SplitPolicy) -> list[OffsetRange]:
+    """
+    Drop empty ranges and divide large ones until the policy is met.
+
+    The rule is Spark's (KafkaOffsetRangeCalculator): a range is cut into near-equal pieces, the
+    remainder goes to the last ones; ranges too small to be worth a cut stay whole and do not
+    count in the proportion. Sizes count offsets, not records.
+    """
+    whole = [r for r in ranges if r.size > 0]
+    parts = _parts_by_cap(whole, policy.max_records_per_partition)
+    wanted = policy.min_partitions
+    if wanted is not None and sum(parts) < wanted:
+        parts = [max(pair) for pair in zip(parts, _parts_by_share(whole, wanted), strict=True)]
+    return [piece for r, count in zip(whole, parts, strict=True) for piece in _divide(r, count)]
+
+
+def _parts_by_cap(ranges: Sequence[OffsetRange], cap: int | None) -> list[int]:
+    return [1 if cap is None else -(-r.size // cap) for r in ranges]
+
+
+def _parts_by_share(ranges: Sequence[OffsetRange], wanted: int) -> list[int]:
+    total = sum(r.size for r in ranges)
+    small = {r for r in ranges if _share(r.size, total, wanted) == 1}
+    rest = total - sum(r.size for r in small)
+    left = max(wanted - len(small), 1)
+    return [1 if r in small else _share(r.size, rest, left) for r in ranges]
+
+
+def _share(size: int, total: int, parts: int) -> int:
+    # Scala's math.round, which rounds halves up; Python's round() goes to the even neighbour.
+    return max(math.floor(size / total * parts + 0.5), 1)
+
+
+def _divide(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
+    start = whole.start
+    for part in range(parts):
+        end = start + (whole.end - start) // (parts - part)
+        if end > start:
+            yield OffsetRange(whole.tp, start, end)
+        start = end
+
+
+def plan_batch(
+    starting: Mapping[TopicPartition, int],
+    ending: Mapping[TopicPartition, int],
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    policy: SplitPolicy,
+) -> list[OffsetRange]:
+    """
+    Plan a batch query from borders that may be EARLIEST or LATEST.
+
+    Words stay words, so that each run of the same DataFrame reads what is there then; a split
+    fixes only the borders inside. ``earliest`` and ``latest`` need entries for words only when
+    the policy splits. Raises :class:`OffsetsError` when a start lies beyond its end.
+    """
+    _check_same_partitions(starting, ending)
+    ranges = [OffsetRange(tp, starting[tp], ending[tp]) for tp in sorted(starting)]
+    _check_order(ranges)
+    if not policy.splits:
+        return [r for r in ranges if not r.resolved or r.size > 0]
+    known = [
+        OffsetRange(
+            r.tp,
+            earliest[r.tp] if r.start == EARLIEST else r.start,
+            latest[r.tp] if r.end == LATEST else r.end,
+        )
+        for r in ranges
+    ]
+    return _restore_words(split(known, policy), ranges)
+
+
+def _restore_words(
+    pieces: Sequence[OffsetRange], ranges: Sequence[OffsetRange]
+) -> list[OffsetRange]:
+    words = {r.tp: r for r in ranges}
+    first = {piece.tp: piece.start for piece in reversed(pieces)}
+    last = {piece.tp: piece.end for piece in pieces}
+    restored = []
+    for piece in pieces:
+        word = words[piece.tp]
+        opens, closes = piece.start == first[piece.tp], piece.end == last[piece.tp]
+        start = word.start if opens else piece.start
+        restored.append(OffsetRange(piece.tp, start, word.end if closes else piece.end))
+    return restored + [r for r in ranges if r.tp not in first and not r.resolved]
+
+
+def _check_same_partitions(
+    starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int]
+) -> None:
+    if starting.keys() != ending.keys():
+        msg = (
+            f"start offsets name {describe(starting)}; end offsets name {describe(ending)}. "
+            "Both must name the same partitions"
+        )
+        raise OffsetsError("MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET", msg)
+
+
+def _check_order(ranges: Iterable[OffsetRange]) -> None:
+    for r in ranges:
+        if r.resolved and r.size < 0:
+            msg = (
+                f"the start offset {r.start} of {r.tp} lies beyond its end offset {r.end}; "
+                "a batch reads from start up to, not including, end"
+            )
+            raise OffsetsError("RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
+
+
+def match_assigned(
+    given: Mapping[TopicPartition, int], assigned: Iterable[TopicPartition], condition: str
+) -> Offsets:
+    """
+    Return the given offsets or times if they name exactly the assigned partitions.
+    """
+    partitions = set(assigned)
+    if given.keys() == partitions:
+        return dict(given)
+    missing, unknown = partitions - given.keys(), given.keys() - partitions
+    details = [
+        f"missing: {describe(missing)}" if missing else "",
+        f"not assigned: {describe(unknown)}" if unknown else "",
+    ]
+    msg = (
+        f"every one of the {len(partitions)} partitions that are read must be given, and no other; "
+        f"{'; '.join(d for d in details if d)}. Use -1 for latest and -2 for earliest"
+    )
+    raise OffsetsError(condition, msg)
+
+
+def added_partitions(start: Offsets, end: Offsets) -> list[TopicPartition]:
+    """
+    Return the partitions that appeared between the two offsets.
+    """
+    return sorted(end.keys() - start.keys())
+
+
+def plan_stream(
+    start: Offsets, end: Offsets, earliest_of_added: Offsets, policy: SplitPolicy
+) -> StreamPlan:
+    """
+    Plan one micro-batch ``[start, end)``; partitions added since ``start`` begin at earliest.
+    """
+    losses = [*_deleted(start, end), *_late_starts(earliest_of_added)]
+    losses += [_unknown_start(tp) for tp in added_partitions(start, end) if tp not in earliest_of_added]
+    ranges = []
+    for tp in sorted(end):
+        begin = start.get(tp, earliest_of_added.get(tp))
+        if begin is None:
+            continue
+        if begin > end[tp]:
+            losses.append(_went_back(tp, begin, end[tp]))
+        ranges.append(OffsetRange(tp, begin, end[tp]))
+    return StreamPlan(tuple(split(ranges, policy)), tuple(losses))
+
+
+def _deleted(start: Offsets, end: Offsets) -> list[Loss]:
+    gone = start.keys() - end.keys()
+    if not gone:
+        return []
+    text = f"partitions are gone: {describe(gone)}. Some records in them may never have been read"
+    return [Loss("KAFKA_DATA_LOSS.PARTITIONS_DELETED", text)]
+
+
+def _late_starts(earliest_of_added: Offsets) -> list[Loss]:
+    return [
+        Loss(
+            "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+            f"the added partition {tp} starts at offset {offset}, not at 0: "
+            f"{offset} records in it were never read",
+        )
+        for tp, offset in sorted(earliest_of_added.items())
+        if offset != 0
+    ]
+
+
+def _unknown_start(tp: TopicPartition) -> Loss:
+    text = f"the added partition {tp} has vanished again before it could be read"
+    return Loss("KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS", text)
+
+
+def _went_back(tp: TopicPartition, begin: int, end: int) -> Loss:
+    text = (
+        f"the offset of {tp} was changed from {begin} to {end}: the topic was deleted and made "
+        "again, or lost records in an unclean leader election"
+    )
+    return Loss("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", text)

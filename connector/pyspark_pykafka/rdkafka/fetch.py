@@ -1,0 +1,305 @@
+"""
+Reading one range of offsets through librdkafka's consumer into Arrow batches.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as Position
+
+from pyspark_pykafka.client import FatalErrors, consumer_config, map_kafka_error, translating_errors
+from pyspark_pykafka.engine import BATCH_BYTES, BATCH_RECORDS, FetchSettings
+from pyspark_pykafka.errors import (
+    DataLossError,
+    OffsetsError,
+    RecordError,
+    TimeoutExceededError,
+)
+from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange
+from pyspark_pykafka.rdkafka.messages import to_batch
+from pyspark_pykafka.rdkafka.pool import ClientPool
+from pyspark_pykafka.retry import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+logger = logging.getLogger("pyspark_pykafka")
+
+# How long one poll may block, which is also how soon a fatal error raised by a background
+# thread of librdkafka's is noticed.
+_SLICE_SECONDS = 0.25
+
+# After how long without a message to ask whether the partition still exists.
+_SILENCE_SECONDS = 2.0
+
+_MISSING = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's names for its own errors start so
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+)
+
+
+class _Client:
+    """
+    A consumer together with the errors that its background threads reported.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.fatal = FatalErrors()
+        self.consumer = Consumer({**config, "error_cb": self.fatal.note})
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+_pool: ClientPool[_Client] = ClientPool(_Client, _Client.close)
+
+
+def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the records of a range in offset order; borders that are words are resolved first.
+
+    Raises :class:`DataLossError` when records of the range are gone and ``fail_on_data_loss`` is
+    set; otherwise the loss is logged with what was skipped. Raises the other errors of
+    :mod:`pyspark_pykafka.errors` as they are named.
+    """
+    config = consumer_config(
+        settings.kafka, group_id=settings.group_id, isolation_level=settings.isolation_level
+    )
+    with _pool.borrow(config) as client, translating_errors(f"reading {wanted}"):
+        reader = _RangeReader(client, settings, _resolve(wanted, client, settings))
+        try:
+            yield from reader.batches()
+        finally:
+            client.consumer.unassign()
+
+
+def _resolve(wanted: OffsetRange, client: _Client, settings: FetchSettings) -> OffsetRange:
+    if wanted.resolved:
+        return wanted
+    low, high = _watermarks(client, wanted, settings)
+    resolved = OffsetRange(
+        wanted.tp,
+        low if wanted.start == EARLIEST else wanted.start,
+        high if wanted.end == LATEST else wanted.end,
+    )
+    if resolved.size < 0:
+        msg = (
+            f"{wanted} starts at {resolved.start} and ends at {resolved.end}: the start offset "
+            "must not lie beyond the end; the topic holds fewer records than the options say"
+        )
+        raise OffsetsError("UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
+    return resolved
+
+
+def _watermarks(client: _Client, of: OffsetRange, settings: FetchSettings) -> tuple[int, int]:
+    """
+    Ask the leader for the log start and the last offset that the isolation level may read.
+    """
+    position = Position(of.tp.topic, of.tp.partition)
+    seconds = settings.poll_timeout_ms / 1000
+    client.fatal.raise_any(f"asking for the offsets of {of.tp}")
+    low, high = client.consumer.get_watermark_offsets(position, timeout=seconds)
+    return low, high
+
+
+@dataclass(slots=True)
+class _RangeReader:
+    """
+    The state of one read: where it stands, and what is suspicious about it.
+    """
+
+    client: _Client
+    settings: FetchSettings
+    range: OffsetRange
+    position: int = field(init=False)
+    first_gap: int | None = field(init=False, default=None)
+    short_log_seen: int = field(init=False, default=0)
+    done: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.position = self.range.start
+        self.done = self.range.size == 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        if self.done:
+            return
+        self._assign()
+        while not self.done:
+            messages = self._next_records()
+            if self.first_gap is not None:
+                self._check_gap(self.first_gap)
+            if messages:
+                yield to_batch(messages, self.settings.schema)
+
+    def _assign(self) -> None:
+        tp = self.range.tp
+        self.client.consumer.assign([Position(tp.topic, tp.partition, self.position)])
+
+    def _next_records(self) -> list[Message]:
+        """
+        Collect until a batch is full or the range is done, within the deadline for progress.
+        """
+        records: list[Message] = []
+        size = 0
+        deadline = self._deadline()
+        silent_until = self._silence()
+        while not self.done and len(records) < BATCH_RECORDS and size < BATCH_BYTES:
+            before = self.position
+            for message in self._poll(BATCH_RECORDS - len(records), deadline):
+                if self._take(message):
+                    records.append(message)
+                    size += len(message)
+            if self.position != before:
+                deadline = self._deadline()
+            elif silent_until.expired:
+                self._check_existence()
+                silent_until = self._silence()
+        return records
+
+    def _silence(self) -> Deadline:
+        return Deadline.after(_SILENCE_SECONDS)
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._seconds())
+
+    def _poll(self, at_most: int, deadline: Deadline) -> list[Message]:
+        self.client.fatal.raise_any(f"reading {self.range}")
+        first = self.client.consumer.poll(deadline.remaining(at_most=_SLICE_SECONDS))
+        if first is not None:
+            # consume() waits until it has as many as asked for, so it may only take what is there.
+            return [first, *self.client.consumer.consume(at_most - 1, timeout=0)]
+        if deadline.expired:
+            msg = (
+                f"no record of {self.range} arrived at offset {self.position} within "
+                f"{self.settings.poll_timeout_ms} ms; is the partition's leader reachable? "
+                "Set kafkaConsumer.pollTimeoutMs to wait longer"
+            )
+            raise TimeoutExceededError(msg)
+        return []
+
+    def _take(self, message: Message) -> bool:
+        """
+        Move on by one message and say whether it is a record of the range.
+        """
+        if self.done:
+            return False
+        error = message.error()
+        if error is not None:
+            self._on_event(error, message)
+            return False
+        offset = _offset_of(message)
+        if offset < self.position:
+            msg = f"{self.range.tp} gave offset {offset} after offset {self.position} was asked for"
+            raise RecordError("UNEXPECTED_OFFSET", msg)
+        if offset > self.position and self.first_gap is None:
+            self.first_gap = self.position
+        self._move_to(offset + 1)
+        return offset < self.range.end
+
+    def _move_to(self, position: int) -> None:
+        self.position = position
+        self.done = position >= self.range.end
+
+    def _on_event(self, error: KafkaError, message: Message) -> None:
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            self._on_end_of_log(_offset_of(message))
+        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
+            self._on_out_of_range()
+        elif code in _MISSING:
+            self._lose(f"the partition does not exist any more ({error.str()})", self.range.end)
+        else:
+            mapped = map_kafka_error(error, f"reading {self.range}")
+            if not mapped.retriable:
+                raise mapped
+            logger.info("%s; librdkafka tries again", mapped)
+
+    def _check_existence(self) -> None:
+        """
+        Ask whether the partition is still there: a consumer is not told of a deleted topic.
+        """
+        tp = self.range.tp
+        found = self.client.consumer.list_topics(tp.topic, timeout=self._seconds())
+        topic = found.topics.get(tp.topic)
+        if topic is None or (topic.error and topic.error.code() in _MISSING):
+            self._lose("the topic does not exist", self.range.end)
+        elif not topic.error and tp.partition not in topic.partitions:
+            self._lose("the partition does not exist", self.range.end)
+
+    def _seconds(self) -> float:
+        return self.settings.poll_timeout_ms / 1000
+
+    def _on_end_of_log(self, log_end: int) -> None:
+        """
+        Go on from where the log ends: control and aborted records at the tail have no message.
+
+        An end before the range's own is asked for again before it counts as a loss.
+        """
+        if log_end > self.position and self.first_gap is None:
+            self.first_gap = self.position
+        self._move_to(max(log_end, self.position))
+        if self.done:
+            return
+        self.short_log_seen += 1
+        if self.short_log_seen > self.settings.end_retries:
+            self._lose(f"the log ends at offset {log_end}", self.range.end)
+            return
+        _low, high = self._wait_for_more(log_end)
+        if high > log_end:
+            self.short_log_seen = 0
+        self._assign()
+
+    def _wait_for_more(self, log_end: int) -> tuple[int, int]:
+        deadline = Deadline.after(self.settings.end_retry_ms / 1000)
+        while True:
+            low, high = _watermarks(self.client, self.range, self.settings)
+            if high > log_end or deadline.expired:
+                return low, high
+            # No assignment delivers anything here: this only waits, and serves callbacks.
+            self.client.consumer.unassign()
+            self.client.consumer.poll(deadline.remaining(at_most=_SLICE_SECONDS))
+
+    def _on_out_of_range(self) -> None:
+        low, high = _watermarks(self.client, self.range, self.settings)
+        start = low if self.position < low else self.range.end
+        self._lose(f"offset {self.position} is out of range, the log has [{low}, {high})", start)
+        if not self.done:
+            self._assign()
+
+    def _check_gap(self, gap: int) -> None:
+        """
+        Tell compaction and transactions (silent) from records that aged out (a loss).
+
+        The log start only grows, so one question covers all gaps since the first.
+        """
+        self.first_gap = None
+        low, _high = _watermarks(self.client, self.range, self.settings)
+        if low > gap:
+            self._lose(f"the log now starts at offset {low}", self.position, since=gap)
+
+    def _lose(self, why: str, go_on_at: int, since: int | None = None) -> None:
+        start = self.position if since is None else since
+        end = min(go_on_at, self.range.end)
+        text = (
+            f"cannot read {self.range}: {why}. Up to {end - start} records from offset {start} on "
+            "have aged out, or the topic was deleted or made again"
+        )
+        if self.settings.fail_on_data_loss:
+            text += ". Set failOnDataLoss to false to go on without them"
+            raise DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", text)
+        logger.warning("%s; going on, since failOnDataLoss is false", text)
+        self._move_to(max(self.position, end))
+
+
+def _offset_of(message: Message) -> int:
+    offset = message.offset()
+    if offset is None:
+        msg = "librdkafka gave a message without an offset"
+        raise RecordError("UNEXPECTED_OFFSET", msg)
+    return offset

@@ -1,0 +1,295 @@
+"""
+Writing Arrow batches as records through librdkafka's idempotent producer, at least once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from pyspark_pykafka.client import (
+    FatalErrors,
+    delivery_timeout_ms,
+    map_kafka_error,
+    max_block_ms,
+    producer_config,
+    translating_errors,
+)
+from pyspark_pykafka.errors import RecordError, TimeoutExceededError, UnknownTopicError
+from pyspark_pykafka.rdkafka.pool import ClientPool
+from pyspark_pykafka.retry import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pyspark_pykafka.settings import KafkaSettings
+
+_SLICE_SECONDS = 0.1
+
+# Reports are read this often; more often costs a call per record, less often holds memory longer.
+_POLL_EVERY = 1_000
+
+# How much longer than librdkafka itself we wait for a report that it owes us.
+_GRACE_SECONDS = 10.0
+
+
+class _Client:
+    """
+    A producer together with the errors that its background threads reported.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.fatal = FatalErrors()
+        self.producer = Producer({**config, "error_cb": self.fatal.note})
+
+    def close(self) -> None:
+        # A task that failed is run again by Spark: what it still has queued must not go out.
+        self.producer.purge()
+        self.producer.poll(0)
+
+
+_pool: ClientPool[_Client] = ClientPool(_Client, _Client.close)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """
+    One row on its way to the producer.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None
+    timestamp_ms: int | None
+    headers: list[tuple[str, bytes | None]] | None
+
+    @property
+    def place(self) -> str:
+        """
+        Where the row was to go, for messages; the value is the user's data and stays out.
+        """
+        partition = "" if self.partition is None else f", partition {self.partition}"
+        return f"the record with key {_shown(self.key)} for topic '{self.topic}'{partition}"
+
+
+def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
+    """
+    Write every row, and return their number when the brokers have acknowledged each of them.
+
+    ``topic`` wins over the rows' own. Raises :class:`RecordError` for a row that cannot be
+    written, and the errors of :mod:`pyspark_pykafka.errors` for what the brokers say.
+    """
+    with _pool.borrow(producer_config(kafka)) as client, translating_errors("writing"):
+        task = _Task(client, kafka)
+        for batch in batches:
+            for row in rows_of(batch, topic):
+                task.send(row)
+        return task.finish()
+
+
+@dataclass(slots=True)
+class _Task:
+    """
+    The state of one write: what was sent, what was acknowledged, and the first failure.
+    """
+
+    client: _Client
+    kafka: KafkaSettings
+    sent: int = 0
+    acknowledged: int = 0
+    failure: Exception | None = None
+    partitions: dict[str, int] = field(default_factory=dict)
+
+    def send(self, row: _Row) -> None:
+        self._check_destination(row)
+        deadline = Deadline.after(max_block_ms(self.kafka) / 1000)
+        while not self._accepted(row):
+            if deadline.expired:
+                msg = (
+                    f"the send buffer stayed full for {max_block_ms(self.kafka)} ms "
+                    f"(kafka.max.block.ms) before {row.place} fitted in; the brokers acknowledge "
+                    "too slowly, or kafka.buffer.memory is smaller than one record"
+                )
+                raise TimeoutExceededError(msg)
+            self._serve(_SLICE_SECONDS)
+        self.sent += 1
+        if self.sent % _POLL_EVERY == 0:
+            self._serve(0)
+
+    def finish(self) -> int:
+        deadline = Deadline.after(delivery_timeout_ms(self.kafka) / 1000 + _GRACE_SECONDS)
+        while self.acknowledged < self.sent:
+            self._serve_queue(_SLICE_SECONDS)
+            if deadline.expired:
+                msg = (
+                    f"{self.sent - self.acknowledged} of {self.sent} records were not "
+                    f"acknowledged within {delivery_timeout_ms(self.kafka)} ms "
+                    "(kafka.delivery.timeout.ms); the task must be run again"
+                )
+                raise TimeoutExceededError(msg)
+        return self.acknowledged
+
+    def _accepted(self, row: _Row) -> bool:
+        optional: dict[str, Any] = {}
+        if row.partition is not None:
+            optional["partition"] = row.partition
+        if row.timestamp_ms is not None:
+            optional["timestamp"] = row.timestamp_ms
+        try:
+            self.client.producer.produce(
+                row.topic,
+                key=row.key,
+                value=row.value,
+                headers=row.headers,
+                on_delivery=self._report,
+                **optional,
+            )
+        except BufferError:
+            return False
+        except KafkaException as error:
+            raise _refused(row, error.args[0]) from error
+        return True
+
+    def _report(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged += 1
+        elif self.failure is None:
+            place = f"the record with key {_shown(message.key())} for topic '{message.topic()}'"
+            self.failure = map_kafka_error(error, f"writing {place}")
+
+    def _serve(self, seconds: float) -> None:
+        self.client.producer.poll(seconds)
+        self._raise_failure()
+
+    def _serve_queue(self, seconds: float) -> None:
+        # flush() sends what lingers; it says nothing of failures, the reports do.
+        self.client.producer.flush(seconds)
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.client.fatal.raise_any("writing")
+
+    def _check_destination(self, row: _Row) -> None:
+        """
+        Refuse a missing topic or partition at once, not when the delivery time-out has passed.
+        """
+        count = self.partitions.get(row.topic)
+        if count is None:
+            count = self.partitions[row.topic] = self._partition_count(row.topic)
+        if row.partition is not None and not 0 <= row.partition < count:
+            msg = f"{row.place} cannot be written: the topic has the partitions 0 to {count - 1}"
+            raise RecordError("UNKNOWN_PARTITION", msg)
+
+    def _partition_count(self, topic: str) -> int:
+        deadline = Deadline.after(max_block_ms(self.kafka) / 1000)
+        while True:
+            metadata = self._metadata(topic, deadline)
+            if metadata is not None and metadata.error is None and metadata.partitions:
+                return len(metadata.partitions)
+            error = None if metadata is None else metadata.error
+            if error is not None and _final(error):
+                raise map_kafka_error(error, f"asking for topic '{topic}'")
+            if deadline.expired:
+                msg = (
+                    f"topic '{topic}' was not found within {max_block_ms(self.kafka)} ms "
+                    "(kafka.max.block.ms); create it, or correct the option or column 'topic'"
+                )
+                raise UnknownTopicError(msg)
+            self._serve(_SLICE_SECONDS)
+
+    def _metadata(self, topic: str, deadline: Deadline) -> Any:  # noqa: ANN401 - untyped client
+        try:
+            found = self.client.producer.list_topics(topic, timeout=max(deadline.remaining(1.0), 0.1))
+        except KafkaException as error:
+            self._raise_failure()
+            if map_kafka_error(error.args[0], "asking for topics").retriable:
+                return None
+            raise
+        return found.topics.get(topic)
+
+
+def _final(error: KafkaError) -> bool:
+    missing = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    return not missing and not map_kafka_error(error, "asking for topics").retriable
+
+
+def _refused(row: _Row, error: KafkaError) -> RecordError:
+    hint = ""
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        hint = "; raise kafka.max.request.size, and the topic's max.message.bytes, or write less"
+    msg = f"{row.place} cannot be written: {error.str()}{hint}"
+    return RecordError(error.name() or "RECORD_REFUSED", msg)
+
+
+def rows_of(batch: pa.RecordBatch, topic: str | None) -> Iterator[_Row]:
+    """
+    Yield the rows of a batch whose schema :func:`columns.check_sink_schema` has accepted.
+    """
+    for at, values in enumerate(
+        zip(
+            _topics(batch, topic),
+            _bytes(batch, "key"),
+            _bytes(batch, "value"),
+            _plain(batch, "partition"),
+            _timestamps(batch),
+            _plain(batch, "headers"),
+            strict=True,
+        )
+    ):
+        destination, key, value, partition, timestamp, headers = values
+        if destination is None:
+            msg = (
+                f"null topic present in the data: row {at} of a batch, with key {_shown(key)}. Use "
+                "the option 'topic' for setting one topic for all, or filter such rows out"
+            )
+            raise RecordError("KAFKA_NULL_TOPIC_IN_DATA", msg)
+        yield _Row(destination, key, value, partition, timestamp, _pairs(headers))
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    index = batch.schema.get_field_index(name)
+    return pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
+
+
+def _plain(batch: pa.RecordBatch, name: str) -> list[Any]:
+    values: list[Any] = _column(batch, name).to_pylist()
+    return values
+
+
+def _topics(batch: pa.RecordBatch, topic: str | None) -> list[str | None]:
+    return _plain(batch, "topic") if topic is None else [topic] * batch.num_rows
+
+
+def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
+    column = _column(batch, name)
+    values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
+    return values
+
+
+def _timestamps(batch: pa.RecordBatch) -> list[int | None]:
+    micros = _column(batch, "timestamp").cast(pa.int64())
+    if (pc.min(micros).as_py() or 1_000) < 1_000:
+        msg = "the column 'timestamp' holds a time before 1970-01-01 00:00:00.001 UTC; Kafka has none"
+        raise RecordError("INVALID_TIMESTAMP", msg)
+    return [None if m is None else m // 1000 for m in micros.to_pylist()]
+
+
+def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
+    if headers is None:
+        return None
+    for header in headers:
+        if header is None or header["key"] is None:
+            msg = "the column 'headers' holds a header without a key; a header of Kafka's has one"
+            raise RecordError("NULL_HEADER_KEY", msg)
+    return [(header["key"], header["value"]) for header in headers]
+
+
+def _shown(key: bytes | None) -> str:
+    return repr(key if key is None or len(key) <= 64 else key[:64] + b"...")

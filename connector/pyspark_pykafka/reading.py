@@ -1,0 +1,54 @@
+"""
+What batch and streaming reads share: who asks the brokers, and which engine reads a range.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.broker import Broker
+from pyspark_pykafka.engine import FetchSettings
+from pyspark_pykafka.rdkafka import fetch
+from pyspark_pykafka.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+
+    from pyspark_pykafka.options import SourceOptions
+
+
+def make_broker(options: SourceOptions) -> Broker:
+    """
+    Return the driver's view of the brokers, with the retries that the options ask for.
+    """
+    seconds = options.fetch_offset_retry_interval_ms / 1000
+    retry = RetryPolicy(max(options.fetch_offset_num_retries, 1), seconds)
+    return Broker(options.kafka, options.isolation_level, retry)
+
+
+def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
+    """
+    Return what a task needs to know besides its range.
+    """
+    given = options.kafka.get("group.id")
+    return FetchSettings(
+        kafka=options.kafka,
+        schema=schema,
+        group_id=given or f"{options.group_id_prefix}-{uuid.uuid4()}-executor",
+        isolation_level=options.isolation_level,
+        poll_timeout_ms=options.poll_timeout_ms,
+        fail_on_data_loss=options.fail_on_data_loss,
+        end_retries=options.fetch_offset_num_retries,
+        end_retry_ms=options.fetch_offset_retry_interval_ms,
+    )
+
+
+def read_range(partition: InputPartition, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the records of a planned partition; Spark plans one without a value if there are none.
+    """
+    return iter(()) if partition.value is None else fetch(partition.value, settings)

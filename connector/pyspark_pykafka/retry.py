@@ -1,0 +1,72 @@
+"""
+Waiting with a limit: one time budget passed down through the steps of a piece of work.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark_pykafka.errors import PykafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """
+    A point on the monotonic clock, so that a changed wall clock neither shortens nor stretches it.
+    """
+
+    at: float
+    now: Callable[[], float] = field(default=time.monotonic, repr=False)
+
+    @classmethod
+    def after(cls, seconds: float, now: Callable[[], float] = time.monotonic) -> Deadline:
+        """
+        Return the deadline that lies this many seconds ahead.
+        """
+        return cls(now() + seconds, now)
+
+    @property
+    def expired(self) -> bool:
+        """
+        Whether no time is left.
+        """
+        return self.now() >= self.at
+
+    def remaining(self, at_most: float = float("inf")) -> float:
+        """
+        Return the seconds that are left, never below zero and never above ``at_most``.
+        """
+        return min(max(self.at - self.now(), 0.0), at_most)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """
+    How often work is tried again, and how long to wait in between.
+    """
+
+    attempts: int
+    interval_seconds: float
+
+
+def retrying(
+    work: Callable[[], T], policy: RetryPolicy, sleep: Callable[[float], None] = time.sleep
+) -> T:
+    """
+    Return what ``work`` returns, trying it again after errors that are ``retriable``.
+    """
+    for _ in range(policy.attempts - 1):
+        try:
+            return work()
+        except PykafkaError as error:
+            if not error.retriable:
+                raise
+            sleep(policy.interval_seconds)
+    return work()

@@ -1,0 +1,156 @@
+"""
+Reading a stream: offsets as Spark's checkpoint keeps them, and the plan of each micro-batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from pyspark_pykafka.borders import resolve_words, starting_border
+from pyspark_pykafka.columns import check_source_schema
+from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError
+from pyspark_pykafka.offsets import Offsets, from_document, to_document
+from pyspark_pykafka.planner import SplitPolicy, StreamPlan, added_partitions, plan_stream
+from pyspark_pykafka.reading import fetch_settings, make_broker, read_range
+from pyspark_pykafka.retry import RetryPolicy, retrying
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pyspark_pykafka.broker import Broker
+    from pyspark_pykafka.options import SourceOptions
+
+logger = logging.getLogger("pyspark_pykafka")
+
+#: Where the first batch started, kept inside its end offset. Spark stores no initial offset for
+#: a Python source: a query whose first batch failed would ask for it again, and "latest" would
+#: by then lie behind records that were never read.
+INITIAL = "@initial"
+
+Document = dict[str, Any]
+
+
+class KafkaStreamReader(DataSourceStreamReader):
+    """
+    Lives in one process on the driver as long as the query; a copy of it reads on executors.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        check_source_schema(schema, include_headers=options.include_headers)
+        self._options = options
+        self._settings = fetch_settings(options, schema)
+        self._asked: Broker | None = None
+        self._initial: Offsets | None = None
+        self._position: Document | None = None
+
+    def initialOffset(self) -> Document:
+        """
+        Return where a new query starts.
+        """
+        return to_document(self._start_of_new_query())
+
+    def latestOffset(self) -> Document:
+        """
+        Return where the next micro-batch may end: the end of all partitions there are now.
+
+        A new query is one of which no position is known: on a restart Spark tells the position
+        (by planning an empty or a replayed batch) before it asks for the latest.
+        """
+        initial = self._start_of_new_query() if self._position is None else None
+        latest = to_document(self._latest(from_document(self._position or {})))
+        if initial is not None:
+            return {**latest, INITIAL: to_document(initial)}
+        # The same offsets must be the same document: Spark compares them to find new data.
+        unchanged = self._position is not None and latest == _plain(self._position)
+        return self._position if unchanged and self._position is not None else latest
+
+    def partitions(self, start: Document, end: Document) -> list[InputPartition]:
+        """
+        Plan the micro-batch between two offsets, as Spark has them in its checkpoint.
+        """
+        plan = StreamPlan((), ()) if start == end else self._plan(start, end)
+        self._position = end
+        self._report(plan)
+        return [InputPartition(r) for r in plan.ranges]
+
+    def commit(self, end: Document) -> None:
+        """
+        Do nothing: the checkpoint is where progress is kept.
+        """
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """
+        Yield the records of one range, on an executor.
+        """
+        return read_range(partition, self._settings)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """
+        Leave the connection behind when the reader goes to the executors.
+        """
+        return {**self.__dict__, "_asked": None}
+
+    @property
+    def _broker(self) -> Broker:
+        if self._asked is None:
+            self._asked = make_broker(self._options)
+        return self._asked
+
+    def _start_of_new_query(self) -> Offsets:
+        if self._initial is None:
+            tps = self._broker.partitions(self._options.strategy)
+            border = starting_border(self._options.starting, tps, self._broker)
+            self._initial = resolve_words(border, self._broker)
+        return self._initial
+
+    def _latest(self, known: Offsets) -> Offsets:
+        """
+        Ask for the latest offsets, again if some lie before known ones (KAFKA-7703).
+        """
+        policy = RetryPolicy(
+            max(self._options.fetch_offset_num_retries, 1),
+            self._options.fetch_offset_retry_interval_ms / 1000,
+        )
+        try:
+            return retrying(lambda: self._latest_beyond(known), policy)
+        except _StaleOffsetsError as stale:
+            return stale.offsets
+
+    def _latest_beyond(self, known: Offsets) -> Offsets:
+        latest = self._broker.latest(self._broker.partitions(self._options.strategy))
+        if any(latest.get(tp, offset) < offset for tp, offset in known.items()):
+            raise _StaleOffsetsError(latest)
+        return latest
+
+    def _plan(self, start: Document, end: Document) -> StreamPlan:
+        begin = from_document(end.get(INITIAL, start))
+        until = from_document(end)
+        earliest = self._broker.earliest(added_partitions(begin, until))
+        policy = SplitPolicy(self._options.min_partitions, self._options.max_records_per_partition)
+        return plan_stream(begin, until, earliest, policy)
+
+    def _report(self, plan: StreamPlan) -> None:
+        for loss in plan.losses:
+            if self._options.fail_on_data_loss:
+                text = f"{loss.explanation}. Set failOnDataLoss to false to go on without them"
+                raise DataLossError(loss.condition, text)
+            logger.warning("[%s] %s; going on", loss.condition, loss.explanation)
+
+
+class _StaleOffsetsError(BrokerUnavailableError):
+    """
+    The brokers gave offsets older than some they gave before; the last answer is inside.
+    """
+
+    def __init__(self, offsets: Offsets) -> None:
+        self.offsets = offsets
+        super().__init__("the latest offsets lie before known ones")
+
+
+def _plain(document: Document) -> Document:
+    return to_document(from_document(document))

@@ -1,0 +1,96 @@
+"""
+Reading the same records through both connectors, and filling topics in ways they must agree on.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+from confluent_kafka import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from pyspark_pykafka.testing import KafkaCluster
+
+
+class Load(Protocol):
+    """
+    Makes a DataFrame of one connector; options are given as keywords, bootstrap servers set.
+    """
+
+    def __call__(self, connector: str = "pykafka", /, **options: Any) -> DataFrame: ...
+
+
+@pytest.fixture
+def load(spark: SparkSession, kafka_cluster: KafkaCluster) -> Load:
+    """
+    Return the way to load a batch DataFrame from the shared broker.
+    """
+
+    def loading(connector: str = "pykafka", /, **options: Any) -> DataFrame:
+        reader = spark.read.format(connector).options(**options)
+        return reader.option("kafka.bootstrap.servers", kafka_cluster.bootstrap).load()
+
+    return loading
+
+
+@pytest.fixture
+def rows(load: Load) -> Callable[..., list[Row]]:
+    """
+    Return the way to read rows in the order of topic, partition and offset.
+    """
+
+    def reading(connector: str = "pykafka", /, **options: Any) -> list[Row]:
+        frame = load(connector, **options)
+        return frame.orderBy("topic", "partition", "offset").collect()
+
+    return reading
+
+
+@pytest.fixture
+def agreed(load: Load) -> Callable[..., list[Row]]:
+    """
+    Return the way to read rows through both connectors, which must give equal DataFrames.
+    """
+
+    def reading(**options: Any) -> list[Row]:
+        frames = [load(connector, **options) for connector in ("kafka", "pykafka")]
+        theirs, ours = (f.orderBy("topic", "partition", "offset").collect() for f in frames)
+        assert frames[1].schema == frames[0].schema
+        assert ours == theirs
+        return ours
+
+    return reading
+
+
+@pytest.fixture
+def transaction(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> Callable[[], Any]:
+    """
+    Return a context that gives a transactional producer, with a transaction begun.
+
+    The body ends the transaction as it likes; one still open at the end is aborted.
+    """
+
+    @contextmanager
+    def begun() -> Iterator[Producer]:
+        producer = Producer(
+            {
+                "bootstrap.servers": kafka_cluster.bootstrap,
+                "transactional.id": topic.__name__ + str(id(object())),
+                "transaction.timeout.ms": 60_000,
+                "linger.ms": 0,
+            }
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        yield producer
+        producer.abort_transaction(30)
+
+    return begun

@@ -1,0 +1,69 @@
+"""
+What the tests share: one Spark session, one broker, and a way to read both connectors alike.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pyspark
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+#: The only Spark version whose JVM connector the side-by-side tests fetch and run.
+JVM_CONNECTOR_SPARK = "4.2.0"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """
+    Leave the side-by-side tests out where Spark's JVM connector has no version to fetch.
+    """
+    if pyspark.__version__ != JVM_CONNECTOR_SPARK:
+        items[:] = [item for item in items if "side_by_side" not in item.keywords]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """
+    One session for all tests, with the JVM connector beside ours where it can run.
+    """
+    from pyspark.sql import SparkSession
+
+    from pyspark_pykafka.testing import find_java, spark_connector_jars
+
+    os.environ.setdefault("JAVA_HOME", str(find_java().parent.parent))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("pykafka-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "America/St_Johns")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.sql.streaming.noDataProgressEventInterval", "200")
+    )
+    if pyspark.__version__ == JVM_CONNECTOR_SPARK:
+        jars = ",".join(str(jar) for jar in spark_connector_jars())
+        builder = builder.config("spark.jars", jars)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """
+    Return the folder for a query's checkpoint, not made yet.
+    """
+    return str(tmp_path / "checkpoint")

@@ -1,0 +1,102 @@
+"""
+Start and end as users write them, resolved against an in-memory log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_pykafka.borders import ending_border, resolve_words, starting_border
+from pyspark_pykafka.errors import OffsetsError
+from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition
+from pyspark_pykafka.options import (
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@dataclass(frozen=True)
+class Log:
+    """
+    Partitions whose records carry these times; offsets count from ``first``.
+    """
+
+    times: Mapping[TopicPartition, list[int]]
+    first: int = 0
+
+    def earliest(self, tps: Iterable[TopicPartition]) -> Offsets:
+        return dict.fromkeys(tps, self.first)
+
+    def latest(self, tps: Iterable[TopicPartition]) -> Offsets:
+        return {tp: self.first + len(self.times[tp]) for tp in tps}
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return {
+            tp: next((self.first + i for i, t in enumerate(self.times[tp]) if t >= ms), None)
+            for tp, ms in times.items()
+        }
+
+
+LOG = Log({P0: [10, 20, 30], P1: [10]}, first=5)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (Earliest(), {P0: EARLIEST, P1: EARLIEST}),
+        (Latest(), {P0: LATEST, P1: LATEST}),
+        (SpecificOffsets(((P0, 6), (P1, -2))), {P0: 6, P1: EARLIEST}),
+        (SpecificTimestamps(((P0, 15), (P1, 1)), "error"), {P0: 6, P1: 5}),
+        (GlobalTimestamp(10, "error"), {P0: 5, P1: 5}),
+        (GlobalTimestamp(20, "latest"), {P0: 6, P1: 6}),
+    ],
+)
+def test_starting(limit: object, expected: Offsets) -> None:
+    """
+    Each way to say where to start gives one offset or word per partition.
+    """
+    assert starting_border(limit, [P0, P1], LOG) == expected  # type: ignore[arg-type]
+
+
+def test_unmatched_start_is_an_error() -> None:
+    """
+    No record as young as asked for fails by default, naming partition and time (R11).
+    """
+    with pytest.raises(OffsetsError, match="No offset matched from request.*t-1 and timestamp 20"):
+        starting_border(GlobalTimestamp(20, "error"), [P0, P1], LOG)
+
+
+def test_unmatched_end_is_latest() -> None:
+    """
+    An end that no record reaches is the end of the log, bound late (R13).
+    """
+    assert ending_border(GlobalTimestamp(20, "latest"), [P0, P1], LOG) == {P0: 6, P1: LATEST}
+
+
+def test_times_must_name_all_partitions() -> None:
+    """
+    Times for some of the partitions only are refused.
+    """
+    with pytest.raises(OffsetsError, match="KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
+        starting_border(SpecificTimestamps(((P0, 15),), "error"), [P0, P1], LOG)
+
+
+def test_words_resolve_to_what_they_stand_for() -> None:
+    """
+    A new stream fixes its words once, and keeps offsets that are offsets already.
+    """
+    border = {P0: EARLIEST, P1: LATEST}
+
+    assert resolve_words(border, LOG) == {P0: 5, P1: 6}
+    assert resolve_words({P0: 7}, LOG) == {P0: 7}

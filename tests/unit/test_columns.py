@@ -1,0 +1,95 @@
+"""
+Schemas that users give, checked without Spark.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pyspark_pykafka.columns import (
+    HEADERS,
+    SOURCE_TYPES,
+    check_sink_schema,
+    check_source_schema,
+)
+from pyspark_pykafka.errors import OptionsError
+
+
+def schema(**types: pa.DataType) -> pa.Schema:
+    """
+    Return a schema of these columns.
+    """
+    return pa.schema(list(types.items()))
+
+
+def test_source_columns_pass() -> None:
+    """
+    The fixed schema, a subset in any order, and text for bytes are all fine.
+    """
+    check_source_schema(pa.schema(list(SOURCE_TYPES.items())), include_headers=True)
+    check_source_schema(schema(offset=pa.int64(), value=pa.string()), include_headers=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (schema(vlaue=pa.binary()), "'vlaue' is not a column.*did you mean 'value'"),
+        (schema(offset=pa.int32()), "'offset' has type int32; it must be int64"),
+        (schema(value=pa.int64()), "'value' has type int64; it must be binary or string"),
+        (schema(headers=HEADERS), "set includeHeaders to true"),
+        (schema(), "the schema is empty"),
+    ],
+)
+def test_source_schema_mistakes(given: pa.Schema, says: str) -> None:
+    """
+    A column that a record does not have, or of another type, is refused by name.
+    """
+    with pytest.raises(OptionsError, match=says):
+        check_source_schema(given, include_headers=False)
+
+
+def test_all_mistakes_come_at_once() -> None:
+    """
+    One error lists the mistakes of every column.
+    """
+    with pytest.raises(OptionsError) as caught:
+        check_source_schema(schema(a=pa.int32(), offset=pa.int32()), include_headers=False)
+    assert len(caught.value.mistakes) == 2
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
+def test_sink_takes_text_and_bytes(text: pa.DataType) -> None:
+    """
+    Keys and values may be text or bytes, with 32 or 64 bit lengths.
+    """
+    check_sink_schema(schema(key=text, value=text, other=pa.float64()), topic_option=True)
+
+
+def test_sink_headers_may_be_declared_not_null() -> None:
+    """
+    Nullability inside the headers does not matter to the sink.
+    """
+    strict = pa.struct(
+        [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
+    )
+    listed = pa.list_(pa.field("element", strict, nullable=False))
+
+    check_sink_schema(schema(value=pa.string(), headers=listed), topic_option=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "topic_option", "says"),
+    [
+        (schema(key=pa.string()), True, "'value' is missing"),
+        (schema(value=pa.string()), False, "no topic is given"),
+        (schema(value=pa.string(), topic=pa.int32()), False, "unsupported type of column 'topic'"),
+        (schema(value=pa.string(), headers=pa.string()), True, "'headers': string; it must be ARR"),
+    ],
+)
+def test_sink_schema_mistakes(given: pa.Schema, says: str, *, topic_option: bool) -> None:
+    """
+    Rows that cannot become records are refused by column.
+    """
+    with pytest.raises(OptionsError, match=says):
+        check_sink_schema(given, topic_option=topic_option)

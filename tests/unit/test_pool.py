@@ -1,0 +1,127 @@
+"""
+Clients kept between tasks: lent to one at a time, and never after a failure.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_pykafka.rdkafka.pool import ClientPool
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass
+class Client:
+    """
+    A client that remembers whether it was closed.
+    """
+
+    config: Mapping[str, Any]
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Time:
+    """
+    A clock set by hand, and a pool on it.
+    """
+
+    seconds: float = 0.0
+    pool: ClientPool[Client] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pool = ClientPool(Client, Client.close, lambda: self.seconds)
+
+
+def borrow(pool: ClientPool[Client], **config: Any) -> Client:
+    """
+    Borrow a client and give it back.
+    """
+    with pool.borrow(config) as client:
+        return client
+
+
+def test_client_is_used_again() -> None:
+    """
+    The next task with the same settings gets the client of the last.
+    """
+    pool = Time().pool
+
+    assert borrow(pool, a=1) is borrow(pool, a=1)
+
+
+def test_other_settings_mean_another_client() -> None:
+    """
+    Changed credentials never meet a client of the old ones (P03, P04).
+    """
+    pool = Time().pool
+
+    assert borrow(pool, password="old") is not borrow(pool, password="new")  # noqa: S106
+
+
+def test_client_is_lent_to_one_at_a_time() -> None:
+    """
+    Two readers at the same time have a client each (P06).
+    """
+    pool = Time().pool
+
+    with pool.borrow({}) as first, pool.borrow({}) as second:
+        assert first is not second
+
+
+def test_failed_work_closes_its_client() -> None:
+    """
+    A retried task never gets the client of the attempt that failed (P02).
+    """
+    pool = Time().pool
+    with pytest.raises(RuntimeError, match="failed"), pool.borrow({}) as failed:
+        msg = "failed"
+        raise RuntimeError(msg)
+
+    assert failed.closed
+    assert borrow(pool) is not failed
+
+
+def test_idle_clients_are_closed() -> None:
+    """
+    A client that nobody asked for in five minutes is closed at the next occasion.
+    """
+    time = Time()
+    old = borrow(time.pool, a=1)
+    time.seconds = 301
+    borrow(time.pool, a=2)
+
+    assert old.closed
+
+
+def test_idle_clients_are_bounded() -> None:
+    """
+    However many settings come by, only a few clients stay open.
+    """
+    pool = Time().pool
+    clients = [borrow(pool, n=n) for n in range(20)]
+
+    assert sum(not client.closed for client in clients) == 8
+
+
+def test_forked_child_starts_empty() -> None:
+    """
+    A child process neither uses nor closes the clients of its parent (F40).
+    """
+    pool = Time().pool
+    parents = borrow(pool)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if borrow(pool) is not parents and not parents.closed else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert borrow(pool) is parents

@@ -1,0 +1,84 @@
+"""
+Deadlines and retries on a clock that only moves when it is told to.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_pykafka.errors import AuthenticationError, BrokerUnavailableError
+from pyspark_pykafka.retry import Deadline, RetryPolicy, retrying
+
+
+class Clock:
+    """
+    A clock that waits by moving on.
+    """
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+def test_deadline_counts_down_to_zero() -> None:
+    """
+    What remains shrinks with the clock and never becomes negative.
+    """
+    clock = Clock()
+    deadline = Deadline.after(2.0, clock.now)
+
+    assert deadline.remaining() == 2.0
+    assert deadline.remaining(at_most=0.5) == 0.5
+    clock.sleep(3.0)
+    assert deadline.expired
+    assert deadline.remaining() == 0.0
+
+
+def test_retriable_errors_are_tried_again() -> None:
+    """
+    Work that fails twice and then succeeds is waited for twice.
+    """
+    clock, left = Clock(), [BrokerUnavailableError("a"), BrokerUnavailableError("b")]
+
+    def work() -> str:
+        if left:
+            raise left.pop()
+        return "done"
+
+    assert retrying(work, RetryPolicy(3, 1.5), clock.sleep) == "done"
+    assert clock.time == 103.0
+
+
+def test_last_attempt_raises() -> None:
+    """
+    When attempts run out the error itself comes through.
+    """
+    clock = Clock()
+
+    def work() -> str:
+        msg = "down"
+        raise BrokerUnavailableError(msg)
+
+    with pytest.raises(BrokerUnavailableError, match="down"):
+        retrying(work, RetryPolicy(3, 1.0), clock.sleep)
+    assert clock.time == 102.0
+
+
+def test_fatal_errors_are_not_tried_again() -> None:
+    """
+    Wrong credentials do not become right by waiting.
+    """
+    clock = Clock()
+
+    def work() -> str:
+        msg = "who?"
+        raise AuthenticationError(msg)
+
+    with pytest.raises(AuthenticationError, match=r"who\?"):
+        retrying(work, RetryPolicy(3, 1.0), clock.sleep)
+    assert clock.time == 100.0
