@@ -60,8 +60,8 @@ def starting_border(limit: Limit, tps: Sequence[TopicPartition], source: OffsetS
         tp = unmatched[0]
         msg = (
             f"No offset matched from request of topic-partition {tp} and timestamp "
-            f"{_time(limit, tp)}: it has no record as young. Set startingOffsetsByTimestampStrategy "
-            "to latest to start such partitions at their end"
+            f"{_time(limit, tp)}: it has no record as young. Set "
+            "startingOffsetsByTimestampStrategy to latest to start such partitions at their end"
         )
         raise OffsetsError("NO_OFFSET_MATCHED_FROM_TIMESTAMP", msg)
     known = {tp: offset for tp, offset in border.items() if offset is not None}
@@ -74,6 +74,15 @@ def ending_border(limit: Limit, tps: Sequence[TopicPartition], source: OffsetSou
     """
     border = _border(limit, tps, source)
     return {tp: LATEST if offset is None else offset for tp, offset in border.items()}
+
+
+def follows_the_end(limit: Limit) -> bool:
+    """
+    Whether the same words, asked again later, can mean a later offset because records came.
+    """
+    if isinstance(limit, SpecificOffsets):
+        return LATEST in dict(limit.offsets).values()
+    return isinstance(limit, Latest) or _strategy(limit) == "latest"
 
 
 def resolve_words(border: Offsets, source: OffsetSource) -> Offsets:

@@ -30,7 +30,7 @@ from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
 from pyspark_pykafka.retry import Deadline, RetryPolicy, retrying
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from concurrent.futures import Future
 
     from pyspark_pykafka.settings import KafkaSettings
@@ -71,7 +71,7 @@ class Broker:
 
     def latest(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
-        Return the offset that each partition's next record will get, as the isolation level sees it.
+        Return the offset of each partition's next record, as the isolation level sees it.
         """
         return self._offsets(dict.fromkeys(tps, OffsetSpec.latest()))
 
@@ -150,7 +150,7 @@ class Broker:
                     raise map_kafka_error(error.args[0], doing) from error
         return answers
 
-    def _result(self, future: Future[Any], deadline: Deadline, doing: str) -> Any:  # noqa: ANN401
+    def _result(self, future: Future[Any], deadline: Deadline, doing: str) -> Any:
         while True:
             # Authentication errors never reach the future, only the client's error callback.
             self._fatal.raise_any(doing)

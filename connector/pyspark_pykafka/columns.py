@@ -56,7 +56,7 @@ def check_source_schema(schema: pa.Schema, *, include_headers: bool) -> None:
     mistakes = [m for f in schema for m in _source_field_mistakes(f)]
     if "headers" in schema.names and not include_headers:
         mistakes.append(
-            "the schema asks for 'headers' while includeHeaders is false; set includeHeaders to true"
+            "the schema asks for 'headers' and includeHeaders is false; set includeHeaders to true"
         )
     if not schema.names:
         mistakes.append(f"the schema is empty; name at least one of: {', '.join(SOURCE_TYPES)}")
@@ -73,8 +73,10 @@ def _source_field_mistakes(field: pa.Field) -> list[str]:
     text = field.name in {"key", "value"} and field.type == pa.string()
     if not text and not same_shape(field.type, expected):
         return [
-            f"the schema's column '{field.name}' has type {_name(field)}; it must be {expected}"
-            f"{' or string' if field.name in {'key', 'value'} else ''}"
+            (
+                f"the schema's column '{field.name}' has type {_name(field)}; it must be {expected}"
+                f"{' or string' if field.name in {'key', 'value'} else ''}"
+            )
         ]
     return []
 

@@ -26,12 +26,51 @@ from pyspark_pykafka.columns import HEADERS, SOURCE_TYPES, TIMESTAMP, TYPE_NAME
 from pyspark_pykafka.engine import BATCH_RECORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 #: Streams take Arrow batches from 4.1 on (SPARK-51814 came to batch writers first).
 ARROW_STREAM_WRITER = SPARK_VERSION >= (4, 1)
+
+#: Streams are told the start when they are asked for the latest offsets, from 4.2 on.
+TELLS_START = SPARK_VERSION >= (4, 2)
+
+if TELLS_START:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """
+        Stands in for the class that these versions of Spark do not have.
+        """
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """
+        Stands in for the class that these versions of Spark do not have.
+        """
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """
+        Stands in for the class that these versions of Spark do not have.
+        """
+
+
+__all__ = [
+    "ARROW_STREAM_WRITER",
+    "SPARK_VERSION",
+    "TELLS_START",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "SupportsTriggerAvailableNow",
+    "arrow_schema",
+    "batches_of",
+    "source_schema",
+]
 
 _HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -68,7 +107,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def _arrow_field(field: StructField) -> pa.Field:
     # The name of Spark's type rides along for messages; schemas compare without metadata.
     name = {TYPE_NAME: field.dataType.simpleString().upper()}
-    return pa.field(field.name, _arrow_type(field.dataType), field.nullable, name)
+    kind = _arrow_type(field.dataType)
+    return pa.field(field.name, kind, field.nullable or kind == pa.null(), name)
 
 
 def _arrow_type(kind: DataType) -> pa.DataType:
@@ -82,7 +122,9 @@ def _arrow_type(kind: DataType) -> pa.DataType:
     return simple.get(type(kind), pa.null())
 
 
-def batches_of(rows: Iterator[Any], schema: StructType, names: list[str]) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    rows: Iterator[Any], schema: StructType, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     """
     Gather Spark's rows into Arrow batches, for the one writer (streams on 4.0) that gets rows.
     """
@@ -91,7 +133,7 @@ def batches_of(rows: Iterator[Any], schema: StructType, names: list[str]) -> Ite
         yield pa.RecordBatch.from_pylist(chunk, schema=wanted)
 
 
-def _plain(row: Any, names: list[str]) -> dict[str, Any]:  # noqa: ANN401 - Spark's rows are untyped
+def _plain(row: Any, names: list[str]) -> dict[str, Any]:
     values = row.asDict(recursive=True)
     plain = {name: values[name] for name in names}
     if plain.get("timestamp") is not None:

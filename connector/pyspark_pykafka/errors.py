@@ -126,12 +126,22 @@ class KafkaClientError(PykafkaError):
     ``code`` and ``name`` are those of the Kafka protocol, or librdkafka's negative local ones.
     """
 
-    def __init__(self, message: str, code: int, name: str, retriable: bool = False) -> None:
+    def __init__(self, message: str, code: int, name: str, *, retriable: bool) -> None:
         self.message = message
         self.code = code
         self.name = name
         self.retriable = retriable
-        super().__init__(message, code, name, retriable)
+        super().__init__(message, code, name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """
+        Pickle with the keyword argument that exceptions cannot keep by themselves.
+        """
+        return (_restored, (self.message, self.code, self.name, self.retriable))
 
     def __str__(self) -> str:
         return self.message
+
+
+def _restored(message: str, code: int, name: str, retriable: bool) -> KafkaClientError:  # noqa: FBT001
+    return KafkaClientError(message, code, name, retriable=retriable)

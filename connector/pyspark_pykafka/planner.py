@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, OffsetRange, TopicPartition, describe
+from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, Offsets, TopicPartition, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -198,7 +198,8 @@ def plan_stream(
     Plan one micro-batch ``[start, end)``; partitions added since ``start`` begin at earliest.
     """
     losses = [*_deleted(start, end), *_late_starts(earliest_of_added)]
-    losses += [_unknown_start(tp) for tp in added_partitions(start, end) if tp not in earliest_of_added]
+    added = added_partitions(start, end)
+    losses += [_unknown_start(tp) for tp in added if tp not in earliest_of_added]
     ranges = []
     for tp in sorted(end):
         begin = start.get(tp, earliest_of_added.get(tp))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskWritten(spark.WriterCommitMessage):  # type: ignore[misc]
+class TaskWritten(spark.WriterCommitMessage):
     """
     What a task tells the driver: every one of these records was acknowledged.
     """
@@ -76,7 +76,7 @@ else:
             """
             Write a task's rows, on an executor.
             """
-            return super().write(batches_of(iterator, self._schema, list(SINK_COLUMNS)))
+            return super().write(batches_of(iterator, self._schema, SINK_COLUMNS))
 
 
 def refuse_overwrite(*, overwrite: bool) -> None:

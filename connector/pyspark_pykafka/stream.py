@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyspark_pykafka.borders import resolve_words, starting_border
+from pyspark_pykafka.borders import follows_the_end, resolve_words, starting_border
 from pyspark_pykafka.columns import check_source_schema
+from pyspark_pykafka.compat import (
+    TELLS_START,
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
 from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError
 from pyspark_pykafka.offsets import Offsets, from_document, to_document
 from pyspark_pykafka.planner import SplitPolicy, StreamPlan, added_partitions, plan_stream
@@ -35,9 +41,11 @@ INITIAL = "@initial"
 Document = dict[str, Any]
 
 
-class KafkaStreamReader(DataSourceStreamReader):
+class _Reader(DataSourceStreamReader):
     """
     Lives in one process on the driver as long as the query; a copy of it reads on executors.
+
+    What differs between Spark's versions is who knows the start when the latest is asked for.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
@@ -46,35 +54,18 @@ class KafkaStreamReader(DataSourceStreamReader):
         self._settings = fetch_settings(options, schema)
         self._asked: Broker | None = None
         self._initial: Offsets | None = None
-        self._position: Document | None = None
 
     def initialOffset(self) -> Document:
         """
-        Return where a new query starts.
+        Return where a new query starts; a query whose first batch failed asks again.
         """
         return to_document(self._start_of_new_query())
-
-    def latestOffset(self) -> Document:
-        """
-        Return where the next micro-batch may end: the end of all partitions there are now.
-
-        A new query is one of which no position is known: on a restart Spark tells the position
-        (by planning an empty or a replayed batch) before it asks for the latest.
-        """
-        initial = self._start_of_new_query() if self._position is None else None
-        latest = to_document(self._latest(from_document(self._position or {})))
-        if initial is not None:
-            return {**latest, INITIAL: to_document(initial)}
-        # The same offsets must be the same document: Spark compares them to find new data.
-        unchanged = self._position is not None and latest == _plain(self._position)
-        return self._position if unchanged and self._position is not None else latest
 
     def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """
         Plan the micro-batch between two offsets, as Spark has them in its checkpoint.
         """
         plan = StreamPlan((), ()) if start == end else self._plan(start, end)
-        self._position = end
         self._report(plan)
         return [InputPartition(r) for r in plan.ranges]
 
@@ -108,6 +99,21 @@ class KafkaStreamReader(DataSourceStreamReader):
             self._initial = resolve_words(border, self._broker)
         return self._initial
 
+    def _is_initial(self, start: Document) -> bool:
+        # The end of a batch is never like it: that of the first one carries INITIAL.
+        return self._initial is not None and start == to_document(self._initial)
+
+    def _next(self, start: Document) -> Document:
+        """
+        Return the latest offsets; the start itself if they are the same.
+
+        Spark compares documents to find new data, so equal offsets must be the same document.
+        """
+        latest = to_document(self._latest(from_document(start)))
+        if self._is_initial(start):
+            return {**latest, INITIAL: start}
+        return start if latest == to_document(from_document(start)) else latest
+
     def _latest(self, known: Offsets) -> Offsets:
         """
         Ask for the latest offsets, again if some lie before known ones (KAFKA-7703).
@@ -128,7 +134,8 @@ class KafkaStreamReader(DataSourceStreamReader):
         return latest
 
     def _plan(self, start: Document, end: Document) -> StreamPlan:
-        begin = from_document(end.get(INITIAL, start))
+        first = self._is_initial(start)
+        begin = from_document(end.get(INITIAL, start) if first else start)
         until = from_document(end)
         earliest = self._broker.earliest(added_partitions(begin, until))
         policy = SplitPolicy(self._options.min_partitions, self._options.max_records_per_partition)
@@ -152,5 +159,67 @@ class _StaleOffsetsError(BrokerUnavailableError):
         super().__init__("the latest offsets lie before known ones")
 
 
-def _plain(document: Document) -> Document:
-    return to_document(from_document(document))
+class _UntoldReader(_Reader):
+    """
+    For Spark 4.0 and 4.1, which ask for the latest offsets without telling the start.
+
+    A restarted query first plans an empty or a replayed batch, which tells it; a new query does
+    not. With AvailableNow Spark asks before either, so whether a query is new is not known then:
+    it is taken for one only where the start would move with the log's end.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        super().__init__(options, schema)
+        self._position: Document | None = None
+
+    def latestOffset(self) -> Document:  # type: ignore[override] # the older signature
+        """
+        Return where the next micro-batch may end.
+        """
+        if self._position is not None:
+            return self._next(self._position)
+        if follows_the_end(self._options.starting):
+            return self._next(to_document(self._start_of_new_query()))
+        return to_document(self._latest({}))
+
+    def partitions(self, start: Document, end: Document) -> list[InputPartition]:
+        """
+        Plan as the other versions do, and remember where the query stands.
+        """
+        planned = super().partitions(start, end)
+        self._position = end
+        return planned
+
+
+class _ToldReader(_Reader, SupportsTriggerAvailableNow):
+    """
+    For Spark 4.2 and later, which tell the start and how much a batch may read.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        super().__init__(options, schema)
+        self._frozen: Offsets | None = None
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """
+        Return that a batch may read all there is.
+        """
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """
+        Fix the end of the run to what is there now.
+        """
+        self._frozen = self._latest({})
+
+    def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: ARG002
+        """
+        Return where the micro-batch after ``start`` ends.
+        """
+        return self._next(start)
+
+    def _latest(self, known: Offsets) -> Offsets:
+        return super()._latest(known) if self._frozen is None else self._frozen
+
+
+KafkaStreamReader: type[_Reader] = _ToldReader if TELLS_START else _UntoldReader

@@ -69,9 +69,7 @@ def agreed(load: Load) -> Callable[..., list[Row]]:
 
 
 @pytest.fixture
-def transaction(
-    kafka_cluster: KafkaCluster, topic: Callable[..., str]
-) -> Callable[[], Any]:
+def transaction(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> Callable[[], Any]:
     """
     Return a context that gives a transactional producer, with a transaction begun.
 

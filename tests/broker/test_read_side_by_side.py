@@ -279,9 +279,7 @@ def test_compacted_topic(
     wait_for(compacted, seconds=60)
 
     low = min(r.offset for r in agreed(subscribe=name))
-    agreed(
-        subscribe=name, startingOffsets=offsets(name, 3), endingOffsets=offsets(name, low + 1)
-    )
+    agreed(subscribe=name, startingOffsets=offsets(name, 3), endingOffsets=offsets(name, low + 1))
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:
@@ -328,7 +326,10 @@ def test_splits_are_the_jvm_connectors(
         {"startingOffsets": '{"%s":{"0":-1,"1":0,"2":0}}'},
         {"endingOffsets": '{"%s":{"0":-2,"1":0,"2":0}}'},
         {"startingOffsets": '{"%s":{"0":0}}'},
-        {"startingOffsets": '{"%s":{"0":5,"1":0,"2":0}}', "endingOffsets": '{"%s":{"0":2,"1":1,"2":1}}'},
+        {
+            "startingOffsets": '{"%s":{"0":5,"1":0,"2":0}}',
+            "endingOffsets": '{"%s":{"0":2,"1":1,"2":1}}',
+        },
         {"startingTimestamp": str(T0 + 10**6)},
         {"subscribePattern": "x"},
         {"assign": ""},
@@ -355,5 +356,5 @@ def test_both_refuse(filled: str, load: Callable[..., Any], options: dict[str, s
     if options and "assign" not in given:
         given.setdefault("subscribe", filled)
     for connector in ("kafka", "pykafka"):
-        with pytest.raises(Exception, match=r"\w"):  # noqa: PT011 - the JVM's class says nothing
+        with pytest.raises(Exception, match=r"\w"):
             load(connector, **given).count()

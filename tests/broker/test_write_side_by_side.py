@@ -22,15 +22,19 @@ def rows_to_write(spark: SparkSession) -> object:
     """
     Return 300 rows whose keys are of many lengths, binary ones and an empty one among them.
     """
-    return spark.range(300).selectExpr(
-        "CASE WHEN id = 0 THEN X'' ELSE unhex(sha2(cast(id as string), 256)) END AS full",
-        "id",
-    ).selectExpr(
-        "substring(full, 1, cast(id % 33 as int)) AS key",
-        "CASE WHEN id % 7 = 0 THEN NULL ELSE cast(id as string) END AS value",
-        "CASE WHEN id % 3 = 0 THEN NULL ELSE array("
-        "named_struct('key', 'a', 'value', X'01'), named_struct('key', 'a', 'value', X'')) END "
-        "AS headers",
+    return (
+        spark.range(300)
+        .selectExpr(
+            "CASE WHEN id = 0 THEN X'' ELSE unhex(sha2(cast(id as string), 256)) END AS full",
+            "id",
+        )
+        .selectExpr(
+            "substring(full, 1, cast(id % 33 as int)) AS key",
+            "CASE WHEN id % 7 = 0 THEN NULL ELSE cast(id as string) END AS value",
+            "CASE WHEN id % 3 = 0 THEN NULL ELSE array("
+            "named_struct('key', 'a', 'value', X'01'), named_struct('key', 'a', 'value', X'')) END "
+            "AS headers",
+        )
     )
 
 

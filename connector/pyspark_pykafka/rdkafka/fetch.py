@@ -8,7 +8,6 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as Position
 
@@ -27,6 +26,8 @@ from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -298,7 +299,7 @@ class _RangeReader:
 
 
 def _offset_of(message: Message) -> int:
-    offset = message.offset()
+    offset: int | None = message.offset()
     if offset is None:
         msg = "librdkafka gave a message without an offset"
         raise RecordError("UNEXPECTED_OFFSET", msg)

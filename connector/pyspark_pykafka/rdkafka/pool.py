@@ -1,5 +1,5 @@
 """
-Clients kept open between the tasks of one worker process, so that a task does not start by connecting.
+Clients kept open between the tasks of one worker, so that a task does not start by connecting.
 """
 
 from __future__ import annotations

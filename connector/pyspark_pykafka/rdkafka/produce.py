@@ -33,6 +33,11 @@ _SLICE_SECONDS = 0.1
 # Reports are read this often; more often costs a call per record, less often holds memory longer.
 _POLL_EVERY = 1_000
 
+# Brokers refuse negative times, and librdkafka takes 0 for "now".
+_FIRST_TIME_US = 1_000
+
+_SHOWN_BYTES = 64
+
 # How much longer than librdkafka itself we wait for a report that it owes us.
 _GRACE_SECONDS = 10.0
 
@@ -204,9 +209,10 @@ class _Task:
                 raise UnknownTopicError(msg)
             self._serve(_SLICE_SECONDS)
 
-    def _metadata(self, topic: str, deadline: Deadline) -> Any:  # noqa: ANN401 - untyped client
+    def _metadata(self, topic: str, deadline: Deadline) -> Any:
         try:
-            found = self.client.producer.list_topics(topic, timeout=max(deadline.remaining(1.0), 0.1))
+            seconds = max(deadline.remaining(at_most=1.0), _SLICE_SECONDS)
+            found = self.client.producer.list_topics(topic, timeout=seconds)
         except KafkaException as error:
             self._raise_failure()
             if map_kafka_error(error.args[0], "asking for topics").retriable:
@@ -275,21 +281,26 @@ def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
 
 def _timestamps(batch: pa.RecordBatch) -> list[int | None]:
     micros = _column(batch, "timestamp").cast(pa.int64())
-    if (pc.min(micros).as_py() or 1_000) < 1_000:
-        msg = "the column 'timestamp' holds a time before 1970-01-01 00:00:00.001 UTC; Kafka has none"
+    earliest = pc.min(micros).as_py()
+    if earliest is not None and earliest < _FIRST_TIME_US:
+        msg = (
+            "the column 'timestamp' holds a time before 1970-01-01 00:00:00.001 UTC; it must be "
+            "later, or null for the time of writing"
+        )
         raise RecordError("INVALID_TIMESTAMP", msg)
     return [None if m is None else m // 1000 for m in micros.to_pylist()]
 
 
-def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
-    if headers is None:
-        return None
-    for header in headers:
-        if header is None or header["key"] is None:
-            msg = "the column 'headers' holds a header without a key; a header of Kafka's has one"
-            raise RecordError("NULL_HEADER_KEY", msg)
-    return [(header["key"], header["value"]) for header in headers]
+def _pairs(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, bytes | None]] | None:
+    return None if headers is None else [_pair(header) for header in headers]
+
+
+def _pair(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
+    if header is None or header["key"] is None:
+        msg = "the column 'headers' holds a header without a key; a header of Kafka's has one"
+        raise RecordError("NULL_HEADER_KEY", msg)
+    return (header["key"], header["value"])
 
 
 def _shown(key: bytes | None) -> str:
-    return repr(key if key is None or len(key) <= 64 else key[:64] + b"...")
+    return repr(key if key is None or len(key) <= _SHOWN_BYTES else key[:_SHOWN_BYTES] + b"...")

@@ -1,0 +1,163 @@
+"""
+From Spark's map of texts to the frozen options of a reader or a writer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_pykafka.options import table
+from pyspark_pykafka.options.given import Given
+from pyspark_pykafka.options.option import Option, Scope
+from pyspark_pykafka.options.values import (
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    NoMatch,
+    Position,
+    SinkOptions,
+    SourceOptions,
+    SpecificOffsets,
+    SpecificTimestamps,
+    Strategy,
+    Subscribe,
+    SubscribePattern,
+)
+from pyspark_pykafka.settings import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NOT_LATEST = "a batch query can't start at latest, it would read nothing"
+_NOT_EARLIEST = "a batch query can't end at earliest, it would read nothing"
+
+_STRATEGIES: tuple[Option[Any], ...] = (table.ASSIGN, table.SUBSCRIBE, table.SUBSCRIBE_PATTERN)
+
+
+def parse_batch_source(options: Mapping[str, str | None]) -> SourceOptions:
+    """
+    Return the options of ``spark.read``; raise :class:`OptionsError` with all mistakes.
+    """
+    given = Given(options, Scope.BATCH_READ)
+    source = _source(given)
+    if isinstance(source.starting, Latest):
+        given.mistakes.append(f"startingOffsets is 'latest'; {_NOT_LATEST}")
+    if isinstance(source.ending, Earliest):
+        given.mistakes.append(f"endingOffsets is 'earliest'; {_NOT_EARLIEST}")
+    for tp in _partitions_at(source.starting, LATEST):
+        given.mistakes.append(f"startingOffsets for {tp} is {LATEST}; {_NOT_LATEST}")
+    for tp in _partitions_at(source.ending, EARLIEST):
+        given.mistakes.append(f"endingOffsets for {tp} is {EARLIEST}; {_NOT_EARLIEST}")
+    given.raise_mistakes()
+    return source
+
+
+def parse_stream_source(options: Mapping[str, str | None]) -> SourceOptions:
+    """
+    Return the options of ``spark.readStream``; raise :class:`OptionsError` with all mistakes.
+    """
+    given = Given(options, Scope.STREAM_READ)
+    source = _source(given)
+    least, most = source.min_offsets_per_trigger, source.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        given.mistakes.append(
+            f"minOffsetsPerTrigger is '{least}'; it must be: at most maxOffsetsPerTrigger, {most}"
+        )
+    given.raise_mistakes()
+    return source
+
+
+def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOptions:
+    """
+    Return the options of ``write`` or ``writeStream``; raise :class:`OptionsError` likewise.
+    """
+    given = Given(options, Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE)
+    given.get(table.ENGINE)
+    given.get(table.DELIVERY_GUARANTEE)
+    sink = SinkOptions(
+        topic=given.find(table.SINK_TOPIC),
+        include_headers=given.get(table.INCLUDE_HEADERS),
+        kafka=given.kafka(Role.PRODUCER),
+        engine="librdkafka",
+        checkpoint_location=given.own("checkpointLocation"),
+        query_name=given.own("queryName"),
+        delivery_guarantee="at-least-once",
+    )
+    given.raise_mistakes()
+    return sink
+
+
+def _source(given: Given) -> SourceOptions:
+    given.get(table.ENGINE)
+    if given.has(table.PROGRESS_STORE):
+        given.get(table.PROGRESS_STORE)
+    return SourceOptions(
+        strategy=_strategy(given),
+        starting=_starting(given),
+        ending=_ending(given),
+        fail_on_data_loss=given.get(table.FAIL_ON_DATA_LOSS),
+        poll_timeout_ms=given.get(table.POLL_TIMEOUT),
+        fetch_offset_num_retries=given.get(table.FETCH_OFFSET_RETRIES),
+        fetch_offset_retry_interval_ms=given.get(table.FETCH_OFFSET_RETRY_INTERVAL),
+        max_offsets_per_trigger=given.find(table.MAX_OFFSETS_PER_TRIGGER),
+        min_offsets_per_trigger=given.find(table.MIN_OFFSETS_PER_TRIGGER),
+        max_trigger_delay_ms=given.get(table.MAX_TRIGGER_DELAY),
+        min_partitions=given.find(table.MIN_PARTITIONS),
+        max_records_per_partition=given.find(table.MAX_RECORDS_PER_PARTITION),
+        group_id_prefix=given.get(table.GROUP_ID_PREFIX),
+        include_headers=given.get(table.INCLUDE_HEADERS),
+        kafka=given.kafka(Role.CONSUMER),
+        engine="librdkafka",
+    )
+
+
+def _strategy(given: Given) -> Strategy:
+    named = [option.name for option in _STRATEGIES if given.has(option)]
+    if not named:
+        given.mistakes.append(
+            "what to read is missing; one of these options must be given: "
+            "subscribe, subscribePattern, assign"
+        )
+    elif len(named) > 1:
+        given.mistakes.append(
+            f"{', '.join(named)} are given together; only one of these options can be given: "
+            "subscribe, subscribePattern, assign"
+        )
+    assigned = given.find(table.ASSIGN)
+    topics = given.find(table.SUBSCRIBE)
+    pattern = given.find(table.SUBSCRIBE_PATTERN)
+    if assigned is not None:
+        return assigned
+    return SubscribePattern(pattern) if pattern is not None else Subscribe(topics or ())
+
+
+def _starting(given: Given) -> Position:
+    no_match: NoMatch = "latest" if given.get(table.NO_MATCH_STRATEGY) == "latest" else "error"
+    # All three are read, so that the mistakes of those that lose are told, too.
+    everywhere = given.find(table.STARTING_TIMESTAMP)
+    by_partition = given.find(table.STARTING_OFFSETS_BY_TIMESTAMP)
+    offsets = given.get(table.STARTING_OFFSETS)
+    return _first(everywhere, by_partition, offsets, no_match)
+
+
+def _ending(given: Given) -> Position:
+    everywhere = given.find(table.ENDING_TIMESTAMP)
+    by_partition = given.find(table.ENDING_OFFSETS_BY_TIMESTAMP)
+    return _first(everywhere, by_partition, given.get(table.ENDING_OFFSETS), "latest")
+
+
+def _first(
+    everywhere: int | None,
+    by_partition: tuple[tuple[TopicPartition, int], ...] | None,
+    offsets: Earliest | Latest | SpecificOffsets,
+    no_match: NoMatch,
+) -> Position:
+    if everywhere is not None:
+        return GlobalTimestamp(everywhere, no_match)
+    return offsets if by_partition is None else SpecificTimestamps(by_partition, no_match)
+
+
+def _partitions_at(position: Position, word: int) -> list[TopicPartition]:
+    offsets = position.offsets if isinstance(position, SpecificOffsets) else ()
+    return [tp for tp, offset in offsets if offset == word]

@@ -1,0 +1,171 @@
+"""
+Reading the text of one option into a value, or saying what the text must be.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_MAX_INT = 2**31 - 1
+_MAX_LONG = 2**63 - 1
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DURATION = re.compile(r"(?P<count>[0-9]+)\s*(?P<unit>[a-z]*)")
+_UNIT_MS = {
+    "": 1,
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+_MICROSECONDS_PER_MS = 1_000
+
+# What Kafka itself allows; no broker can hold a topic of another name.
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+class UnfitError(ValueError):
+    """
+    A text that is not what the option needs; the message follows "name is 'text'; ".
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Parser(Generic[T]):
+    """
+    How to read an option; ``expects`` is shown in errors and in the documentation.
+    """
+
+    read: Callable[[str], T]
+    expects: str
+
+    def __call__(self, text: str) -> T:
+        """
+        Return the value, or raise :class:`UnfitError`.
+        """
+        try:
+            return self.read(text)
+        except UnfitError:
+            raise
+        except ValueError as cause:
+            msg = f"it must be: {self.expects}"
+            raise UnfitError(msg) from cause
+
+
+def one_of(*choices: str, not_yet: tuple[str, ...] = ()) -> Parser[str]:
+    """
+    Read one of several words in any case; those of ``not_yet`` are known and not supported.
+    """
+    expects = f"one of: {', '.join(choices)}"
+
+    def read(text: str) -> str:
+        word = text.strip().lower()
+        if word in not_yet:
+            msg = f"this version of pykafka does not support that yet; it must be: {expects}"
+            raise UnfitError(msg)
+        if word not in choices:
+            raise ValueError(text)
+        return word
+
+    return Parser(read, expects)
+
+
+def whole_number(at_least: int, at_most: int = _MAX_INT) -> Parser[int]:
+    """
+    Read a whole number within bounds; the upper one is Java's int if nothing is said.
+    """
+
+    def read(text: str) -> int:
+        # int() would take 1_000 and digits of other scripts, which the JVM connector does not.
+        if not _WHOLE.fullmatch(text.strip()):
+            raise ValueError(text)
+        number = int(text)
+        if not at_least <= number <= at_most:
+            raise ValueError(text)
+        return number
+
+    return Parser(read, f"a whole number, at least {at_least}")
+
+
+def long_number(at_least: int) -> Parser[int]:
+    """
+    Read a whole number up to Java's long.
+    """
+    return whole_number(at_least, _MAX_LONG)
+
+
+def _read_boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(text)
+    return word == "true"
+
+
+def _read_text(text: str) -> str:
+    if not text.strip():
+        raise ValueError(text)
+    return text.strip()
+
+
+def _read_duration(text: str) -> int:
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError(text)
+    count, unit = int(match["count"]), match["unit"]
+    if unit == "us":
+        return count // _MICROSECONDS_PER_MS
+    if unit not in _UNIT_MS:
+        raise ValueError(text)
+    return count * _UNIT_MS[unit]
+
+
+def _read_topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not topics:
+        raise ValueError(text)
+    try:
+        return tuple(topic_name(topic) for topic in topics)
+    except UnfitError as cause:
+        msg = f"{cause}; to read the topics that match a pattern use subscribePattern"
+        raise UnfitError(msg) from cause
+
+
+def _read_pattern(text: str) -> str:
+    pattern = text.strip()
+    if not pattern:
+        raise ValueError(text)
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as cause:
+        msg = f"it must be: a regular expression of Python's ({cause})"
+        raise UnfitError(msg) from cause
+    return pattern
+
+
+def topic_name(name: str) -> str:
+    """
+    Return a topic's name, or raise :class:`UnfitError` if no topic can be called so.
+    """
+    if not _TOPIC.fullmatch(name) or name in (".", ".."):
+        msg = (
+            f"'{name}' cannot be the name of a topic: that is at most 249 letters, digits, "
+            "'.', '_' and '-'"
+        )
+        raise UnfitError(msg)
+    return name
+
+
+BOOLEAN = Parser(_read_boolean, "one of: true, false")
+TEXT = Parser(_read_text, "a text that is not empty")
+DURATION = Parser(_read_duration, "a time with its unit (us, ms, s, m, min, h, d), as 15m or 500ms")
+TOPICS = Parser(_read_topics, "one topic or more, as orders,payments")
+TOPIC = Parser(lambda text: topic_name(_read_text(text)), "the name of a topic")
+PATTERN = Parser(_read_pattern, "a regular expression of Python's, as ^orders-")

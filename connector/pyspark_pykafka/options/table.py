@@ -1,0 +1,236 @@
+"""
+Every option of the connector, declared once: parsing, errors and documentation come from here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark_pykafka.options.documents import OFFSETS, PARTITIONS, TIMESTAMPS
+from pyspark_pykafka.options.option import Option, Scope, Status
+from pyspark_pykafka.options.parsers import (
+    BOOLEAN,
+    DURATION,
+    PATTERN,
+    TEXT,
+    TOPIC,
+    TOPICS,
+    long_number,
+    one_of,
+    whole_number,
+)
+
+ASSIGN = Option(
+    "assign",
+    PARTITIONS,
+    "Read exactly these partitions.",
+    Scope.READ,
+)
+SUBSCRIBE = Option(
+    "subscribe",
+    TOPICS,
+    "Read these topics, with partitions that are added while a query runs.",
+    Scope.READ,
+)
+SUBSCRIBE_PATTERN = Option(
+    "subscribePattern",
+    PATTERN,
+    "Read the topics in whose name the expression is found; anchor it with ^ and $ for whole "
+    "names. Kafka's internal topics are left out.",
+    Scope.READ,
+)
+STARTING_TIMESTAMP = Option(
+    "startingTimestamp",
+    long_number(0),
+    "Start every partition at its first record of this time (ms since 1970 UTC) or later; "
+    "wins over startingOffsetsByTimestamp and startingOffsets.",
+    Scope.READ,
+)
+STARTING_OFFSETS_BY_TIMESTAMP = Option(
+    "startingOffsetsByTimestamp",
+    TIMESTAMPS,
+    "Start each partition at its first record of a time or later; every partition that is read "
+    "must be given; wins over startingOffsets.",
+    Scope.READ,
+)
+STARTING_OFFSETS = Option(
+    "startingOffsets",
+    OFFSETS,
+    "Where to start; a batch cannot start at latest. A stream uses it for its first batch only: "
+    "afterwards the checkpoint counts, and partitions that are new start at earliest.",
+    Scope.READ,
+    default="earliest",
+    stream_default="latest",
+)
+NO_MATCH_STRATEGY = Option(
+    "startingOffsetsByTimestampStrategy",
+    one_of("error", "latest"),
+    "What to do with a partition that has no record of the starting time or later: fail, or "
+    "start at its end.",
+    Scope.READ,
+    default="error",
+)
+ENDING_TIMESTAMP = Option(
+    "endingTimestamp",
+    long_number(0),
+    "End every partition before its first record of this time (ms since 1970 UTC) or later, at "
+    "latest where there is none; wins over endingOffsetsByTimestamp and endingOffsets.",
+    Scope.BATCH_READ,
+)
+ENDING_OFFSETS_BY_TIMESTAMP = Option(
+    "endingOffsetsByTimestamp",
+    TIMESTAMPS,
+    "End each partition before its first record of a time or later, at latest where there is "
+    "none; wins over endingOffsets.",
+    Scope.BATCH_READ,
+)
+ENDING_OFFSETS = Option(
+    "endingOffsets",
+    OFFSETS,
+    "Where to end, exclusive; it cannot be earliest.",
+    Scope.BATCH_READ,
+    default="latest",
+)
+FAIL_ON_DATA_LOSS = Option(
+    "failOnDataLoss",
+    BOOLEAN,
+    "Fail when records that were to be read are gone; if false, log what is missing and go on.",
+    Scope.READ,
+    default="true",
+)
+POLL_TIMEOUT = Option(
+    "kafkaConsumer.pollTimeoutMs",
+    long_number(1),
+    "How long a task waits for the next records of its partition before it fails.",
+    Scope.READ,
+    default="120000",
+)
+FETCH_OFFSET_RETRIES = Option(
+    "fetchOffset.numRetries",
+    whole_number(0),
+    "How often the driver asks again for offsets before it gives up.",
+    Scope.READ,
+    default="3",
+)
+FETCH_OFFSET_RETRY_INTERVAL = Option(
+    "fetchOffset.retryIntervalMs",
+    long_number(0),
+    "How long the driver waits before it asks for offsets again.",
+    Scope.READ,
+    default="1000",
+)
+MAX_OFFSETS_PER_TRIGGER = Option(
+    "maxOffsetsPerTrigger",
+    long_number(1),
+    "At most so many offsets in a micro-batch, shared over the partitions in proportion.",
+    Scope.STREAM_READ,
+    no_effect=Scope.BATCH_READ,
+    status=Status.NOT_YET,
+)
+MIN_OFFSETS_PER_TRIGGER = Option(
+    "minOffsetsPerTrigger",
+    long_number(1),
+    "Wait with a micro-batch until there are so many offsets, or maxTriggerDelay has passed.",
+    Scope.STREAM_READ,
+    no_effect=Scope.BATCH_READ,
+    status=Status.NOT_YET,
+)
+MAX_TRIGGER_DELAY = Option(
+    "maxTriggerDelay",
+    DURATION,
+    "The longest wait for minOffsetsPerTrigger.",
+    Scope.STREAM_READ,
+    default="15m",
+    no_effect=Scope.BATCH_READ,
+    status=Status.NOT_YET,
+)
+MIN_PARTITIONS = Option(
+    "minPartitions",
+    whole_number(1),
+    "Divide the offsets into at least about so many tasks; otherwise one task reads a partition.",
+    Scope.READ,
+)
+MAX_RECORDS_PER_PARTITION = Option(
+    "maxRecordsPerPartition",
+    long_number(1),
+    "Give no task more offsets than this.",
+    Scope.READ,
+)
+GROUP_ID_PREFIX = Option(
+    "groupIdPrefix",
+    TEXT,
+    "What the names of consumer groups begin with; without effect if kafka.group.id is given.",
+    Scope.READ,
+    default="spark-kafka-relation",
+    stream_default="spark-kafka-source",
+)
+INCLUDE_HEADERS = Option(
+    "includeHeaders",
+    BOOLEAN,
+    "Add the column headers; a write takes that column whenever it is there.",
+    Scope.READ,
+    default="false",
+    no_effect=Scope.WRITE,
+)
+ENGINE = Option(
+    "engine",
+    one_of("auto", "librdkafka", not_yet=("wire",)),
+    "What moves the records; auto takes the fastest that works.",
+    Scope.ALL,
+    default="auto",
+)
+PROGRESS_STORE = Option(
+    "progressStore",
+    one_of("none", not_yet=("kafka", "zookeeper")),
+    "Where, besides the checkpoint, a query's progress is kept.",
+    Scope.STREAM_READ,
+    default="none",
+)
+SINK_TOPIC = Option(
+    "topic",
+    TOPIC,
+    "The topic of every row; wins over the column topic.",
+    Scope.WRITE,
+)
+DELIVERY_GUARANTEE = Option(
+    "deliveryGuarantee",
+    one_of("at-least-once", not_yet=("exactly-once",)),
+    "What a failure may do to rows: at-least-once loses none and may repeat some.",
+    Scope.WRITE,
+    default="at-least-once",
+)
+
+#: The table itself, in the order of the documentation.
+OPTIONS: tuple[Option[Any], ...] = (
+    ASSIGN,
+    SUBSCRIBE,
+    SUBSCRIBE_PATTERN,
+    STARTING_TIMESTAMP,
+    STARTING_OFFSETS_BY_TIMESTAMP,
+    STARTING_OFFSETS,
+    NO_MATCH_STRATEGY,
+    ENDING_TIMESTAMP,
+    ENDING_OFFSETS_BY_TIMESTAMP,
+    ENDING_OFFSETS,
+    FAIL_ON_DATA_LOSS,
+    POLL_TIMEOUT,
+    FETCH_OFFSET_RETRIES,
+    FETCH_OFFSET_RETRY_INTERVAL,
+    MAX_OFFSETS_PER_TRIGGER,
+    MIN_OFFSETS_PER_TRIGGER,
+    MAX_TRIGGER_DELAY,
+    MIN_PARTITIONS,
+    MAX_RECORDS_PER_PARTITION,
+    GROUP_ID_PREFIX,
+    INCLUDE_HEADERS,
+    SINK_TOPIC,
+    ENGINE,
+    PROGRESS_STORE,
+    DELIVERY_GUARANTEE,
+)
+
+#: The same by the name as Spark hands it over.
+BY_KEY: dict[str, Option[Any]] = {option.key: option for option in OPTIONS}
+
+#: What Spark itself adds to the options of a source or a sink.
+SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})

@@ -1,0 +1,146 @@
+"""
+What parsed options are: frozen values that planning, reading and writing share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Union
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.settings import KafkaSettings
+
+Engine = Literal["librdkafka"]
+NoMatch = Literal["error", "latest"]
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
+DeliveryGuarantee = Literal["at-least-once"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """
+    Read exactly these partitions.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """
+    Read every partition of these topics, those that appear later included.
+    """
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """
+    Read every topic in whose name ``re.search(pattern, topic)`` finds something.
+
+    Unanchored, as the JVM connector's ``find``: anchor with ``^`` and ``$`` to match whole names.
+    """
+
+    pattern: str
+
+
+Strategy = Union[Assign, Subscribe, SubscribePattern]
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """
+    The first record that is still there, in every partition.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """
+    After the last record, in every partition.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificOffsets:
+    """
+    One offset per partition, sorted; EARLIEST (-2) and LATEST (-1) stand for the words.
+    """
+
+    offsets: tuple[tuple[TopicPartition, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificTimestamps:
+    """
+    Per partition, sorted, the first record at or after a time in milliseconds since 1970 UTC.
+
+    ``strategy`` says what to do where no such record exists; as an end it is always ``latest``.
+    """
+
+    timestamps: tuple[tuple[TopicPartition, int], ...]
+    strategy: NoMatch
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTimestamp:
+    """
+    In every partition the first record at or after one time in milliseconds since 1970 UTC.
+
+    ``strategy`` says what to do where no such record exists; as an end it is always ``latest``.
+    """
+
+    timestamp_ms: int
+    strategy: NoMatch
+
+
+Position = Union[Earliest, Latest, SpecificOffsets, SpecificTimestamps, GlobalTimestamp]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """
+    Everything a reader was told; ``ending`` is always ``Latest()`` for a stream.
+    """
+
+    strategy: Strategy
+    starting: Position
+    ending: Position
+    fail_on_data_loss: bool
+    poll_timeout_ms: int
+    fetch_offset_num_retries: int
+    fetch_offset_retry_interval_ms: int
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    group_id_prefix: str
+    include_headers: bool
+    kafka: KafkaSettings
+    engine: Engine
+
+    @property
+    def isolation_level(self) -> IsolationLevel:
+        """
+        Which records transactions let a reader see; the Java client's default, not librdkafka's.
+        """
+        given = self.kafka.get("isolation.level", "read_uncommitted").strip().lower()
+        return "read_committed" if given == "read_committed" else "read_uncommitted"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """
+    Everything a writer was told; ``topic`` wins over the rows' own column.
+    """
+
+    topic: str | None
+    include_headers: bool
+    kafka: KafkaSettings
+    engine: Engine
+    checkpoint_location: str | None
+    query_name: str | None
+    delivery_guarantee: DeliveryGuarantee

@@ -1,0 +1,31 @@
+"""
+The ``kafka.*`` settings: what the user gave, and what it means to librdkafka.
+
+Pure: no client is imported here, so every mistake is told when options are parsed.
+"""
+
+from __future__ import annotations
+
+from pyspark_pykafka.settings.properties import ALIASES, PROPERTIES, Property, Role
+from pyspark_pykafka.settings.rules import KEPT, LEVELS, REFUSED, RENAMED, UNUSED
+from pyspark_pykafka.settings.translate import KNOWN_NAMES, Translation, translate
+from pyspark_pykafka.settings.values import MASK, PRINTABLE, KafkaSettings, shown_value
+
+__all__ = [
+    "ALIASES",
+    "KEPT",
+    "KNOWN_NAMES",
+    "LEVELS",
+    "MASK",
+    "PRINTABLE",
+    "PROPERTIES",
+    "REFUSED",
+    "RENAMED",
+    "UNUSED",
+    "KafkaSettings",
+    "Property",
+    "Role",
+    "Translation",
+    "shown_value",
+    "translate",
+]

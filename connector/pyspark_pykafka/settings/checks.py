@@ -1,0 +1,144 @@
+"""
+What values, and which of them together, no client could be made of.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.settings.properties import Property, Role
+from pyspark_pykafka.settings.values import shown_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_SERVER = re.compile(
+    r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._%-]+):(?P<port>[0-9]{1,5})"
+)
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")
+_MAX_INT = 2**31 - 1
+_MAX_PORT = 65_535
+_IDEMPOTENT_IN_FLIGHT = 5
+
+
+def check_value(known: Property, value: str, source: str) -> tuple[str, str | None]:
+    """
+    Return the value as librdkafka wants it, and the mistake if it is none.
+
+    ``source`` is what the user called the setting; its value is quoted only where it may be.
+    """
+    special = _SPECIAL.get(known.name)
+    try:
+        return (special or known.normal)(value), None
+    except ValueError as cause:
+        expects = str(cause) if special else known.expects
+        shown = shown_value(source, value)
+        return value, f"kafka.{source} is {shown}; it must be: {expects}"
+
+
+def _servers(value: str) -> str:
+    entries = [entry.strip() for entry in value.split(",") if entry.strip()]
+    matches = [_SERVER.fullmatch(entry) for entry in entries]
+    if not entries or not all(match and 0 < int(match["port"]) <= _MAX_PORT for match in matches):
+        msg = "the brokers with their ports, as 'host:9092,host2:9092'"
+        raise ValueError(msg)
+    return ",".join(entries)
+
+
+def _mechanism(value: str) -> str:
+    name = value.strip().upper()
+    if name not in _MECHANISMS:
+        msg = f"one of: {', '.join(_MECHANISMS)}"
+        raise ValueError(msg)
+    return name
+
+
+def _acks(value: str) -> str:
+    if value.strip().lower() not in ("all", "-1"):
+        msg = "all; with fewer acknowledgements rows that were reported as written can be lost"
+        raise ValueError(msg)
+    return "-1"
+
+
+def _endpoint_algorithm(value: str) -> str:
+    name = value.strip().lower() or "none"
+    if name not in ("none", "https"):
+        msg = "one of: https, none"
+        raise ValueError(msg)
+    return name
+
+
+def _delivery_timeout(value: str) -> str:
+    # 0 is librdkafka's word for ever, and every wait here has an end.
+    if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or not 0 < int(value) <= _MAX_INT:
+        msg = "a number of milliseconds, at least 1"
+        raise ValueError(msg)
+    return value.strip()
+
+
+def _for_a_shell(value: str) -> str:
+    # librdkafka puts both into a command line for kinit, which a shell runs.
+    if re.search(r"[^\w./@:+,= -]", value) or value.startswith("-"):
+        msg = "letters, digits and . / @ : + , = - _ only, since it is part of kinit's command line"
+        raise ValueError(msg)
+    return value
+
+
+_SPECIAL: Mapping[str, Callable[[str], str]] = {
+    "bootstrap.servers": _servers,
+    "sasl.mechanism": _mechanism,
+    "acks": _acks,
+    "delivery.timeout.ms": _delivery_timeout,
+    "ssl.endpoint.identification.algorithm": _endpoint_algorithm,
+    "sasl.kerberos.principal": _for_a_shell,
+    "sasl.kerberos.keytab": _for_a_shell,
+    "sasl.kerberos.service.name": _for_a_shell,
+}
+
+
+def check_combination(properties: Mapping[str, str], role: Role) -> list[str]:
+    """
+    Return the mistakes that only several settings together make.
+    """
+    found = [*_credentials(properties)]
+    if role is Role.PRODUCER and properties.get("enable.idempotence", "true") == "true":
+        found += _idempotence(properties)
+    return found
+
+
+def _credentials(properties: Mapping[str, str]) -> Iterator[str]:
+    mechanism = properties.get("sasl.mechanism", "GSSAPI")
+    wanted = properties.get("security.protocol", "").startswith("sasl_")
+    by_password = mechanism == "PLAIN" or mechanism.startswith("SCRAM")
+    given = properties.get("sasl.username") and properties.get("sasl.password")
+    if wanted and by_password and not given:
+        yield (
+            f"kafka.sasl.mechanism is {mechanism}, which needs a user and a password; give "
+            "kafka.sasl.username and kafka.sasl.password, or kafka.sasl.jaas.config"
+        )
+
+
+def _idempotence(properties: Mapping[str, str]) -> Iterator[str]:
+    rest = "for the idempotent producer; or set kafka.enable.idempotence=false"
+    in_flight = properties.get("max.in.flight.requests.per.connection", "5")
+    if int(in_flight) > _IDEMPOTENT_IN_FLIGHT:
+        yield (
+            f"kafka.max.in.flight.requests.per.connection is '{in_flight}'; "
+            f"it must be: at most {_IDEMPOTENT_IN_FLIGHT} {rest}"
+        )
+    if int(properties.get("retries", "1")) == 0:
+        yield f"kafka.retries is '0'; it must be: at least 1 {rest}"
+
+
+def warnings_about(properties: Mapping[str, str]) -> Iterator[str]:
+    """
+    Yield what is allowed and unsafe.
+    """
+    if properties.get("enable.ssl.certificate.verification") == "false":
+        yield "kafka.enable.ssl.certificate.verification=false: any server is taken for the broker"
+    if properties.get("ssl.endpoint.identification.algorithm") == "none":
+        yield "kafka.ssl.endpoint.identification.algorithm is off: host names are not checked"
+    plain = properties.get("sasl.mechanism") == "PLAIN"
+    if plain and properties.get("security.protocol") == "sasl_plaintext":
+        yield "kafka.sasl.mechanism=PLAIN over SASL_PLAINTEXT sends the password in clear text"

@@ -1,0 +1,118 @@
+"""
+Reading ``sasl.jaas.config``, which only the Java client understands, into librdkafka's settings.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_TOKEN = re.compile(
+    r"""\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'"""
+    r"""|(?P<mark>[=;])|(?P<word>[^\s=;"']+))""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
+_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+_FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
+
+# By login module: which of its options stand for which of librdkafka's settings.
+_MODULES: Mapping[str, Mapping[str, str]] = {
+    "PlainLoginModule": {"username": "sasl.username", "password": "sasl.password"},
+    "ScramLoginModule": {"username": "sasl.username", "password": "sasl.password"},
+    "Krb5LoginModule": {
+        "keyTab": "sasl.kerberos.keytab",
+        "principal": "sasl.kerberos.principal",
+        "serviceName": "sasl.kerberos.service.name",
+    },
+    "OAuthBearerLoginModule": {
+        "clientId": "sasl.oauthbearer.client.id",
+        "clientSecret": "sasl.oauthbearer.client.secret",
+        "scope": "sasl.oauthbearer.scope",
+    },
+}
+
+
+class JaasError(ValueError):
+    """
+    A text that is no usable JAAS configuration; the message never quotes from it.
+    """
+
+
+def read_jaas(text: str) -> dict[str, str]:
+    """
+    Return librdkafka's settings for ``Module required key="value" ...;``.
+
+    Quotes and escapes are read as the Java client reads them.
+    """
+    tokens = list(_tokens(text))
+    module, options = _entry(tokens)
+    if options.get("tokenauth", "").lower() == "true":
+        msg = (
+            "it asks for a delegation token, which librdkafka cannot use; "
+            "log in with a user and a password, or OAUTHBEARER"
+        )
+        raise JaasError(msg)
+    names = _known(module)
+    found = {names[option]: value for option, value in options.items() if option in names}
+    if "OAuth" in module and found:
+        found["sasl.oauthbearer.method"] = "oidc"
+    return found
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    """
+    Yield (kind, text): mark, word, or quoted with the escapes resolved.
+    """
+    at = 0
+    while text[at:].strip():
+        match = _TOKEN.match(text, at)
+        if match is None:
+            msg = "a quotation mark in it is not closed"
+            raise JaasError(msg)
+        kind = match.lastgroup or ""
+        value = match.group(kind)
+        quoted = kind in ("double", "single")
+        yield ("quoted", _ESCAPE.sub(_unescaped, value)) if quoted else (kind, value)
+        at = match.end()
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    sign = match.group(1)
+    return chr(int(sign, 8)) if sign[0] in "01234567" else _LETTERS.get(sign, sign)
+
+
+def _entry(tokens: list[tuple[str, str]]) -> tuple[str, dict[str, str]]:
+    if not tokens or tokens[-1] != ("mark", ";"):
+        msg = 'it must end with a semicolon: Module required username="..." password="...";'
+        raise JaasError(msg)
+    if ("mark", ";") in tokens[:-1]:
+        msg = "it names more than one login module; give one"
+        raise JaasError(msg)
+    head, body = tokens[:2], tokens[2:-1]
+    if len(head) < 2 or head[1][1].lower() not in _FLAGS:
+        msg = 'it must begin with a login module and "required"'
+        raise JaasError(msg)
+    return head[0][1], dict(_pairs(body))
+
+
+def _pairs(body: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    for at in range(0, len(body), 3):
+        triple = body[at : at + 3]
+        marks = [text if kind == "mark" else "" for kind, text in triple]
+        if marks != ["", "=", ""]:
+            msg = 'after the login module it must hold key="value" pairs only'
+            raise JaasError(msg)
+        yield triple[0][1], triple[2][1]
+
+
+def _known(module: str) -> Mapping[str, str]:
+    names = _MODULES.get(module.rpartition(".")[2])
+    if names is None:
+        msg = f"its login module is not one of: {', '.join(sorted(_MODULES))}"
+        raise JaasError(msg)
+    return names

@@ -1,0 +1,149 @@
+"""
+Settings that are refused, of no use here, or called otherwise in librdkafka.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.settings.properties import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_OFFSETS = (
+    "Spark's checkpoint keeps the offsets; set the source option "
+    "startingOffsets to earliest or latest, or to an offset per partition"
+)
+_COMMITS = (
+    "Spark's checkpoint keeps the offsets, nothing is committed by the consumer; leave it out"
+)
+_READ_BYTES = (
+    "key and value are read as BINARY; convert the columns in Spark, as CAST(value AS STRING)"
+)
+_WRITE_BYTES = (
+    "key and value are written as the BINARY or STRING columns hold them; "
+    "convert the columns in Spark"
+)
+_JAVA_CLASS = "there is no JVM to load the class in; leave it out"
+_LOADS_CODE = "it would load a native library on the driver and the executors"
+_OWN = "pykafka sets it itself; leave it out"
+_LOGIN_CLASS = (
+    "there is no JVM to load the class in; "
+    "for OAUTHBEARER use kafka.sasl.oauthbearer.method=oidc with librdkafka's "
+    "sasl.oauthbearer.* settings"
+)
+
+#: Why a setting is refused, by the client that it would be for.
+REFUSED: Mapping[str, tuple[Role, str]] = {
+    "auto.offset.reset": (Role.CONSUMER, _OFFSETS),
+    "enable.auto.commit": (Role.CONSUMER, _COMMITS),
+    "auto.commit.enable": (Role.CONSUMER, _COMMITS),
+    "enable.auto.offset.store": (Role.CONSUMER, _COMMITS),
+    "offset.store.method": (Role.CONSUMER, _COMMITS),
+    "offset.store.path": (Role.CONSUMER, _COMMITS),
+    "offset.store.sync.interval.ms": (Role.CONSUMER, _COMMITS),
+    "enable.partition.eof": (Role.CONSUMER, _OWN),
+    "key.deserializer": (Role.CONSUMER, _READ_BYTES),
+    "value.deserializer": (Role.CONSUMER, _READ_BYTES),
+    "key.serializer": (Role.PRODUCER, _WRITE_BYTES),
+    "value.serializer": (Role.PRODUCER, _WRITE_BYTES),
+    "delivery.report.only.error": (Role.PRODUCER, _OWN),
+    "produce.offset.report": (Role.PRODUCER, _OWN),
+    "transactional.id": (
+        Role.PRODUCER,
+        "transactions belong to the sink's own tasks; leave it out",
+    ),
+    "transaction.two.phase.commit.enable": (
+        Role.PRODUCER,
+        "transactions belong to the sink's own tasks; leave it out",
+    ),
+    "metadata.broker.list": (Role.ANY, "name the brokers by kafka.bootstrap.servers"),
+    "log.queue": (Role.ANY, _OWN),
+    "interceptor.classes": (Role.ANY, _JAVA_CLASS),
+    "security.providers": (Role.ANY, _JAVA_CLASS),
+    "ssl.provider": (Role.ANY, _JAVA_CLASS),
+    "ssl.engine.factory.class": (Role.ANY, _JAVA_CLASS),
+    "sasl.login.class": (Role.ANY, _LOGIN_CLASS),
+    "sasl.login.callback.handler.class": (Role.ANY, _LOGIN_CLASS),
+    "sasl.client.callback.handler.class": (Role.ANY, _LOGIN_CLASS),
+    "sasl.oauthbearer.jwt.retriever.class": (Role.ANY, _LOGIN_CLASS),
+    "sasl.oauthbearer.jwt.validator.class": (Role.ANY, _LOGIN_CLASS),
+    "plugin.library.paths": (Role.ANY, _LOADS_CODE),
+    "ssl.engine.location": (Role.ANY, _LOADS_CODE),
+    "ssl.engine.id": (Role.ANY, _LOADS_CODE),
+    "ssl.providers": (Role.ANY, _LOADS_CODE),
+    "sasl.kerberos.kinit.cmd": (
+        Role.ANY,
+        "it would run a command on the driver and the executors; put kinit on the PATH instead",
+    ),
+}
+
+_UNUSED = """
+metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+auto.include.jmx.reporter socket.connection.setup.timeout.max.ms metadata.max.idle.ms
+exclude.internal.topics partitioner.adaptive.partitioning.enable
+partitioner.availability.timeout.ms share.acknowledgement.mode
+group.instance.id group.protocol group.protocol.type group.remote.assignor
+partition.assignment.strategy session.timeout.ms heartbeat.interval.ms max.poll.interval.ms
+max.poll.records auto.commit.interval.ms coordinator.query.interval.ms
+ssl.protocol ssl.enabled.protocols ssl.trustmanager.algorithm ssl.keymanager.algorithm
+ssl.secure.random.implementation
+sasl.kerberos.ticket.renew.window.factor sasl.kerberos.ticket.renew.jitter
+sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+sasl.login.refresh.min.period.seconds sasl.login.refresh.buffer.seconds
+sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+sasl.login.retry.backoff.ms sasl.login.retry.backoff.max.ms
+sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
+sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.url
+sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.scope.claim.name
+sasl.oauthbearer.header.urlencode
+"""
+
+#: Settings of either client that change nothing here; they are named once in the log.
+UNUSED: frozenset[str] = frozenset(_UNUSED.split())
+
+#: The Java client's waits that librdkafka has no word for; the connector itself keeps them.
+KEPT: Mapping[str, int] = {"max.block.ms": 60_000, "default.api.timeout.ms": 60_000}
+
+
+def _whole(value: str) -> int:
+    return int(value.strip())
+
+
+def _or_system_default(value: str) -> str:
+    # -1 is the Java client's word for the operating system's default; librdkafka's is 0.
+    return str(max(_whole(value), 0))
+
+
+def _kilobytes(value: str) -> str:
+    return str(max(math.ceil(_whole(value) / 1024), 1))
+
+
+def _same(value: str) -> str:
+    return value
+
+
+#: Java names with librdkafka's name, and how a value is carried over.
+RENAMED: Mapping[str, tuple[str, Callable[[str], str]]] = {
+    "max.request.size": ("message.max.bytes", _same),
+    "buffer.memory": ("queue.buffering.max.kbytes", _kilobytes),
+    "receive.buffer.bytes": ("socket.receive.buffer.bytes", _or_system_default),
+    "send.buffer.bytes": ("socket.send.buffer.bytes", _or_system_default),
+    "fetch.max.wait.ms": ("fetch.wait.max.ms", _same),
+    "connections.max.idle.ms": ("connections.max.idle.ms", _or_system_default),
+    # 0 turns batching off in Java; a batch of one record is closest.
+    "batch.size": ("batch.size", lambda value: str(max(_whole(value), 1))),
+    "ssl.keystore.certificate.chain": ("ssl.certificate.pem", _same),
+    "ssl.keystore.key": ("ssl.key.pem", _same),
+    "ssl.truststore.certificates": ("ssl.ca.pem", _same),
+}
+
+#: Which codec a Java setting of a compression level is for.
+LEVELS: Mapping[str, str] = {
+    "compression.gzip.level": "gzip",
+    "compression.lz4.level": "lz4",
+    "compression.zstd.level": "zstd",
+}

@@ -1,0 +1,85 @@
+"""
+Carrying the Java client's TLS key and trust stores over to librdkafka's files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: The settings that this module reads; all others pass it by.
+STORE_NAMES = frozenset(
+    {
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+    }
+)
+
+_ENDINGS = {
+    "JKS": (".jks",),
+    "PKCS12": (".p12", ".pfx", ".pkcs12"),
+    "PEM": (".pem", ".crt", ".cer"),
+}
+
+_TYPES = "one of: PEM, PKCS12"
+
+
+def translate_stores(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """
+    Return librdkafka's settings and the mistakes.
+
+    A PEM store of keys holds both the key and the certificates, so its file is given as both.
+    """
+    keys, key_mistakes = _keystore(given)
+    trust, trust_mistakes = _truststore(given)
+    return {**keys, **trust}, [*key_mistakes, *trust_mistakes]
+
+
+def _keystore(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    location = given.get("ssl.keystore.location", "").strip()
+    kind = _kind(given, "ssl.keystore.type", location) or "PKCS12"
+    if kind not in ("PEM", "PKCS12", "JKS"):
+        return {}, [f"kafka.ssl.keystore.type is '{kind}'; it must be: {_TYPES}"]
+    if not location:
+        return {}, []
+    if kind == "JKS":
+        mistake = (
+            "kafka.ssl.keystore.location names a JKS store, which librdkafka cannot read; convert "
+            "it with 'keytool -importkeystore -deststoretype PKCS12', or give PEM files as "
+            "kafka.ssl.certificate.location and kafka.ssl.key.location"
+        )
+        return {}, [mistake]
+    if kind == "PEM":
+        return {"ssl.certificate.location": location, "ssl.key.location": location}, []
+    return {"ssl.keystore.location": location}, []
+
+
+def _truststore(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    location = given.get("ssl.truststore.location", "").strip()
+    kind = _kind(given, "ssl.truststore.type", location) or "JKS"
+    if kind not in ("PEM", "PKCS12", "JKS"):
+        return {}, [f"kafka.ssl.truststore.type is '{kind}'; it must be: PEM"]
+    if kind == "PEM":
+        return ({"ssl.ca.location": location} if location else {}), []
+    if not location:
+        return {}, []
+    mistake = (
+        f"kafka.ssl.truststore.location names a {kind} store, which librdkafka cannot read; write "
+        "its certificates out with 'keytool -list -rfc -keystore ... > ca.pem' and give "
+        "kafka.ssl.ca.location=ca.pem, or set kafka.ssl.truststore.type=PEM if it is a PEM file"
+    )
+    return {}, [mistake]
+
+
+def _kind(given: Mapping[str, str], name: str, location: str) -> str | None:
+    if given.get(name, "").strip():
+        return given[name].strip().upper()
+    for kind, endings in _ENDINGS.items():
+        if location.lower().endswith(endings):
+            return kind
+    return None

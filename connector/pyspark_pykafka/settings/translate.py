@@ -1,0 +1,213 @@
+"""
+From the user's settings, in the Java client's words or librdkafka's, to librdkafka's.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.settings.checks import check_combination, check_value, warnings_about
+from pyspark_pykafka.settings.jaas import JaasError, read_jaas
+from pyspark_pykafka.settings.properties import ALIASES, PROPERTIES, Role
+from pyspark_pykafka.settings.rules import KEPT, LEVELS, REFUSED, RENAMED, UNUSED
+from pyspark_pykafka.settings.stores import STORE_NAMES, translate_stores
+from pyspark_pykafka.settings.values import shown_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark_pykafka.settings.values import KafkaSettings
+
+_JAAS = "sasl.jaas.config"
+
+#: Every name that is understood, used or not; what a misspelt one is compared with.
+KNOWN_NAMES: frozenset[str] = (
+    frozenset(PROPERTIES)
+    | frozenset(ALIASES)
+    | frozenset(RENAMED)
+    | frozenset(LEVELS)
+    | frozenset(KEPT)
+    | frozenset(REFUSED)
+    | UNUSED
+    | STORE_NAMES
+    | {_JAAS, "partitioner.class", "partitioner.ignore.keys"}
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Translation:
+    """
+    librdkafka's properties for one role, what was of no use, and what was wrong.
+    """
+
+    properties: dict[str, str]
+    unused: tuple[str, ...]
+    mistakes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def translate(settings: KafkaSettings, role: Role) -> Translation:
+    """
+    Return what a client of this role is configured with; ``ANY`` is the admin client.
+    """
+    draft = _Draft(role)
+    stores = {name: value for name, value in settings.pairs if name in STORE_NAMES}
+    for name, value in settings.pairs:
+        if name not in STORE_NAMES:
+            draft.add(name, value)
+    draft.add_stores(stores)
+    draft.mistakes += check_combination(draft.properties, role)
+    draft.settle()
+    return Translation(
+        draft.properties,
+        tuple(draft.unused),
+        tuple(draft.mistakes),
+        tuple(warnings_about(draft.properties)),
+    )
+
+
+@dataclass(slots=True, repr=False)
+class _Draft:
+    role: Role
+    properties: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    fallbacks: dict[str, str] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
+    mistakes: list[str] = field(default_factory=list)
+
+    def add(self, name: str, value: str) -> None:
+        """
+        Take one setting in; most are librdkafka's own or only called otherwise.
+        """
+        special = self._special().get(name)
+        if name in REFUSED:
+            self._refuse(name)
+        elif name in UNUSED:
+            self.unused.append(name)
+        elif name in KEPT:
+            self._keep(name, value)
+        elif special is not None:
+            special(name, value)
+        elif name in RENAMED:
+            self._rename(name, value)
+        elif ALIASES.get(name, name) in PROPERTIES:
+            self.put(ALIASES.get(name, name), value, name)
+        else:
+            self.mistakes.append(_unknown(name))
+
+    def put(self, name: str, value: str, source: str) -> None:
+        """
+        Set a property of librdkafka's for this role; ``source`` is what the user called it.
+        """
+        if not PROPERTIES[name].serves(self.role):
+            self.unused.append(source)
+            return
+        normal, mistake = check_value(PROPERTIES[name], value, source)
+        if mistake is not None:
+            self.mistakes.append(mistake)
+        elif name in self.properties and self.properties[name] != normal:
+            other = self.sources[name]
+            self.mistakes.append(
+                f"kafka.{source} and kafka.{other} are two names of one setting and differ; "
+                "give one of them"
+            )
+        else:
+            self.properties[name] = normal
+            self.sources[name] = source
+
+    def add_stores(self, stores: Mapping[str, str]) -> None:
+        """
+        Take in the stores of keys and of trust, which are described by several settings each.
+        """
+        found, mistakes = translate_stores(stores)
+        self.mistakes += mistakes
+        for name, value in found.items():
+            kind = "trust" if name == "ssl.ca.location" else "key"
+            self.put(name, value, f"ssl.{kind}store.location")
+
+    def settle(self) -> None:
+        """
+        Do what depends on all settings: a socket timeout of the user's own wins over Java's
+        request timeout, and the password of a store that became PEM files goes.
+        """
+        self.properties = {**self.fallbacks, **self.properties}
+        if "ssl.keystore.location" not in self.properties:
+            self.properties.pop("ssl.keystore.password", None)
+
+    def _special(self) -> Mapping[str, Callable[[str, str], None]]:
+        levels: dict[str, Callable[[str, str], None]] = dict.fromkeys(LEVELS, self._level)
+        return {
+            **levels,
+            _JAAS: self._jaas,
+            "request.timeout.ms": self._request_timeout,
+            "partitioner.class": self._partitioner_class,
+            "partitioner.ignore.keys": self._ignore_keys,
+        }
+
+    def _refuse(self, name: str) -> None:
+        role, reason = REFUSED[name]
+        if role in (Role.ANY, self.role):
+            self.mistakes.append(f"kafka.{name} is not supported: {reason}")
+        else:
+            self.unused.append(name)
+
+    def _keep(self, name: str, value: str) -> None:
+        if not value.strip().isdecimal():
+            self.mistakes.append(
+                f"kafka.{name} is {shown_value(name, value)}; it must be: a number of milliseconds"
+            )
+
+    def _rename(self, name: str, value: str) -> None:
+        target, carry = RENAMED[name]
+        try:
+            carried = carry(value)
+        except ValueError:
+            self.mistakes.append(
+                f"kafka.{name} is {shown_value(name, value)}; it must be: a whole number"
+            )
+            return
+        self.put(target, carried, name)
+
+    def _jaas(self, name: str, value: str) -> None:
+        try:
+            found = read_jaas(value)
+        except JaasError as cause:
+            self.mistakes.append(f"kafka.{name} cannot be used: {cause}")
+            return
+        for target, text in found.items():
+            self.put(target, text, name)
+
+    def _request_timeout(self, name: str, value: str) -> None:
+        # Java's one timeout is two here: what the brokers are told, and how long we wait for them.
+        normal, mistake = check_value(PROPERTIES["socket.timeout.ms"], value, name)
+        if mistake is not None:
+            self.mistakes.append(mistake)
+            return
+        if self.role is Role.PRODUCER:
+            self.put(name, normal, name)
+        self.fallbacks["socket.timeout.ms"] = normal
+
+    def _level(self, name: str, value: str) -> None:
+        self.put("compression.level", value, name)
+
+    def _partitioner_class(self, name: str, value: str) -> None:
+        if value.strip().endswith(".DefaultPartitioner"):
+            self.put("partitioner", "murmur2_random", name)
+        elif self.role is Role.PRODUCER:
+            self.mistakes.append(
+                f"kafka.{name} is not supported: there is no JVM to load the class in; choose one "
+                "of librdkafka's by kafka.partitioner, or give the rows a partition column"
+            )
+
+    def _ignore_keys(self, name: str, value: str) -> None:
+        if value.strip().lower() == "true":
+            self.put("partitioner", "random", name)
+
+
+def _unknown(name: str) -> str:
+    names = sorted(KNOWN_NAMES - frozenset(REFUSED))
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+    hint = f"did you mean 'kafka.{near[0]}'?" if near else "see docs/options.md for those that are"
+    return f"'kafka.{name}' is not a setting of the Kafka client; {hint}"

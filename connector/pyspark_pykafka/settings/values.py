@@ -1,0 +1,79 @@
+"""
+The user's ``kafka.*`` settings as one value that never shows a secret.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
+
+from pyspark_pykafka.settings.properties import ALIASES, PROPERTIES
+from pyspark_pykafka.settings.rules import KEPT, LEVELS, UNUSED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MASK = "********"
+
+_JAVA_PRINTABLE = frozenset(
+    {
+        "max.request.size",
+        "buffer.memory",
+        "receive.buffer.bytes",
+        "send.buffer.bytes",
+        "fetch.max.wait.ms",
+        "ssl.keystore.type",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+    }
+)
+
+#: Settings whose values may be printed; whatever is not listed is masked.
+PRINTABLE: frozenset[str] = (
+    frozenset(name for name, known in PROPERTIES.items() if known.printable)
+    | frozenset(alias for alias, name in ALIASES.items() if PROPERTIES[name].printable)
+    | frozenset(KEPT)
+    | frozenset(LEVELS)
+    | _JAVA_PRINTABLE
+) - UNUSED
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KafkaSettings:
+    """
+    Settings by name, without the ``kafka.`` prefix and as the user gave them, sorted.
+
+    The ``repr`` prints the values of an allow-list of names and masks all others.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> KafkaSettings:
+        """
+        Return the settings of a mapping, which may be in any order and spelling of case.
+        """
+        return cls(tuple(sorted((name.lower(), value) for name, value in given.items())))
+
+    @overload
+    def get(self, name: str) -> str | None: ...
+
+    @overload
+    def get(self, name: str, default: str) -> str: ...
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """
+        Return what the user gave for a name.
+        """
+        return dict(self.pairs).get(name, default)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={shown_value(name, value)}" for name, value in self.pairs)
+        return f"KafkaSettings({shown})"
+
+
+def shown_value(name: str, value: str) -> str:
+    """
+    Return a value as it may be printed; ``name`` is without the ``kafka.`` prefix.
+    """
+    return repr(value) if name in PRINTABLE else MASK

@@ -1,0 +1,99 @@
+"""Owns a test server's processes and folder, so that both go when whoever asked for them goes.
+
+Run as a script by its path: it imports the standard library only, so it is up in a few
+milliseconds. Each line on standard input is a request, each line on standard output its answer.
+End of input, or the death of the parent, ends every process and removes the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PARENT_CHECK_SECONDS = 0.5
+PR_SET_PDEATHSIG = 1
+
+Children = dict[str, "subprocess.Popen[bytes]"]
+
+
+def main(folder: Path) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    children: Children = {}
+    try:
+        serve(children)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        end(children)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def serve(children: Children) -> None:
+    """Answer requests until there is nobody left to answer."""
+    parent = os.getppid()
+    pending = b""
+    # A forked copy of the parent holds the pipe open as well, so its end is not a sure sign.
+    while os.getppid() == parent:
+        if not select.select([0], [], [], PARENT_CHECK_SECONDS)[0]:
+            continue
+        received = os.read(0, 65536)
+        if not received:
+            return
+        *lines, pending = (pending + received).split(b"\n")
+        for line in lines:
+            reply = json.dumps(answer(children, json.loads(line))) + "\n"
+            os.write(1, reply.encode())
+
+
+def answer(children: Children, request: dict[str, Any]) -> dict[str, Any]:
+    """Carry out one request; a failure is told, not raised, since the others depend on us."""
+    try:
+        if request["do"] == "start":
+            children[request["name"]] = launch(request["argv"], request["log"])
+        elif request["do"] == "signal":
+            children[request["name"]].send_signal(request["number"])
+        child = children[request["name"]]
+        return {"pid": child.pid, "code": child.poll()}
+    except (OSError, KeyError) as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def launch(argv: list[str], log: str) -> subprocess.Popen[bytes]:
+    with Path(log).open("ab") as out:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=Path(log).parent,
+            preexec_fn=die_with_guard,
+        )
+
+
+def die_with_guard() -> None:
+    """Ask Linux to kill this process if the guard itself is killed; elsewhere do nothing."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end(children: Children) -> None:
+    for child in children.values():
+        child.kill()
+    for child in children.values():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=10)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

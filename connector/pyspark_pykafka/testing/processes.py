@@ -1,0 +1,144 @@
+"""Starts a server's processes behind a guard, so that none outlives the Python that wanted them."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .waiting import NotReadyError, wait_until
+
+GUARD = Path(__file__).with_name("_guard.py")
+ANSWER_SECONDS = 20.0
+END_SECONDS = 20.0
+LOG_TAIL_BYTES = 4000
+START_ATTEMPTS = 3
+PORT_TAKEN = "Address already in use"
+
+Started = TypeVar("Started")
+
+
+class ServerError(RuntimeError):
+    """A test server did not start, stop or answer as it must."""
+
+
+class Processes:
+    """A group of processes and one temporary folder, all gone after `close()` or our own death."""
+
+    def __init__(self, kind: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"pykafka-{kind}-"))
+        self._turn = threading.Lock()
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(GUARD), str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # Ctrl-C reaches every process of the terminal's group; the guard must outlive it.
+            start_new_session=True,
+        )
+
+    @property
+    def guard_pid(self) -> int:
+        return self._guard.pid
+
+    def start(self, name: str, argv: list[str]) -> int:
+        """Start a process whose output goes to its log, and return its process id."""
+        log = str(self.log(name))
+        pid: int = self._ask({"do": "start", "name": name, "argv": argv, "log": log})["pid"]
+        return pid
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self._ask({"do": "signal", "name": name, "number": int(number)})
+
+    def exit_code(self, name: str) -> int | None:
+        """Return how the process ended (negative: by that signal), or None while it runs."""
+        code: int | None = self._ask({"do": "poll", "name": name})["code"]
+        return code
+
+    def wait_ready(self, name: str, missing: Callable[[], str | None], seconds: float) -> None:
+        """Wait until nothing is missing; a process that ends meanwhile is an error at once."""
+
+        def still_missing() -> str | None:
+            code = self.exit_code(name)
+            if code is not None:
+                msg = f"{name} ended with exit code {code}.{self.tail(name)}"
+                raise ServerError(msg)
+            return missing()
+
+        try:
+            wait_until(still_missing, seconds)
+        except NotReadyError as error:
+            msg = f"{name} is not ready. {error}{self.tail(name)}"
+            raise ServerError(msg) from error
+
+    def end(self, name: str, number: signal.Signals, seconds: float) -> None:
+        """End a process by a signal, and by SIGKILL if it still runs after so many seconds."""
+        self.signal(name, number)
+        # A paused process hears nothing else.
+        self.signal(name, signal.SIGCONT)
+        try:
+            wait_until(lambda: self._still_runs(name), seconds)
+        except NotReadyError:
+            self.signal(name, signal.SIGKILL)
+            wait_until(lambda: self._still_runs(name), seconds)
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def tail(self, name: str) -> str:
+        """Return the end of a process's log, as the last part of an error message."""
+        log = self.log(name)
+        if not log.exists():
+            return " It has written no log."
+        text = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        return f" The end of its log:\n{text}" if text else " Its log is empty."
+
+    def close(self) -> None:
+        """Kill every process and remove the folder; a second call does nothing."""
+        for pipe in (self._guard.stdin, self._guard.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._guard.wait(timeout=END_SECONDS)
+
+    def _still_runs(self, name: str) -> str | None:
+        return f"{name} still runs." if self.exit_code(name) is None else None
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._turn:
+            line = self._exchange(json.dumps(request).encode() + b"\n")
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            msg = f"{request['name']} can't {request['do']}: {reply['error']}"
+            raise ServerError(msg)
+        return reply
+
+    def _exchange(self, request: bytes) -> bytes:
+        stdin, stdout = self._guard.stdin, self._guard.stdout
+        if stdin is None or stdout is None or stdin.closed:
+            msg = "These processes were closed; start a new cluster."
+            raise ServerError(msg)
+        stdin.write(request)
+        stdin.flush()
+        ready, _, _ = select.select([stdout], [], [], ANSWER_SECONDS)
+        line = stdout.readline() if ready else b""
+        if not line:
+            msg = f"The guard of {self.folder} (process {self._guard.pid}) is gone; start anew."
+            raise ServerError(msg)
+        return line
+
+
+def retry_on_taken_port(start: Callable[[], Started]) -> Started:
+    """Start a server again on other ports if a program took one after we had found it free."""
+    for _ in range(START_ATTEMPTS - 1):
+        try:
+            return start()
+        except ServerError as error:
+            if PORT_TAKEN not in str(error):
+                raise
+    return start()

@@ -1,0 +1,236 @@
+"""
+Batch reads on a real broker: what is ours alone, on every Spark version.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient
+
+from pyspark_pykafka import register
+from pyspark_pykafka.testing import KafkaCluster, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+
+@pytest.mark.smoke
+def test_columns_and_types(
+    topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
+) -> None:
+    """
+    The columns are those of the JVM connector, by name, order and type (S39).
+    """
+    name = topic()
+    kafka_cluster.produce(
+        name, [Record(b"v", None, 0, 1_700_000_000_123, (("a", b"1"), ("b", None)))]
+    )
+
+    frame = load(subscribe=name, includeHeaders="true")
+
+    assert [f"{n} {t}" for n, t in frame.dtypes] == [
+        "key binary",
+        "value binary",
+        "topic string",
+        "partition int",
+        "offset bigint",
+        "timestamp timestamp",
+        "timestampType int",
+        "headers array<struct<key:string,value:binary>>",
+    ]
+    (row,) = frame.selectExpr("*", "unix_millis(timestamp) AS millis").collect()
+    assert row.asDict(recursive=True) | {"timestamp": None} == {
+        "key": None,
+        "value": b"v",
+        "topic": name,
+        "partition": 0,
+        "offset": 0,
+        "timestamp": None,
+        "timestampType": 0,
+        "headers": [{"key": "a", "value": b"1"}, {"key": "b", "value": None}],
+        "millis": 1_700_000_000_123,
+    }
+
+
+@pytest.mark.smoke
+def test_own_schema_is_honoured(
+    spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    A schema of the user's takes some columns in its own order, and text instead of bytes.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record("Zoë".encode(), b"k"), Record(None), Record(b"\xff\x41")])
+    reader = spark.read.format("pykafka").schema("value string, offset bigint")
+    frame = reader.options(
+        **{"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
+    ).load()
+
+    assert frame.columns == ["value", "offset"]
+    assert frame.where("offset < 2").collect() == [("Zoë", 0), (None, 1)]
+    assert frame.where("offset = 2").selectExpr("hex(value)").collect() == [("FF41",)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ("vlaue binary", "did you mean 'value'"),
+        ("offset int", "'offset' has type INT; it must be int64"),
+        (
+            "headers array<struct<key:string,value:binary>>",
+            "set includeHeaders to true",
+        ),
+    ],
+)
+def test_impossible_schema(
+    spark: SparkSession, kafka_cluster: KafkaCluster, schema: str, says: str
+) -> None:
+    """
+    A column that no record has, or of another type, is refused by name.
+    """
+    reader = spark.read.format("pykafka").schema(schema).option("subscribe", "t")
+    frame = reader.option("kafka.bootstrap.servers", kafka_cluster.bootstrap).load()
+
+    with pytest.raises(Exception, match=says):
+        frame.collect()
+
+
+@pytest.mark.smoke
+def test_late_binding(
+    topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
+) -> None:
+    """
+    The same DataFrame, run again, sees what has come since; so does a split one (R01, R19).
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"a")] * 6)
+    frames = [load(subscribe=name), load(subscribe=name, minPartitions=3)]
+    assert [frame.count() for frame in frames] == [6, 6]
+
+    kafka_cluster.produce(name, [Record(b"b")] * 2)
+
+    assert [frame.count() for frame in frames] == [8, 8]
+
+
+def test_same_frame_twice_in_one_query(
+    topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
+) -> None:
+    """
+    A union with itself gives each row twice: two readers of a partition do not share (R14, P06).
+    """
+    name = topic(partitions=2)
+    kafka_cluster.produce(name, [Record(b"%d" % i, partition=i % 2) for i in range(20)])
+    frame = load(subscribe=name)
+
+    assert frame.union(frame).groupBy("value").count().select("count").distinct().collect() == [
+        (2,)
+    ]
+
+
+def test_aged_out_records(
+    topic: Callable[..., str], kafka_cluster: KafkaCluster, rows: Callable[..., list[Row]]
+) -> None:
+    """
+    Offsets that are gone fail with topic, partition and log start, or are left out (D05, F17).
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"%d" % i) for i in range(50)])
+    admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap})
+    for future in admin.delete_records([Position(name, 0, 30)]).values():
+        future.result(30)
+    options = {"subscribe": name, "startingOffsets": f'{{"{name}":{{"0":0}}}}'}
+
+    found = rows(**options, failOnDataLoss="false")
+
+    assert [row.offset for row in found] == list(range(30, 50))
+    with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS.*-0.*offset 0 is out of range.*\[30, 50"):
+        rows(**options)
+
+
+def test_end_beyond_the_log(
+    topic: Callable[..., str], kafka_cluster: KafkaCluster, rows: Callable[..., list[Row]]
+) -> None:
+    """
+    An end that the log does not reach is asked for again, then named as lost, in bounded time.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"x")] * 5)
+    options = {"endingOffsets": f'{{"{name}":{{"0":9}}}}', "fetchOffset.retryIntervalMs": "100"}
+
+    with pytest.raises(Exception, match="KAFKA_DATA_LOSS.*the log ends at offset 5"):
+        rows(subscribe=name, **options)
+
+
+def test_a_thousand_partitions(
+    topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
+) -> None:
+    """
+    A topic of 1,000 partitions is planned and read.
+    """
+    name = topic(partitions=1000)
+    kafka_cluster.produce(name, [Record(b"x", partition=p) for p in range(0, 1000, 3)])
+
+    frame = load(subscribe=name)
+
+    assert frame.rdd.getNumPartitions() == 1000
+    assert frame.count() == 334
+
+
+def test_unreachable_brokers_fail_within_the_deadline(spark: SparkSession) -> None:
+    """
+    Nobody at the address is an error that says so, not a hang.
+    """
+    reader = spark.read.format("pykafka").option("kafka.bootstrap.servers", "127.0.0.1:1")
+    frame = reader.options(
+        **{
+            "subscribe": "t",
+            "kafka.default.api.timeout.ms": "1000",
+            "fetchOffset.numRetries": "1",
+        }
+    )
+    begin = time.monotonic()
+
+    with pytest.raises(Exception, match=r"(?i)asking for the partitions of t"):
+        frame.load().collect()
+    assert time.monotonic() - begin < 60
+
+
+def test_secrets_stay_out_of_errors(spark: SparkSession, kafka_cluster: KafkaCluster) -> None:
+    """
+    A wrong option beside a password does not print the password.
+    """
+    reader = spark.read.format("pykafka").options(
+        **{
+            "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+            "kafka.sasl.password": "canary-of-a-secret",
+            "subscribe": "t",
+            "startingOffset": "earliest",
+        }
+    )
+
+    with pytest.raises(Exception, match="did you mean 'startingOffsets'") as caught:
+        reader.load().collect()
+    assert "canary" not in str(caught.value)
+
+
+def test_register_for_sessions_that_ship_a_zip(
+    spark: SparkSession,
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    rows: Callable[..., list[Any]],
+) -> None:
+    """
+    The registration call works beside the automatic one.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"x")])
+
+    register(spark)
+
+    assert len(rows(subscribe=name)) == 1
