@@ -86,7 +86,7 @@ def translating_errors(doing: str) -> Iterator[None]:
     Turn a ``KafkaException`` of the block into the connector's error; all others pass.
     """
     # Imported here, so that parsing and planning start without loading the client.
-    from confluent_kafka import KafkaException  # noqa: PLC0415
+    from confluent_kafka import KafkaException
 
     try:
         yield
@@ -95,7 +95,7 @@ def translating_errors(doing: str) -> Iterator[None]:
 
 
 def _raise(cause: Exception, doing: str) -> NoReturn:
-    from confluent_kafka import KafkaError  # noqa: PLC0415
+    from confluent_kafka import KafkaError
 
     error = cause.args[0] if cause.args else None
     if isinstance(error, KafkaError):

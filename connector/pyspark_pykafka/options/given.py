@@ -98,7 +98,7 @@ class Given:
             )
         translation = translate(settings, role)
         self.mistakes += translation.mistakes
-        _tell(translation.unused, translation.warnings)
+        tell_settings(translation.unused, translation.warnings)
         return settings
 
     def raise_mistakes(self) -> None:
@@ -118,7 +118,7 @@ class Given:
                     f"'{option.name}' is not supported yet by this version of pykafka; leave it out"
                 )
         elif option.no_effect & self._scope:
-            _log_no_effect(option.name, words_of(self._scope))
+            log_no_effect(option.name, words_of(self._scope))
         else:
             self.mistakes.append(
                 f"'{option.name}' is not valid in a {words_of(self._scope)}; "
@@ -147,12 +147,18 @@ def _unknown(key: str) -> str:
 
 # Spark parses the same options in several processes and often; each process says it once.
 @lru_cache(maxsize=64)
-def _log_no_effect(name: str, query: str) -> None:
+def log_no_effect(name: str, query: str) -> None:
+    """
+    Say that an option was accepted and does nothing.
+    """
     logger.warning("Option %s has no effect in a %s", name, query)
 
 
 @lru_cache(maxsize=64)
-def _tell(unused: tuple[str, ...], warnings: tuple[str, ...]) -> None:
+def tell_settings(unused: tuple[str, ...], warnings: tuple[str, ...]) -> None:
+    """
+    Name the client settings that do nothing, never their values, and what is unsafe.
+    """
     if unused:
         logger.info("Kafka settings without effect here: %s", ", ".join(unused))
     for warning in warnings:

@@ -5,7 +5,7 @@ What parsed options are: frozen values that planning, reading and writing share.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Union
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
@@ -46,7 +46,7 @@ class SubscribePattern:
     pattern: str
 
 
-Strategy = Union[Assign, Subscribe, SubscribePattern]
+Strategy = Assign | Subscribe | SubscribePattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class GlobalTimestamp:
     strategy: NoMatch
 
 
-Position = Union[Earliest, Latest, SpecificOffsets, SpecificTimestamps, GlobalTimestamp]
+Position = Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
 
 
 @dataclass(frozen=True, slots=True)

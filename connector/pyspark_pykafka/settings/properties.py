@@ -1,7 +1,7 @@
 """
-The properties that librdkafka knows, so that a wrong name or value is told before any client is made.
+The properties that librdkafka knows: wrong names and values are told before a client is made.
 
-From librdkafka 2.16, as its own ``rd_kafka_conf_properties_show`` prints them. Left out are callbacks,
+From librdkafka 2.16, as its ``rd_kafka_conf_properties_show`` prints them. Left out are callbacks,
 what belongs to membership in a consumer group, and what :mod:`.rules` refuses or renames.
 """
 
@@ -215,7 +215,7 @@ delivery.timeout.ms producer int:0:2147483647
 queuing.strategy producer one:fifo,lifo
 partitioner producer one:random,consistent,consistent_random,murmur2,murmur2_random,fnv1a,fnv1a_random
 compression.level producer int:-1:12
-"""
+"""  # noqa: E501 - a row is a line
 
 
 def _property(line: str) -> Property:

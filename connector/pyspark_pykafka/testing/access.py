@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from . import asking, records
+from .properties import setting_text
 from .records import Record
 from .waiting import wait_until
 
@@ -41,7 +42,7 @@ class KafkaAccess:
 
         A replication factor of -1 is the brokers' default.
         """
-        settings = {key: _text(value) for key, value in (config or {}).items()}
+        settings = {key: setting_text(value) for key, value in (config or {}).items()}
         topic = NewTopic(name, partitions, replication_factor, config=settings)
         self._create(topic)
         for address in self.answering():
@@ -108,6 +109,3 @@ class KafkaAccess:
         settings = {**asking.client(self.bootstrap, self.client_config), **(config or {})}
         return records.consume(topic, settings, seconds)
 
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

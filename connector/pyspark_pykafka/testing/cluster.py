@@ -104,13 +104,13 @@ class KafkaCluster(KafkaAccess):
     def pause(self, node: int | None = None) -> None:
         """Freeze one node, or all: connections stay open and nothing is answered."""
         for one in self._chosen(node):
-            self._group.signal(one.name, signal.SIGSTOP)
+            self._group.send(one.name, signal.SIGSTOP)
             self._answering.discard(one.id)
 
     def resume(self, node: int | None = None) -> None:
         """Let a paused node, or all, go on, and return once they are back in the cluster."""
         for one in self._chosen(node):
-            self._group.signal(one.name, signal.SIGCONT)
+            self._group.send(one.name, signal.SIGCONT)
             self._answering.add(one.id)
         self._wait_ready()
 

@@ -51,7 +51,8 @@ class Coordinate:
         if len(parts) != 3 or not all(parts):
             msg = f"{text!r} is no jar's name; it must be 'group:artifact:version'."
             raise ValueError(msg)
-        return cls(*parts, transitive=transitive)
+        group, artifact, version = parts
+        return cls(group, artifact, version, transitive)
 
 
 def spark_connector_jars() -> list[Path]:

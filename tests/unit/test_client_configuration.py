@@ -1,0 +1,191 @@
+"""
+The configuration that clients get, tried on the client itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from pyspark_pykafka.client import (
+    admin_config,
+    api_timeout_ms,
+    consumer_config,
+    delivery_timeout_ms,
+    max_block_ms,
+    producer_config,
+    translating_errors,
+)
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.settings import PROPERTIES, KafkaSettings, Property, Role
+
+NONE = KafkaSettings.of({})
+
+
+def settings(**given: str) -> KafkaSettings:
+    return KafkaSettings.of(given)
+
+
+def test_a_consumer_behaves_as_javas() -> None:
+    """
+    Where librdkafka's defaults differ from the Java client's, the Java client's are set.
+    """
+    config = consumer_config(NONE, group_id="g")
+
+    assert config["isolation.level"] == "read_uncommitted"
+    assert config["check.crcs"] == "true"
+    assert config["auto.offset.reset"] == "error"
+    assert config["enable.auto.commit"] == "false"
+    assert config["enable.partition.eof"] == "true"
+    assert config["group.id"] == "g"
+    assert config["socket.timeout.ms"] == "30000"
+
+
+def test_a_producer_behaves_as_javas() -> None:
+    """
+    Idempotent, all acknowledgements, murmur2, two minutes, and a megabyte.
+    """
+    config = producer_config(NONE)
+
+    assert config["enable.idempotence"] == "true"
+    assert config["acks"] == "-1"
+    assert config["partitioner"] == "murmur2_random"
+    assert config["delivery.timeout.ms"] == "120000"
+    assert config["message.max.bytes"] == "1048576"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("check.crcs", "false"),
+        ("fetch.wait.max.ms", "500"),
+        ("isolation.level", "read_committed"),
+        ("client.id", "mine"),
+        ("group.id", "mine"),
+        ("enable.metrics.push", "true"),
+    ],
+)
+def test_a_users_setting_wins(name: str, value: str) -> None:
+    """
+    T10-T17: what the user set is never replaced by a default.
+    """
+    assert consumer_config(settings(**{name: value}), group_id="g")[name] == value
+
+
+def test_an_alias_replaces_the_default() -> None:
+    """
+    A default under another name of the same setting does not fight with the user's.
+    """
+    config = producer_config(settings(**{"message.timeout.ms": "5", "queue.buffering.max.ms": "1"}))
+
+    assert config["delivery.timeout.ms"] == "5"
+    assert "message.timeout.ms" not in config
+
+
+def test_the_reader_says_which_isolation_it_needs() -> None:
+    """
+    Driver and executors must agree, so the parsed level can be handed in.
+    """
+    config = consumer_config(NONE, group_id="g", isolation_level="read_committed")
+
+    assert config["isolation.level"] == "read_committed"
+
+
+def test_a_long_fetch_gets_a_longer_socket_timeout() -> None:
+    """
+    A fetch that may outlast its socket would be refused by librdkafka.
+    """
+    config = consumer_config(settings(**{"fetch.max.wait.ms": "60000"}), group_id="g")
+
+    Consumer(config).close()
+    assert config["socket.timeout.ms"] == "61000"
+
+
+def test_the_buffer_holds_the_largest_request() -> None:
+    """
+    A record of the greatest size that is allowed finds room.
+    """
+    config = producer_config(settings(**{"max.request.size": "100000000"}))
+
+    assert int(config["queue.buffering.max.kbytes"]) * 1024 > 100_000_000
+
+
+def test_waits_have_javas_defaults_and_names() -> None:
+    """
+    The waits that librdkafka has no word for are the connector's.
+    """
+    own = settings(
+        **{"max.block.ms": "1", "default.api.timeout.ms": "2", "message.timeout.ms": "3"}
+    )
+
+    assert (max_block_ms(NONE), api_timeout_ms(NONE)) == (60_000, 60_000)
+    assert delivery_timeout_ms(NONE) == 120_000
+    assert (max_block_ms(own), api_timeout_ms(own), delivery_timeout_ms(own)) == (1, 2, 3)
+
+
+def test_wrong_settings_make_no_configuration() -> None:
+    """
+    Settings that did not come through the options are checked all the same.
+    """
+    with pytest.raises(OptionsError, match=r"kafka\.acks is '1'"):
+        producer_config(settings(acks="1"))
+
+
+def test_clients_take_the_defaults() -> None:
+    """
+    All three clients can be made, and settings meant for another one do no harm.
+    """
+    mixed = settings(**{"fetch.min.bytes": "1", "linger.ms": "1", "acks": "all"})
+
+    Consumer(consumer_config(mixed, group_id="g")).close()
+    Producer(producer_config(mixed)).flush(0)
+    AdminClient(admin_config(mixed)).poll(0)
+
+
+def example(known: Property) -> str:
+    if known.kind == "bool":
+        return "true"
+    if known.kind in ("int", "number"):
+        return known.limits[-1]
+    return known.limits[0] if known.limits else {"debug": "conf", "acks": "-1"}.get(known.name, "1")
+
+
+def refused(known: Property) -> str:
+    config = {known.name: example(known)}
+    try:
+        if known.role is Role.CONSUMER:
+            Consumer({"group.id": "g", **config}).close()
+        else:
+            Producer(config)
+    except KafkaException as refusal:
+        return str(refusal)
+    return ""
+
+
+@pytest.mark.parametrize("name", sorted(PROPERTIES))
+def test_librdkafka_knows_every_property(name: str) -> None:
+    """
+    Each name of the table is one of librdkafka's, and each limit is within librdkafka's.
+    """
+    refusal = refused(PROPERTIES[name])
+
+    # Some are of no use without a file, other settings, or another operating system.
+    assert not refusal or re.search("Failed to create|not supported in this build", refusal)
+
+
+def test_a_refusal_of_the_client_names_the_options() -> None:
+    """
+    What only the client itself can tell is told as a mistake in the options.
+    """
+    config = producer_config(settings(**{"security.protocol": "ssl", "ssl.key.pem": "canary"}))
+
+    with (
+        pytest.raises(OptionsError, match=r"making a writer: .*ssl\.key\.pem failed") as caught,
+        translating_errors("making a writer"),
+    ):
+        Producer(config)
+
+    assert "canary" not in str(caught.value)

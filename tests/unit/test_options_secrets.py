@@ -1,0 +1,113 @@
+"""
+Secrets: they reach the client, and no text that anyone may read.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+import traceback
+
+import pytest
+
+from pyspark_pykafka.client import consumer_config, producer_config
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.options import parse_batch_source, parse_sink, parse_stream_source
+from pyspark_pykafka.settings import MASK, PRINTABLE, PROPERTIES, KafkaSettings
+
+CANARY = "canary-5f3759df"
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+
+# What librdkafka itself calls sensitive, and the passwords of the Java client.
+SENSITIVE = [
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.key.pem",
+    "ssl.ca.pem",
+    "ssl.certificate.pem",
+    "ssl.keystore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.truststore.certificates",
+    "ssl.truststore.password",
+    "sasl.username",
+    "sasl.password",
+    "sasl.jaas.config",
+    "sasl.oauthbearer.config",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.assertion.private.key.file",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.assertion.private.key.pem",
+]
+
+
+@pytest.mark.parametrize("name", [*SENSITIVE, "not.a.setting", "ssl_key"])
+@pytest.mark.parametrize("spelling", [str.lower, str.upper])
+def test_no_secret_in_any_text(
+    name: str, spelling: type[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Neither a repr, nor an error, nor a log shows the value, right or wrong, in any case.
+    """
+    caplog.set_level(logging.DEBUG)
+    given = {**SERVERS, "subscribe": "t", f"kafka.{spelling(name)}": CANARY, name: CANARY}
+
+    with pytest.raises(OptionsError, match="are wrong") as caught:
+        parse_stream_source(given)
+
+    settings = KafkaSettings.of({spelling(name): CANARY})
+    texts = [
+        str(caught.value),
+        repr(caught.value),
+        "".join(traceback.format_exception(caught.value)),
+        caplog.text,
+        repr(settings),
+        str(settings),
+        f"{settings}",
+    ]
+    assert [text for text in texts if CANARY in text] == []
+    assert MASK in repr(settings)
+
+
+def test_options_with_secrets_still_carry_them() -> None:
+    """
+    What is masked in the repr survives copies and pickling, and reaches the client.
+    """
+    credentials = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.username": CANARY,
+        "kafka.sasl.password": CANARY,
+    }
+
+    source = parse_batch_source({**SERVERS, "subscribe": "t", **credentials})
+    sink = parse_sink({**SERVERS, **credentials}, streaming=True)
+
+    assert CANARY not in repr(source) + str(source) + repr(sink) + repr(vars_of(source))
+    assert pickle.loads(pickle.dumps(source)) == source == copy.deepcopy(source)  # noqa: S301
+    assert consumer_config(source.kafka, group_id="g")["sasl.password"] == CANARY
+    assert producer_config(sink.kafka)["sasl.password"] == CANARY
+
+
+def vars_of(value: object) -> dict[str, object]:
+    return {name: getattr(value, name) for name in value.__slots__}  # type: ignore[attr-defined]
+
+
+def test_only_harmless_names_are_printed() -> None:
+    """
+    The allow-list and the sensitive names never meet, now or when the list grows.
+    """
+    assert not PRINTABLE & set(SENSITIVE)
+    assert not [name for name in PRINTABLE if "password" in name or "secret" in name]
+    assert all(not PROPERTIES[name].printable for name in SENSITIVE if name in PROPERTIES)
+
+
+def test_a_repr_shows_what_is_harmless() -> None:
+    """
+    Names always show, and so do values that help to find a mistake.
+    """
+    settings = KafkaSettings.of({"sasl.password": CANARY, "bootstrap.servers": "h:9092"})
+
+    assert repr(settings) == f"KafkaSettings(bootstrap.servers='h:9092', sasl.password={MASK})"

@@ -1,0 +1,324 @@
+"""
+The ``kafka.*`` settings: Java's names and librdkafka's, and what is refused.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_pykafka.settings import REFUSED, KafkaSettings, Role, translate
+from pyspark_pykafka.settings.jaas import JaasError, read_jaas
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+def translated(role: Role, **settings: str) -> dict[str, str]:
+    translation = translate(KafkaSettings.of(settings), role)
+    assert translation.mistakes == ()
+    return translation.properties
+
+
+def mistakes(role: Role, settings: dict[str, str]) -> tuple[str, ...]:
+    return translate(KafkaSettings.of(settings), role).mistakes
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("max.request.size", "2000", {"message.max.bytes": "2000"}),
+        ("buffer.memory", "33554432", {"queue.buffering.max.kbytes": "32768"}),
+        ("buffer.memory", "1", {"queue.buffering.max.kbytes": "1"}),
+        ("receive.buffer.bytes", "-1", {"socket.receive.buffer.bytes": "0"}),
+        ("send.buffer.bytes", "65536", {"socket.send.buffer.bytes": "65536"}),
+        ("request.timeout.ms", "99", {"socket.timeout.ms": "99", "request.timeout.ms": "99"}),
+        ("delivery.timeout.ms", "5000", {"delivery.timeout.ms": "5000"}),
+        ("message.timeout.ms", "5000", {"delivery.timeout.ms": "5000"}),
+        ("batch.size", "0", {"batch.size": "1"}),
+        ("linger.ms", "0.5", {"linger.ms": "0.5"}),
+        ("compression.type", "LZ4", {"compression.type": "lz4"}),
+        ("compression.codec", "zstd", {"compression.type": "zstd"}),
+        ("compression.gzip.level", "6", {"compression.level": "6"}),
+        ("acks", "ALL", {"acks": "-1"}),
+        ("security.protocol", " SSL ", {"security.protocol": "ssl"}),
+        (
+            "ssl.endpoint.identification.algorithm",
+            "",
+            {"ssl.endpoint.identification.algorithm": "none"},
+        ),
+        ("ssl.truststore.certificates", "PEM", {"ssl.ca.pem": "PEM"}),
+        ("ssl.keystore.certificate.chain", "PEM", {"ssl.certificate.pem": "PEM"}),
+        ("ssl.keystore.key", "PEM", {"ssl.key.pem": "PEM"}),
+        ("sasl.mechanisms", "gssapi", {"sasl.mechanism": "GSSAPI"}),
+        ("partitioner.class", "a.DefaultPartitioner", {"partitioner": "murmur2_random"}),
+        ("partitioner.ignore.keys", "true", {"partitioner": "random"}),
+        ("connections.max.idle.ms", "-1", {"connections.max.idle.ms": "0"}),
+        ("max.block.ms", "1", {}),
+        ("metric.reporters", "a.B", {}),
+        ("auto.offset.reset", "earliest", {}),
+        ("fetch.max.wait.ms", "1", {}),
+        ("key.deserializer", "a.B", {}),
+    ],
+)
+def test_what_a_producer_gets(name: str, value: str, expected: dict[str, str]) -> None:
+    """
+    Java's names become librdkafka's; what is a consumer's, or the connector's own, is left out.
+    """
+    assert translated(Role.PRODUCER, **{name: value}) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("fetch.max.wait.ms", "10", {"fetch.wait.max.ms": "10"}),
+        ("max.partition.fetch.bytes", "10", {"max.partition.fetch.bytes": "10"}),
+        ("fetch.message.max.bytes", "10", {"max.partition.fetch.bytes": "10"}),
+        ("isolation.level", "READ_COMMITTED", {"isolation.level": "read_committed"}),
+        ("request.timeout.ms", "99", {"socket.timeout.ms": "99"}),
+        ("max.poll.records", "1", {}),
+        ("partition.assignment.strategy", "a.RangeAssignor", {}),
+        ("acks", "0", {}),
+        ("partitioner.class", "a.Mine", {}),
+        ("key.serializer", "a.B", {}),
+        ("transactional.id", "a", {}),
+    ],
+)
+def test_what_a_consumer_gets(name: str, value: str, expected: dict[str, str]) -> None:
+    """
+    The same for reading: what is a producer's is left out, right or wrong.
+    """
+    assert translated(Role.CONSUMER, **{name: value}) == expected
+
+
+def test_a_socket_timeout_of_ones_own_wins() -> None:
+    """
+    Java's request timeout does not override librdkafka's own setting.
+    """
+    given_settings = {"request.timeout.ms": "99", "socket.timeout.ms": "77"}
+
+    assert translated(Role.CONSUMER, **given_settings) == {"socket.timeout.ms": "77"}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_is_refused_says_why(name: str) -> None:
+    """
+    S37, K07: each refused setting is named, with the reason, to the client that it is for.
+    """
+    role, reason = REFUSED[name]
+    for_role = Role.CONSUMER if role is Role.ANY else role
+
+    assert mistakes(for_role, {name: "secret"}) == (f"kafka.{name} is not supported: {reason}",)
+
+
+@pytest.mark.parametrize("value", ["earliest", "latest", "none", "error", "foo"])
+def test_auto_offset_reset_is_refused_with_the_alternative(value: str) -> None:
+    """
+    S37: no value of it is taken; the message names startingOffsets.
+    """
+    (mistake,) = mistakes(Role.CONSUMER, {"auto.offset.reset": value})
+
+    assert "set the source option startingOffsets" in mistake
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (
+            {"bootstrap.servers": "host"},
+            "kafka.bootstrap.servers is 'host'; it must be: the brokers",
+        ),
+        ({"bootstrap.servers": "h:70000"}, "it must be: the brokers with their ports"),
+        ({"bootstrap.servers": "h:1;h:2"}, "it must be: the brokers with their ports"),
+        (
+            {"fetch.min.bytes": "many"},
+            "kafka.fetch.min.bytes is 'many'; it must be: a number from 0",
+        ),
+        ({"fetch.max.wait.ms": "1_0"}, "kafka.fetch.max.wait.ms is '1_0'; it must be: a number"),
+        ({"receive.buffer.bytes": "x"}, "kafka.receive.buffer.bytes is 'x'; it must be: a whole"),
+        ({"check.crcs": "maybe"}, "kafka.check.crcs is 'maybe'; it must be: one of: true, false"),
+        ({"isolation.level": "x"}, "one of: read_uncommitted, read_committed"),
+        ({"security.protocol": "tls"}, "one of: plaintext, ssl, sasl_plaintext, sasl_ssl"),
+        (
+            {"sasl.mechanism": "AWS_MSK_IAM"},
+            "kafka.sasl.mechanism is 'AWS_MSK_IAM'; it must be: one",
+        ),
+        (
+            {"request.timeout.ms": "soon"},
+            "kafka.request.timeout.ms is 'soon'; it must be: a number",
+        ),
+        (
+            {"max.block.ms": "-1"},
+            "kafka.max.block.ms is '-1'; it must be: a number of milliseconds",
+        ),
+        ({"fetch.min.byte": "1"}, "did you mean 'kafka.fetch.min.bytes'?"),
+        ({"sasl.jaas.conf": "x"}, "did you mean 'kafka.sasl.jaas.config'?"),
+        ({"zzz": "1"}, "'kafka.zzz' is not a setting of the Kafka client; see docs/options.md"),
+        (
+            {"sasl.mechanism": "PLAIN", "sasl.mechanisms": "GSSAPI"},
+            "kafka.sasl.mechanisms and kafka.sasl.mechanism are two names of one setting",
+        ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
+            "kafka.sasl.mechanism is PLAIN, which needs a user and a password",
+        ),
+        ({"sasl.kerberos.principal": "a;rm"}, "part of kinit's command line"),
+        ({"sasl.kerberos.keytab": 'k"$(x)'}, "part of kinit's command line"),
+        ({"ssl.keystore.location": "k.jks"}, "kafka.ssl.keystore.location names a JKS store"),
+        ({"ssl.truststore.location": "t.jks"}, "kafka.ssl.truststore.location names a JKS store"),
+        ({"ssl.truststore.location": "t"}, "or set kafka.ssl.truststore.type=PEM"),
+        (
+            {"ssl.truststore.location": "t.p12"},
+            "names a PKCS12 store, which librdkafka cannot read",
+        ),
+        ({"ssl.truststore.type": "BKS", "ssl.truststore.location": "t"}, "it must be: PEM"),
+        ({"ssl.keystore.type": "BKS", "ssl.keystore.location": "t"}, "one of: PEM, PKCS12"),
+    ],
+)
+def test_mistakes_of_settings(settings: dict[str, str], text: str) -> None:
+    """
+    What no client could be made of is told when options are parsed.
+    """
+    (mistake,) = mistakes(Role.CONSUMER, settings)
+
+    assert text in mistake
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"ssl.keystore.location": "k.p12", "ssl.keystore.password": "p"},
+            {"ssl.keystore.location": "k.p12", "ssl.keystore.password": "p"},
+        ),
+        (
+            {"ssl.keystore.location": "k", "ssl.keystore.type": "pkcs12"},
+            {"ssl.keystore.location": "k"},
+        ),
+        (
+            {
+                "ssl.keystore.location": "k.pem",
+                "ssl.keystore.password": "p",
+                "ssl.key.password": "q",
+            },
+            {
+                "ssl.certificate.location": "k.pem",
+                "ssl.key.location": "k.pem",
+                "ssl.key.password": "q",
+            },
+        ),
+        (
+            {"ssl.truststore.location": "t", "ssl.truststore.type": "PEM"},
+            {"ssl.ca.location": "t"},
+        ),
+        ({"ssl.truststore.type": "JKS", "ssl.keystore.type": "JKS"}, {}),
+    ],
+)
+def test_stores(settings: dict[str, str], expected: dict[str, str]) -> None:
+    """
+    A PEM store of keys holds key and certificate; a PKCS#12 one stays what it is.
+    """
+    assert translated(Role.CONSUMER, **settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({"enable.ssl.certificate.verification": "false"}, 1),
+        ({"ssl.endpoint.identification.algorithm": ""}, 1),
+        (
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "u",
+                "sasl.password": "p",
+            },
+            1,
+        ),
+        ({"security.protocol": "SSL"}, 0),
+    ],
+)
+def test_what_is_unsafe_is_warned_of(settings: dict[str, str], count: int) -> None:
+    """
+    Switching protection off is allowed, and said aloud.
+    """
+    assert len(translate(KafkaSettings.of(settings), Role.CONSUMER).warnings) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            f'{PLAIN} required username="u" password="p";',
+            {"sasl.username": "u", "sasl.password": "p"},
+        ),
+        (
+            f"\n {SCRAM}   REQUIRED\n username=u password='p w' ; ",
+            {"sasl.username": "u", "sasl.password": "p w"},
+        ),
+        (
+            rf'{PLAIN} required password="a\"b\\c;=\n\101" username="u";',
+            {"sasl.username": "u", "sasl.password": 'a"b\\c;=\nA'},
+        ),
+        (
+            'a.Krb5LoginModule required useKeyTab=true keyTab="/k" principal="me/h@R" serviceName=k;',
+            {
+                "sasl.kerberos.keytab": "/k",
+                "sasl.kerberos.principal": "me/h@R",
+                "sasl.kerberos.service.name": "k",
+            },
+        ),
+        (
+            "a.OAuthBearerLoginModule required clientId='i' clientSecret='s' scope='c';",
+            {
+                "sasl.oauthbearer.client.id": "i",
+                "sasl.oauthbearer.client.secret": "s",
+                "sasl.oauthbearer.scope": "c",
+                "sasl.oauthbearer.method": "oidc",
+            },
+        ),
+        ("a.OAuthBearerLoginModule required;", {}),
+    ],
+)
+def test_jaas(text: str, expected: dict[str, str]) -> None:
+    """
+    Java's login configuration is read with its quotes and escapes.
+    """
+    assert read_jaas(text) == expected
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from("\"'"))
+def test_any_password_survives_jaas(password: str, quote: str) -> None:
+    """
+    Whatever a password is, quoting it and reading it gives it back.
+    """
+    escaped = password.replace("\\", "\\\\").replace(quote, f"\\{quote}")
+
+    found = read_jaas(f"{PLAIN} required username=u password={quote}{escaped}{quote};")
+
+    assert found == {"sasl.username": "u", "sasl.password": password}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "must end with a semicolon"),
+        (f'{PLAIN} required username="CANARY"', "must end with a semicolon"),
+        (f'{PLAIN} required username="CANARY;', "is not closed"),
+        (f'{PLAIN} username="CANARY" password="CANARY";', "must begin with a login module"),
+        (f'{PLAIN} required username "CANARY";', "key="),
+        (f"{PLAIN} required CANARY;", "key="),
+        (f"{PLAIN} required; {PLAIN} required;", "more than one login module"),
+        ('a.CanaryModule required x="CANARY";', "not one of"),
+        (f'{SCRAM} required username="CANARY" tokenauth="true";', "delegation token"),
+    ],
+)
+def test_jaas_that_cannot_be_used(text: str, expected: str) -> None:
+    """
+    The reason is told, and nothing is quoted from it.
+    """
+    with pytest.raises(JaasError, match=expected) as caught:
+        read_jaas(text)
+
+    assert "CANARY" not in str(caught.value)

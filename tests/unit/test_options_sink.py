@@ -1,0 +1,80 @@
+"""
+The options of writing.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.options import SinkOptions, parse_sink
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_defaults(streaming: bool) -> None:
+    """
+    The servers are enough; topics then come with the rows.
+    """
+    assert parse_sink(SERVERS, streaming=streaming) == SinkOptions(
+        topic=None,
+        include_headers=False,
+        kafka=parse_sink(SERVERS, streaming=False).kafka,
+        engine="librdkafka",
+        checkpoint_location=None,
+        query_name=None,
+        delivery_guarantee="at-least-once",
+    )
+
+
+def test_every_option_of_writing() -> None:
+    """
+    Each is read in any case of its name; what Spark sets itself is kept for names of things.
+    """
+    given = {
+        "TOPIC": " Orders ",
+        "deliveryguarantee": "At-Least-Once",
+        "ENGINE": "librdkafka",
+        "checkpointlocation": "/c",
+        "queryname": "Q",
+        "includeheaders": "true",
+        "kafka.acks": "all",
+        "kafka.enable.idempotence": "false",
+    }
+
+    sink = parse_sink({**SERVERS, **given}, streaming=True)
+
+    assert (sink.topic, sink.checkpoint_location, sink.query_name) == ("Orders", "/c", "Q")
+    assert pickle.loads(pickle.dumps(sink)) == sink  # noqa: S301 - our own bytes
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"topic": ""}, "topic is ''; it must be: the name of a topic"),
+        ({"topic": "a b"}, "topic is 'a b'; 'a b' cannot be the name of a topic"),
+        ({"deliveryGuarantee": "exactly-once"}, "does not support that yet"),
+        ({"deliveryGuarantee": "twice"}, "it must be: one of: at-least-once"),
+        ({"subscribe": "t"}, "'subscribe' is not valid in a streaming write"),
+        ({"kafka.acks": "1"}, "kafka.acks is '1'; it must be: all"),
+        ({"kafka.acks": "0"}, "kafka.acks is '0'; it must be: all"),
+        ({"kafka.key.serializer": "C"}, "kafka.key.serializer is not supported"),
+        ({"kafka.value.serializer": "C"}, "kafka.value.serializer is not supported"),
+        ({"kafka.transactional.id": "x"}, "kafka.transactional.id is not supported"),
+        ({"kafka.retries": "0"}, "kafka.retries is '0'; it must be: at least 1"),
+        ({"kafka.max.in.flight": "6"}, "it must be: at most 5 for the idempotent producer"),
+        ({"kafka.delivery.timeout.ms": "0"}, "a number of milliseconds, at least 1"),
+    ],
+)
+def test_mistakes_of_writing(options: dict[str, str], text: str) -> None:
+    """
+    K07: each is told with what to do; what would lose rows is refused.
+    """
+    with pytest.raises(OptionsError, match="are wrong") as caught:
+        parse_sink({**SERVERS, **options}, streaming=True)
+
+    (mistake,) = caught.value.mistakes
+    assert text in mistake
