@@ -6,7 +6,7 @@ Sends 336,776 real flights through Kafka and Spark and back, and checks what com
 It starts a Kafka broker of its own, and then does what a user's job would do:
 
 1. a batch write puts each flight of the year 2013 from New York into the topic `flights`, as JSON;
-2. a streaming query reads them, computes each airline's delays, and writes the topic `flight_stats`;
+2. a streaming query reads them, sums up each airline's delays, and writes them to `flight_stats`;
 3. a batch read of that topic shows the result, which is then compared with what pandas computes.
 """
 
@@ -17,7 +17,6 @@ import importlib.util
 import os
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from pathlib import Path
@@ -26,29 +25,16 @@ from zipfile import ZipFile
 import pandas as pd
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
+from demo_screen import bars, console, show, watch
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.table import Table
-from rich.text import Text
 
 from pyspark_pykafka.testing import KafkaCluster
 
 FLIGHTS, STATS = "flights", "flight_stats"
 FLIGHT = "carrier STRING, flight INT, origin STRING, dest STRING, dep_delay INT, arr_delay INT"
 STATISTIC = "flights BIGINT, arrived BIGINT, delay BIGINT, worst INT"
-BATCH = 60_000
-DEADLINE = 600.0
 SPARK_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -59,37 +45,14 @@ SPARK_SETTINGS = {
 }
 
 
-class Rate(ProgressColumn):
-    """
-    Records per second since the step began.
-    """
-
-    def render(self, task: Task) -> Text:
-        """
-        Return the measured rate, which stays when the step has ended.
-        """
-        return Text(f"{task.completed / (task.elapsed or 1):,.0f} records/s")
-
-
-COLUMNS = (
-    TextColumn("{task.description}"),
-    BarColumn(),
-    MofNCompleteColumn(),
-    Rate(),
-    TimeElapsedColumn(),
-)
-console = Console()
-
-
 def write_flights(flights: DataFrame, bootstrap_servers: str) -> None:
     """
     Write each flight as JSON; its airline is the key, its scheduled hour the record's time.
     """
+    flight = F.struct("carrier", "flight", "origin", "dest", "dep_delay", "arr_delay")
     records = flights.select(
         F.col("carrier").alias("key"),
-        F.to_json(F.struct("carrier", "flight", "origin", "dest", "dep_delay", "arr_delay")).alias(
-            "value"
-        ),
+        F.to_json(flight).alias("value"),
         F.col("time_hour").alias("timestamp"),
     )
     (
@@ -110,7 +73,7 @@ def read_flights(spark: SparkSession, bootstrap_servers: str) -> DataFrame:
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("subscribe", FLIGHTS)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", BATCH)
+        .option("maxOffsetsPerTrigger", 60_000)
         .load()
     )
     return records.select(F.from_json(records.value.cast("string"), FLIGHT).alias("f")).select(
@@ -167,68 +130,21 @@ def read_statistics(spark: SparkSession, bootstrap_servers: str) -> list[Row]:
     return columns.orderBy(F.desc("flights")).collect()
 
 
+def records_in(kafka: KafkaCluster, topic: str) -> int:
+    """
+    Ask the broker how many records a topic of one partition holds by now.
+    """
+    ends = kafka.admin().list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})
+    return sum(int(end.result(timeout=30).offset) for end in ends.values())
+
+
 def expected(csv: Path, limit: int) -> dict[str, tuple[int, int, int, int]]:
     """
     Return the same statistics as pandas computes them from the file itself.
     """
     arrivals = pd.read_csv(csv, nrows=limit).groupby("carrier")["arr_delay"]
     table = arrivals.agg(["size", "count", "sum", "max"]).astype("int64")
-    return {str(carrier): tuple(map(int, row)) for carrier, row in zip(table.index, table.values)}
-
-
-def records_in(kafka: KafkaCluster, topic: str) -> int:
-    """
-    Ask the broker how many records a topic holds by now.
-    """
-    ends = kafka.admin().list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})
-    return sum(end.result(timeout=30).offset for end in ends.values())
-
-
-def watch_write(progress: Progress, flights: DataFrame, kafka: KafkaCluster, total: int) -> None:
-    """
-    Write the flights, and move a bar on as the topic grows.
-    """
-    task = progress.add_task("Spark batch write -> flights", total=total)
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write_flights, flights, kafka.bootstrap)
-        while not wait_for([writing], timeout=0.2).done:
-            progress.update(task, completed=records_in(kafka, FLIGHTS))
-        writing.result()
-    progress.update(task, completed=records_in(kafka, FLIGHTS))
-
-
-def watch_query(progress: Progress, query: StreamingQuery, total: int) -> None:
-    """
-    Wait for the query's end, and move a bar on with each micro-batch.
-    """
-    task = progress.add_task("flights -> Spark stream -> flight_stats", total=total)
-    end = time.monotonic() + DEADLINE
-    while not query.awaitTermination(0.2):
-        if time.monotonic() > end:
-            msg = f"The query did not end within {DEADLINE:g} s; its state is {query.status}"
-            raise TimeoutError(msg)
-        progress.update(task, completed=rows_read(query))
-    progress.update(task, completed=rows_read(query))
-
-
-def rows_read(query: StreamingQuery) -> int:
-    """
-    Return how many records the query's micro-batches have read.
-    """
-    return sum(batch["numInputRows"] for batch in query.recentProgress)
-
-
-def show(statistics: list[Row], names: dict[str, str]) -> None:
-    """
-    Print the statistics as a table, the airline with the most flights first.
-    """
-    table = Table("Airline", title="Delays on arrival, as read from the topic flight_stats")
-    for heading in ("Flights", "Mean, minutes", "Worst, hours"):
-        table.add_column(heading, justify="right")
-    for row in statistics:
-        mean, worst = f"{row.delay / row.arrived:.1f}", f"{row.worst / 60:.1f}"
-        table.add_row(names[row.carrier], f"{row.flights:,}", mean, worst)
-    console.print(table)
+    return {str(carrier): tuple(map(int, row)) for carrier, row in table.iterrows()}
 
 
 def check(statistics: list[Row], csv: Path, limit: int) -> None:
@@ -291,11 +207,25 @@ def run(kafka: KafkaCluster, spark: SparkSession, folder: Path, limit: int) -> N
     # The records carry the flights' own times, of 2013; a broker deletes what is a week old.
     kafka.create_topic(FLIGHTS, config={"retention.ms": -1})
     kafka.create_topic(STATS)
-    with Progress(*COLUMNS, console=console) as progress:
-        watch_write(progress, flights, kafka, total)
+    with bars() as progress, ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write_flights, flights, kafka.bootstrap)
+        watch(
+            progress,
+            "Spark batch write -> flights",
+            total,
+            lambda: records_in(kafka, FLIGHTS),
+            lambda: bool(wait_for([writing], timeout=0.2).done),
+        )
+        writing.result()
         statistics = delays(read_flights(spark, kafka.bootstrap))
         query = write_statistics(statistics, kafka.bootstrap, str(folder / "checkpoint"))
-        watch_query(progress, query, total)
+        watch(
+            progress,
+            "flights -> Spark stream -> flight_stats",
+            total,
+            lambda: sum(batch["numInputRows"] for batch in query.recentProgress),
+            lambda: bool(query.awaitTermination(1)),
+        )
     result = read_statistics(spark, kafka.bootstrap)
     show(result, names)
     check(result, csv, limit)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
+from pyspark.sql.functions import spark_partition_id
 
 from pyspark_pykafka import register
 from pyspark_pykafka.testing import KafkaCluster, Record
@@ -116,6 +117,27 @@ def test_late_binding(
     kafka_cluster.produce(name, [Record(b"b")] * 2)
 
     assert [frame.count() for frame in frames] == [8, 8]
+
+
+@pytest.mark.parametrize("least", [None, 1, 13])
+def test_cap_on_a_task(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    load: Callable[..., DataFrame],
+    least: int | None,
+) -> None:
+    """
+    No task reads more than maxRecordsPerPartition, with or without minPartitions (O26-O29).
+    """
+    name = topic(partitions=3)
+    kafka_cluster.produce(name, [Record(b"x", partition=i % 3) for i in range(30)])
+    options = {} if least is None else {"minPartitions": least}
+
+    frame = load(subscribe=name, maxRecordsPerPartition=4, **options)
+    sizes = [r["count"] for r in frame.groupBy(spark_partition_id()).count().collect()]
+
+    assert sum(sizes) == 30
+    assert max(sizes) <= 4
 
 
 def test_same_frame_twice_in_one_query(

@@ -297,10 +297,10 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
 @pytest.mark.parametrize(
     "options",
     [
+        {},
+        {"minPartitions": 2},
         {"minPartitions": 7},
-        {"maxRecordsPerPartition": 4},
         {"minPartitions": 7, "maxRecordsPerPartition": 4},
-        {"minPartitions": 13, "maxRecordsPerPartition": 4},
     ],
 )
 def test_splits_are_the_jvm_connectors(

@@ -168,24 +168,51 @@ def test_what_passes_by_itself_is_not_raised(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    ("name", "reason", "expected"),
     [
-        ("_SSL", "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?"),
-        ("_AUTHENTICATION", "SASL handshake failed: Local: Broker transport failure"),
+        ("_TRANSPORT", "SSL handshake failed: Disconnected", errors.TlsError),
+        ("_SSL", "SSL handshake failed: Disconnected", errors.TlsError),
+        (
+            "_AUTHENTICATION",
+            "SASL PLAIN mechanism handshake failed: Local: Broker transport failure",
+            errors.AuthenticationError,
+        ),
     ],
 )
-def test_a_handshake_cut_off_is_final_when_it_happens_again_and_again(
-    name: str, reason: str
+def test_a_handshake_cut_off_again_and_again_is_final(
+    name: str, reason: str, expected: type[errors.PykafkaError]
 ) -> None:
     """
-    Once or twice it is a broker that goes down; then it is a listener of another kind.
+    A few times it is a broker that goes down; then it is a listener of another kind.
     """
-    fatal = FatalErrors()
-    for _ in range(2):
+    fatal = FatalErrors(now=lambda: 100.0)
+    for _ in range(4):
         fatal.note(of(name, reason))
     fatal.raise_any("reading")
 
     fatal.note(of(name, reason))
 
-    with pytest.raises(errors.PykafkaError, match="reading: S"):
+    with pytest.raises(expected, match="reading: S"):
         fatal.raise_any("reading")
+
+
+def test_handshakes_cut_off_now_and_then_do_not_add_up() -> None:
+    """
+    A client that lives long sees brokers restart; that is not counted for ever.
+    """
+    times = iter(range(0, 100_000, 31))
+    fatal = FatalErrors(now=lambda: float(next(times)))
+
+    for _ in range(20):
+        fatal.note(of("_TRANSPORT", "SSL handshake failed: Disconnected"))
+
+    fatal.raise_any("reading")
+
+
+def test_an_untrusted_certificate_is_a_tls_error_whatever_its_code() -> None:
+    """
+    OpenSSL's refusal reaches us as a failure of the transport first.
+    """
+    mapped = map_kafka_error(of("_TRANSPORT", "certificate verify failed"), "reading")
+
+    assert isinstance(mapped, errors.TlsError)

@@ -262,7 +262,7 @@ def test_what_is_unsafe_is_warned_of(settings: dict[str, str], count: int) -> No
             {"sasl.username": "u", "sasl.password": 'a"b\\c;=\nA'},
         ),
         (
-            'a.Krb5LoginModule required useKeyTab=true keyTab="/k" principal="me/h@R" serviceName=k;',
+            'a.Krb5LoginModule required x=true keyTab="/k" principal="me/h@R" serviceName="k";',
             {
                 "sasl.kerberos.keytab": "/k",
                 "sasl.kerberos.principal": "me/h@R",

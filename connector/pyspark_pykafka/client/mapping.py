@@ -5,6 +5,7 @@ The one place where the Kafka client's errors become the connector's.
 from __future__ import annotations
 
 import re
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
@@ -23,7 +24,7 @@ from pyspark_pykafka.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from confluent_kafka import KafkaError
 
@@ -50,9 +51,16 @@ _CONFIGURATION = re.compile(
     r"[Cc]onfiguration property|Failed to create (?:consumer|producer|admin)"
 )
 
-# A connection that ends amid a handshake may be a broker going down, or a listener of another kind.
-_CUT_OFF = re.compile(r"Disconnected|[Tt]ransport failure|reset by peer|timed out|Timed out")
-_CUTS_ALLOWED = 2
+# Some failures of a handshake come as failures of the transport, told apart by these words only.
+_UNTRUSTED = re.compile(r"certificate verify failed")
+
+# A connection that ends amid a handshake may be a broker going down, or a listener of another kind;
+# so often in a row, with no longer pause than this, it is the latter.
+_CUT_OFF = re.compile(
+    r"handshake failed.*(?:Disconnected|[Tt]ransport failure|reset by peer|[Tt]imed out)", re.DOTALL
+)
+_CUTS_ALLOWED = 4
+_CUTS_APART_SECONDS = 30.0
 
 _FINAL = frozenset({Meaning.AUTHENTICATION, Meaning.AUTHORIZATION, Meaning.TLS})
 
@@ -64,8 +72,18 @@ def map_kafka_error(error: KafkaError, doing: str) -> PykafkaError:
     """
     Return the connector's error; ``doing`` says what was being done, as "reading t-0".
     """
+    return _map(error, _meaning(error), doing)
+
+
+def _meaning(error: KafkaError) -> Meaning:
+    if _UNTRUSTED.search(error.str()):
+        return Meaning.TLS
+    unknown = Meaning.RETRIABLE if error.retriable() else Meaning.OTHER
+    return MEANINGS.get(error.name(), unknown)
+
+
+def _map(error: KafkaError, meaning: Meaning, doing: str) -> PykafkaError:
     name = error.name()
-    meaning = MEANINGS.get(name, Meaning.RETRIABLE if error.retriable() else Meaning.OTHER)
     said = f"{doing}: {error.str()} ({name})"
     if error.fatal():
         return KafkaClientError(said, error.code(), name, retriable=False)
@@ -111,16 +129,22 @@ class FatalErrors:
     librdkafka tries to log in for ever and tells only its error callback; give it :meth:`note`.
     """
 
-    def __init__(self) -> None:
-        self._first: KafkaError | None = None
-        self._cut_off = 0
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._first: tuple[KafkaError, Meaning] | None = None
+        self._cuts = 0
+        self._last_cut = 0.0
 
     def note(self, error: KafkaError) -> None:
         """
         Keep the error if it is final; called by librdkafka while the client is polled.
         """
-        if self._first is None and self._is_final(error):
-            self._first = error
+        if self._first is not None:
+            return
+        if _CUT_OFF.search(error.str()):
+            self._note_cut(error)
+        elif error.fatal() or (_meaning(error) in _FINAL and error.name() not in _HARMLESS):
+            self._first = (error, _meaning(error))
 
     def raise_any(self, doing: str) -> None:
         """
@@ -128,15 +152,13 @@ class FatalErrors:
         """
         if self._first is None:
             return
-        error, self._first, self._cut_off = self._first, None, 0
-        raise map_kafka_error(error, doing)
+        (error, meaning), self._first, self._cuts = self._first, None, 0
+        raise _map(error, meaning, doing)
 
-    def _is_final(self, error: KafkaError) -> bool:
-        if error.fatal():
-            return True
-        if MEANINGS.get(error.name()) not in _FINAL or error.name() in _HARMLESS:
-            return False
-        if not _CUT_OFF.search(error.str()):
-            return True
-        self._cut_off += 1
-        return self._cut_off > _CUTS_ALLOWED
+    def _note_cut(self, error: KafkaError) -> None:
+        pause = self._now() - self._last_cut
+        self._cuts = self._cuts + 1 if pause < _CUTS_APART_SECONDS else 1
+        self._last_cut = self._now()
+        if self._cuts > _CUTS_ALLOWED:
+            tls = "SSL handshake" in error.str()
+            self._first = (error, Meaning.TLS if tls else Meaning.AUTHENTICATION)

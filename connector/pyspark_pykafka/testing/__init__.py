@@ -7,7 +7,7 @@ The pytest fixtures `kafka_cluster`, `topic` and `zookeeper` come with the insta
 from __future__ import annotations
 
 from .access import KafkaAccess
-from .choice import AnyCluster, cluster
+from .choice import AnyCluster, choose_cluster
 from .cluster import KAFKA_VERSION, KafkaCluster
 from .external import ExternalCluster
 from .jars import FetchError, fetch_jars, spark_connector_jars
@@ -30,7 +30,7 @@ __all__ = [
     "Record",
     "ServerError",
     "ZooKeeper",
-    "cluster",
+    "choose_cluster",
     "fetch_jars",
     "find_java",
     "spark_connector_jars",

@@ -26,6 +26,7 @@ Children = dict[str, "subprocess.Popen[bytes]"]
 
 
 def main(folder: Path) -> None:
+    """Serve until the end, then leave nothing behind."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
@@ -69,6 +70,7 @@ def answer(children: Children, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def launch(argv: list[str], log: str) -> subprocess.Popen[bytes]:
+    """Start a process that writes to a log and can't outlive us."""
     with Path(log).open("ab") as out:
         return subprocess.Popen(
             argv,
@@ -76,7 +78,7 @@ def launch(argv: list[str], log: str) -> subprocess.Popen[bytes]:
             stdout=out,
             stderr=subprocess.STDOUT,
             cwd=Path(log).parent,
-            preexec_fn=die_with_guard,
+            preexec_fn=die_with_guard,  # noqa: PLW1509 (the guard has one thread)
         )
 
 
@@ -88,6 +90,7 @@ def die_with_guard() -> None:
 
 
 def end(children: Children) -> None:
+    """Kill every process and wait until each is gone, so that its files can go as well."""
     for child in children.values():
         child.kill()
     for child in children.values():

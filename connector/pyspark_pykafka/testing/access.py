@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from . import asking, records
 from .properties import setting_text
-from .records import Record
 from .waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .records import Record
 
 SECONDS = 60.0
 
 
-class KafkaAccess:
+class KafkaAccess(ABC):
     """A cluster that answers at `bootstrap`; `client_config` is what its clients need to say."""
 
     client_config: Mapping[str, Any]
 
     @property
+    @abstractmethod
     def bootstrap(self) -> str:
         """The brokers' addresses, as 'host:port,host:port'."""
-        raise NotImplementedError
 
     def admin(self, bootstrap: str | None = None) -> AdminClient:
         """Return an admin client that prints nothing."""
@@ -108,4 +112,3 @@ class KafkaAccess:
         """
         settings = {**asking.client(self.bootstrap, self.client_config), **(config or {})}
         return records.consume(topic, settings, seconds)
-

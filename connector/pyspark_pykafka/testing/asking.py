@@ -75,12 +75,11 @@ def uncreated(new_admin: NewAdmin, topic: NewTopic) -> str | None:
 
 
 def is_already_there(error: KafkaException) -> bool:
+    """Tell whether a topic could not be created because it exists."""
     return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
 
 
-def _unserved(
-    metadata: ClusterMetadata, topics: Iterable[str], expected: set[int]
-) -> str | None:
+def _unserved(metadata: ClusterMetadata, topics: Iterable[str], expected: set[int]) -> str | None:
     for name in topics:
         topic = metadata.topics.get(name)
         if topic is None or topic.error is not None or not topic.partitions:
@@ -98,8 +97,9 @@ def _is_whole(partition: PartitionMetadata, expected: set[int]) -> bool:
 
 
 _WORTH_ANOTHER_TRY = {
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
+    # So are the client's own codes called, by an underscore.
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._TRANSPORT,  # noqa: SLF001
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.NOT_CONTROLLER,
 }

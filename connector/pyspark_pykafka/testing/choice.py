@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from .cluster import KAFKA_VERSION, KafkaCluster
 from .docker import DockerCluster
 from .external import ExternalCluster
-from .properties import Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .properties import Setting
 
 AnyCluster = KafkaCluster | ExternalCluster
 
 
-def cluster(
+def choose_cluster(
     brokers: int = 1,
     version: str = KAFKA_VERSION,
     config: Mapping[str, Setting] | None = None,

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import asking, kraft
 from .access import KafkaAccess
 from .processes import Processes, ServerError, retry_on_taken_port
-from .properties import Node, Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from .properties import Node, Setting
 
 KAFKA_VERSION = "4.3.1"
 START_SECONDS = 90.0
@@ -46,6 +51,8 @@ class KafkaCluster(KafkaAccess):
         Describe a cluster; `start()` or `with` starts it.
 
         Args:
+            brokers: 1 or 3.
+            version: Kafka's; any from 3.9 on.
             config: settings for server.properties; they win over ours.
             client_config: what clients must say to this cluster, in librdkafka's words.
             port: the first broker's port, the others follow it; free ones without it.
@@ -123,17 +130,20 @@ class KafkaCluster(KafkaAccess):
         return ",".join(node.address for node in self.nodes)
 
     def answering(self) -> list[str]:
+        """Return the address of each node that was neither stopped, killed nor paused."""
         return [node.address for node in self.nodes if node.id in self._answering]
 
     def answering_ids(self) -> set[int]:
+        """Return the id of each of those nodes."""
         return set(self._answering)
 
     def log(self, node: int = 1) -> str:
         """Return what a node has logged."""
         return self._group.log(self._chosen(node)[0].name).read_text(errors="replace")
 
-    def __enter__(self) -> KafkaCluster:
-        return self.start()
+    def __enter__(self) -> Self:
+        self.start()
+        return self
 
     def __exit__(
         self,

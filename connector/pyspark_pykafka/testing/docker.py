@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .external import ExternalCluster
 from .ports import free_ports
 from .processes import ServerError
 from .properties import Node, Setting, server_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 START_SECONDS = 120.0
 CONTROLLER_PORT = 29093

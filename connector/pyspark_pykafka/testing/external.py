@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import asking
 from .access import KafkaAccess
 from .processes import ServerError
 from .waiting import NotReadyError, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from typing_extensions import Self
 
 ANSWER_SECONDS = 20.0
 
@@ -27,6 +31,7 @@ class ExternalCluster(KafkaAccess):
 
     @property
     def bootstrap(self) -> str:
+        """The address that was given."""
         return self._bootstrap
 
     def start(self) -> ExternalCluster:
@@ -55,8 +60,9 @@ class ExternalCluster(KafkaAccess):
         """Refuse."""
         self._refuse("resume", node)
 
-    def __enter__(self) -> ExternalCluster:
-        return self.start()
+    def __enter__(self) -> Self:
+        self.start()
+        return self
 
     def __exit__(
         self,

@@ -10,11 +10,14 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .java import find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 FETCH_SECONDS = 300.0
 LOCK_POLL_SECONDS = 0.2

@@ -8,9 +8,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MINIMUM_JAVA = 17
 VERSION_SECONDS = 30

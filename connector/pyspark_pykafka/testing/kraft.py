@@ -5,14 +5,17 @@ from __future__ import annotations
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .jars import kafka_jars
 from .java import find_java
 from .ports import free_ports
 from .processes import ServerError
 from .properties import Node, Setting, server_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 FORMAT_SECONDS = 60.0
 
@@ -51,6 +54,7 @@ def java_command(version: str) -> list[str]:
 
 
 def broker_command(java: list[str], folder: Path, node: Node) -> list[str]:
+    """Return the command that runs one node."""
     return [*java, "kafka.Kafka", str(_properties_file(folder, node))]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -13,6 +12,8 @@ import pytest
 # Whoever has the package installed loads this plugin with every pytest run, so what the fixtures
 # need is imported by the fixtures.
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .choice import AnyCluster
     from .zookeeper import ZooKeeper
 
@@ -22,10 +23,12 @@ LONGEST_NAME = 120
 class NewTopicName(Protocol):
     """What the `topic` fixture gives: a function that makes a new topic and returns its name."""
 
-    def __call__(self, partitions: int = 1, **config: object) -> str: ...
+    def __call__(self, partitions: int = 1, **config: object) -> str:
+        """Make a topic; its settings are written with underscores for dots."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --require-broker."""
     parser.getgroup("pykafka").addoption(
         "--require-broker",
         action="store_true",
@@ -37,13 +40,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
     """One Kafka broker for the whole test run; PYKAFKA_BOOTSTRAP or PYKAFKA_BROKER choose which."""
-    from .choice import cluster
+    from .choice import choose_cluster
     from .jars import FetchError
     from .java import JavaNotFoundError
     from .processes import ServerError
 
     try:
-        kafka = cluster().start()
+        kafka = choose_cluster().start()
     except (ServerError, FetchError, JavaNotFoundError) as error:
         _skip_or_fail(request.config, error)
     try:

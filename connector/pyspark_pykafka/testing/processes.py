@@ -9,11 +9,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .waiting import NotReadyError, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GUARD = Path(__file__).with_name("_guard.py")
 ANSWER_SECONDS = 20.0
@@ -45,6 +47,7 @@ class Processes:
 
     @property
     def guard_pid(self) -> int:
+        """The guard's process id."""
         return self._guard.pid
 
     def start(self, name: str, argv: list[str]) -> int:
@@ -54,6 +57,7 @@ class Processes:
         return pid
 
     def send(self, name: str, number: signal.Signals) -> None:
+        """Send a process a signal; one that has ended is left alone."""
         self._ask({"do": "signal", "name": name, "number": int(number)})
 
     def exit_code(self, name: str) -> int | None:
@@ -89,6 +93,7 @@ class Processes:
             wait_until(lambda: self._still_runs(name), seconds)
 
     def log(self, name: str) -> Path:
+        """Return where a process's output goes."""
         return self.folder / f"{name}.log"
 
     def tail(self, name: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 Setting = str | int | float | bool
 LARGEST_MESSAGE = 10 * 1024 * 1024
@@ -20,10 +23,12 @@ class Node:
 
     @property
     def name(self) -> str:
+        """What its process, log and folder are called."""
         return f"kafka-{self.id}"
 
     @property
     def address(self) -> str:
+        """Where its clients connect."""
         return f"127.0.0.1:{self.port}"
 
 
@@ -79,6 +84,8 @@ _SETTINGS: dict[str, Setting] = {
     "message.max.bytes": LARGEST_MESSAGE,
     "replica.fetch.max.bytes": LARGEST_MESSAGE,
     "group.initial.rebalance.delay.ms": 0,
+    # Tests write records of long ago, which must not age out unless a test wants it.
+    "log.retention.ms": -1,
     # Fewer partitions and threads start sooner.
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 3,
@@ -92,4 +99,3 @@ _SETTINGS: dict[str, Setting] = {
     "log.cleaner.backoff.ms": 1000,
     "log.segment.delete.delay.ms": 1000,
 }
-

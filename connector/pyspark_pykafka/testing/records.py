@@ -1,11 +1,10 @@
-"""Writes and reads plain records with confluent-kafka, to set a test up and to look at its result."""
+"""Writes and reads plain records, to set a test up and to look at its result."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
@@ -18,6 +17,9 @@ from confluent_kafka import (
 )
 
 from .properties import LARGEST_MESSAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 POLL_SECONDS = 0.05
 
@@ -43,67 +45,68 @@ class DeliveryError(RuntimeError):
     """A record was not accepted, or topics were not read to their end, in the given time."""
 
 
+class _Writing:
+    """Records on their way, and the broker's word on each."""
+
+    def __init__(self, topic: str, producer: Producer, seconds: float) -> None:
+        self.topic = topic
+        self.producer = producer
+        self.end = time.monotonic() + seconds
+        self.records: list[Record] = []
+        self.reports: dict[int, tuple[KafkaError | None, Message]] = {}
+
+    def add(self, record: Record) -> None:
+        index = len(self.records)
+        self.records.append(record)
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            self.reports[index] = (error, message)
+
+        arguments = _arguments(record)
+        while True:
+            try:
+                self.producer.produce(self.topic, on_delivery=delivered, **arguments)
+            except BufferError:
+                self._make_room()
+            else:
+                self.producer.poll(0)
+                return
+
+    def finish(self) -> list[Record]:
+        unsent = self.producer.flush(max(0.0, self.end - time.monotonic()))
+        if unsent:
+            msg = f"{unsent} of {len(self.records)} records for {self.topic} were not written."
+            raise DeliveryError(msg)
+        return [_placed(one, *self.reports[at]) for at, one in enumerate(self.records)]
+
+    def _make_room(self) -> None:
+        if time.monotonic() > self.end:
+            msg = f"The producer's queue for {self.topic} stayed full until the deadline."
+            raise DeliveryError(msg)
+        self.producer.poll(POLL_SECONDS)
+
+
 def produce(
     topic: str, records: Iterable[Record], config: Mapping[str, Any], seconds: float
 ) -> list[Record]:
     """Write records in order, wait for every delivery report, and return them with their place."""
-    end = time.monotonic() + seconds
-    producer = Producer({**_PRODUCER, **config})
-    reports: list[tuple[KafkaError | None, Message] | None] = []
-    written = []
+    writing = _Writing(topic, Producer({**_PRODUCER, **config}), seconds)
     for record in records:
-        index = len(reports)
-        reports.append(None)
-        written.append(record)
-        _send(producer, topic, record, reports, index, end)
-    unsent = producer.flush(max(0.0, end - time.monotonic()))
-    if unsent:
-        msg = f"{unsent} of {len(written)} records for {topic} were not written in {seconds:g} s."
-        raise DeliveryError(msg)
-    return [_placed(one, report) for one, report in zip(written, reports, strict=True)]
+        writing.add(record)
+    return writing.finish()
 
 
-def _send(
-    producer: Producer,
-    topic: str,
-    record: Record,
-    reports: list[tuple[KafkaError | None, Message] | None],
-    index: int,
-    end: float,
-) -> None:
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        reports[index] = (error, message)
-
-    place: dict[str, int] = {}
-    if record.partition is not None:
-        place["partition"] = record.partition
-    if record.timestamp is not None:
-        place["timestamp"] = record.timestamp
-    while True:
-        try:
-            producer.produce(
-                topic,
-                value=record.value,
-                key=record.key,
-                headers=list(record.headers),
-                on_delivery=delivered,
-                **place,
-            )
-        except BufferError:
-            if time.monotonic() > end:
-                msg = f"The producer's queue for {topic} stayed full until the deadline."
-                raise DeliveryError(msg) from None
-            producer.poll(POLL_SECONDS)
-        else:
-            producer.poll(0)
-            return
+def _arguments(record: Record) -> dict[str, Any]:
+    place = {"partition": record.partition, "timestamp": record.timestamp}
+    return {
+        "value": record.value,
+        "key": record.key,
+        "headers": list(record.headers),
+        **{name: value for name, value in place.items() if value is not None},
+    }
 
 
-def _placed(record: Record, report: tuple[KafkaError | None, Message] | None) -> Record:
-    if report is None:
-        msg = f"No delivery report came for {record!r:.200}."
-        raise DeliveryError(msg)
-    error, message = report
+def _placed(record: Record, error: KafkaError | None, message: Message) -> Record:
     if error is not None:
         msg = f"The broker refused a record: {error.str()} ({error.name()}); it was {record!r:.200}"
         raise DeliveryError(msg)
@@ -146,7 +149,7 @@ def _take(message: Message, records: list[Record], waiting: set[int]) -> None:
     error = message.error()
     if error is None:
         records.append(_record(message))
-    elif error.code() == KafkaError._PARTITION_EOF:
+    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (so it is called)
         waiting.discard(message.partition() or 0)
     elif not error.retriable():
         raise KafkaException(error)

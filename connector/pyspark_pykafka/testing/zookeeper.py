@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from types import TracebackType
+from typing import TYPE_CHECKING
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
@@ -15,6 +15,11 @@ from .jars import pyspark_jars
 from .java import find_java
 from .ports import free_ports
 from .processes import Processes, ServerError, retry_on_taken_port
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -85,8 +90,9 @@ class ZooKeeper:
         self._group.send(NAME, signal.SIGCONT)
         self._wait_ready()
 
-    def __enter__(self) -> ZooKeeper:
-        return self.start()
+    def __enter__(self) -> Self:
+        self.start()
+        return self
 
     def __exit__(
         self,
