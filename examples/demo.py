@@ -24,11 +24,11 @@ from zipfile import ZipFile
 
 import pandas as pd
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from demo_screen import bars, console, show, watch
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_pykafka.testing import KafkaCluster
 
@@ -130,15 +130,15 @@ def read_statistics(spark: SparkSession, bootstrap_servers: str) -> list[Row]:
     return columns.orderBy(F.desc("flights")).collect()
 
 
-def records_in(kafka: KafkaCluster, topic: str) -> int:
+def records_in(admin: AdminClient, topic: str) -> int:
     """
     Ask the broker how many records a topic of one partition holds by now.
     """
-    ends = kafka.admin().list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})
+    ends = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})
     return sum(int(end.result(timeout=30).offset) for end in ends.values())
 
 
-def expected(csv: Path, limit: int) -> dict[str, tuple[int, int, int, int]]:
+def expected(csv: Path, limit: int) -> dict[str, tuple[int, ...]]:
     """
     Return the same statistics as pandas computes them from the file itself.
     """
@@ -207,13 +207,14 @@ def run(kafka: KafkaCluster, spark: SparkSession, folder: Path, limit: int) -> N
     # The records carry the flights' own times, of 2013; a broker deletes what is a week old.
     kafka.create_topic(FLIGHTS, config={"retention.ms": -1})
     kafka.create_topic(STATS)
+    admin = kafka.admin()
     with bars() as progress, ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write_flights, flights, kafka.bootstrap)
         watch(
             progress,
             "Spark batch write -> flights",
             total,
-            lambda: records_in(kafka, FLIGHTS),
+            lambda: records_in(admin, FLIGHTS),
             lambda: bool(wait_for([writing], timeout=0.2).done),
         )
         writing.result()

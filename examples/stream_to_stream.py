@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 
 def read(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFrame:

@@ -64,7 +64,7 @@ class DefaultSource(DataSource):
 
         return KafkaStreamReader(parse_stream_source(self.options), arrow_schema(schema))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """
         Return the writer of a batch.
         """
@@ -73,7 +73,7 @@ class DefaultSource(DataSource):
         refuse_overwrite(overwrite=overwrite)
         return KafkaBatchWriter(parse_sink(self.options, streaming=False), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
         """
         Return the writer of a stream; ``complete`` mode appends every result, as in the JVM sink.
         """

@@ -143,5 +143,5 @@ class KafkaClientError(PykafkaError):
         return self.message
 
 
-def _restored(message: str, code: int, name: str, retriable: bool) -> KafkaClientError:  # noqa: FBT001
+def _restored(message: str, code: int, name: str, retriable: bool) -> KafkaClientError:
     return KafkaClientError(message, code, name, retriable=retriable)

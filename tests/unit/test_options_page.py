@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_pykafka.options import OPTIONS
+from pyspark_pykafka.options.__main__ import main
 from pyspark_pykafka.options.page import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
@@ -34,9 +35,7 @@ def test_the_page_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """
     `python -m pyspark_pykafka.options` prints the page and nothing else.
     """
-    import runpy
-
-    runpy.run_module("pyspark_pykafka.options", run_name="__main__")
+    main()
 
     assert capsys.readouterr().out == page()
 

@@ -40,7 +40,7 @@ def mistakes(role: Role, settings: dict[str, str]) -> tuple[str, ...]:
         ("linger.ms", "0.5", {"linger.ms": "0.5"}),
         ("compression.type", "LZ4", {"compression.type": "lz4"}),
         ("compression.codec", "zstd", {"compression.type": "zstd"}),
-        ("compression.gzip.level", "6", {"compression.level": "6"}),
+        ("compression.gzip.level", "6", {}),
         ("acks", "ALL", {"acks": "-1"}),
         ("security.protocol", " SSL ", {"security.protocol": "ssl"}),
         (
@@ -90,6 +90,17 @@ def test_what_a_consumer_gets(name: str, value: str, expected: dict[str, str]) -
     The same for reading: what is a producer's is left out, right or wrong.
     """
     assert translated(Role.CONSUMER, **{name: value}) == expected
+
+
+def test_a_level_counts_for_its_own_codec() -> None:
+    """
+    Java has a level for each codec; that of the chosen codec becomes librdkafka's only one.
+    """
+    levels = {"compression.gzip.level": "9", "compression.zstd.level": "3"}
+
+    found = translated(Role.PRODUCER, **{"compression.type": "zstd", **levels})
+
+    assert found == {"compression.type": "zstd", "compression.level": "3"}
 
 
 def test_a_socket_timeout_of_ones_own_wins() -> None:
@@ -236,6 +247,7 @@ def test_stores(settings: dict[str, str], expected: dict[str, str]) -> None:
             },
             1,
         ),
+        ({"sasl.password": "p"}, 1),
         ({"security.protocol": "SSL"}, 0),
     ],
 )

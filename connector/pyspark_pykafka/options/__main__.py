@@ -8,5 +8,13 @@ import sys
 
 from pyspark_pykafka.options.page import page
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """
+    Print the page.
+    """
     sys.stdout.write(page())
+
+
+if __name__ == "__main__":
+    main()

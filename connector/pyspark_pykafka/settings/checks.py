@@ -139,6 +139,9 @@ def warnings_about(properties: Mapping[str, str]) -> Iterator[str]:
         yield "kafka.enable.ssl.certificate.verification=false: any server is taken for the broker"
     if properties.get("ssl.endpoint.identification.algorithm") == "none":
         yield "kafka.ssl.endpoint.identification.algorithm is off: host names are not checked"
+    protocol = properties.get("security.protocol", "plaintext")
+    if "sasl.password" in properties and not protocol.startswith("sasl_"):
+        yield f"kafka.security.protocol is {protocol}: the sasl.* settings are not used"
     plain = properties.get("sasl.mechanism") == "PLAIN"
-    if plain and properties.get("security.protocol") == "sasl_plaintext":
+    if plain and protocol == "sasl_plaintext":
         yield "kafka.sasl.mechanism=PLAIN over SASL_PLAINTEXT sends the password in clear text"

@@ -58,8 +58,8 @@ def translate(settings: KafkaSettings, role: Role) -> Translation:
         if name not in STORE_NAMES:
             draft.add(name, value)
     draft.add_stores(stores)
-    draft.mistakes += check_combination(draft.properties, role)
     draft.settle()
+    draft.mistakes += check_combination(draft.properties, role)
     return Translation(
         draft.properties,
         tuple(draft.unused),
@@ -74,6 +74,7 @@ class _Draft:
     properties: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     fallbacks: dict[str, str] = field(default_factory=dict)
+    levels: dict[str, tuple[str, str]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
 
@@ -130,9 +131,13 @@ class _Draft:
     def settle(self) -> None:
         """
         Do what depends on all settings: a socket timeout of the user's own wins over Java's
-        request timeout, and the password of a store that became PEM files goes.
+        request timeout, Java's levels count for their own codec only, and the password of a store
+        that became PEM files goes.
         """
         self.properties = {**self.fallbacks, **self.properties}
+        level = self.levels.get(self.properties.get("compression.type", "none"))
+        if level is not None:
+            self.put("compression.level", *level)
         if "ssl.keystore.location" not in self.properties:
             self.properties.pop("ssl.keystore.password", None)
 
@@ -190,7 +195,7 @@ class _Draft:
         self.fallbacks["socket.timeout.ms"] = normal
 
     def _level(self, name: str, value: str) -> None:
-        self.put("compression.level", value, name)
+        self.levels[LEVELS[name]] = (value, name)
 
     def _partitioner_class(self, name: str, value: str) -> None:
         if value.strip().endswith(".DefaultPartitioner"):

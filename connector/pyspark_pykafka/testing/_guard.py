@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def main(folder: Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     children: Children = {}
     try:
+        tell({"folder": str(folder)})
         serve(children)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -52,8 +54,12 @@ def serve(children: Children) -> None:
             return
         *lines, pending = (pending + received).split(b"\n")
         for line in lines:
-            reply = json.dumps(answer(children, json.loads(line))) + "\n"
-            os.write(1, reply.encode())
+            tell(answer(children, json.loads(line)))
+
+
+def tell(message: dict[str, Any]) -> None:
+    """Write a line to whoever asked."""
+    os.write(1, json.dumps(message).encode() + b"\n")
 
 
 def answer(children: Children, request: dict[str, Any]) -> dict[str, Any]:
@@ -99,4 +105,4 @@ def end(children: Children) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(tempfile.mkdtemp(prefix=sys.argv[1], dir=sys.argv[2])))

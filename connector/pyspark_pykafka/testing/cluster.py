@@ -137,6 +137,14 @@ class KafkaCluster(KafkaAccess):
         """Return the id of each of those nodes."""
         return set(self._answering)
 
+    def check(self) -> None:
+        """Raise if a node that should answer has ended by itself."""
+        for node in self.nodes:
+            code = self._group.exit_code(node.name) if node.id in self._answering else None
+            if code is not None:
+                msg = f"{node.name} ended with exit code {code}.{self._group.tail(node.name)}"
+                raise ServerError(msg)
+
     def log(self, node: int = 1) -> str:
         """Return what a node has logged."""
         return self._group.log(self._chosen(node)[0].name).read_text(errors="replace")
@@ -177,7 +185,7 @@ class KafkaCluster(KafkaAccess):
         self.nodes = kraft.choose_nodes(self.brokers, self._port)
         self._processes = Processes("kafka")
         try:
-            kraft.lay_out(command, self._processes.folder, self.nodes, self.config)
+            kraft.lay_out(command, self._processes, self.nodes, self.config)
             self._launch(list(self.nodes))
         except BaseException:
             self.stop()

@@ -6,22 +6,20 @@ import contextlib
 import fcntl
 import importlib.util
 import os
-import shutil
-import subprocess
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .java import find_java
+from .processes import Processes, ServerError
+from .waiting import NotReadyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 FETCH_SECONDS = 300.0
 LOCK_POLL_SECONDS = 0.2
-OUTPUT_TAIL = 2500
 
 # Kafka's own jars bring slf4j's interface without anything behind it: no log without this one.
 LOG_WRITER = "org.slf4j:slf4j-simple:1.7.36"
@@ -112,13 +110,17 @@ def _fetch_once(coordinates: list[Coordinate], folder: Path) -> list[Path]:
 
 
 def _fetch(coordinates: list[Coordinate], folder: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    # Beside the folder to be made, since a folder is renamed in one step only within a disk.
+    ivy = Processes("ivy", folder.parent)
     try:
-        (work / "ivy.xml").write_text(ivy_file(coordinates))
-        _run_ivy(work)
-        (work / "jars").rename(folder)
+        (ivy.folder / "ivy.xml").write_text(ivy_file(coordinates))
+        ivy.run("ivy", _ivy_command(ivy.folder), FETCH_SECONDS)
+        (ivy.folder / "jars").rename(folder)
+    except (ServerError, NotReadyError) as error:
+        msg = f"The jars for {folder.name} could not be fetched. {_ADVICE}\n{error}"
+        raise FetchError(msg) from error
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        ivy.close()
 
 
 def ivy_file(coordinates: list[Coordinate]) -> str:
@@ -133,24 +135,6 @@ def ivy_file(coordinates: list[Coordinate]) -> str:
         '  <configurations><conf name="default"/></configurations>\n'
         f"  <dependencies>\n{wanted}\n  </dependencies>\n</ivy-module>\n"
     )
-
-
-def _run_ivy(work: Path) -> None:
-    try:
-        done = subprocess.run(
-            _ivy_command(work),
-            capture_output=True,
-            text=True,
-            timeout=FETCH_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        msg = f"The jars were not fetched within {FETCH_SECONDS:g} s. {_ADVICE}"
-        raise FetchError(msg) from error
-    if done.returncode != 0:
-        output = (done.stdout + done.stderr)[-OUTPUT_TAIL:]
-        msg = f"Ivy could not fetch the jars (exit code {done.returncode}). {_ADVICE}\n{output}"
-        raise FetchError(msg)
 
 
 def _ivy_command(work: Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import uuid
 from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING
 from .jars import kafka_jars
 from .java import find_java
 from .ports import free_ports
-from .processes import ServerError
 from .properties import Node, Setting, server_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from .processes import Processes
 
 FORMAT_SECONDS = 60.0
 
@@ -59,37 +59,28 @@ def broker_command(java: list[str], folder: Path, node: Node) -> list[str]:
 
 
 def lay_out(
-    java: list[str], folder: Path, nodes: tuple[Node, ...], config: Mapping[str, Setting]
+    java: list[str],
+    processes: Processes,
+    nodes: tuple[Node, ...],
+    config: Mapping[str, Setting],
 ) -> None:
     """Write every node's settings and format its data folder."""
+    folder = processes.folder
     cluster_id = _random_id()
     for node in nodes:
         settings = server_settings(node, nodes, _data(folder, node), config)
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         _properties_file(folder, node).write_text(text)
     first, *others = nodes
-    _format(java, folder, first, cluster_id)
+    _format(java, processes, first, cluster_id)
     for node in others:
         _copy_format(_data(folder, first), _data(folder, node), node, cluster_id)
 
 
-def _format(java: list[str], folder: Path, node: Node, cluster_id: str) -> None:
-    properties = str(_properties_file(folder, node))
+def _format(java: list[str], processes: Processes, node: Node, cluster_id: str) -> None:
+    properties = str(_properties_file(processes.folder, node))
     tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", properties]
-    try:
-        done = subprocess.run(
-            [*java, *tool],
-            capture_output=True,
-            text=True,
-            timeout=FORMAT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        msg = f"Kafka did not format its folder within {FORMAT_SECONDS:g} s."
-        raise ServerError(msg) from error
-    if done.returncode != 0:
-        msg = f"Kafka could not format its folder: {done.stdout}{done.stderr}"
-        raise ServerError(msg)
+    processes.run("format", [*java, *tool], FORMAT_SECONDS)
 
 
 def _copy_format(source: Path, target: Path, node: Node, cluster_id: str) -> None:

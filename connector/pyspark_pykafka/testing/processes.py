@@ -34,16 +34,18 @@ class ServerError(RuntimeError):
 class Processes:
     """A group of processes and one temporary folder, all gone after `close()` or our own death."""
 
-    def __init__(self, kind: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix=f"pykafka-{kind}-"))
+    def __init__(self, kind: str, parent: Path | None = None) -> None:
+        """Make the folder, within the system's folder for temporary files or another one."""
+        place = str(parent or tempfile.gettempdir())
         self._turn = threading.Lock()
         self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), str(self.folder)],
+            [sys.executable, "-I", "-S", str(GUARD), f"pykafka-{kind}-", place],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # Ctrl-C reaches every process of the terminal's group; the guard must outlive it.
             start_new_session=True,
         )
+        self.folder = Path(json.loads(self._line())["folder"])
 
     @property
     def guard_pid(self) -> int:
@@ -64,6 +66,15 @@ class Processes:
         """Return how the process ended (negative: by that signal), or None while it runs."""
         code: int | None = self._ask({"do": "poll", "name": name})["code"]
         return code
+
+    def run(self, name: str, argv: list[str], seconds: float) -> None:
+        """Run a process to its end; any exit code but 0 is an error."""
+        self.start(name, argv)
+        wait_until(lambda: self._still_runs(name), seconds)
+        code = self.exit_code(name)
+        if code != 0:
+            msg = f"{name} ended with exit code {code}.{self.tail(name)}"
+            raise ServerError(msg)
 
     def wait_ready(self, name: str, missing: Callable[[], str | None], seconds: float) -> None:
         """Wait until nothing is missing; a process that ends meanwhile is an error at once."""
@@ -124,16 +135,22 @@ class Processes:
         return reply
 
     def _exchange(self, request: bytes) -> bytes:
-        stdin, stdout = self._guard.stdin, self._guard.stdout
-        if stdin is None or stdout is None or stdin.closed:
+        stdin = self._guard.stdin
+        if stdin is None or stdin.closed:
             msg = "These processes were closed; start a new cluster."
             raise ServerError(msg)
         stdin.write(request)
         stdin.flush()
+        return self._line()
+
+    def _line(self) -> bytes:
+        stdout = self._guard.stdout
+        assert stdout is not None
         ready, _, _ = select.select([stdout], [], [], ANSWER_SECONDS)
-        line = stdout.readline() if ready else b""
+        line: bytes = stdout.readline() if ready else b""
         if not line:
-            msg = f"The guard of {self.folder} (process {self._guard.pid}) is gone; start anew."
+            self.close()
+            msg = "The process that guards this server gave no answer; start the server anew."
             raise ServerError(msg)
         return line
 

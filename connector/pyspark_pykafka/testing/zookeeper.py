@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import signal
+import socket
 from typing import TYPE_CHECKING
-
-from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.retry import KazooRetry
 
 from .jars import pyspark_jars
 from .java import find_java
@@ -25,10 +20,6 @@ START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 ASK_SECONDS = 5.0
 NAME = "zookeeper"
-
-_QUIET = logging.getLogger(f"{__name__}.ready")
-_QUIET.addHandler(logging.NullHandler())
-_QUIET.propagate = False
 
 
 class ZooKeeper:
@@ -136,16 +127,15 @@ class ZooKeeper:
         self._answering = True
 
     def _missing(self) -> str | None:
-        patience = KazooRetry(max_tries=-1, delay=0.02, max_delay=0.2)
-        client = KazooClient(self.hosts, connection_retry=patience, logger=_QUIET)
+        """Ask with ZooKeeper's own word for it, which opens no session and needs no client."""
         try:
-            client.start(timeout=ASK_SECONDS)
-            client.get_children("/")
-        except (KazooTimeoutError, KazooException) as error:
+            with socket.create_connection(("127.0.0.1", self._port), ASK_SECONDS) as asking:
+                asking.sendall(b"srvr")
+                answer = asking.makefile("rb").read()
+        except OSError as error:
             return f"no answer at {self.hosts} ({error})."
-        finally:
-            client.stop()
-            client.close()
+        if b"Mode: standalone" not in answer:
+            return f"{self.hosts} answers, but does not serve yet: {answer!r:.200}"
         return None
 
 
