@@ -19,7 +19,7 @@ VERSIONS = {
 
 
 @nox.session
-@nox.parametrize("spark", VERSIONS, ids=VERSIONS)
+@nox.parametrize("spark", list(VERSIONS), ids=list(VERSIONS))
 def tests(session: nox.Session, spark: str) -> None:
     """
     Run pytest on one Spark version; what follows `--` goes to pytest.
