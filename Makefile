@@ -24,7 +24,7 @@ demo: $(READY)  ## watch 336,776 flights go through a real Kafka broker and Spar
 	@$(RUN) python examples/demo.py
 
 test: $(READY)  ## run all tests, against brokers that they start, on Spark 4.2
-	@$(RUN) python -m pytest $(ARGS)
+	@$(RUN) python -m pytest --require-broker $(ARGS)
 
 lint: $(READY)  ## check style, formatting, types and shell scripts; change nothing
 	@$(BIN)/ruff check

@@ -26,4 +26,4 @@ def tests(session: nox.Session, spark: str) -> None:
     """
     session.install("--editable", ".[test]", "--constraint", VERSIONS[spark])
     python = str(Path(session.bin) / "python")
-    session.run("pytest", *session.posargs, env={"PYSPARK_PYTHON": python})
+    session.run("pytest", "--require-broker", *session.posargs, env={"PYSPARK_PYTHON": python})

@@ -277,6 +277,8 @@ def test_compacted_topic(
     for batch in range(10):
         kafka_cluster.produce(name, [Record(b"%d" % batch, b"k%d" % i) for i in range(10)])
     wait_for(compacted, seconds=60)
+    # Ten keys, and the last one of the rolled and of the active segment: the cleaner has ended.
+    wait_for(lambda: len(kafka_cluster.consume(name)) <= 12, seconds=60)
 
     low = min(r.offset for r in agreed(subscribe=name))
     agreed(subscribe=name, startingOffsets=offsets(name, 3), endingOffsets=offsets(name, low + 1))

@@ -304,9 +304,10 @@ def test_update_mode_is_refused_by_spark(
     """
     Spark has no update mode for Python sinks and says so; docs/migrating.md tells what to do.
     """
-    options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "topic": topic()}
-    frame = spark.readStream.format("pykafka").options(**options | {"subscribe": topic()})
-    query = frame.load().writeStream.format("pykafka").outputMode("update").options(**options)
+    options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
+    frame = spark.readStream.format("pykafka").options(**options, subscribe=topic()).load()
+    query = frame.writeStream.format("pykafka").outputMode("update")
+    query = query.options(**options, topic=topic())
 
     with pytest.raises(Exception, match="does not support Update mode"):
         query.option("checkpointLocation", checkpoint).start().awaitTermination(60)
