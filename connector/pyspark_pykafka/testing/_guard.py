@@ -22,21 +22,21 @@ from typing import Any
 
 PARENT_CHECK_SECONDS = 0.5
 PR_SET_PDEATHSIG = 1
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 Children = dict[str, "subprocess.Popen[bytes]"]
 
 
 def main(folder: Path) -> None:
     """Serve until the end, then leave nothing behind."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    # What ends the parent ends us, by the pipe; a signal halfway through a start would not.
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     children: Children = {}
     try:
         tell({"folder": str(folder)})
         serve(children)
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         end(children)
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -84,12 +84,14 @@ def launch(argv: list[str], log: str) -> subprocess.Popen[bytes]:
             stdout=out,
             stderr=subprocess.STDOUT,
             cwd=Path(log).parent,
-            preexec_fn=die_with_guard,  # noqa: PLW1509 (the guard has one thread)
+            preexec_fn=prepare_child,  # noqa: PLW1509 (the guard has one thread)
         )
 
 
-def die_with_guard() -> None:
-    """Ask Linux to kill this process if the guard itself is killed; elsewhere do nothing."""
+def prepare_child() -> None:
+    """Hear signals again, and on Linux be killed if the guard itself is killed."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -26,12 +26,20 @@ def client(bootstrap: str, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def missing_brokers(new_admin: NewAdmin, expected: set[int]) -> str | None:
-    """Say what keeps these brokers from being a whole cluster, or None if nothing does."""
+def missing_brokers(
+    new_admin: NewAdmin, expected: set[int], cluster_id: str | None = None
+) -> str | None:
+    """
+    Say what keeps these brokers from being a whole cluster, or None if nothing does.
+
+    With a cluster id, an answer from another cluster that has taken the port does not count.
+    """
     try:
         metadata = new_admin().list_topics(timeout=ASK_SECONDS)
     except KafkaException as error:
         return f"no answer ({error.args[0].str()})."
+    if cluster_id not in {None, metadata.cluster_id}:
+        return f"another cluster, {metadata.cluster_id}, answers there."
     if metadata.controller_id < 0:
         return "the cluster has no controller."
     absent = expected - set(metadata.brokers)

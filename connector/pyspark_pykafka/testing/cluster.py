@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 KAFKA_VERSION = "4.3.1"
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
+NOT_RUNNING = "This cluster does not run; call start(), or use it in a with statement."
 
 
 class KafkaCluster(KafkaAccess):
@@ -65,6 +66,7 @@ class KafkaCluster(KafkaAccess):
         self.config = dict(config or {})
         self.client_config = dict(client_config or {})
         self.nodes: tuple[Node, ...] = ()
+        self._id = ""
         self._port = port
         self._processes: Processes | None = None
         self._answering: set[int] = set()
@@ -168,12 +170,13 @@ class KafkaCluster(KafkaAccess):
     @property
     def _group(self) -> Processes:
         if self._processes is None:
-            msg = "This cluster does not run; call start(), or use it in a with statement."
-            raise ServerError(msg)
+            raise ServerError(NOT_RUNNING)
         return self._processes
 
     def _chosen(self, node: int | None) -> list[Node]:
-        chosen = [one for one in self.nodes if node in (None, one.id)]
+        if self._processes is None:
+            raise ServerError(NOT_RUNNING)
+        chosen = [one for one in self.nodes if node in {None, one.id}]
         if not chosen:
             ids = [one.id for one in self.nodes]
             msg = f"node is {node!r}; it must be one of {ids}, or None for all."
@@ -185,7 +188,7 @@ class KafkaCluster(KafkaAccess):
         self.nodes = kraft.choose_nodes(self.brokers, self._port)
         self._processes = Processes("kafka")
         try:
-            kraft.lay_out(command, self._processes, self.nodes, self.config)
+            self._id = kraft.lay_out(command, self._processes, self.nodes, self.config)
             self._launch(list(self.nodes))
         except BaseException:
             self.stop()
@@ -217,6 +220,8 @@ class KafkaCluster(KafkaAccess):
     def _wait_for(self, node: Node) -> None:
         self._group.wait_ready(
             node.name,
-            lambda: asking.missing_brokers(lambda: self.admin(node.address), self._answering),
+            lambda: asking.missing_brokers(
+                lambda: self.admin(node.address), self._answering, self._id
+            ),
             START_SECONDS,
         )

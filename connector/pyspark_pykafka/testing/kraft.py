@@ -63,8 +63,8 @@ def lay_out(
     processes: Processes,
     nodes: tuple[Node, ...],
     config: Mapping[str, Setting],
-) -> None:
-    """Write every node's settings and format its data folder."""
+) -> str:
+    """Write every node's settings, format its data folder, and return the cluster's id."""
     folder = processes.folder
     cluster_id = _random_id()
     for node in nodes:
@@ -75,6 +75,7 @@ def lay_out(
     _format(java, processes, first, cluster_id)
     for node in others:
         _copy_format(_data(folder, first), _data(folder, node), node, cluster_id)
+    return cluster_id
 
 
 def _format(java: list[str], processes: Processes, node: Node, cluster_id: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 GUARD = Path(__file__).with_name("_guard.py")
 ANSWER_SECONDS = 20.0
 END_SECONDS = 20.0
-LOG_TAIL_BYTES = 4000
+LOG_EXCERPT = 4000
 START_ATTEMPTS = 3
 PORT_TAKEN = "Address already in use"
 
@@ -38,6 +40,7 @@ class Processes:
         """Make the folder, within the system's folder for temporary files or another one."""
         place = str(parent or tempfile.gettempdir())
         self._turn = threading.Lock()
+        self._began: dict[str, int] = {}
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", str(GUARD), f"pykafka-{kind}-", place],
             stdin=subprocess.PIPE,
@@ -47,15 +50,11 @@ class Processes:
         )
         self.folder = Path(json.loads(self._line())["folder"])
 
-    @property
-    def guard_pid(self) -> int:
-        """The guard's process id."""
-        return self._guard.pid
-
     def start(self, name: str, argv: list[str]) -> int:
         """Start a process whose output goes to its log, and return its process id."""
-        log = str(self.log(name))
-        pid: int = self._ask({"do": "start", "name": name, "argv": argv, "log": log})["pid"]
+        log = self.log(name)
+        self._began[name] = log.stat().st_size if log.exists() else 0
+        pid: int = self._ask({"do": "start", "name": name, "argv": argv, "log": str(log)})["pid"]
         return pid
 
     def send(self, name: str, number: signal.Signals) -> None:
@@ -108,26 +107,38 @@ class Processes:
         return self.folder / f"{name}.log"
 
     def tail(self, name: str) -> str:
-        """Return the end of a process's log, as the last part of an error message."""
+        """Return what a process has logged of interest, as the last part of an error message."""
         log = self.log(name)
         if not log.exists():
             return " It has written no log."
-        text = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
-        return f" The end of its log:\n{text}" if text else " Its log is empty."
+        text = log.read_bytes()[self._began.get(name, 0) :].decode(errors="replace").strip()
+        # A server that fails goes on to log its whole shutdown: what matters is before that.
+        error = text.find(" ERROR ")
+        if error >= 0:
+            begin = text.rfind("\n", 0, error) + 1
+            return f" Its log from the first error on:\n{text[begin : begin + LOG_EXCERPT]}"
+        return f" The end of its log:\n{text[-LOG_EXCERPT:]}" if text else " Its log is empty."
 
     def close(self) -> None:
         """Kill every process and remove the folder; a second call does nothing."""
         for pipe in (self._guard.stdin, self._guard.stdout):
             if pipe is not None:
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
         self._guard.wait(timeout=END_SECONDS)
+        # The guard has done this, unless it was killed itself.
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _still_runs(self, name: str) -> str | None:
         return f"{name} still runs." if self.exit_code(name) is None else None
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        with self._turn:
-            line = self._exchange(json.dumps(request).encode() + b"\n")
+        try:
+            with self._turn:
+                line = self._exchange(json.dumps(request).encode() + b"\n")
+        except ServerError:
+            self.close()
+            raise
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             msg = f"{request['name']} can't {request['do']}: {reply['error']}"
@@ -139,8 +150,10 @@ class Processes:
         if stdin is None or stdin.closed:
             msg = "These processes were closed; start a new cluster."
             raise ServerError(msg)
-        stdin.write(request)
-        stdin.flush()
+        # A guard that is gone shows as an answer that does not come.
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(request)
+            stdin.flush()
         return self._line()
 
     def _line(self) -> bytes:
@@ -149,7 +162,6 @@ class Processes:
         ready, _, _ = select.select([stdout], [], [], ANSWER_SECONDS)
         line: bytes = stdout.readline() if ready else b""
         if not line:
-            self.close()
             msg = "The process that guards this server gave no answer; start the server anew."
             raise ServerError(msg)
         return line

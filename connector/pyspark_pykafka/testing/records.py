@@ -77,7 +77,18 @@ class _Writing:
         if unsent:
             msg = f"{unsent} of {len(self.records)} records for {self.topic} were not written."
             raise DeliveryError(msg)
-        return [_placed(one, *self.reports[at]) for at, one in enumerate(self.records)]
+        return [self._placed(one, *self.reports[at]) for at, one in enumerate(self.records)]
+
+    def _placed(self, record: Record, error: KafkaError | None, message: Message) -> Record:
+        if error is not None:
+            msg = f"{record!r:.200} was not written to {self.topic}: {error.str()} ({error.name()})"
+            raise DeliveryError(msg)
+        return replace(
+            record,
+            partition=message.partition(),
+            offset=message.offset(),
+            timestamp=message.timestamp()[1],
+        )
 
     def _make_room(self) -> None:
         if time.monotonic() > self.end:
@@ -104,18 +115,6 @@ def _arguments(record: Record) -> dict[str, Any]:
         "headers": list(record.headers),
         **{name: value for name, value in place.items() if value is not None},
     }
-
-
-def _placed(record: Record, error: KafkaError | None, message: Message) -> Record:
-    if error is not None:
-        msg = f"The broker refused a record: {error.str()} ({error.name()}); it was {record!r:.200}"
-        raise DeliveryError(msg)
-    return replace(
-        record,
-        partition=message.partition(),
-        offset=message.offset(),
-        timestamp=message.timestamp()[1],
-    )
 
 
 def consume(topic: str, config: Mapping[str, Any], seconds: float) -> list[Record]:

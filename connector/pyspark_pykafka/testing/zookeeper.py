@@ -117,6 +117,7 @@ class ZooKeeper:
             f"dataDir={folder}/data\nclientPort={self._port}\nclientPortAddress=127.0.0.1\n"
             # Short ticks allow sessions of a second, so that tests can let one expire.
             "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+            "4lw.commands.whitelist=conf,srvr\n"
         )
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         self._group.start(NAME, [*_java(), main, str(settings)])
@@ -130,11 +131,12 @@ class ZooKeeper:
         """Ask with ZooKeeper's own word for it, which opens no session and needs no client."""
         try:
             with socket.create_connection(("127.0.0.1", self._port), ASK_SECONDS) as asking:
-                asking.sendall(b"srvr")
+                asking.sendall(b"conf")
                 answer = asking.makefile("rb").read()
         except OSError as error:
             return f"no answer at {self.hosts} ({error})."
-        if b"Mode: standalone" not in answer:
+        # The folder tells our server from another one that has taken the port.
+        if str(self._group.folder) not in answer.decode():
             return f"{self.hosts} answers, but does not serve yet: {answer!r:.200}"
         return None
 

@@ -1,0 +1,52 @@
+"""Jars are fetched once, whole, and with an error that helps when they can't be had."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_pykafka.testing import FetchError, KafkaCluster, fetch_jars, spark_connector_jars
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_version_that_does_not_exist_is_told_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jars that can't be had are one clear error, and the cache stays as it was."""
+    monkeypatch.setenv("PYKAFKA_CACHE", str(tmp_path))
+    with pytest.raises(FetchError, match=r"kafka-9\.9\.9 could not be fetched[\s\S]*not found"):
+        KafkaCluster(version="9.9.9").start()
+    assert [one.name for one in tmp_path.iterdir() if not one.name.endswith(".lock")] == []
+
+
+def test_two_processes_fetch_the_same_jars_once(tmp_path: Path) -> None:
+    """Processes that want the same jars at the same time both get them, whole."""
+    code = (
+        "import sys; from pathlib import Path; from pyspark_pykafka.testing import fetch_jars; "
+        "jars = fetch_jars(['org.slf4j:slf4j-simple:1.7.36'], Path(sys.argv[1])); "
+        "print(*(jar.name for jar in jars))"
+    )
+    target = tmp_path / "jars"
+    both = [
+        subprocess.Popen([sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    assert [one.communicate(timeout=120)[0] for one in both] == [b"slf4j-simple-1.7.36.jar\n"] * 2
+    assert sorted(one.name for one in tmp_path.iterdir()) == [".jars.lock", "jars"]
+
+
+def test_the_jvm_connector_comes_without_its_dependencies() -> None:
+    """The yardstick's jars are exactly the four that run on pyspark."""
+    names = [jar.name.rsplit("-", 1)[0] for jar in spark_connector_jars()]
+    assert names == [
+        "commons-pool2",
+        "kafka-clients",
+        "spark-sql-kafka-0-10_2.13",
+        "spark-token-provider-kafka-0-10_2.13",
+    ]
+    assert fetch_jars([], spark_connector_jars()[0].parent) == spark_connector_jars()

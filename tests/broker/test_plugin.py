@@ -1,0 +1,60 @@
+"""The pytest plugin starts servers for others' tests, and says so when it can't."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark_pykafka.testing import KafkaCluster, ZooKeeper
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+
+def test_each_call_of_topic_gives_another_topic(
+    topic: NewTopicName, kafka_cluster: KafkaCluster
+) -> None:
+    """Two topics of one test differ in name, and have what was asked for."""
+    first, second = topic(partitions=3), topic(cleanup_policy="compact")
+    topics = kafka_cluster.admin().list_topics(timeout=10).topics
+    assert first != second
+    assert (len(topics[first].partitions), len(topics[second].partitions)) == (3, 1)
+
+
+def test_the_zookeeper_fixture_serves(zookeeper: ZooKeeper) -> None:
+    """The fixture's server has an address to connect to."""
+    assert zookeeper.hosts.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "outcome"),
+    [
+        ([], {}, "1 skipped"),
+        (["--require-broker"], {}, "1 error"),
+        ([], {"CI": "true"}, "1 error"),
+    ],
+)
+def test_a_missing_broker_is_skipped_only_where_it_may_be(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], outcome: str
+) -> None:
+    """Without a broker tests are skipped with the reason; when one is required, they fail."""
+    (tmp_path / "test_it.py").write_text("def test_it(kafka_cluster): pass\n")
+    plain = {name: value for name, value in os.environ.items() if name != "CI"}
+    # An empty cache that can't be filled: the quickest way to have no broker.
+    unable = {"PYKAFKA_CACHE": str(tmp_path), "PYKAFKA_IVY_SETTINGS": str(tmp_path / "none.xml")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", *arguments],
+        cwd=tmp_path,
+        env={**plain, **unable, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert outcome in done.stdout
+    assert "could not be fetched" in done.stdout

@@ -1,0 +1,207 @@
+"""
+Runs each example as a user would, and judges what it did by a plain client or by what it prints.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pyspark
+import pytest
+
+import pyspark_pykafka
+from pyspark_pykafka.testing import KafkaCluster, Record, find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PACKAGE = Path(pyspark_pykafka.__file__).parent
+SITE_PACKAGES = Path(pyspark.__file__).parents[1]
+SUBMIT = SITE_PACKAGES / "pyspark" / "bin" / "spark-submit"
+SECONDS = 240
+SPARK_DEFAULTS = "spark.sql.shuffle.partitions 2\nspark.ui.enabled false\n"
+FIND_PACKAGE = "import importlib.util; print(importlib.util.find_spec('pyspark_pykafka'))"
+
+
+class Run(Protocol):
+    """
+    Runs a command in an empty folder to its successful end, and gives its output.
+    """
+
+    def __call__(self, *command: str | Path, **environment: str) -> str: ...
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """
+    Return the way to run a command, with Spark's settings for small data.
+    """
+    given = os.environ | {
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_CONF_DIR": str(tmp_path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    given.setdefault("JAVA_HOME", str(find_java().parents[1]))
+    (tmp_path / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
+
+    def running(*command: str | Path, **environment: str) -> str:
+        done = subprocess.run(
+            list(map(str, command)),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+            cwd=tmp_path,
+            env=given | environment,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return running
+
+
+@pytest.fixture
+def example(run: Run, kafka_cluster: KafkaCluster) -> Run:
+    """
+    Return the way to run an example by its name, on the test's broker.
+    """
+    servers = ("--bootstrap-servers", kafka_cluster.bootstrap)
+
+    def running(name: str, *arguments: str | Path) -> str:
+        return run(sys.executable, EXAMPLES / f"{name}.py", *servers, *arguments)
+
+    return running
+
+
+@pytest.fixture
+def greetings(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> str:
+    """
+    A topic with three records, two of which share a key.
+    """
+    name = topic(partitions=2)
+    records = [(b"en", b"good morning", 0), (b"fr", b"bonjour", 1), (b"en", b"good night", 0)]
+    kafka_cluster.produce(name, [Record(v, key=k, partition=p) for k, v, p in records])
+    return name
+
+
+def test_read_batch_shows_every_record(example: Run, greetings: str) -> None:
+    """
+    The table has a row for each record, in the order of partition and offset.
+    """
+    output = example("read_batch", "--topic", greetings)
+
+    cells = [line.split("|") for line in output.splitlines() if line.startswith("|")]
+    rows = [(c[1].strip(), c[2].strip(), c[4].strip(), c[5].strip()) for c in cells[1:]]
+    assert rows == [
+        ("0", "0", "en", "good morning"),
+        ("0", "1", "en", "good night"),
+        ("1", "0", "fr", "bonjour"),
+    ]
+
+
+def test_write_batch_appends_each_row(
+    example: Run, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    A plain client finds the keys and values of the example's rows, once each.
+    """
+    name = topic()
+
+    example("write_batch", "--topic", name)
+
+    found = {(record.key, record.value) for record in kafka_cluster.consume(name)}
+    assert found == {(b"en", b"good morning"), (b"fr", b"bonjour"), (b"de", b"guten Morgen")}
+
+
+def test_read_stream_counts_by_key(example: Run, greetings: str) -> None:
+    """
+    The printed table has the number of records of each key.
+    """
+    output = example("read_stream", "--topic", greetings, "--once")
+
+    assert "| en|    2|" in output
+    assert "| fr|    1|" in output
+
+
+def test_stream_to_stream_goes_on_where_it_was(
+    example: Run,
+    kafka_cluster: KafkaCluster,
+    greetings: str,
+    topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    """
+    A second run writes only what came in since the first, in capitals and under its key.
+    """
+    shouts = topic()
+    arguments = ("--topic", greetings, "--to", shouts, "--checkpoint", tmp_path / "checkpoint")
+
+    example("stream_to_stream", *arguments)
+    kafka_cluster.produce(greetings, [Record(b"hallo", key=b"de")])
+    example("stream_to_stream", *arguments)
+
+    found = [(record.key, record.value) for record in kafka_cluster.consume(shouts)]
+    assert found[-1] == (b"de", b"HALLO")
+    assert sorted(found[:-1]) == [
+        (b"en", b"GOOD MORNING"),
+        (b"en", b"GOOD NIGHT"),
+        (b"fr", b"BONJOUR"),
+    ]
+
+
+def test_submit_job_counts_with_an_installed_package(
+    run: Run, kafka_cluster: KafkaCluster, greetings: str
+) -> None:
+    """
+    spark-submit runs the job where the package is installed; registering again does no harm.
+    """
+    arguments = ("--bootstrap-servers", kafka_cluster.bootstrap, "--topic", greetings)
+
+    output = run(SUBMIT, "--master", "local[2]", EXAMPLES / "submit_job.py", *arguments)
+
+    assert "|        0|    2|" in output
+    assert "|        1|    1|" in output
+
+
+def test_submit_job_ships_the_package(
+    run: Run, kafka_cluster: KafkaCluster, greetings: str, tmp_path: Path
+) -> None:
+    """
+    A zip given with --py-files is enough where only the package's dependencies are installed.
+
+    A Python outside the virtual environment finds what lies in its folder, but not the package,
+    which is there as a link from pip's editable install only.
+    """
+    python = Path(sys.base_prefix) / "bin" / "python3"
+    outside = {"PYSPARK_PYTHON": str(python), "PYTHONPATH": str(SITE_PACKAGES)}
+    archive = zipped_package(tmp_path / "pykafka.zip")
+    arguments = ("--bootstrap-servers", kafka_cluster.bootstrap, "--topic", greetings)
+
+    assert "None" in run(python, "-c", FIND_PACKAGE, **outside)
+    ship = ("--master", "local[2]", "--py-files", archive)
+    output = run(SUBMIT, *ship, EXAMPLES / "submit_job.py", *arguments, **outside)
+
+    assert "|        0|    2|" in output
+
+
+@pytest.mark.smoke
+def test_demo_finds_what_pandas_finds(run: Run) -> None:
+    """
+    The demo runs through with its own broker, and its result equals that of pandas.
+    """
+    output = run(sys.executable, EXAMPLES / "demo.py", "--flights", "20000")
+
+    assert "20,000 flights, none lost or doubled" in " ".join(output.split())
+
+
+def zipped_package(path: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for module in PACKAGE.rglob("*.py"):
+            archive.write(module, module.relative_to(PACKAGE.parent))
+    return path

