@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import importlib.util
 import os
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from .java import find_java
 from .processes import Processes, ServerError
-from .waiting import NotReadyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -114,13 +114,23 @@ def _fetch(coordinates: list[Coordinate], folder: Path) -> None:
     ivy = Processes("ivy", folder.parent)
     try:
         (ivy.folder / "ivy.xml").write_text(ivy_file(coordinates))
-        ivy.run("ivy", _ivy_command(ivy.folder), FETCH_SECONDS)
+        _run_ivy(ivy)
         (ivy.folder / "jars").rename(folder)
-    except (ServerError, NotReadyError) as error:
+    except ServerError as error:
         msg = f"The jars for {folder.name} could not be fetched. {_ADVICE}\n{error}"
         raise FetchError(msg) from error
     finally:
         ivy.close()
+
+
+def _run_ivy(ivy: Processes) -> None:
+    command = _ivy_command(ivy.folder)
+    try:
+        ivy.run("ivy", command, FETCH_SECONDS)
+    except ServerError:
+        # Of fifty downloads one may be dropped; those that came are not fetched again.
+        ivy.send("ivy", signal.SIGKILL)
+        ivy.run("ivy", command, FETCH_SECONDS)
 
 
 def ivy_file(coordinates: list[Coordinate]) -> str:

@@ -69,7 +69,11 @@ class Processes:
     def run(self, name: str, argv: list[str], seconds: float) -> None:
         """Run a process to its end; any exit code but 0 is an error."""
         self.start(name, argv)
-        wait_until(lambda: self._still_runs(name), seconds)
+        try:
+            wait_until(lambda: self._still_runs(name), seconds)
+        except NotReadyError as error:
+            msg = f"{error}{self.tail(name)}"
+            raise ServerError(msg) from error
         code = self.exit_code(name)
         if code != 0:
             msg = f"{name} ended with exit code {code}.{self.tail(name)}"
