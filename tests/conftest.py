@@ -5,6 +5,7 @@ What the tests share: one Spark session, one broker, and a way to read both conn
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 #: The only Spark version whose JVM connector the side-by-side tests fetch and run.
 JVM_CONNECTOR_SPARK = "4.2.0"
+
+# A shell that starts this in the background lets it ignore Ctrl-C, and so would all programs that
+# the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
