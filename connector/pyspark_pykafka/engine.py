@@ -7,17 +7,27 @@ Arrow batches as records. All engines give equal tables for equal ranges.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyspark_pykafka.errors import DataLossError, OffsetsError, RecordError
+from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.settings import KafkaSettings
 
-#: A batch handed to Spark is closed at the first of these; both bound what a worker holds.
+logger = logging.getLogger("pyspark_pykafka")
+
+#: A batch handed to Spark is closed after so many records, or ``FetchSettings.batch_bytes``.
 BATCH_RECORDS = 10_000
-BATCH_BYTES = 16 * 1024 * 1024
+
+# The shares of a task's memory: a response (twice, as it is parsed), and the columns being filled
+# (twice, as they grow); the rest is for a record batch that has to be decompressed.
+_FETCH_SHARE = 16
+_BATCH_SHARE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +37,11 @@ class FetchSettings:
 
     ``poll_timeout_ms`` bounds each wait without progress; ``end_retries`` and ``end_retry_ms``
     say how often, and how far apart, a log that ends too early is asked again (a new leader's
-    high watermark may lag behind for a moment, KAFKA-7703).
+    high watermark may lag behind for a moment, KAFKA-7703). ``memory_bytes`` bounds what a task
+    holds of records; ``engine`` is the user's word: auto, wire or librdkafka.
     """
+
+    engine: str
 
     kafka: KafkaSettings
     schema: pa.Schema
@@ -38,3 +51,63 @@ class FetchSettings:
     fail_on_data_loss: bool
     end_retries: int
     end_retry_ms: int
+    memory_bytes: int
+
+    @property
+    def fetch_bytes(self) -> int:
+        """
+        The most to ask a broker for at a time; a larger record batch comes whole all the same.
+        """
+        return self.memory_bytes // _FETCH_SHARE
+
+    @property
+    def batch_bytes(self) -> int:
+        """
+        What closes an Arrow batch; one record that is larger makes a larger batch.
+        """
+        return self.memory_bytes // _BATCH_SHARE
+
+
+def bind(wanted: OffsetRange, low: int, high: int) -> OffsetRange:
+    """
+    Return the range with its words replaced by the borders of the log.
+
+    Raises :class:`OffsetsError` if it then ends before it starts.
+    """
+    bound = OffsetRange(
+        wanted.tp,
+        low if wanted.start == EARLIEST else wanted.start,
+        high if wanted.end == LATEST else wanted.end,
+    )
+    if bound.size < 0:
+        msg = (
+            f"{wanted} starts at {bound.start} and ends at {bound.end}: the start offset "
+            "must not lie beyond the end; the topic holds fewer records than the options say"
+        )
+        raise OffsetsError("UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
+    return bound
+
+
+def report_loss(wanted: OffsetRange, start: int, end: int, why: str, *, fail: bool) -> None:
+    """
+    Raise :class:`DataLossError` for the offsets ``[start, end)``, or log them if that is allowed.
+    """
+    text = (
+        f"cannot read {wanted}: {why}. Up to {end - start} records from offset {start} on "
+        "have aged out, or the topic was deleted or made again"
+    )
+    if fail:
+        text += ". Set failOnDataLoss to false to go on without them"
+        raise DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", text)
+    logger.warning("%s; going on, since failOnDataLoss is false", text)
+
+
+def timestamp_error(tp: TopicPartition, offset: int, millis: int) -> RecordError:
+    """
+    Return the error for a record whose time Spark's microseconds cannot hold.
+    """
+    msg = (
+        f"the timestamp of {tp} at offset {offset} is {millis} ms, which is more than a Spark "
+        "timestamp can hold"
+    )
+    return RecordError("KAFKA_MALFORMED_RECORD_TIMESTAMP", msg)

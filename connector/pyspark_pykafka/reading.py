@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.broker import Broker
 from pyspark_pykafka.engine import FetchSettings
-from pyspark_pykafka.rdkafka import fetch
+from pyspark_pykafka.engines import fetch
 from pyspark_pykafka.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
     """
     given = options.kafka.get("group.id")
     return FetchSettings(
+        engine=options.engine,
         kafka=options.kafka,
         schema=schema,
         group_id=given or f"{options.group_id_prefix}-{uuid.uuid4()}-executor",
@@ -44,6 +45,7 @@ def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
         fail_on_data_loss=options.fail_on_data_loss,
         end_retries=options.fetch_offset_num_retries,
         end_retry_ms=options.fetch_offset_retry_interval_ms,
+        memory_bytes=options.max_fetch_memory,
     )
 
 

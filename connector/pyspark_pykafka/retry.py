@@ -4,6 +4,7 @@ Waiting with a limit: one time budget passed down through the steps of a piece o
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
+
+_JITTER = 0.2
+# More would overflow a float long before any pause needs them.
+_MOST_DOUBLINGS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,28 @@ class Deadline:
         Return the seconds that are left, never below zero and never above ``at_most``.
         """
         return min(max(self.at - self.now(), 0.0), at_most)
+
+
+@dataclass(slots=True)
+class Backoff:
+    """
+    Pauses that double from ``least`` to ``most`` seconds, each up to a fifth longer by chance.
+
+    Chance keeps the tasks of a failed broker from coming back all at once.
+    """
+
+    least: float
+    most: float
+    chance: Callable[[], float] = field(default=random.random, repr=False)
+    _failures: int = field(init=False, default=0)
+
+    def next_pause(self) -> float:
+        """
+        Return how many seconds to wait after one more failure.
+        """
+        pause = min(self.least * 2.0**self._failures, self.most)
+        self._failures = min(self._failures + 1, _MOST_DOUBLINGS)
+        return pause * (1 + _JITTER * self.chance())
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.testing import KafkaCluster
 
+#: The engines that a reader can be told to use, each of which must read alike.
+ENGINES = ("wire", "librdkafka")
+
 
 class Load(Protocol):
     """
@@ -46,8 +49,7 @@ def rows(load: Load) -> Callable[..., list[Row]]:
     """
 
     def reading(connector: str = "pykafka", /, **options: Any) -> list[Row]:
-        frame = load(connector, **options)
-        return frame.orderBy("topic", "partition", "offset").collect()
+        return in_order(load(connector, **options))
 
     return reading
 
@@ -55,17 +57,26 @@ def rows(load: Load) -> Callable[..., list[Row]]:
 @pytest.fixture
 def agreed(load: Load) -> Callable[..., list[Row]]:
     """
-    Return the way to read rows through both connectors, which must give equal DataFrames.
+    Return the way to read rows through the JVM connector and both engines of ours, all equal.
     """
 
     def reading(**options: Any) -> list[Row]:
-        frames = [load(connector, **options) for connector in ("kafka", "pykafka")]
-        theirs, ours = (f.orderBy("topic", "partition", "offset").collect() for f in frames)
-        assert frames[1].schema == frames[0].schema
-        assert ours == theirs
-        return ours
+        theirs = load("kafka", **options)
+        expected = in_order(theirs)
+        for engine in ENGINES:
+            ours = load("pykafka", **options, engine=engine)
+            assert ours.schema == theirs.schema
+            assert in_order(ours) == expected, engine
+        return expected
 
     return reading
+
+
+def in_order(frame: DataFrame) -> list[Row]:
+    """
+    Return the rows in the order of topic, partition and offset.
+    """
+    return frame.orderBy("topic", "partition", "offset").collect()
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ ROOT = Path(pyspark_pykafka.__file__).parent
 #: Layers from the bottom; a module imports only from its own layer and from those before it.
 LAYERS = [
     {"errors", "offsets"},
-    {"columns", "planner", "retry", "settings", "options", "borders"},
+    {"columns", "planner", "retry", "pool", "settings", "options", "borders"},
     {"engine", "client"},
-    {"rdkafka", "broker"},
+    {"rdkafka", "wire", "broker"},
+    {"engines"},
     {"compat", "reading", "batch", "stream", "sink", "datasource"},
     {"testing", "cli"},
 ]
@@ -70,11 +71,12 @@ def test_imports_point_down(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("library", "allowed"), [("pyspark", SPARK_ADAPTERS), ("confluent_kafka", KAFKA_EDGES)]
+    ("library", "allowed"),
+    [("pyspark", SPARK_ADAPTERS), ("confluent_kafka", KAFKA_EDGES), ("kafka", {"wire"})],
 )
 def test_only_edges_import_the_outside(library: str, allowed: set[str]) -> None:
     """
-    Spark is met in its adapters only, Kafka's client at its edges only.
+    Spark is met in its adapters only, each of Kafka's clients at its edges only.
     """
     met = {
         module_name(path)

@@ -23,7 +23,6 @@ def test_defaults(streaming: bool) -> None:
         topic=None,
         include_headers=False,
         kafka=parse_sink(SERVERS, streaming=False).kafka,
-        engine="librdkafka",
         checkpoint_location=None,
         query_name=None,
         delivery_guarantee="at-least-once",
@@ -78,3 +77,11 @@ def test_mistakes_of_writing(options: dict[str, str], text: str) -> None:
 
     (mistake,) = caught.value.mistakes
     assert text in mistake
+
+
+def test_wire_does_not_write_yet() -> None:
+    """
+    Asking for the wire engine in a write is refused, instead of being overheard.
+    """
+    with pytest.raises(OptionsError, match="engine is 'wire'.*does not write with it yet"):
+        parse_sink({**SERVERS, "engine": "wire"}, streaming=False)

@@ -75,7 +75,8 @@ def test_defaults_are_those_of_the_jvm_connector() -> None:
     assert (one.min_partitions, one.max_records_per_partition) == (None, None)
     assert not one.include_headers
     assert one.isolation_level == "read_uncommitted"
-    assert one.engine == "librdkafka"
+    assert one.engine == "auto"
+    assert one.max_fetch_memory == 64 << 20
 
 
 def test_every_option_in_any_case_of_its_name() -> None:
@@ -369,8 +370,12 @@ def test_settings_without_effect_are_named_in_the_log(caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"engine": "wire"}, "engine is 'wire'; this version of pykafka does not support that yet"),
-        ({"engine": "turbo"}, "engine is 'turbo'; it must be: one of: auto, librdkafka"),
+        (
+            {"maxFetchMemory": "64 bytes"},
+            "maxFetchMemory is '64 bytes'; it must be: a number of bytes with a unit (k, m, g)",
+        ),
+        ({"maxFetchMemory": "10k"}, "from 1m to 8g"),
+        ({"engine": "turbo"}, "engine is 'turbo'; it must be: one of: auto, wire, librdkafka"),
         ({"progressStore": "kafka"}, "progressStore is 'kafka'; this version of pykafka does not"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe'; it must be: one of: true, false"),
         ({"kafkaConsumer.pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs is '0'"),
@@ -469,3 +474,20 @@ def test_options_cross_processes(options: SourceOptions) -> None:
 
     assert copy == options
     assert hash(copy) == hash(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1m", 1 << 20),
+        ("2 MB", 2 << 20),
+        ("1g", 1 << 30),
+        ("2048K", 2 << 20),
+        ("3000000", 3_000_000),
+    ],
+)
+def test_sizes_have_the_units_of_sparks_settings(text: str, size: int) -> None:
+    """
+    A number of bytes takes k, m and g, with or without a b, in any case.
+    """
+    assert parse_stream_source({**MINIMAL, "maxFetchMemory": text}).max_fetch_memory == size

@@ -5,28 +5,30 @@ Clients kept between tasks: lent to one at a time, and never after a failure.
 from __future__ import annotations
 
 import os
+import threading
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from pyspark_pykafka.rdkafka.pool import ClientPool
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from pyspark_pykafka.pool import ClientPool
 
 
 @dataclass
 class Client:
     """
-    A client that remembers whether it was closed.
+    A client that remembers whether it was closed, and can be told to go stale.
     """
 
-    config: Mapping[str, Any]
     closed: bool = False
+    stale: bool = False
 
     def close(self) -> None:
         self.closed = True
+
+    def usable(self) -> bool:
+        return not self.stale
 
 
 @dataclass
@@ -39,14 +41,14 @@ class Time:
     pool: ClientPool[Client] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pool = ClientPool(Client, Client.close, lambda: self.seconds)
+        self.pool = ClientPool(Client.close, Client.usable, lambda: self.seconds)
 
 
 def borrow(pool: ClientPool[Client], **config: Any) -> Client:
     """
     Borrow a client and give it back.
     """
-    with pool.borrow(config) as client:
+    with pool.borrow(frozenset(config.items()), Client) as client:
         return client
 
 
@@ -74,7 +76,7 @@ def test_client_is_lent_to_one_at_a_time() -> None:
     """
     pool = Time().pool
 
-    with pool.borrow({}) as first, pool.borrow({}) as second:
+    with pool.borrow(0, Client) as first, pool.borrow(0, Client) as second:
         assert first is not second
 
 
@@ -95,7 +97,7 @@ def fail_with(pool: ClientPool[Client]) -> None:
     """
     Borrow a client for work that fails.
     """
-    with pool.borrow({}):
+    with pool.borrow(frozenset(), Client):
         1 / 0  # noqa: B018
 
 
@@ -103,10 +105,10 @@ def test_idle_clients_are_closed() -> None:
     """
     A client that nobody asked for in five minutes is closed at the next occasion.
     """
-    time = Time()
-    old = borrow(time.pool, a=1)
-    time.seconds = 301
-    borrow(time.pool, a=2)
+    clock = Time()
+    old = borrow(clock.pool, a=1)
+    clock.seconds = 301
+    borrow(clock.pool, a=2)
 
     assert old.closed
 
@@ -119,6 +121,44 @@ def test_idle_clients_are_bounded() -> None:
     clients = [borrow(pool, n=n) for n in range(20)]
 
     assert sum(not client.closed for client in clients) == 8
+
+
+def test_stale_clients_are_closed() -> None:
+    """
+    A client whose broker went away while it waited is never lent.
+    """
+    pool = Time().pool
+    first = borrow(pool)
+    first.stale = True
+
+    assert borrow(pool) is not first
+    assert first.closed
+
+
+def test_threads_never_share_a_client() -> None:
+    """
+    However many threads borrow at the same time, no client is in two hands (P06).
+    """
+    pool = Time().pool
+    held: set[int] = set()
+    shared: list[Client] = []
+
+    def work() -> None:
+        for _ in range(200):
+            with pool.borrow("same", Client) as client:
+                shared.extend([client] if id(client) in held else [])
+                held.add(id(client))
+                time.sleep(0)
+                held.remove(id(client))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    assert not shared
+    assert not held
 
 
 def test_forked_child_starts_empty() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_pykafka.errors import AuthenticationError, BrokerUnavailableError
-from pyspark_pykafka.retry import Deadline, RetryPolicy, retrying
+from pyspark_pykafka.retry import Backoff, Deadline, RetryPolicy, retrying
 
 
 class Clock:
@@ -82,3 +82,19 @@ def test_fatal_errors_are_not_tried_again() -> None:
     with pytest.raises(AuthenticationError, match=r"who\?"):
         retrying(work, RetryPolicy(3, 1.0), clock.sleep)
     assert clock.time == 100.0
+
+
+def test_pauses_double_up_to_the_most() -> None:
+    """
+    Each failure in a row waits twice as long as the last, within the bound.
+    """
+    backoff = Backoff(0.1, 1.0, chance=lambda: 0.0)
+
+    assert [backoff.next_pause() for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+def test_chance_makes_a_pause_longer_by_a_fifth_at_most() -> None:
+    """
+    The tasks of a failed broker do not come back in step.
+    """
+    assert Backoff(1.0, 1.0, chance=lambda: 1.0).next_pause() == pytest.approx(1.2)

@@ -13,16 +13,32 @@ from pyspark_pykafka.client.configuration import (
     max_block_ms,
     producer_config,
 )
-from pyspark_pykafka.client.mapping import FatalErrors, map_kafka_error, translating_errors
+from pyspark_pykafka.client.direct import Address, DirectConfig, Sasl, Tls, direct_config
+from pyspark_pykafka.client.mapping import (
+    FatalErrors,
+    map_error_code,
+    map_kafka_error,
+    translating_errors,
+)
+from pyspark_pykafka.client.refusal import direct_refusal
+from pyspark_pykafka.client.unsecured import UnsecuredToken
 
 __all__ = [
     "MEANINGS",
+    "Address",
+    "DirectConfig",
     "FatalErrors",
     "Meaning",
+    "Sasl",
+    "Tls",
+    "UnsecuredToken",
     "admin_config",
     "api_timeout_ms",
     "consumer_config",
     "delivery_timeout_ms",
+    "direct_config",
+    "direct_refusal",
+    "map_error_code",
     "map_kafka_error",
     "max_block_ms",
     "producer_config",

@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from pyspark_pykafka.client.codes import MEANINGS, Meaning
+from pyspark_pykafka.client.codes import MEANINGS, PROTOCOL_NAMES, Meaning
 from pyspark_pykafka.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -82,20 +82,35 @@ def _meaning(error: KafkaError) -> Meaning:
     return MEANINGS.get(error.name(), unknown)
 
 
+def map_error_code(code: int, doing: str) -> PykafkaError:
+    """
+    Return the connector's error for a code that a broker answered with, which is not 0.
+    """
+    name = PROTOCOL_NAMES.get(code, f"ERROR_{code}")
+    meaning = MEANINGS.get(name, Meaning.OTHER)
+    words = name.lower().replace("_", " ")
+    return _named(f"{doing}: the broker says: {words} ({name})", code, name, meaning)
+
+
 def _map(error: KafkaError, meaning: Meaning, doing: str) -> PykafkaError:
     name = error.name()
     said = f"{doing}: {error.str()} ({name})"
     if error.fatal():
         return KafkaClientError(said, error.code(), name, retriable=False)
-    if meaning is Meaning.DATA_LOSS:
-        return DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", said)
     if name == "_INVALID_ARG" and _CONFIGURATION.search(error.str()):
         return OptionsError((said,))
+    if meaning is Meaning.OTHER and error.retriable():
+        meaning = Meaning.RETRIABLE
+    return _named(said, error.code(), name, meaning)
+
+
+def _named(said: str, code: int, name: str, meaning: Meaning) -> PykafkaError:
+    if meaning is Meaning.DATA_LOSS:
+        return DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", said)
     if meaning in _CLASSES:
         found, hint = _CLASSES[meaning]
         return found(f"{said}; {hint}")
-    retriable = meaning is Meaning.RETRIABLE or error.retriable()
-    return KafkaClientError(said, error.code(), name, retriable=retriable)
+    return KafkaClientError(said, code, name, retriable=meaning is Meaning.RETRIABLE)
 
 
 @contextmanager

@@ -73,13 +73,16 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
     Return the options of ``write`` or ``writeStream``; raise :class:`OptionsError` likewise.
     """
     given = Given(options, Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE)
-    given.get(table.ENGINE)
+    if given.get(table.ENGINE) == "wire":
+        given.mistakes.append(
+            "engine is 'wire'; this version of pykafka does not write with it yet; it must be: "
+            "one of: auto, librdkafka"
+        )
     given.get(table.DELIVERY_GUARANTEE)
     sink = SinkOptions(
         topic=given.find(table.SINK_TOPIC),
         include_headers=given.get(table.INCLUDE_HEADERS),
         kafka=given.kafka(Role.PRODUCER),
-        engine="librdkafka",
         checkpoint_location=given.own("checkpointLocation"),
         query_name=given.own("queryName"),
         delivery_guarantee="at-least-once",
@@ -89,7 +92,6 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
 
 
 def _source(given: Given) -> SourceOptions:
-    given.get(table.ENGINE)
     if given.has(table.PROGRESS_STORE):
         given.get(table.PROGRESS_STORE)
     return SourceOptions(
@@ -108,7 +110,8 @@ def _source(given: Given) -> SourceOptions:
         group_id_prefix=given.get(table.GROUP_ID_PREFIX),
         include_headers=given.get(table.INCLUDE_HEADERS),
         kafka=given.kafka(Role.CONSUMER),
-        engine="librdkafka",
+        engine=given.get(table.ENGINE),
+        max_fetch_memory=given.get(table.MAX_FETCH_MEMORY),
     )
 
 

@@ -27,6 +27,8 @@ _UNIT_MS = {
     "d": 86_400_000,
 }
 _MICROSECONDS_PER_MS = 1_000
+_SIZE = re.compile(r"(?P<count>[0-9]+)\s*(?P<unit>[kmg]?)b?")
+_UNIT_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 # What Kafka itself allows; no broker can hold a topic of another name.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -100,6 +102,24 @@ def long_number(at_least: int) -> Parser[int]:
     Read a whole number up to Java's long.
     """
     return whole_number(at_least, _MAX_LONG)
+
+
+def byte_size(at_least: int, at_most: int) -> Parser[int]:
+    """
+    Read a number of bytes within bounds, with the units that Spark's own settings take.
+    """
+
+    def read(text: str) -> int:
+        match = _SIZE.fullmatch(text.strip().lower())
+        if match is None:
+            raise ValueError(text)
+        size = int(match["count"]) * _UNIT_BYTES[match["unit"]]
+        if not at_least <= size <= at_most:
+            raise ValueError(text)
+        return size
+
+    bounds = f"{at_least >> 20}m to {at_most >> 30}g"
+    return Parser(read, f"a number of bytes with a unit (k, m, g), from {bounds}")
 
 
 def _read_boolean(text: str) -> bool:

@@ -15,6 +15,7 @@ from pyspark_pykafka.options.parsers import (
     TEXT,
     TOPIC,
     TOPICS,
+    byte_size,
     long_number,
     one_of,
     whole_number,
@@ -174,10 +175,19 @@ INCLUDE_HEADERS = Option(
 )
 ENGINE = Option(
     "engine",
-    one_of("auto", "librdkafka", not_yet=("wire",)),
-    "What moves the records; auto takes the fastest that works.",
+    one_of("auto", "wire", "librdkafka"),
+    "What moves the records: wire, compiled and fast, or librdkafka, which works everywhere; auto "
+    "takes wire for reading wherever it can, and librdkafka for writing.",
     Scope.ALL,
     default="auto",
+)
+MAX_FETCH_MEMORY = Option(
+    "maxFetchMemory",
+    byte_size(1 << 20, 1 << 33),
+    "How much of the records it reads a task holds at a time: fetched, decompressed and as Arrow "
+    "columns. One compressed record batch must fit into it when it is decompressed.",
+    Scope.READ,
+    default="64m",
 )
 PROGRESS_STORE = Option(
     "progressStore",
@@ -225,6 +235,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     INCLUDE_HEADERS,
     SINK_TOPIC,
     ENGINE,
+    MAX_FETCH_MEMORY,
     PROGRESS_STORE,
     DELIVERY_GUARANTEE,
 )

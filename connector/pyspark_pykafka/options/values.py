@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
 
-Engine = Literal["librdkafka"]
 NoMatch = Literal["error", "latest"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 DeliveryGuarantee = Literal["at-least-once"]
@@ -120,7 +119,8 @@ class SourceOptions:
     group_id_prefix: str
     include_headers: bool
     kafka: KafkaSettings
-    engine: Engine
+    engine: str
+    max_fetch_memory: int
 
     @property
     def isolation_level(self) -> IsolationLevel:
@@ -140,7 +140,6 @@ class SinkOptions:
     topic: str | None
     include_headers: bool
     kafka: KafkaSettings
-    engine: Engine
     checkpoint_location: str | None
     query_name: str | None
     delivery_guarantee: DeliveryGuarantee

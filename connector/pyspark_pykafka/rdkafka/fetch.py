@@ -12,16 +12,10 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as Position
 
 from pyspark_pykafka.client import FatalErrors, consumer_config, map_kafka_error, translating_errors
-from pyspark_pykafka.engine import BATCH_BYTES, BATCH_RECORDS, FetchSettings
-from pyspark_pykafka.errors import (
-    DataLossError,
-    OffsetsError,
-    RecordError,
-    TimeoutExceededError,
-)
-from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange
+from pyspark_pykafka.engine import BATCH_RECORDS, FetchSettings, bind, report_loss
+from pyspark_pykafka.errors import PykafkaError, RecordError, TimeoutExceededError
+from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.rdkafka.messages import to_batch
-from pyspark_pykafka.rdkafka.pool import ClientPool
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -29,11 +23,16 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyspark_pykafka.offsets import OffsetRange
+
 logger = logging.getLogger("pyspark_pykafka")
 
 # How long one poll may block, which is also how soon a fatal error raised by a background
 # thread of librdkafka's is noticed.
 _SLICE_SECONDS = 0.25
+
+# How long a question on the side may take; the deadline for progress is longer.
+_ASK_SECONDS = 5.0
 
 # After how long without a message to ask whether the partition still exists.
 _SILENCE_SECONDS = 2.0
@@ -58,7 +57,7 @@ class _Client:
         self.consumer.close()
 
 
-_pool: ClientPool[_Client] = ClientPool(_Client, _Client.close)
+_pool: ClientPool[_Client] = ClientPool(_Client.close)
 
 
 def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
@@ -72,7 +71,12 @@ def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
     config = consumer_config(
         settings.kafka, group_id=settings.group_id, isolation_level=settings.isolation_level
     )
-    with _pool.borrow(config) as client, translating_errors(f"reading {wanted}"):
+    config.setdefault("queued.max.messages.kbytes", str(settings.fetch_bytes // 1024))
+    key = frozenset(config.items())
+    with (
+        _pool.borrow(key, lambda: _Client(config)) as client,
+        translating_errors(f"reading {wanted}"),
+    ):
         reader = _RangeReader(client, settings, _resolve(wanted, client, settings))
         try:
             yield from reader.batches()
@@ -84,18 +88,7 @@ def _resolve(wanted: OffsetRange, client: _Client, settings: FetchSettings) -> O
     if wanted.resolved:
         return wanted
     low, high = _watermarks(client, wanted, settings)
-    resolved = OffsetRange(
-        wanted.tp,
-        low if wanted.start == EARLIEST else wanted.start,
-        high if wanted.end == LATEST else wanted.end,
-    )
-    if resolved.size < 0:
-        msg = (
-            f"{wanted} starts at {resolved.start} and ends at {resolved.end}: the start offset "
-            "must not lie beyond the end; the topic holds fewer records than the options say"
-        )
-        raise OffsetsError("UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
-    return resolved
+    return bind(wanted, low, high)
 
 
 def _watermarks(client: _Client, of: OffsetRange, settings: FetchSettings) -> tuple[int, int]:
@@ -148,9 +141,10 @@ class _RangeReader:
         """
         records: list[Message] = []
         size = 0
+        full = self.settings.batch_bytes
         deadline = self._deadline()
         silent_until = self._silence()
-        while not self.done and len(records) < BATCH_RECORDS and size < BATCH_BYTES:
+        while not self.done and len(records) < BATCH_RECORDS and size < full:
             before = self.position
             for message in self._poll(BATCH_RECORDS - len(records), deadline):
                 if self._take(message):
@@ -226,7 +220,15 @@ class _RangeReader:
         Ask whether the partition is still there: a consumer is not told of a deleted topic.
         """
         tp = self.range.tp
-        found = self.client.consumer.list_topics(tp.topic, timeout=self._seconds())
+        try:
+            with translating_errors(f"asking whether {tp} exists"):
+                found = self.client.consumer.list_topics(tp.topic, timeout=_ASK_SECONDS)
+        except PykafkaError as error:
+            if not error.retriable:
+                raise
+            # Silence is no reason to fail before the deadline for progress.
+            logger.info("%s; librdkafka tries again", error)
+            return
         topic = found.topics.get(tp.topic)
         if topic is None or (topic.error and topic.error.code() in _MISSING):
             self._lose("the topic does not exist", self.range.end)
@@ -287,14 +289,8 @@ class _RangeReader:
     def _lose(self, why: str, go_on_at: int, since: int | None = None) -> None:
         start = self.position if since is None else since
         end = min(go_on_at, self.range.end)
-        text = (
-            f"cannot read {self.range}: {why}. Up to {end - start} records from offset {start} on "
-            "have aged out, or the topic was deleted or made again"
-        )
-        if self.settings.fail_on_data_loss:
-            text += ". Set failOnDataLoss to false to go on without them"
-            raise DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", text)
-        logger.warning("%s; going on, since failOnDataLoss is false", text)
+        fail = self.settings.fail_on_data_loss
+        report_loss(self.range, start, end, why, fail=fail)
         self._move_to(max(self.position, end))
 
 

@@ -15,7 +15,8 @@ from confluent_kafka import (
 )
 
 from pyspark_pykafka.columns import HEADERS, TIMESTAMP
-from pyspark_pykafka.errors import RecordError
+from pyspark_pykafka.engine import timestamp_error
+from pyspark_pykafka.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,15 +76,10 @@ def _timestamps(messages: Sequence[Message], _field: pa.Field) -> pa.Array:
     for message in messages:
         millis = message.timestamp()[1]
         if abs(millis) > _MAX_TIMESTAMP_MS:
-            raise _timestamp_error(message, millis)
+            tp = TopicPartition(message.topic(), message.partition())
+            raise timestamp_error(tp, message.offset(), millis)
         micros.append(millis * 1000)
     return pa.array(micros, pa.int64()).cast(TIMESTAMP)
-
-
-def _timestamp_error(message: Message, millis: int) -> RecordError:
-    place = f"{message.topic()}-{message.partition()} at offset {message.offset()}"
-    msg = f"the timestamp of {place} is {millis} ms, which is more than a Spark timestamp can hold"
-    return RecordError("KAFKA_MALFORMED_RECORD_TIMESTAMP", msg)
 
 
 def _timestamp_types(messages: Sequence[Message], field: pa.Field) -> pa.Array:

@@ -20,7 +20,7 @@ from pyspark_pykafka.client import (
     translating_errors,
 )
 from pyspark_pykafka.errors import RecordError, TimeoutExceededError, UnknownTopicError
-from pyspark_pykafka.rdkafka.pool import ClientPool
+from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Client:
         self.producer.poll(0)
 
 
-_pool: ClientPool[_Client] = ClientPool(_Client, _Client.close)
+_pool: ClientPool[_Client] = ClientPool(_Client.close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,12 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
     ``topic`` wins over the rows' own. Raises :class:`RecordError` for a row that cannot be
     written, and the errors of :mod:`pyspark_pykafka.errors` for what the brokers say.
     """
-    with _pool.borrow(producer_config(kafka)) as client, translating_errors("writing"):
+    config = producer_config(kafka)
+    key = frozenset(config.items())
+    with (
+        _pool.borrow(key, lambda: _Client(config)) as client,
+        translating_errors("writing"),
+    ):
         task = _Task(client, kafka)
         for batch in batches:
             for row in rows_of(batch, topic):

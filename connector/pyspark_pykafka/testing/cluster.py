@@ -11,6 +11,7 @@ from .processes import Processes, ServerError, retry_on_taken_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
     from types import TracebackType
 
     from typing_extensions import Self
@@ -150,6 +151,10 @@ class KafkaCluster(KafkaAccess):
     def log(self, node: int = 1) -> str:
         """Return what a node has logged."""
         return self._group.log(self._chosen(node)[0].name).read_text(errors="replace")
+
+    def data_folder(self, node: int = 1) -> Path:
+        """Return where a node keeps its logs, a folder each; change them only when it is down."""
+        return kraft.data_folder(self._group.folder, self._chosen(node)[0])
 
     def __enter__(self) -> Self:
         self.start()

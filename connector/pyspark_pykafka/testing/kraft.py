@@ -68,13 +68,13 @@ def lay_out(
     folder = processes.folder
     cluster_id = _random_id()
     for node in nodes:
-        settings = server_settings(node, nodes, _data(folder, node), config)
+        settings = server_settings(node, nodes, data_folder(folder, node), config)
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         _properties_file(folder, node).write_text(text)
     first, *others = nodes
     _format(java, processes, first, cluster_id)
     for node in others:
-        _copy_format(_data(folder, first), _data(folder, node), node, cluster_id)
+        _copy_format(data_folder(folder, first), data_folder(folder, node), node, cluster_id)
     return cluster_id
 
 
@@ -98,7 +98,8 @@ def _properties_file(folder: Path, node: Node) -> Path:
     return folder / f"{node.name}.properties"
 
 
-def _data(folder: Path, node: Node) -> Path:
+def data_folder(folder: Path, node: Node) -> Path:
+    """Return where a node keeps its logs."""
     return folder / f"{node.name}-data"
 
 

@@ -50,6 +50,8 @@ def _place(node: Node, nodes: tuple[Node, ...], data: Path) -> dict[str, Setting
     return {
         "process.roles": "broker,controller",
         "node.id": node.id,
+        # As if each node stood in a place of its own, for readers that prefer a near replica.
+        "broker.rack": f"rack-{node.id}",
         "controller.quorum.voters": voters,
         "listeners": f"CLIENT://{node.address},CONTROLLER://127.0.0.1:{node.controller_port}",
         "advertised.listeners": f"CLIENT://{node.address}",

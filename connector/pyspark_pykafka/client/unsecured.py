@@ -1,0 +1,51 @@
+"""
+OAUTHBEARER tokens without a signature, which librdkafka writes itself for trying things out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_EXTENSION = "extension_"
+_LIFE_SECONDS = 3600
+_NAMES = {"principal", "principalClaimName", "scope", "scopeClaimName", "lifeSeconds"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class UnsecuredToken:
+    """
+    What such a token says; brokers believe it only where they are set up for tests.
+    """
+
+    principal: str
+    principal_claim: str = "sub"
+    scope: tuple[str, ...] = ()
+    scope_claim: str = "scope"
+    life_seconds: int = _LIFE_SECONDS
+    extensions: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return "UnsecuredToken(...)"
+
+
+def read_unsecured(text: str) -> UnsecuredToken | None:
+    """
+    Return what ``principal=me scope=read,write`` asks for; None for what only librdkafka can judge.
+    """
+    pairs = [pair.partition("=")[::2] for pair in text.split()]
+    found = dict(pairs)
+    extensions = {name: value for name, value in pairs if name.startswith(_EXTENSION)}
+    life = found.get("lifeSeconds", str(_LIFE_SECONDS))
+    unknown = found.keys() - extensions.keys() - _NAMES
+    if unknown or len(found) < len(pairs) or not all(found.values()) or not life.isdecimal():
+        return None
+    if "principal" not in found:
+        return None
+    return UnsecuredToken(
+        principal=found["principal"],
+        principal_claim=found.get("principalClaimName", "sub"),
+        scope=tuple(filter(None, found.get("scope", "").split(","))),
+        scope_claim=found.get("scopeClaimName", "scope"),
+        life_seconds=int(life),
+        extensions=tuple((name[len(_EXTENSION) :], value) for name, value in extensions.items()),
+    )

@@ -1,0 +1,830 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, embedsignature=True
+"""
+Kafka record batches of magic 2 to Arrow buffers, in one compiled loop without an object per record.
+
+The layout is Kafka's ``DefaultRecordBatch`` and ``DefaultRecord`` (KIP-98). Whatever the bytes say,
+nothing is read outside the buffer that was handed over.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+# Sizes and places of the header's fields, in bytes from the start of the batch.
+cdef enum:
+    HEADER = 61
+    LENGTH_AT = 8
+    AFTER_LENGTH = 12
+    MAGIC_AT = 16
+    CRC_AT = 17
+    ATTRIBUTES_AT = 21
+    LAST_DELTA_AT = 23
+    BASE_TIMESTAMP_AT = 27
+    MAX_TIMESTAMP_AT = 35
+    PRODUCER_ID_AT = 43
+    COUNT_AT = 57
+
+cdef enum:
+    CODEC_MASK = 0x07
+    LOG_APPEND_TIME = 0x08
+    TRANSACTIONAL = 0x10
+    CONTROL = 0x20
+
+# The type of a control record is the second int16 of its key: 0 is an abort marker.
+cdef enum:
+    ABORT_MARKER = 0
+
+# Spark's timestamps are microseconds in 64 bits, Kafka's milliseconds in 64 bits.
+cdef int64_t MAX_MILLIS = INT64_MAX // 1000
+
+# Below so many bytes our own checksum is faster than the call of a faster one from Python.
+cdef enum:
+    SMALL = 512
+
+
+class MalformedBatch(ValueError):
+    """
+    A record batch that contradicts itself; ``offset`` is the first that could not be read.
+    """
+
+    def __init__(self, offset, why):
+        self.offset = offset
+        self.why = why
+        super().__init__(offset, why)
+
+    def __str__(self):
+        return f"offset {self.offset}: {self.why}"
+
+
+class TimestampTooLarge(ValueError):
+    """
+    A record whose time does not fit into Spark's microseconds.
+    """
+
+    def __init__(self, offset, millis):
+        self.offset = offset
+        self.millis = millis
+        super().__init__(offset, millis)
+
+
+class OldFormat(ValueError):
+    """
+    A message set from before record batches (magic 0 or 1), at ``offset``.
+    """
+
+    def __init__(self, offset, magic):
+        self.offset = offset
+        self.magic = magic
+        super().__init__(offset, magic)
+
+
+# --- Numbers ------------------------------------------------------------------------------------
+
+cdef inline int16_t int16_at(const uint8_t* at) noexcept nogil:
+    return <int16_t>((<uint32_t>at[0] << 8) | at[1])
+
+
+cdef inline uint32_t uint32_at(const uint8_t* at) noexcept nogil:
+    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
+
+
+cdef inline int32_t int32_at(const uint8_t* at) noexcept nogil:
+    return <int32_t>uint32_at(at)
+
+
+cdef inline int64_t int64_at(const uint8_t* at) noexcept nogil:
+    return <int64_t>((<uint64_t>uint32_at(at) << 32) | uint32_at(at + 4))
+
+
+cdef struct Cursor:
+    const uint8_t* at
+    const uint8_t* end
+
+
+cdef inline bint read_varlong(Cursor* cursor, int64_t* value) noexcept nogil:
+    """
+    Read a zigzag number of at most ten bytes; false if it does not end inside the cursor.
+    """
+    cdef uint64_t bits = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while cursor.at < cursor.end and shift < 70:
+        byte = cursor.at[0]
+        cursor.at += 1
+        bits |= (<uint64_t>(byte & 0x7F)) << shift
+        if byte < 0x80:
+            value[0] = <int64_t>(bits >> 1) ^ -<int64_t>(bits & 1)
+            return True
+        shift += 7
+    return False
+
+
+cdef inline bint read_varint(Cursor* cursor, int64_t* value) noexcept nogil:
+    """
+    Read a zigzag number; false if it is beyond 32 bits, or does not end inside the cursor.
+    """
+    cdef uint8_t byte
+    if cursor.at < cursor.end and cursor.at[0] < 0x80:
+        byte = cursor.at[0]
+        cursor.at += 1
+        value[0] = <int64_t>(byte >> 1) ^ -<int64_t>(byte & 1)
+        return True
+    return read_varlong(cursor, value) and -INT32_MAX - 1 <= value[0] <= INT32_MAX
+
+
+cdef inline bint read_span(Cursor* cursor, const uint8_t** start, int64_t* size) noexcept nogil:
+    """
+    Read a length and skip as many bytes; -1 means null, and no other negative length is allowed.
+    """
+    if not read_varint(cursor, size) or size[0] < -1:
+        return False
+    start[0] = cursor.at
+    if size[0] > 0:
+        if size[0] > cursor.end - cursor.at:
+            return False
+        cursor.at += size[0]
+    return True
+
+
+cdef inline bint skip_byte(Cursor* cursor) noexcept nogil:
+    if cursor.at >= cursor.end:
+        return False
+    cursor.at += 1
+    return True
+
+
+cdef inline bint no_headers(Cursor* cursor) noexcept nogil:
+    """
+    Whether a record ends here with the number 0: that it has no headers, as most have none.
+    """
+    return cursor.end - cursor.at == 1 and cursor.at[0] == 0
+
+
+# --- Checksums ------------------------------------------------------------------------------------
+
+# What a byte does to a CRC-32C when 0 to 7 more bytes follow it: eight bytes go in one step.
+cdef uint32_t CRC_TABLE[8][256]
+
+
+cdef void fill_crc_table() noexcept:
+    cdef uint32_t crc
+    cdef int i, k
+    for i in range(256):
+        crc = i
+        for k in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        CRC_TABLE[0][i] = crc
+    for k in range(1, 8):
+        for i in range(256):
+            crc = CRC_TABLE[k - 1][i]
+            CRC_TABLE[k][i] = (crc >> 8) ^ CRC_TABLE[0][crc & 0xFF]
+
+
+fill_crc_table()
+
+
+cdef uint32_t small_crc32c(const uint8_t* at, int64_t size) noexcept nogil:
+    cdef uint32_t crc = 0xFFFFFFFF
+    while size >= 8:
+        crc ^= at[0] | (<uint32_t>at[1] << 8) | (<uint32_t>at[2] << 16) | (<uint32_t>at[3] << 24)
+        crc = (
+            CRC_TABLE[7][crc & 0xFF] ^ CRC_TABLE[6][(crc >> 8) & 0xFF]
+            ^ CRC_TABLE[5][(crc >> 16) & 0xFF] ^ CRC_TABLE[4][crc >> 24]
+            ^ CRC_TABLE[3][at[4]] ^ CRC_TABLE[2][at[5]]
+            ^ CRC_TABLE[1][at[6]] ^ CRC_TABLE[0][at[7]]
+        )
+        at += 8
+        size -= 8
+    while size > 0:
+        crc = (crc >> 8) ^ CRC_TABLE[0][(crc ^ at[0]) & 0xFF]
+        at += 1
+        size -= 1
+    return ~crc
+
+
+# --- Memory that Arrow takes over -----------------------------------------------------------------
+
+@cython.final
+cdef class Memory:
+    """
+    A block of bytes that frees itself when the last Arrow array on it is gone.
+    """
+
+    cdef uint8_t* start
+    cdef Py_ssize_t size
+
+    def __dealloc__(self):
+        free(self.start)
+
+    def __len__(self):
+        return self.size
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.start, self.size, 1, flags)
+
+
+@cython.final
+cdef class Growing:
+    """
+    Bytes that are appended to; doubling keeps the cost per byte constant.
+    """
+
+    cdef uint8_t* start
+    cdef size_t used
+    cdef size_t room
+    cdef size_t expected
+
+    def __dealloc__(self):
+        free(self.start)
+
+    cdef inline uint8_t* extend(self, size_t more) except NULL:
+        """
+        Make room for ``more`` bytes, count them as used, and return where they begin.
+        """
+        cdef uint8_t* at
+        if self.used + more > self.room:
+            self.grow(self.used + more)
+        at = self.start + self.used
+        self.used += more
+        return at
+
+    cdef int grow(self, size_t least) except -1:
+        # The last block's size is the best guess for this one; a little more saves the last copy.
+        cdef size_t room = max(least, max(2 * self.room, self.expected + self.expected // 16), 256)
+        cdef uint8_t* moved = <uint8_t*>realloc(self.start, room)
+        if moved == NULL:
+            raise MemoryError(f"no {room} bytes for a column")
+        self.start = moved
+        self.room = room
+        return 0
+
+    cdef Memory hand_over(self):
+        """
+        Give the block away and start anew.
+        """
+        cdef Memory memory = Memory.__new__(Memory)
+        if self.start == NULL:
+            self.grow(1)
+        memory.start = self.start
+        memory.size = self.used
+        self.expected = self.used
+        self.start = NULL
+        self.used = 0
+        self.room = 0
+        return memory
+
+
+@cython.final
+cdef class Validity:
+    """
+    The null bits of a column; no memory while there is no null.
+    """
+
+    cdef Growing bits
+    cdef Py_ssize_t nulls
+
+    def __cinit__(self):
+        self.bits = Growing()
+
+    cdef int set_null(self, Py_ssize_t row) except -1:
+        self.cover(row + 1)
+        self.bits.start[row >> 3] &= <uint8_t>~(1 << (row & 7))
+        self.nulls += 1
+        return 0
+
+    cdef int cover(self, Py_ssize_t rows) except -1:
+        cdef size_t wanted = (rows + 7) >> 3
+        cdef size_t more
+        if wanted > self.bits.used:
+            more = wanted - self.bits.used
+            memset(self.bits.extend(more), 0xFF, more)
+        return 0
+
+    cdef object take(self, Py_ssize_t rows):
+        """
+        Return (null count, bitmap or None).
+        """
+        cdef Py_ssize_t nulls = self.nulls
+        if not nulls:
+            return 0, None
+        self.cover(rows)
+        self.nulls = 0
+        return nulls, self.bits.hand_over()
+
+
+@cython.final
+cdef class BytesColumn:
+    """
+    Values of variable size: 32 bit ends, the bytes, and the nulls.
+    """
+
+    cdef Growing ends
+    cdef Growing data
+    cdef Validity validity
+    cdef Py_ssize_t rows
+
+    def __cinit__(self):
+        self.ends = Growing()
+        self.data = Growing()
+        self.validity = Validity()
+
+    cdef inline int add(self, const uint8_t* start, int64_t size) except -1:
+        if self.rows == 0:
+            (<int32_t*>self.ends.extend(4))[0] = 0
+        if size > 0:
+            memcpy(self.data.extend(size), start, size)
+        elif size < 0:
+            self.validity.set_null(self.rows)
+        (<int32_t*>self.ends.extend(4))[0] = <int32_t>self.data.used
+        self.rows += 1
+        return 0
+
+    cdef object take(self):
+        """
+        Return (rows, null count, bitmap or None, ends, bytes).
+        """
+        cdef Py_ssize_t rows = self.rows
+        if rows == 0:
+            (<int32_t*>self.ends.extend(4))[0] = 0
+        nulls, bitmap = self.validity.take(rows)
+        self.rows = 0
+        return rows, nulls, bitmap, self.ends.hand_over(), self.data.hand_over()
+
+
+@cython.final
+cdef class HeadersColumn:
+    """
+    A list of (key, value) per record; a record without headers is a null.
+    """
+
+    cdef Growing ends
+    cdef Validity validity
+    cdef BytesColumn keys
+    cdef BytesColumn values
+    cdef Py_ssize_t rows
+
+    def __cinit__(self):
+        self.ends = Growing()
+        self.validity = Validity()
+        self.keys = BytesColumn()
+        self.values = BytesColumn()
+
+    cdef inline int end_row(self, bint none) except -1:
+        if self.rows == 0:
+            (<int32_t*>self.ends.extend(4))[0] = 0
+        if none:
+            self.validity.set_null(self.rows)
+        (<int32_t*>self.ends.extend(4))[0] = <int32_t>self.keys.rows
+        self.rows += 1
+        return 0
+
+    cdef object take(self):
+        """
+        Return (rows, null count, bitmap or None, ends, keys, values).
+        """
+        cdef Py_ssize_t rows = self.rows
+        if rows == 0:
+            (<int32_t*>self.ends.extend(4))[0] = 0
+        nulls, bitmap = self.validity.take(rows)
+        self.rows = 0
+        return rows, nulls, bitmap, self.ends.hand_over(), self.keys.take(), self.values.take()
+
+
+# --- Batches --------------------------------------------------------------------------------------
+
+def next_offset(const uint8_t[::1] records, int64_t position):
+    """
+    Return the offset after the last whole batch, or ``position`` if there is none beyond it.
+
+    Looks at headers only, so that the next fetch can be sent before this one is decoded.
+    """
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t size = records.shape[0]
+    cdef int64_t length, base
+    cdef int32_t delta
+    while size - at >= HEADER:
+        length = int32_at(&records[at + LENGTH_AT])
+        if length < HEADER - AFTER_LENGTH or length > size - at - AFTER_LENGTH:
+            break
+        base = int64_at(&records[at])
+        delta = int32_at(&records[at + LAST_DELTA_AT])
+        if records[at + MAGIC_AT] != 2 or not offsets_fit(base, delta):
+            break
+        position = max(position, base + delta + 1)
+        at += AFTER_LENGTH + length
+    return position
+
+
+cdef inline bint offsets_fit(int64_t base, int32_t last_delta) noexcept nogil:
+    """
+    Whether a batch's offsets are numbers that can be, the one after its last included.
+    """
+    return base >= 0 and last_delta >= 0 and base <= INT64_MAX - last_delta - 1
+
+
+@cython.final
+cdef class RecordDecoder:
+    """
+    Appends the records with offsets in [start, end) to columns, one fetch response after another.
+
+    :meth:`feed` a response's records, then :meth:`fill` until it returns false; each time that it
+    returns true the columns are full and :meth:`take` must be called. ``position`` is the next
+    offset to read.
+
+    ``columns`` names what is wanted of key, value, offset, timestamp, timestampType and headers;
+    ``crc32c`` computes a checksum of bytes, or is None to trust them; ``decompress(codec, bytes)``
+    returns a batch's records. A full batch has ``max_rows`` rows, or ``max_bytes`` bytes of
+    records; only a single larger record exceeds that.
+    """
+
+    cdef readonly int64_t position
+    cdef readonly int64_t end
+    cdef readonly Py_ssize_t rows
+    cdef Py_ssize_t max_rows
+    cdef int64_t max_bytes
+    cdef int64_t bytes
+    cdef object crc32c
+    cdef object decompress
+    cdef BytesColumn keys
+    cdef BytesColumn values
+    cdef Growing offsets
+    cdef Growing timestamps
+    cdef Growing timestamp_types
+    cdef HeadersColumn headers
+    # The response being read, held by its buffer, and where its next batch starts.
+    cdef Py_buffer response
+    cdef bint fed
+    cdef object source
+    cdef Py_ssize_t at
+    cdef list aborted
+    cdef set aborting
+    # The batch being read: its records, how many are left, and what its header says.
+    cdef Py_buffer inflated
+    cdef bint held
+    cdef Cursor cursor
+    cdef int64_t left
+    cdef int64_t base_offset
+    cdef int64_t last_offset
+    cdef int64_t previous_offset
+    cdef int64_t base_timestamp
+    cdef int64_t max_timestamp
+    cdef bint log_append_time
+
+    def __cinit__(
+        self, columns, int64_t start, int64_t end, crc32c, decompress,
+        Py_ssize_t max_rows, int64_t max_bytes
+    ):
+        if max_rows < 1 or not 1 <= max_bytes <= 1 << 30:
+            raise ValueError(f"max_rows {max_rows} and max_bytes {max_bytes} cannot bound a batch")
+        self.position = start
+        self.end = end
+        self.crc32c = crc32c
+        self.decompress = decompress
+        self.max_rows = max_rows
+        self.max_bytes = max_bytes
+        self.keys = BytesColumn() if "key" in columns else None
+        self.values = BytesColumn() if "value" in columns else None
+        self.offsets = Growing() if "offset" in columns else None
+        self.timestamps = Growing() if "timestamp" in columns else None
+        self.timestamp_types = Growing() if "timestampType" in columns else None
+        self.headers = HeadersColumn() if "headers" in columns else None
+        self.aborted = []
+        self.aborting = set()
+
+    def __dealloc__(self):
+        self._end_batch()
+        self._end_response()
+
+    cdef void _end_batch(self) noexcept:
+        if self.held:
+            PyBuffer_Release(&self.inflated)
+            self.held = False
+        self.left = 0
+
+    cdef void _end_response(self) noexcept:
+        if self.fed:
+            PyBuffer_Release(&self.response)
+            self.fed = False
+
+    @property
+    def done(self):
+        """
+        Whether every offset of the range has been passed.
+        """
+        return self.position >= self.end
+
+    def feed(self, records, aborted=()):
+        """
+        Start on the records of a response, which must stay unchanged until they are used up.
+
+        ``aborted`` holds (first offset, producer id) of the aborted transactions that the broker
+        names for these records; empty unless only committed records are to be read.
+        """
+        self._end_batch()
+        self._end_response()
+        PyObject_GetBuffer(records, &self.response, PyBUF_SIMPLE)
+        self.fed = True
+        self.source = memoryview(records)
+        self.at = 0
+        self.last_offset = -1
+        self.aborted = sorted(aborted, reverse=True)
+        self.aborting = set()
+
+    def skip_to(self, int64_t position):
+        """
+        Go on at a later offset: the ones before it have no records.
+        """
+        if position > self.position:
+            self.position = min(position, self.end)
+
+    def fill(self):
+        """
+        Append records until the columns are full (true) or the response is used up (false).
+
+        Raises :class:`MalformedBatch`, :class:`TimestampTooLarge` or :class:`OldFormat`, and does
+        so again when it is called again; the columns hold the records before the bad one.
+        """
+        while self.left > 0 or self._next_batch():
+            if self._decode_records():
+                return True
+        # The response's memory may be wanted before the next one is here.
+        self._end_response()
+        self.source = None
+        return False
+
+    def take(self):
+        """
+        Hand the columns over and start new ones.
+
+        Returns (rows, key, value, offset, timestamp, timestampType, headers): None for columns
+        that are not wanted, memory of fixed width or the tuples of variable columns.
+        """
+        rows = self.rows
+        self.rows = 0
+        self.bytes = 0
+        return (
+            rows,
+            None if self.keys is None else self.keys.take(),
+            None if self.values is None else self.values.take(),
+            None if self.offsets is None else self.offsets.hand_over(),
+            None if self.timestamps is None else self.timestamps.hand_over(),
+            None if self.timestamp_types is None else self.timestamp_types.hand_over(),
+            None if self.headers is None else self.headers.take(),
+        )
+
+    cdef bint _next_batch(self) except -1:
+        """
+        Open the next batch that has wanted records; false when there is no whole batch any more.
+        """
+        cdef const uint8_t* batch
+        cdef int64_t left, size, base
+        cdef int32_t delta
+        cdef bint opened
+        while self.fed and self.position < self.end:
+            batch = <const uint8_t*>self.response.buf + self.at
+            left = self.response.len - self.at
+            # The oldest format's messages can be smaller than a header, and have this byte too.
+            if left > MAGIC_AT and batch[MAGIC_AT] != 2:
+                raise self._other_format(batch[MAGIC_AT])
+            if left < HEADER:
+                return False
+            size = AFTER_LENGTH + <int64_t>int32_at(batch + LENGTH_AT)
+            if size < HEADER:
+                raise MalformedBatch(self.position, f"a record batch says it has {size} bytes")
+            if size > left:
+                return False
+            base = int64_at(batch)
+            delta = int32_at(batch + LAST_DELTA_AT)
+            if base <= self.last_offset or not offsets_fit(base, delta):
+                raise MalformedBatch(
+                    self.position,
+                    f"a record batch says it holds offsets {base} to +{delta}, after one that "
+                    f"ends at {self.last_offset}",
+                )
+            if base >= self.end:
+                self.position = self.end
+                return False
+            opened = self._open_batch(batch, size, base, base + delta)
+            # Not before: what is malformed must be met again when it is read again.
+            self.at += size
+            self.last_offset = base + delta
+            if opened:
+                return True
+            self.position = max(self.position, min(self.last_offset + 1, self.end))
+        return False
+
+    cdef object _other_format(self, uint8_t magic):
+        if magic < 2:
+            return OldFormat(self.position, magic)
+        return MalformedBatch(self.position, f"a record batch has the unknown format {magic}")
+
+    cdef bint _open_batch(
+        self, const uint8_t* batch, int64_t size, int64_t base, int64_t last
+    ) except -1:
+        """
+        Check a batch and get at its records; false if none of them is for the reader.
+        """
+        cdef int16_t attributes = int16_at(batch + ATTRIBUTES_AT)
+        cdef int32_t count = int32_at(batch + COUNT_AT)
+        cdef int64_t first = max(base, self.position)
+        if last < self.position and not self.aborted and not self.aborting:
+            return False
+        if self.crc32c is not None:
+            self._check_crc(batch, size, first)
+        if count < 0 or (count == 0 and size > HEADER and not attributes & CODEC_MASK):
+            raise MalformedBatch(
+                first, f"a record batch of {size} bytes says it has {count} records"
+            )
+        if self._hidden(batch, size, first, last) or last < self.position or count == 0:
+            return False
+        self.base_offset = base
+        self.previous_offset = base - 1
+        self.base_timestamp = int64_at(batch + BASE_TIMESTAMP_AT)
+        self.max_timestamp = int64_at(batch + MAX_TIMESTAMP_AT)
+        self.log_append_time = (attributes & LOG_APPEND_TIME) != 0
+        self._open_records(batch, size, first)
+        self.left = count
+        return True
+
+    cdef int _check_crc(self, const uint8_t* batch, int64_t size, int64_t first) except -1:
+        cdef Py_ssize_t start = batch - <const uint8_t*>self.response.buf
+        cdef uint32_t said = uint32_at(batch + CRC_AT)
+        cdef uint32_t found
+        if size <= SMALL:
+            found = small_crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT)
+        else:
+            found = self.crc32c(self.source[start + ATTRIBUTES_AT:start + size])
+        if found != said:
+            raise MalformedBatch(
+                first, f"a record batch has the checksum {found:#010x} and says {said:#010x}"
+            )
+        return 0
+
+    cdef bint _hidden(
+        self, const uint8_t* batch, int64_t size, int64_t first, int64_t last
+    ) except -1:
+        """
+        Whether the batch is a control batch or, read committed, of an aborted transaction.
+        """
+        cdef int16_t attributes = int16_at(batch + ATTRIBUTES_AT)
+        cdef int64_t producer
+        if not self.aborted and not self.aborting:
+            return (attributes & CONTROL) != 0
+        producer = int64_at(batch + PRODUCER_ID_AT)
+        while self.aborted and self.aborted[len(self.aborted) - 1][0] <= last:
+            self.aborting.add(self.aborted.pop()[1])
+        if attributes & CONTROL:
+            if self._is_abort(batch, size, first):
+                self.aborting.discard(producer)
+            return True
+        return (attributes & TRANSACTIONAL) != 0 and producer in self.aborting
+
+    cdef bint _is_abort(self, const uint8_t* batch, int64_t size, int64_t first) except -1:
+        """
+        Read the type from the key of a control batch's one record, if compaction has left it.
+        """
+        cdef Cursor cursor
+        cdef int64_t number
+        cdef const uint8_t* key
+        if int32_at(batch + COUNT_AT) == 0:
+            return False
+        self._open_records(batch, size, first)
+        cursor = self.cursor
+        # Its length, attributes, time, offset and key.
+        if (
+            not read_varint(&cursor, &number)
+            or not skip_byte(&cursor)
+            or not read_varlong(&cursor, &number)
+            or not read_varint(&cursor, &number)
+            or not read_span(&cursor, &key, &number)
+            or number < 4
+        ):
+            raise MalformedBatch(first, "a control record has no readable type")
+        number = int16_at(key + 2)
+        self._end_batch()
+        return number == ABORT_MARKER
+
+    cdef int _open_records(self, const uint8_t* batch, int64_t size, int64_t first) except -1:
+        """
+        Set the cursor to a batch's records, decompressed if need be.
+        """
+        cdef int codec = int16_at(batch + ATTRIBUTES_AT) & CODEC_MASK
+        cdef Py_ssize_t start = batch - <const uint8_t*>self.response.buf
+        self._end_batch()
+        if not codec:
+            self.cursor.at = batch + HEADER
+            self.cursor.end = batch + size
+            return 0
+        try:
+            plain = self.decompress(codec, self.source[start + HEADER:start + size])
+        except ValueError as cause:
+            raise MalformedBatch(first, str(cause)) from cause
+        PyObject_GetBuffer(plain, &self.inflated, PyBUF_SIMPLE)
+        self.held = True
+        self.cursor.at = <const uint8_t*>self.inflated.buf
+        self.cursor.end = self.cursor.at + self.inflated.len
+        return 0
+
+    cdef bint _decode_records(self) except -1:
+        """
+        Append the open batch's records; true when the columns are full before its end.
+
+        A record is appended when all of it has been found good, so that the columns stay equally
+        long whatever comes.
+        """
+        cdef Cursor record, headers
+        cdef const uint8_t* key
+        cdef const uint8_t* value
+        cdef int64_t length, delta, offset, millis, key_size, value_size
+        while self.left > 0:
+            record = self.cursor
+            if not read_varint(&record, &length) or not 0 < length <= record.end - record.at:
+                raise self._malformed("says its length wrongly")
+            record.end = record.at + length
+            if self.left == 1 and record.end != self.cursor.end:
+                raise self._malformed("is the last one of a batch that goes on")
+            record.at += 1
+            if not read_varlong(&record, &millis) or not read_varint(&record, &delta):
+                raise self._malformed("ends inside its numbers")
+            # Compared before they are added, since the sum of hostile numbers could overflow.
+            if not 0 <= delta <= self.last_offset - self.base_offset:
+                raise self._malformed(f"says it is {delta} offsets from its batch's first")
+            offset = self.base_offset + delta
+            if offset <= self.previous_offset:
+                raise self._malformed(f"says it has offset {offset}, which is not the next")
+            if offset >= self.end:
+                self.position = self.end
+                self._end_batch()
+                return False
+            if offset >= self.position:
+                if self.rows and (
+                    self.rows >= self.max_rows or length > self.max_bytes - self.bytes
+                ):
+                    return True
+                if (
+                    not read_span(&record, &key, &key_size)
+                    or not read_span(&record, &value, &value_size)
+                ):
+                    raise self._malformed("has a key or value that does not end in it")
+                headers = record
+                if not no_headers(&record):
+                    self._read_headers(&record, False)
+                if self.log_append_time:
+                    millis = self.max_timestamp
+                else:
+                    # As unsigned numbers, which may overflow: Java's sum comes out the same.
+                    millis = <int64_t>(<uint64_t>self.base_timestamp + <uint64_t>millis)
+                if self.timestamps is not None:
+                    if not -MAX_MILLIS <= millis <= MAX_MILLIS:
+                        raise TimestampTooLarge(offset, millis)
+                    (<int64_t*>self.timestamps.extend(8))[0] = millis * 1000
+                if self.keys is not None:
+                    self.keys.add(key, key_size)
+                if self.values is not None:
+                    self.values.add(value, value_size)
+                if self.offsets is not None:
+                    (<int64_t*>self.offsets.extend(8))[0] = offset
+                if self.timestamp_types is not None:
+                    (<int32_t*>self.timestamp_types.extend(4))[0] = self.log_append_time
+                if self.headers is not None:
+                    self._read_headers(&headers, True)
+                self.rows += 1
+                self.bytes += length
+                self.position = offset + 1
+            self.cursor.at = record.end
+            self.previous_offset = offset
+            self.left -= 1
+        self._end_batch()
+        self.position = max(self.position, min(self.last_offset + 1, self.end))
+        return False
+
+    cdef object _malformed(self, why):
+        cdef int64_t after = self.previous_offset + 1
+        return MalformedBatch(max(after, self.position), f"a record {why}")
+
+    cdef int _read_headers(self, Cursor* record, bint add) except -1:
+        """
+        Read the headers that a record ends with: to see whether they are good, then to add them.
+        """
+        cdef int64_t count, key_size, value_size
+        cdef const uint8_t* key
+        cdef const uint8_t* value
+        cdef int64_t i
+        if not read_varint(record, &count) or not 0 <= count <= record.end - record.at:
+            raise self._malformed("says its number of headers wrongly")
+        for i in range(count):
+            if not read_span(record, &key, &key_size) or key_size < 0:
+                raise self._malformed("has a header key that does not end in it")
+            if not read_span(record, &value, &value_size):
+                raise self._malformed("has a header value that does not end in it")
+            if add:
+                self.headers.keys.add(key, key_size)
+                self.headers.values.add(value, value_size)
+        if record.at != record.end:
+            raise self._malformed("goes on after its last header")
+        if add:
+            self.headers.end_row(count == 0)
+        return 0

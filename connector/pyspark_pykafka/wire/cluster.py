@@ -1,0 +1,158 @@
+"""
+One Kafka cluster as a worker process sees it: connections that stay open, and who leads what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark_pykafka.client import map_error_code
+from pyspark_pykafka.client.direct import Address
+from pyspark_pykafka.errors import BrokerUnavailableError, TimeoutExceededError, UnknownTopicError
+from pyspark_pykafka.wire.connection import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from uuid import UUID
+
+    from pyspark_pykafka.client.direct import DirectConfig
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.retry import Deadline
+
+# Later versions add nothing that a reader needs.
+_METADATA = 12
+
+_UNKNOWN_TOPIC_OR_PARTITION = 3
+_LEADER_NOT_AVAILABLE = 5
+_TOPIC_ERRORS_FOR_ALL = frozenset({0, _LEADER_NOT_AVAILABLE})
+
+
+class Leader(NamedTuple):
+    """
+    The broker that leads a partition; the topic's id is None on brokers before 2.8.
+    """
+
+    node: int
+    epoch: int
+    topic_id: UUID | None
+
+
+@dataclass(slots=True)
+class Cluster:
+    """
+    The brokers of one configuration; what it knows may be old, so :meth:`forget` after an error.
+    """
+
+    config: DirectConfig
+    _addresses: dict[int, Address] = field(init=False, default_factory=dict)
+    _connections: dict[Address, Connection] = field(init=False, default_factory=dict)
+    _leaders: dict[str, dict[int, Leader]] = field(init=False, default_factory=dict)
+
+    def leader(self, tp: TopicPartition, deadline: Deadline) -> Leader:
+        """
+        Return who leads a partition, asking if that is not known.
+
+        Raises :class:`UnknownTopicError` if the brokers do not have it, and
+        :class:`BrokerUnavailableError` if it has no leader, or nobody answers.
+        """
+        if tp.topic not in self._leaders:
+            self._learn(tp.topic, deadline)
+        leader = self._leaders[tp.topic].get(tp.partition)
+        if leader is None:
+            self.forget(tp.topic)
+            msg = f"the brokers do not have the partition {tp}"
+            raise UnknownTopicError(msg)
+        if leader.node not in self._addresses:
+            self.forget(tp.topic)
+            msg = f"{tp} has no leader at the moment; are all brokers up?"
+            raise BrokerUnavailableError(msg)
+        return leader
+
+    def forget(self, topic: str) -> None:
+        """
+        Ask again who leads the topic's partitions before they are used.
+        """
+        self._leaders.pop(topic, None)
+
+    def connection(self, node: int, deadline: Deadline) -> Connection:
+        """
+        Return the connection to a broker, made now if there is none.
+        """
+        if node not in self._addresses:
+            msg = f"the cluster does not name a broker {node} at the moment"
+            raise BrokerUnavailableError(msg)
+        return self._connect(self._addresses[node], deadline)
+
+    def drop(self, connection: Connection) -> None:
+        """
+        Close a connection that failed, or that has an answer under way which nobody wants.
+        """
+        self._connections.pop(connection.address, None)
+        connection.close()
+
+    def close(self) -> None:
+        """
+        Close every connection.
+        """
+        for connection in list(self._connections.values()):
+            self.drop(connection)
+
+    def _connect(self, address: Address, deadline: Deadline) -> Connection:
+        known = self._connections.get(address)
+        if known is not None:
+            return known
+        made = Connection.open(address, self.config, deadline)
+        self._connections[address] = made
+        return made
+
+    def _learn(self, topic: str, deadline: Deadline) -> None:
+        found = self._ask_any(topic, deadline)
+        self._addresses = {b.node_id: Address(b.host, b.port) for b in found.brokers}
+        answer = next((t for t in found.topics if t.name == topic), None)
+        if answer is None or answer.error_code == _UNKNOWN_TOPIC_OR_PARTITION:
+            msg = f"the brokers do not have the topic {topic}"
+            raise UnknownTopicError(msg)
+        if answer.error_code not in _TOPIC_ERRORS_FOR_ALL:
+            raise map_error_code(answer.error_code, f"asking who leads the topic {topic}")
+        topic_id = answer.topic_id if answer.topic_id and answer.topic_id.int else None
+        self._leaders[topic] = {
+            p.partition_index: Leader(p.leader_id, p.leader_epoch, topic_id)
+            for p in answer.partitions
+        }
+
+    def _ask_any(self, topic: str, deadline: Deadline) -> Any:
+        """
+        Ask the first broker that answers; authentication and TLS errors are final at once.
+        """
+        reasons = []
+        for address in self._candidates():
+            try:
+                return self._ask_metadata(address, topic, deadline)
+            except (BrokerUnavailableError, TimeoutExceededError) as error:
+                reasons.append(str(error))
+        msg = f"no broker answers: {'; '.join(reasons)}"
+        raise BrokerUnavailableError(msg)
+
+    def _candidates(self) -> Iterator[Address]:
+        """
+        Yield where to ask: open connections, brokers heard of, and those of the settings.
+        """
+        known = [*self._connections, *self._addresses.values(), *self.config.bootstrap]
+        yield from dict.fromkeys(known)
+
+    def _ask_metadata(self, address: Address, topic: str, deadline: Deadline) -> Any:
+        from kafka.protocol.metadata import MetadataRequest
+
+        connection = self._connect(address, deadline)
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
+            # A reader never creates what it reads.
+            allow_auto_topic_creation=False,
+            version=connection.version(MetadataRequest, _METADATA),
+        )
+        try:
+            return connection.request(request, deadline)
+        except BaseException:
+            self.drop(connection)
+            raise

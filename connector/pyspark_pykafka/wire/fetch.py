@@ -1,0 +1,312 @@
+"""
+Reading one range of offsets from record batches as they lie in the log into Arrow batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.client import direct_config
+from pyspark_pykafka.engine import BATCH_RECORDS, FetchSettings, bind, report_loss, timestamp_error
+from pyspark_pykafka.errors import (
+    PykafkaError,
+    RecordError,
+    TimeoutExceededError,
+    UnknownTopicError,
+)
+from pyspark_pykafka.offsets import OffsetRange
+from pyspark_pykafka.pool import ClientPool
+from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.wire._records import (
+    MalformedBatch,
+    OldFormat,
+    TimestampTooLarge,
+    next_offset,
+)
+from pyspark_pykafka.wire.cluster import Cluster
+from pyspark_pykafka.wire.compression import Decompressor
+from pyspark_pykafka.wire.partition import Fetched, OutOfRangeError, PartitionClient
+from pyspark_pykafka.wire.records import RecordColumns
+from pyspark_pykafka.wire.sizing import FetchSizing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pyspark_pykafka.client import DirectConfig
+
+logger = logging.getLogger("pyspark_pykafka")
+
+# Brokers learn of a new topic one after another; one that is still missing then is gone.
+_MISSING_SECONDS = 2.0
+
+# How often at least the leader must say that it has nothing before that is believed.
+_LEAST_ANSWERS = 2
+
+_pool: ClientPool[Cluster] = ClientPool(Cluster.close)
+
+
+class OldFormatError(Exception):
+    """
+    The log holds message sets from before record batches, from the start of ``rest`` on.
+    """
+
+    def __init__(self, rest: OffsetRange, magic: int) -> None:
+        self.rest = rest
+        self.magic = magic
+        super().__init__(rest, magic)
+
+
+def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the records of a range in offset order; borders that are words are resolved first.
+
+    Raises :class:`DataLossError` when records of the range are gone and ``fail_on_data_loss`` is
+    set; otherwise the loss is logged with what was skipped. Raises :class:`OldFormatError` where
+    another engine has to go on, and the other errors of :mod:`pyspark_pykafka.errors` as named.
+    """
+    config = direct_config(settings.kafka)
+    with _pool.borrow(config, lambda: Cluster(config)) as cluster:
+        partition = PartitionClient(cluster, wanted.tp, settings.isolation_level)
+        asking = _Asking(partition, settings)
+        bound = wanted
+        if not wanted.resolved:
+            bound = bind(wanted, *asking.borders(wanted))
+        if bound.size > 0:
+            yield from _RangeReader(asking, settings, config, bound).batches()
+
+
+@dataclass(slots=True)
+class _Asking:
+    """
+    Asks again after passing errors, with growing pauses, until the deadline for progress.
+    """
+
+    partition: PartitionClient
+    settings: FetchSettings
+    _trouble: PykafkaError | None = field(init=False, default=None)
+
+    def borders(self, wanted: OffsetRange) -> tuple[int, int]:
+        """
+        Return the log start and the end of what may be read.
+        """
+        deadline, backoff = self._patience()
+        while True:
+            try:
+                return self.partition.borders(deadline)
+            except PykafkaError as error:
+                self._recover(error, f"the offsets of {wanted.tp}", deadline, backoff)
+
+    def fetch(self, wanted: OffsetRange, offset: int, size: int, wait_ms: int) -> Fetched | None:
+        """
+        Return the answer for ``offset``, or None if the topic is gone.
+
+        Raises :class:`OutOfRangeError`.
+        """
+        deadline, backoff = self._patience()
+        missing_until = Deadline.after(_MISSING_SECONDS)
+        while True:
+            try:
+                if self.partition.asked != offset:
+                    self.partition.ask(offset, size, wait_ms, deadline)
+                answer = self.partition.answer(deadline)
+            except UnknownTopicError as error:
+                if missing_until.expired:
+                    return None
+                self._recover(error, f"a record of {wanted} at offset {offset}", deadline, backoff)
+            except PykafkaError as error:
+                missing_until = Deadline.after(_MISSING_SECONDS)
+                self._recover(error, f"a record of {wanted} at offset {offset}", deadline, backoff)
+            else:
+                self._trouble = None
+                return answer
+
+    def ahead(self, offset: int, size: int, wait_ms: int) -> None:
+        """
+        Send for the next records while the last are decoded, if the broker is well.
+        """
+        deadline, _ = self._patience()
+        try:
+            self.partition.ask(offset, size, wait_ms, deadline)
+        except PykafkaError as error:
+            if not error.retriable:
+                raise
+            # fetch() asks again, and gives up when it is time to.
+            self.partition.forget()
+            logger.info("%s; trying again", error)
+
+    def backoff(self) -> Backoff:
+        """
+        Return pauses as long as the user's settings say.
+        """
+        config = self.partition.cluster.config
+        return Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds)
+
+    def _patience(self) -> tuple[Deadline, Backoff]:
+        return Deadline.after(self.settings.poll_timeout_ms / 1000), self.backoff()
+
+    def _recover(
+        self, error: PykafkaError, awaited: str, deadline: Deadline, backoff: Backoff
+    ) -> None:
+        if not error.retriable:
+            raise error
+        self.partition.forget()
+        # The last try is often cut off by the deadline itself, which says nothing of the cause.
+        if self._trouble is None or not deadline.expired:
+            self._trouble = error
+        if deadline.expired:
+            msg = (
+                f"did not get {awaited} within {self.settings.poll_timeout_ms} ms: "
+                f"{self._trouble}. Set kafkaConsumer.pollTimeoutMs to wait longer"
+            )
+            raise TimeoutExceededError(msg) from error
+        logger.info("%s; trying again", error)
+        time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+
+
+@dataclass(slots=True)
+class _RangeReader:
+    """
+    The state of one read: where it stands, and what is suspicious about it.
+    """
+
+    asking: _Asking
+    settings: FetchSettings
+    config: DirectConfig
+    range: OffsetRange
+    columns: RecordColumns = field(init=False)
+    sizing: FetchSizing = field(init=False)
+    empty_answers: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.columns = RecordColumns.of_range(
+            self.range.tp,
+            self.range.start,
+            self.range.end,
+            self.settings.schema,
+            Decompressor(self.settings.memory_bytes),
+            max_records=BATCH_RECORDS,
+            max_bytes=self.settings.batch_bytes,
+            check_crcs=self.config.check_crcs,
+        )
+        limits = (self.config.fetch_max_bytes, self.config.max_partition_fetch_bytes)
+        given = [limit for limit in limits if limit is not None]
+        self.sizing = FetchSizing(min([self.settings.fetch_bytes, *given]))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        while not self.columns.done:
+            fetched = self._fetch()
+            if fetched is None:
+                continue
+            if fetched.records:
+                yield from self._read(fetched)
+            elif fetched.conclusive:
+                self._on_nothing(fetched.visible_end)
+        yield from self.columns.rest()
+
+    def _fetch(self) -> Fetched | None:
+        """
+        Return an answer, or None if there is none and the reader has moved on.
+        """
+        position = self.columns.position
+        size = self.sizing.size(self.range.end - position)
+        try:
+            fetched = self.asking.fetch(self.range, position, size, self._wait_ms())
+        except OutOfRangeError:
+            self._on_out_of_range()
+            return None
+        if fetched is None:
+            self._lose("the topic or the partition does not exist any more", self.range.end)
+        return fetched
+
+    def _wait_ms(self) -> int:
+        """
+        Return how long the broker may wait for a record that the range says is there.
+        """
+        if self.empty_answers:
+            return min(self.settings.end_retry_ms, int(self.config.request_seconds * 500))
+        return self.config.fetch_wait_max_ms
+
+    def _read(self, fetched: Fetched) -> Iterator[pa.RecordBatch]:
+        position = self.columns.position
+        after = next_offset(fetched.records, position)
+        self.sizing.learn(after - position, len(fetched.records))
+        if after < self.range.end and not fetched.throttled and after > position:
+            size = self.sizing.size(self.range.end - after)
+            self.asking.ahead(after, size, self.config.fetch_wait_max_ms)
+        try:
+            yield from self.columns.full_batches(fetched.records, fetched.aborted)
+        except OldFormat as old:
+            yield from self.columns.rest()
+            rest = OffsetRange(self.range.tp, self.columns.position, self.range.end)
+            raise OldFormatError(rest, old.magic) from old
+        except MalformedBatch as bad:
+            raise self._corrupt(bad) from bad
+        except TimestampTooLarge as bad:
+            raise timestamp_error(self.range.tp, bad.offset, bad.millis) from bad
+        if self.columns.position == position:
+            self._on_part_of_a_batch(fetched)
+        self.empty_answers = 0
+
+    def _corrupt(self, bad: MalformedBatch) -> RecordError:
+        msg = (
+            f"cannot read {self.range.tp} at offset {bad.offset}: {bad.why}. The record batch is "
+            "damaged, on the broker's disk or on the way; if it stays so, restore the partition "
+            "from another replica, or read around the offset"
+        )
+        return RecordError("KAFKA_CORRUPT_RECORD_BATCH", msg)
+
+    def _on_part_of_a_batch(self, fetched: Fetched) -> None:
+        # Since KIP-74 (Kafka 0.10.1) the first batch comes whole, whatever the size asked for.
+        msg = (
+            f"the broker's answer for {self.range.tp} at offset {self.columns.position} holds "
+            f"{len(fetched.records)} bytes and no whole record batch"
+        )
+        raise RecordError("KAFKA_CORRUPT_RECORD_BATCH", msg)
+
+    def _on_nothing(self, visible_end: int) -> None:
+        """
+        Tell an empty stretch (compaction) from a log that ends before the range does.
+
+        Both are asked for again first: a new leader's end may lag behind (KAFKA-7703), and one
+        that has just started may not know its own yet. The broker waits for records meanwhile.
+        """
+        self.empty_answers += 1
+        self.asking.partition.forget()
+        if self.empty_answers <= max(self.settings.end_retries, _LEAST_ANSWERS):
+            return
+        if visible_end > self.columns.position:
+            self.columns.skip_to(visible_end)
+            self.empty_answers = 0
+        else:
+            self._lose(f"the log ends at offset {visible_end}", self.range.end)
+
+    def _on_out_of_range(self) -> None:
+        low, high = self.asking.borders(self.range)
+        position = self.columns.position
+        if position < low:
+            self._lose(f"offset {position} is out of range, the log has [{low}, {high})", low)
+        elif position > high:
+            self._on_nothing(high)
+            self._await_end(position)
+
+    def _await_end(self, position: int) -> None:
+        """
+        Wait until the log reaches the position, or it is time to ask for the records again.
+        """
+        deadline = Deadline.after(self.settings.end_retry_ms / 1000)
+        backoff = self.asking.backoff()
+        while not self.columns.done and not deadline.expired:
+            time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+            if self.asking.borders(self.range)[1] >= position:
+                return
+
+    def _lose(self, why: str, go_on_at: int) -> None:
+        end = min(go_on_at, self.range.end)
+        fail = self.settings.fail_on_data_loss
+        report_loss(self.range, self.columns.position, end, why, fail=fail)
+        self.columns.skip_to(end)

@@ -1,0 +1,113 @@
+"""
+Responses as they come off the wire: one frame each, into a buffer that is used again.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.errors import KafkaClientError
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.client import Address
+
+_BAD_MESSAGE = (-199, "_BAD_MSG")
+_API_VERSIONS = 18
+_USUAL_BYTES = 4 * 1024 * 1024
+_SMALL_FRAMES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """
+    The body of one response; it lies in the connection's buffer, until that receives the next.
+
+    ``response`` is kafka-python's class of it.
+    """
+
+    response: Any
+    version: int
+    body: memoryview
+
+    def decode(self) -> Any:
+        """
+        Return the response as kafka-python's object, which holds nothing of the buffer.
+
+        Raises :class:`KafkaClientError` for what is no response of this kind.
+        """
+        try:
+            return self.response.decode(self.body, version=self.version, header=False)
+        except (ValueError, LookupError, TypeError, struct.error) as cause:
+            msg = f"a broker's answer is no {self.response.__name__}: {type(cause).__name__}"
+            raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True) from cause
+
+
+class FrameBuffer:
+    """
+    Room for one frame at a time, which grows with the frames, and shrinks when most are small.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._small = 0
+
+    def room(self, size: int) -> memoryview:
+        """
+        Return room for a frame; what was returned before must no longer be used.
+        """
+        self._small = self._small + 1 if 4 * size < len(self._buffer) else 0
+        shrinks = self._small > _SMALL_FRAMES and len(self._buffer) > _USUAL_BYTES
+        if size > len(self._buffer) or shrinks:
+            # Never resized, for an old view may still be around; and the old goes first.
+            self._buffer = bytearray()
+            self._buffer = bytearray(size)
+            self._small = 0
+        return memoryview(self._buffer)[:size]
+
+
+def has_flexible_header(response: Any, version: int) -> bool:
+    """
+    Return whether tagged fields follow the correlation id; a broker answers ApiVersions without.
+    """
+    return response.API_KEY != _API_VERSIONS and bool(response.flexible_version_q(version))
+
+
+def after_tags(view: memoryview, address: Address) -> memoryview:
+    """
+    Return what follows the tagged fields that a view begins with.
+    """
+    try:
+        count, at = _varint(view, 0)
+        for _ in range(count):
+            _, at = _varint(view, at)
+            size, at = _varint(view, at)
+            at += size
+    except IndexError:
+        at = len(view) + 1
+    if at > len(view):
+        msg = f"{address}: the header of an answer does not end; is it a Kafka broker?"
+        raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True)
+    return view[at:]
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    value, shift = 0, 0
+    while view[at] & 0x80:
+        value |= (view[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return value | view[at] << shift, at + 1
+
+
+def bad_size(size: int, largest: int, address: Address, doing: str) -> KafkaClientError:
+    """
+    Return the error for a frame that says it has more bytes than we may take, or too few.
+    """
+    msg = (
+        f"{address}: {doing}: the answer has {size} bytes, and kafka.receive.message.max.bytes "
+        f"lets it have {largest}; raise that, or lower kafka.fetch.max.bytes"
+    )
+    if size <= largest:
+        msg = f"{address}: {doing}: the answer has {size} bytes; is it a Kafka broker?"
+    return KafkaClientError(msg, *_BAD_MESSAGE, retriable=False)

@@ -1,0 +1,234 @@
+"""
+The conversation about one partition with the broker that serves it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.client import map_error_code
+from pyspark_pykafka.offsets import EARLIEST, LATEST
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.retry import Deadline
+    from pyspark_pykafka.wire.cluster import Cluster, Leader
+    from pyspark_pykafka.wire.connection import Connection
+
+# The newest versions that bring something: topic ids in 13, and 17 for brokers that require it.
+_FETCH = 17
+_FETCH_BY_NAME = 12
+_LIST_OFFSETS = 7
+
+_OFFSET_OUT_OF_RANGE = 1
+_ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+_NO_REPLICA = -1
+
+# How long a reader stays with the replica that its leader named; the Java client's metadata age.
+_REPLICA_SECONDS = 300.0
+# How long it stays away from replicas after one did not have what was asked for.
+_SHUN_SECONDS = 10.0
+
+
+class OutOfRangeError(Exception):
+    """
+    The log does not have the offset that was asked for.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """
+    What a broker answered: whole record batches, the last one perhaps cut off.
+
+    ``visible_end`` is the offset before which the isolation level lets records be read.
+    ``aborted`` holds (first offset, producer id). Only if ``conclusive`` does an answer without
+    records mean that there are none: not when a quota held them back, when the leader only named
+    a replica, or when a replica, which may be behind, gave it.
+    """
+
+    records: bytes
+    aborted: tuple[tuple[int, int], ...]
+    visible_end: int
+    throttled: bool
+    conclusive: bool
+
+
+@dataclass(slots=True)
+class _Asked:
+    connection: Connection
+    offset: int
+    node: int
+    of_leader: bool
+
+
+@dataclass(slots=True)
+class PartitionClient:
+    """
+    Fetches from the partition's leader, or from the replica near the client that it names.
+
+    At most one request is under way: :meth:`ask` sends it, :meth:`answer` waits for it.
+    """
+
+    cluster: Cluster
+    tp: TopicPartition
+    isolation_level: str
+    _asked: _Asked | None = field(init=False, default=None)
+    _replica: int = field(init=False, default=_NO_REPLICA)
+    _replica_until: float = field(init=False, default=0.0)
+    _shun_until: float = field(init=False, default=0.0)
+
+    @property
+    def asked(self) -> int | None:
+        """
+        The offset that an answer is under way for.
+        """
+        return None if self._asked is None else self._asked.offset
+
+    @property
+    def node(self) -> int | None:
+        """
+        The broker that an answer is under way from.
+        """
+        return None if self._asked is None else self._asked.node
+
+    def ask(self, offset: int, size: int, wait_ms: int, deadline: Deadline) -> None:
+        """
+        Send for the records from ``offset`` on; the broker waits so long for the first one.
+        """
+        leader = self.cluster.leader(self.tp, deadline)
+        roams = self._replica != _NO_REPLICA and time.monotonic() < self._replica_until
+        node = self._replica if roams else leader.node
+        connection = self.cluster.connection(node, deadline)
+        request = self._fetch_request(connection, leader, offset, size, wait_ms)
+        self._asked = _Asked(connection, offset, node, node == leader.node)
+        connection.send(request, deadline)
+
+    def answer(self, deadline: Deadline) -> Fetched:
+        """
+        Wait for what was asked for.
+
+        Raises :class:`OutOfRangeError`, or the connector's error for any other that Kafka gives.
+        """
+        asked = self._asked
+        if asked is None:
+            msg = "nothing was asked for"
+            raise RuntimeError(msg)
+        response = asked.connection.receive(deadline)
+        self._asked = None
+        return self._fetched(response, asked)
+
+    def forget(self) -> None:
+        """
+        Start afresh after trouble: ask who leads, and drop the connection if it owes an answer.
+        """
+        self._shun()
+        self.cluster.forget(self.tp.topic)
+        if self._asked is not None:
+            self.cluster.drop(self._asked.connection)
+            self._asked = None
+
+    def borders(self, deadline: Deadline) -> tuple[int, int]:
+        """
+        Return the log start and the offset before which the isolation level lets records be read.
+        """
+        return self._list_offset(EARLIEST, deadline), self._list_offset(LATEST, deadline)
+
+    def _fetch_request(
+        self, connection: Connection, leader: Leader, offset: int, size: int, wait_ms: int
+    ) -> Any:
+        from kafka.protocol.consumer import FetchRequest
+
+        newest = _FETCH_BY_NAME if leader.topic_id is None else _FETCH
+        partition = FetchRequest.FetchTopic.FetchPartition(
+            partition=self.tp.partition,
+            current_leader_epoch=leader.epoch,
+            fetch_offset=offset,
+            partition_max_bytes=size,
+        )
+        return FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=size,
+            isolation_level=_ISOLATION[self.isolation_level],
+            # No fetch session: it saves naming many partitions again, and there is only one here.
+            session_id=0,
+            session_epoch=-1,
+            topics=[
+                FetchRequest.FetchTopic(
+                    topic=self.tp.topic, topic_id=leader.topic_id, partitions=[partition]
+                )
+            ],
+            forgotten_topics_data=[],
+            # Without a rack the leader serves by itself.
+            rack_id=self.cluster.config.client_rack if self._may_roam() else "",
+            version=connection.version(FetchRequest, newest),
+        )
+
+    def _fetched(self, response: Any, asked: _Asked) -> Fetched:
+        doing = f"reading {self.tp} at offset {asked.offset}"
+        if response.error_code:
+            raise map_error_code(response.error_code, doing)
+        answer = response.responses[0].partitions[0]
+        if answer.error_code == _OFFSET_OUT_OF_RANGE:
+            self._on_out_of_range(asked)
+        if answer.error_code:
+            raise map_error_code(answer.error_code, doing)
+        records = answer.records or b""
+        redirected = answer.preferred_read_replica != _NO_REPLICA
+        if redirected:
+            self._replica = answer.preferred_read_replica
+            self._replica_until = time.monotonic() + _REPLICA_SECONDS
+        elif not asked.of_leader and not records:
+            self._shun()
+        throttled = response.throttle_time_ms > 0
+        committed = self.isolation_level == "read_committed"
+        return Fetched(
+            records=records,
+            aborted=tuple(
+                (a.first_offset, a.producer_id) for a in answer.aborted_transactions or ()
+            ),
+            visible_end=answer.last_stable_offset if committed else answer.high_watermark,
+            throttled=throttled,
+            conclusive=asked.of_leader and not throttled and not redirected,
+        )
+
+    def _on_out_of_range(self, asked: _Asked) -> None:
+        """
+        Believe only the leader: a replica may be behind.
+        """
+        if not asked.of_leader:
+            self._shun()
+            # OFFSET_NOT_AVAILABLE: to be asked again.
+            raise map_error_code(78, f"reading {self.tp} from the replica on broker {asked.node}")
+        raise OutOfRangeError
+
+    def _shun(self) -> None:
+        self._replica = _NO_REPLICA
+        self._shun_until = time.monotonic() + _SHUN_SECONDS
+
+    def _may_roam(self) -> bool:
+        return time.monotonic() >= self._shun_until
+
+    def _list_offset(self, what: int, deadline: Deadline) -> int:
+        from kafka.protocol.consumer import ListOffsetsRequest
+
+        leader = self.cluster.leader(self.tp, deadline)
+        connection = self.cluster.connection(leader.node, deadline)
+        partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+            partition_index=self.tp.partition, current_leader_epoch=leader.epoch, timestamp=what
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=_ISOLATION[self.isolation_level],
+            topics=[
+                ListOffsetsRequest.ListOffsetsTopic(name=self.tp.topic, partitions=[partition])
+            ],
+            version=connection.version(ListOffsetsRequest, _LIST_OFFSETS),
+        )
+        answer = connection.request(request, deadline).topics[0].partitions[0]
+        if answer.error_code:
+            raise map_error_code(answer.error_code, f"asking for the offsets of {self.tp}")
+        return int(answer.offset)

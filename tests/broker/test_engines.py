@@ -1,0 +1,455 @@
+"""
+What every engine must do with a range, asked without Spark: one suite, run over all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Position
+
+from pyspark_pykafka.columns import SOURCE_TYPES
+from pyspark_pykafka.engine import BATCH_RECORDS, FetchSettings
+from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.errors import (
+    BrokerUnavailableError,
+    DataLossError,
+    OffsetsError,
+    TimeoutExceededError,
+)
+from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing import KafkaCluster, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ENGINES = ("wire", "librdkafka")
+SCHEMA = pa.schema(list(SOURCE_TYPES.items()))
+
+
+def settings(bootstrap: str, engine: str, **changes: Any) -> FetchSettings:
+    """
+    Return how to read, with the defaults of the options.
+    """
+    usual = FetchSettings(
+        engine=engine,
+        kafka=KafkaSettings.of({"bootstrap.servers": bootstrap}),
+        schema=SCHEMA,
+        group_id="engines",
+        isolation_level="read_uncommitted",
+        poll_timeout_ms=20_000,
+        fail_on_data_loss=True,
+        end_retries=3,
+        end_retry_ms=100,
+        memory_bytes=64 << 20,
+    )
+    return replace(usual, **changes)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """
+    Return the name of each engine in turn.
+    """
+    return str(request.param)
+
+
+@pytest.fixture
+def batches(kafka_cluster: KafkaCluster, engine: str) -> Callable[..., list[pa.RecordBatch]]:
+    """
+    Return the way to read a range of partition 0 with the engine under test.
+    """
+
+    def reading(
+        topic: str, start: int = EARLIEST, end: int = LATEST, **changes: Any
+    ) -> list[pa.RecordBatch]:
+        wanted = OffsetRange(TopicPartition(topic, 0), start, end)
+        return list(fetch(wanted, settings(kafka_cluster.bootstrap, engine, **changes)))
+
+    return reading
+
+
+@pytest.fixture
+def read(batches: Callable[..., list[pa.RecordBatch]]) -> Callable[..., list[dict[str, Any]]]:
+    """
+    Return the way to read a range of partition 0 as rows, each table checked as a whole first.
+    """
+
+    def reading(*args: Any, **changes: Any) -> list[dict[str, Any]]:
+        found = batches(*args, **changes)
+        table = pa.Table.from_batches(found, changes.get("schema", SCHEMA))
+        table.validate(full=True)
+        return table.to_pylist()
+
+    return reading
+
+
+def test_records_come_whole(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """
+    Keys, values, headers and times arrive as they were written; null and empty are told apart.
+    """
+    name = topic()
+    headers = (("a", b"1"), ("a", b""), ("", None))
+    kafka_cluster.produce(
+        name,
+        [
+            Record(b"v", b"k", 0, 1_700_000_000_123, headers),
+            Record(None, b"", 0, 1, ()),
+            Record(b"", None, 0, 2**40, (("x", b"\xff" * 300),)),
+        ],
+    )
+
+    found = read(name)
+
+    assert [(r["key"], r["value"]) for r in found] == [(b"k", b"v"), (b"", None), (None, b"")]
+    assert [r["headers"] for r in found] == [
+        [{"key": k, "value": v} for k, v in headers],
+        None,
+        [{"key": "x", "value": b"\xff" * 300}],
+    ]
+    assert [r["timestamp"].timestamp() for r in found] == [1_700_000_000.123, 0.001, 2**40 / 1000]
+    assert [r["offset"] for r in found] == [0, 1, 2]
+    assert {(r["topic"], r["partition"], r["timestampType"]) for r in found} == {(name, 0, 0)}
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 1), (3, 17), (99, 100), (0, 100), (50, 50)])
+def test_exactly_the_range(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+    start: int,
+    end: int,
+) -> None:
+    """
+    Nothing outside [start, end) is returned, though record batches lie across both borders.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"%d" % i) for i in range(100)])
+
+    assert [r["offset"] for r in read(name, start, end)] == list(range(start, end))
+
+
+def test_only_wanted_columns(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """
+    A schema names the columns in its own order; key and value can be text.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record("ä".encode(), b"k")])
+    schema = pa.schema([("offset", pa.int64()), ("value", pa.string())])
+
+    assert read(name, schema=schema) == [{"offset": 0, "value": "ä"}]
+
+
+def test_batches_are_bounded(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    batches: Callable[..., list[pa.RecordBatch]],
+) -> None:
+    """
+    Arrow batches have a bounded number of records and of bytes, one larger record excepted.
+    """
+    name = topic()
+    small = [Record(b"x")] * (BATCH_RECORDS + 500)
+    large = [Record(b"y" * 300_000)] * 20
+    kafka_cluster.produce(name, [*small, *large])
+
+    found = batches(name, memory_bytes=4 << 20)
+
+    assert sum(b.num_rows for b in found) == len(small) + len(large)
+    assert max(b.num_rows for b in found) <= BATCH_RECORDS
+    assert len(found) > 2
+
+
+def test_records_larger_than_a_fetch(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """
+    A record that no fetch was sized for is delivered all the same (F29).
+    """
+    name = topic()
+    values = [b"a", b"b" * 9_000_000, b"c"]
+    kafka_cluster.produce(name, [Record(v) for v in values])
+
+    assert [r["value"] for r in read(name, memory_bytes=1 << 20)] == values
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_codecs(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+    codec: str,
+) -> None:
+    """
+    Compressed record batches, of a producer's and as the broker itself recompresses them.
+    """
+    values = [b"%d" % i * 50 for i in range(500)]
+    by_client, by_broker = topic(), topic(compression_type=codec)
+    kafka_cluster.produce(by_client, [Record(v) for v in values], {"compression.type": codec})
+    kafka_cluster.produce(by_broker, [Record(v) for v in values])
+
+    for name in (by_client, by_broker):
+        assert [r["value"] for r in read(name, 7, 493)] == values[7:493]
+
+
+def test_log_append_time(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """
+    Where the broker sets the time, all records of a batch have it, and the type says so.
+    """
+    name = topic(message_timestamp_type="LogAppendTime")
+    before = time.time() - 60
+    kafka_cluster.produce(name, [Record(b"x", timestamp=5)] * 3)
+
+    found = read(name)
+
+    assert {r["timestampType"] for r in found} == {1}
+    assert all(r["timestamp"].timestamp() > before for r in found)
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_transactions(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+    isolation: str,
+) -> None:
+    """
+    Interleaved transactions: aborted records are for readers of uncommitted ones only.
+    """
+    name = topic()
+    writers = [transactional(kafka_cluster, f"{name}-{i}") for i in range(3)]
+    for step in range(6):
+        for number, writer in enumerate(writers):
+            writer.begin_transaction()
+            write(writer, name, f"{number}-{step}-first")
+        for number, writer in enumerate(writers):
+            write(writer, name, f"{number}-{step}-second")
+            end = writer.abort_transaction if (number + step) % 3 else writer.commit_transaction
+            end(30)
+
+    found = [r["value"].decode() for r in read(name, isolation_level=isolation)]
+
+    expected = [
+        f"{number}-{step}-{part}"
+        for step in range(6)
+        for part in ("first", "second")
+        for number in range(3)
+        if isolation == "read_uncommitted" or not (number + step) % 3
+    ]
+    assert found == expected
+
+
+def transactional(cluster: KafkaCluster, name: str) -> Producer:
+    """
+    Return a producer that is ready for transactions.
+    """
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "transactional.id": name, "linger.ms": 0}
+    )
+    producer.init_transactions(30)
+    return producer
+
+
+def write(producer: Producer, topic: str, value: str) -> None:
+    """
+    Write one value and see it acknowledged.
+    """
+    producer.produce(topic, value=value, partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_range_that_ends_in_what_is_hidden(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """
+    A range whose last offsets are aborted records and markers ends without a wait (F23).
+    """
+    name = topic()
+    writer = transactional(kafka_cluster, name)
+    writer.begin_transaction()
+    write(writer, name, "seen")
+    writer.commit_transaction(30)
+    writer.begin_transaction()
+    write(writer, name, "hidden")
+    writer.abort_transaction(30)
+
+    for end in (2, 3, 4, LATEST):
+        found = read(name, 0, end, isolation_level="read_committed")
+        assert [r["value"] for r in found] == [b"seen"]
+    assert read(name, 2, 4, isolation_level="read_committed") == []
+
+
+def test_aged_out_start(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    Offsets before the log start are a loss that is named, or logged and left out.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"%d" % i) for i in range(50)])
+    age_out(kafka_cluster, name, 30)
+
+    found = read(name, 10, 40, fail_on_data_loss=False)
+
+    assert [r["offset"] for r in found] == list(range(30, 40))
+    assert "Up to 20 records from offset 10" in caplog.text
+    assert read(name, 10, 20, fail_on_data_loss=False) == []
+    with pytest.raises(DataLossError, match=r"offset 10 is out of range.*\[30, 50\)"):
+        read(name, 10, 40)
+
+
+def age_out(cluster: KafkaCluster, topic: str, before: int) -> None:
+    """
+    Delete the records before an offset.
+    """
+    # Kept in a name: its requests end with it.
+    admin = cluster.admin()
+    for future in admin.delete_records([Position(topic, 0, before)]).values():
+        future.result(30)
+
+
+def test_records_that_age_out_while_they_are_read(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    engine: str,
+) -> None:
+    """
+    A reader that is overtaken by retention names the loss instead of ending short (F17).
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"v" * 50_000)] * 400)
+    wanted = OffsetRange(TopicPartition(name, 0), 0, 400)
+    reading = fetch(wanted, settings(kafka_cluster.bootstrap, engine, memory_bytes=1 << 20))
+    next(reading)
+    age_out(kafka_cluster, name, 399)
+
+    with pytest.raises(DataLossError, match=r"out of range, the log has \[399, 400\)"):
+        list(reading)
+
+
+def test_end_beyond_the_log(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """
+    An end that the log does not reach is asked for again, then named as lost.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"x")] * 5)
+
+    with pytest.raises(DataLossError, match="the log ends at offset 5.*Up to 4 records"):
+        read(name, 0, 9)
+    assert len(read(name, 0, 9, fail_on_data_loss=False)) == 5
+
+
+def test_start_beyond_the_log(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """
+    A range that lies wholly after the log's end is a loss; so is a start after latest.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"x")] * 5)
+
+    with pytest.raises(DataLossError, match="Up to 2 records from offset 7"):
+        read(name, 7, 9)
+    with pytest.raises(OffsetsError, match=r"starts at 7 and ends at 5"):
+        read(name, 7, LATEST)
+
+
+def test_records_that_come_while_the_end_is_awaited(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    engine: str,
+) -> None:
+    """
+    A log that grows up to the range's end in time is read to that end (KAFKA-7703).
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"x")] * 5)
+    wanted = OffsetRange(TopicPartition(name, 0), 0, 8)
+    slow = settings(kafka_cluster.bootstrap, engine, end_retries=100, end_retry_ms=200)
+    producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap, "linger.ms": 700})
+    for _ in range(3):
+        producer.produce(name, b"late", partition=0)
+
+    found = sum(b.num_rows for b in fetch(wanted, slow))
+
+    assert producer.flush(30) == 0
+    assert found == 8
+
+
+def test_missing_partition_and_topic(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    engine: str,
+) -> None:
+    """
+    What does not exist (any more) is a loss, told in bounded time.
+    """
+    name = topic()
+    for wanted in (TopicPartition(name, 5), TopicPartition("never-made", 0)):
+        began = time.monotonic()
+        with pytest.raises(DataLossError, match="does not exist"):
+            list(fetch(OffsetRange(wanted, 0, 5), settings(kafka_cluster.bootstrap, engine)))
+        assert time.monotonic() - began < 15
+
+
+def test_nobody_answers(engine: str) -> None:
+    """
+    Brokers that cannot be reached end the read within its time-out, saying so.
+    """
+    wanted = OffsetRange(TopicPartition("t", 0), 0, 5)
+    began = time.monotonic()
+
+    with pytest.raises((TimeoutExceededError, BrokerUnavailableError), match=r"brokers|refused"):
+        list(fetch(wanted, settings("127.0.0.1:9", engine, poll_timeout_ms=3000)))
+    assert time.monotonic() - began < 15
+
+
+def test_reader_that_is_left_midway(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    engine: str,
+) -> None:
+    """
+    A reader that nobody reads to its end, as under a LIMIT, leaves nothing that a next one meets.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"%d" % i * 1000) for i in range(3000)])
+    wanted = OffsetRange(TopicPartition(name, 0), 0, 3000)
+    reading = fetch(wanted, settings(kafka_cluster.bootstrap, engine, memory_bytes=1 << 20))
+    next(reading)
+    reading.close()
+
+    again = list(fetch(wanted, settings(kafka_cluster.bootstrap, engine)))
+
+    assert pa.Table.from_batches(again)["offset"].to_pylist() == list(range(3000))

@@ -1,0 +1,455 @@
+"""
+The wire engine's connection to a real broker: TLS and logins, good and bad.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from pyspark_pykafka.client import Address, direct_config, direct_refusal
+from pyspark_pykafka.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    TlsError,
+)
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing import KafkaCluster
+from pyspark_pykafka.testing.ports import free_ports
+from pyspark_pykafka.wire.connection import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+#: The listeners by name, with their security protocol; RENEWED wants a new login every 2 s.
+LISTENERS = {
+    "CLIENT": "PLAINTEXT",
+    "TLS": "SSL",
+    "MUTUAL": "SSL",
+    "PLAIN": "SASL_PLAINTEXT",
+    "SCRAM": "SASL_SSL",
+    "OAUTH": "SASL_PLAINTEXT",
+    "RENEWED": "SASL_PLAINTEXT",
+}
+USER, PASSWORD, KEY_PASSWORD = "alice-canary", 'geheim-"canary";', "schluessel-canary"
+#: Signs that a SCRAM name must be written with escapes for.
+SCRAM_USER = "al=ice,canary"
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """
+    A broker with a listener of every kind, and the files that its clients need.
+    """
+
+    kafka: KafkaCluster
+    ports: dict[str, int]
+    files: Path
+
+    def settings(self, listener: str, **more: str) -> dict[str, str]:
+        """
+        Return a client's settings for a listener; further ones with underscores for dots.
+        """
+        return {
+            "bootstrap.servers": f"localhost:{self.ports[listener]}",
+            "security.protocol": LISTENERS[listener],
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+
+    def open(self, listener: str, host: str = "localhost", **more: str) -> Connection:
+        """
+        Open a connection of ours to a listener.
+        """
+        kafka = KafkaSettings.of(self.settings(listener, **more))
+        assert direct_refusal(kafka) is None
+        address = Address(host, self.ports[listener])
+        return Connection.open(address, direct_config(kafka), Deadline.after(20))
+
+    def trusting(self, **more: str) -> dict[str, str]:
+        """
+        Return the settings of a TLS client that trusts the broker's authority.
+        """
+        return {"ssl_ca_location": str(self.files / "ca.pem"), **more}
+
+
+def login(mechanism: str, user: str = USER, password: str = PASSWORD) -> dict[str, str]:
+    return {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    files = tmp_path_factory.mktemp("certificates")
+    write_certificates(files)
+    *ports, controller = free_ports(len(LISTENERS) + 1)
+    named = dict(zip(LISTENERS, ports, strict=True))
+    config = broker_config(named, controller, files)
+    with KafkaCluster(config=config, port=named["CLIENT"]) as kafka:
+        create_scram_users(kafka)
+        yield Secured(kafka, named, files)
+
+
+def write_certificates(files: Path) -> None:
+    """
+    Write PEM files: an authority, another one, a broker's and a client's certificate and key.
+    """
+    authority, stranger = trustme.CA(), trustme.CA()
+    authority.cert_pem.write_to_path(files / "ca.pem")
+    stranger.cert_pem.write_to_path(files / "stranger.pem")
+    broker = authority.issue_cert("localhost")
+    (files / "broker.pem").write_bytes(private_key(broker) + broker.cert_chain_pems[0].bytes())
+    client = authority.issue_cert("client")
+    client.cert_chain_pems[0].write_to_path(files / "client.pem")
+    (files / "client.key").write_bytes(
+        private_key(client, BestAvailableEncryption(KEY_PASSWORD.encode()))
+    )
+    # As the Java client's PEM store has it: key and certificate in one file.
+    (files / "store.pem").write_bytes(private_key(client) + client.cert_chain_pems[0].bytes())
+
+
+def private_key(of: trustme.LeafCert, lock: KeySerializationEncryption | None = None) -> bytes:
+    """
+    Return a key as PKCS#8, the one form that Kafka reads from PEM.
+    """
+    key = load_pem_private_key(of.private_key_pem.bytes(), None)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock or NoEncryption())
+
+
+def broker_config(ports: dict[str, int], controller: int, files: Path) -> dict[str, Any]:
+    """
+    Return the broker's settings: every listener on its port, with its protocol and its secrets.
+    """
+    addresses = [f"{name}://localhost:{port}" for name, port in ports.items()]
+    protocols = ",".join(f"{name}:{kind}" for name, kind in LISTENERS.items())
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    quoted = PASSWORD.replace('"', '\\\\"')
+    users = f'{plain} user_{USER}="{quoted}";'
+    return {
+        "listeners": ",".join([*addresses, f"CONTROLLER://localhost:{controller}"]),
+        "advertised.listeners": ",".join(addresses),
+        "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
+        "controller.quorum.voters": f"1@localhost:{controller}",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(files / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(files / "ca.pem"),
+        "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.plain.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.plain.plain.sasl.jaas.config": users,
+        "listener.name.renewed.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.renewed.plain.sasl.jaas.config": users,
+        "listener.name.renewed.plain.connections.max.reauth.ms": 2000,
+        "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.scram.scram-sha-256.sasl.jaas.config": SCRAM_MODULE,
+        "listener.name.scram.scram-sha-512.sasl.jaas.config": SCRAM_MODULE,
+        "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.oauth.oauthbearer.sasl.jaas.config": OAUTH_MODULE,
+    }
+
+
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+OAUTH_MODULE = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    'unsecuredLoginStringClaim_sub="broker";'
+)
+
+
+def create_scram_users(kafka: KafkaCluster) -> None:
+    """
+    Let both users log in with either SCRAM mechanism.
+    """
+    admin = kafka.admin()
+    # A broker takes one mechanism of a user's in a request.
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        kept = ScramCredentialInfo(mechanism, 4096)
+        wanted = [
+            UserScramCredentialUpsertion(user, kept, PASSWORD.encode(), None)
+            for user in (USER, SCRAM_USER)
+        ]
+        for future in admin.alter_user_scram_credentials(wanted).values():
+            future.result(30)
+
+
+def topics(connection: Connection, seconds: float = 20) -> Any:
+    """
+    Ask for all topics, which any user may do.
+    """
+    from kafka.protocol.metadata import MetadataRequest
+
+    version = connection.version(MetadataRequest, 12)
+    request = MetadataRequest(topics=None, version=version)
+    return connection.request(request, Deadline.after(seconds))
+
+
+def test_plain_listener(secured: Secured) -> None:
+    """
+    Without security, a connection is open and asks.
+    """
+    connection = secured.open("CLIENT")
+
+    assert topics(connection).brokers[0].port == secured.ports["CLIENT"]
+    assert connection.usable
+    connection.close()
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_tls_with_a_known_authority(secured: Secured, inline: bool) -> None:
+    """
+    The authority's certificate comes as a file or as a text.
+    """
+    pem = {"ssl_ca_pem": (secured.files / "ca.pem").read_text()}
+    connection = secured.open("TLS", **(pem if inline else secured.trusting()))
+
+    assert topics(connection).brokers[0].port == secured.ports["TLS"]
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, "not accepted: unable to get local issuer certificate"),
+        ({"ssl_ca_location": "{files}/stranger.pem"}, "does kafka.ssl.ca.location name"),
+        ({"ssl_ca_location": "{files}/nowhere.pem"}, "kafka.ssl.ca.location cannot be used: No"),
+        (
+            {"ssl_ca_location": "{files}/client.key"},
+            "kafka.ssl.ca.location cannot be used: NO_CERT",
+        ),
+        ({"ssl_ca_pem": "canary"}, "kafka.ssl.ca.pem cannot be used"),
+        (
+            {"ssl_ca_location": "{files}/ca.pem", "host": "127.0.0.1"},
+            "not valid for '127.0.0.1'",
+        ),
+        (
+            {"ssl_ca_location": "{files}/ca.pem", "ssl_cipher_suites": "NONSENSE"},
+            "kafka.ssl.cipher.suites cannot be used",
+        ),
+    ],
+)
+def test_tls_failures_name_the_check(secured: Secured, given: dict[str, str], reason: str) -> None:
+    """
+    An error of TLS says which check failed, and which setting is about it.
+    """
+    filled = {name: value.format(files=secured.files) for name, value in given.items()}
+
+    with pytest.raises(TlsError, match=reason):
+        secured.open("TLS", **filled)
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        {"ssl_endpoint_identification_algorithm": "none"},
+        {"enable_ssl_certificate_verification": "false", "ssl_ca_location": ""},
+    ],
+)
+def test_checks_can_be_switched_off(secured: Secured, off: dict[str, str]) -> None:
+    """
+    A name that the certificate lacks, and an unknown authority, are accepted where asked for.
+    """
+    connection = secured.open("TLS", host="127.0.0.1", **secured.trusting(**off))
+
+    assert topics(connection).brokers
+    connection.close()
+
+
+def own_certificate(files: Path, how: str) -> dict[str, str]:
+    """
+    Return the settings of a client's certificate, given in one of the ways there are.
+    """
+    if how == "store":
+        return {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(files / "store.pem")}
+    certificate, key = files / "client.pem", files / "client.key"
+    locked = {"ssl_key_password": KEY_PASSWORD}
+    if how == "files":
+        return {
+            **locked,
+            "ssl_certificate_location": str(certificate),
+            "ssl_key_location": str(key),
+        }
+    return {
+        **locked,
+        "ssl_certificate_pem": certificate.read_text(),
+        "ssl_key_pem": key.read_text(),
+    }
+
+
+@pytest.mark.parametrize("how", ["files", "texts", "store"])
+def test_tls_with_a_certificate_of_ours(secured: Secured, how: str) -> None:
+    """
+    A broker that wants one gets the client's certificate, its key locked or not.
+    """
+    connection = secured.open("MUTUAL", **secured.trusting(**own_certificate(secured.files, how)))
+
+    assert topics(connection).brokers
+    connection.close()
+
+
+def test_tls_without_a_certificate_of_ours(secured: Secured) -> None:
+    """
+    A broker that wants one and gets none ends the connection, and we say what it may want.
+    """
+    with pytest.raises((TlsError, BrokerUnavailableError), match=r"kafka\.ssl\.certificate"):
+        secured.open("MUTUAL", **secured.trusting())
+
+
+@pytest.mark.parametrize("password", ["wrong-canary", ""])
+def test_locked_key_needs_its_password(secured: Secured, password: str) -> None:
+    """
+    A wrong password of the key, or none, is an error and no question on a terminal.
+    """
+    given = {**own_certificate(secured.files, "files"), "ssl_key_password": password}
+
+    with pytest.raises(TlsError, match="kafka.ssl.key.password"):
+        secured.open("MUTUAL", **secured.trusting(**given))
+
+
+def test_wrong_protocols_are_told(secured: Secured) -> None:
+    """
+    Each mix-up of listeners gives an error that names the likely cause.
+    """
+    with pytest.raises(TlsError, match="is it a TLS listener"):
+        secured.open("TLS", security_protocol="plaintext")
+    with pytest.raises(BrokerUnavailableError, match="and not a PLAINTEXT one"):
+        secured.open("CLIENT", **secured.trusting(security_protocol="ssl"))
+    with pytest.raises(AuthenticationError, match="the listener is one without SASL"):
+        secured.open("CLIENT", security_protocol="sasl_plaintext", **login("PLAIN"))
+    with pytest.raises(BrokerUnavailableError, match="does the listener want a login"):
+        topics(secured.open("PLAIN", security_protocol="plaintext"))
+
+
+LOGINS: dict[str, tuple[str, dict[str, str]]] = {
+    "plain": ("PLAIN", login("PLAIN")),
+    "scram-256": ("SCRAM", login("SCRAM-SHA-256")),
+    "scram-512": ("SCRAM", login("SCRAM-SHA-512")),
+    "scram-escaped": ("SCRAM", login("SCRAM-SHA-512", SCRAM_USER)),
+    "oauthbearer": (
+        "OAUTH",
+        {
+            "sasl_mechanism": "OAUTHBEARER",
+            "enable_sasl_oauthbearer_unsecure_jwt": "true",
+            "sasl_oauthbearer_config": f"principal={USER} scope=read,write extension_trace=1",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("way", LOGINS)
+def test_good_logins(secured: Secured, way: str) -> None:
+    """
+    Each mechanism is accepted, with a user whose name needs escapes too.
+    """
+    listener, given = LOGINS[way]
+    connection = secured.open(listener, **secured.trusting(**given))
+
+    assert topics(connection).brokers[0].port == secured.ports[listener]
+    connection.close()
+
+
+@pytest.mark.parametrize("way", LOGINS)
+def test_librdkafka_logs_in_alike(secured: Secured, way: str) -> None:
+    """
+    The driver's client is accepted with the settings that the wire engine is accepted with.
+    """
+    listener, given = LOGINS[way]
+    admin = AdminClient(secured.settings(listener, **secured.trusting(**given)))
+
+    assert admin.list_topics(timeout=20).brokers
+
+
+@pytest.mark.parametrize(
+    ("listener", "given", "reason"),
+    [
+        ("PLAIN", login("PLAIN", password="wrong-canary"), "Invalid username or password"),  # noqa: S106
+        ("PLAIN", login("SCRAM-SHA-256"), "does not offer it; it offers: PLAIN"),
+        ("SCRAM", login("SCRAM-SHA-256", password="wrong-canary"), "invalid credentials"),  # noqa: S106
+        ("SCRAM", login("SCRAM-SHA-512", "nobody-canary"), "invalid credentials"),
+        (
+            "OAUTH",
+            {
+                **LOGINS["oauthbearer"][1],
+                "sasl_oauthbearer_config": f"principal={USER} lifeSeconds=0",
+            },
+            "invalid_token",
+        ),
+    ],
+)
+def test_bad_logins_tell_the_reason_and_no_secret(
+    secured: Secured,
+    caplog: pytest.LogCaptureFixture,
+    listener: str,
+    given: dict[str, str],
+    reason: str,
+) -> None:
+    """
+    The broker's reason is passed on; names, passwords and tokens are in no message and no log.
+    """
+    caplog.set_level(logging.DEBUG)
+
+    with pytest.raises(AuthenticationError, match=reason) as caught:
+        secured.open(listener, **secured.trusting(**given))
+    shown = "".join(traceback.format_exception(caught.value)) + caplog.text
+    assert "canary" not in shown.replace(__file__, "")
+
+
+def test_login_outlives_its_session(secured: Secured) -> None:
+    """
+    A broker that wants a new login every two seconds gets it, between requests (KIP-368).
+    """
+    connection = secured.open("RENEWED", **login("PLAIN"))
+    until = Deadline.after(4.5)
+    answers = 0
+    while not until.expired:
+        answers += bool(topics(connection).brokers)
+
+    assert answers > 10
+    connection.close()
+
+
+def test_login_is_renewed_after_a_long_silence(secured: Secured) -> None:
+    """
+    A session that ended while the connection lay idle is renewed before the next request.
+    """
+    connection = secured.open("RENEWED", **login("PLAIN"))
+    # Time that goes by is what this is about: the broker ends a session after two seconds.
+    time.sleep(2.5)
+
+    assert topics(connection).brokers
+    connection.close()
+
+
+def test_child_process_leaves_the_connection_alone(secured: Secured) -> None:
+    """
+    A fork's child that closes what it inherited says no farewell in its parent's name.
+    """
+    connection = secured.open("TLS", **secured.trusting())
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        os._exit(0)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert connection.usable
+    assert topics(connection).brokers
+    connection.close()

@@ -1,0 +1,296 @@
+"""
+Engines that lose their brokers amid a range: every record once, in order, or a named error.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import ElectionType
+from confluent_kafka import TopicPartition as Position
+
+from pyspark_pykafka.client import direct_config
+from pyspark_pykafka.columns import SOURCE_TYPES
+from pyspark_pykafka.engine import FetchSettings
+from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.errors import DataLossError, RecordError, TimeoutExceededError
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.wire.cluster import Cluster
+from pyspark_pykafka.wire.partition import PartitionClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ENGINES = ("wire", "librdkafka")
+RECORDS = 3000
+NEAR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[KafkaCluster]:
+    """
+    Three brokers, to be killed; each test leaves all of them running.
+    """
+    with KafkaCluster(3, config={"replica.selector.class": NEAR}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """
+    Return the name of each engine in turn.
+    """
+    return str(request.param)
+
+
+def settings(cluster: KafkaCluster, engine: str, **kafka: str) -> FetchSettings:
+    """
+    Return how to read in many small fetches; keywords are Kafka settings, underscores for dots.
+    """
+    given = {name.replace("_", "."): value for name, value in kafka.items()}
+    return FetchSettings(
+        engine=engine,
+        kafka=KafkaSettings.of({"bootstrap.servers": cluster.bootstrap, **given}),
+        schema=pa.schema([(name, SOURCE_TYPES[name]) for name in ("value", "offset")]),
+        group_id="engine-faults",
+        isolation_level="read_uncommitted",
+        poll_timeout_ms=60_000,
+        fail_on_data_loss=True,
+        end_retries=3,
+        end_retry_ms=100,
+        memory_bytes=1 << 20,
+    )
+
+
+def filled(cluster: KafkaCluster, name: str) -> OffsetRange:
+    """
+    Make a topic of one partition with numbered records, and return the range of all of them.
+    """
+    cluster.create_topic(name)
+    cluster.produce(name, [Record(b"%d" % i + b"." * 1000) for i in range(RECORDS)])
+    return OffsetRange(TopicPartition(name, 0), 0, RECORDS)
+
+
+def read(
+    wanted: OffsetRange, how: FetchSettings, between: Callable[[int], Any] = lambda _: None
+) -> list[int]:
+    """
+    Return the offsets that are read; something can happen after each batch.
+    """
+    offsets: list[int] = []
+    for number, batch in enumerate(fetch(wanted, how)):
+        offsets += batch["offset"].to_pylist()
+        values = [int(v.split(b".")[0]) for v in batch["value"].to_pylist()]
+        assert values == batch["offset"].to_pylist()
+        between(number)
+    return offsets
+
+
+def leader(cluster: KafkaCluster, topic: str) -> int:
+    """
+    Return the broker that leads partition 0.
+    """
+    return int(cluster.admin().list_topics(topic, timeout=30).topics[topic].partitions[0].leader)
+
+
+def test_killed_leader(three: KafkaCluster, engine: str) -> None:
+    """
+    After kill -9 of the leader amid the range, another broker gives the rest (F01).
+    """
+    wanted = filled(three, f"killed-{engine}")
+    killed: list[int] = []
+
+    def kill(number: int) -> None:
+        if number == 1:
+            killed.append(leader(three, wanted.tp.topic))
+            three.kill(killed[0])
+
+    try:
+        assert read(wanted, settings(three, engine), kill) == list(range(RECORDS))
+    finally:
+        for node in killed:
+            three.restart(node)
+    assert killed
+
+
+def test_rolling_restart(three: KafkaCluster, engine: str) -> None:
+    """
+    Every broker is shut down and started again while the range is read (F03).
+    """
+    wanted = filled(three, f"rolling-{engine}")
+    done: list[int] = []
+
+    def bounce(number: int) -> None:
+        if number < 3:
+            three.restart(number + 1)
+            done.append(number)
+
+    assert read(wanted, settings(three, engine), bounce) == list(range(RECORDS))
+    assert done == [0, 1, 2]
+
+
+def test_frozen_leader(three: KafkaCluster) -> None:
+    """
+    A leader that keeps its connections open and says nothing is given up after the socket's
+    time-out (F08).
+    """
+    wanted = filled(three, "frozen")
+    frozen: list[int] = []
+
+    def freeze(number: int) -> None:
+        if number == 1:
+            frozen.append(leader(three, wanted.tp.topic))
+            three.pause(frozen[0])
+
+    try:
+        how = settings(three, "wire", socket_timeout_ms="2000")
+        assert read(wanted, how, freeze) == list(range(RECORDS))
+    finally:
+        for node in frozen:
+            three.resume(node)
+    assert frozen
+
+
+def test_leader_that_hands_over(three: KafkaCluster) -> None:
+    """
+    A leader that steps down in order says so, and the reader follows at once.
+    """
+    wanted = filled(three, "handing-over")
+    first = leader(three, wanted.tp.topic)
+    three.restart(first)
+    other = leader(three, wanted.tp.topic)
+    assert other != first
+    admin = three.admin()
+
+    def elect(number: int) -> None:
+        if number == 1:
+            position = Position(wanted.tp.topic, 0)
+            admin.elect_leaders(ElectionType.PREFERRED, [position]).result(30)
+
+    began = time.monotonic()
+    assert read(wanted, settings(three, "wire"), elect) == list(range(RECORDS))
+    assert leader(three, wanted.tp.topic) == first
+    assert time.monotonic() - began < 30
+
+
+def test_near_replica(three: KafkaCluster) -> None:
+    """
+    With client.rack the reader goes to the replica that the leader names (KIP-392), and back.
+    """
+    wanted = filled(three, "near")
+    first = leader(three, wanted.tp.topic)
+    near = next(node for node in (1, 2, 3) if node != first)
+    how = settings(three, "wire", client_rack=f"rack-{near}")
+
+    cluster = Cluster(direct_config(how.kafka))
+    client = PartitionClient(cluster, wanted.tp, "read_uncommitted")
+    deadline = Deadline.after(30)
+    client.ask(0, 100_000, 1000, deadline)
+    named = client.answer(deadline)
+    client.ask(0, 100_000, 1000, deadline)
+    served_by = client.node
+    given = client.answer(deadline)
+    cluster.close()
+
+    assert not named.records
+    assert served_by == near
+    assert given.records
+    assert read(wanted, how) == list(range(RECORDS))
+    killed = [near]
+    three.kill(near)
+    try:
+        assert read(wanted, how) == list(range(RECORDS))
+    finally:
+        three.restart(killed[0])
+
+
+def test_topic_deleted_amid_a_range(three: KafkaCluster, engine: str) -> None:
+    """
+    A topic that goes while it is read is a loss, told in bounded time (F18).
+    """
+    wanted = filled(three, f"deleted-{engine}")
+    admin = three.admin()
+
+    def delete(number: int) -> None:
+        if number == 0:
+            admin.delete_topics([wanted.tp.topic])[wanted.tp.topic].result(30)
+
+    began = time.monotonic()
+    with pytest.raises(DataLossError, match="does not exist"):
+        read(wanted, settings(three, engine), delete)
+    assert time.monotonic() - began < 40
+
+
+def test_all_brokers_gone(engine: str) -> None:
+    """
+    Brokers that stay away end the read when its time-out is over; back in time, it goes on (F04).
+    """
+    with KafkaCluster() as cluster:
+        wanted = filled(cluster, "gone")
+
+        def away(number: int) -> None:
+            if number == 0:
+                cluster.kill()
+
+        short = replace(settings(cluster, engine), poll_timeout_ms=3000)
+        with pytest.raises(TimeoutExceededError, match=r"3000 ms"):
+            read(wanted, short, away)
+
+        def bounced(number: int) -> None:
+            if number == 0:
+                cluster.kill()
+                cluster.restart()
+
+        cluster.restart()
+        assert read(wanted, settings(cluster, engine), bounced) == list(range(RECORDS))
+
+
+def test_damaged_record_batch() -> None:
+    """
+    A byte flipped on the broker's disk is an error with topic, partition and offset (F25).
+    """
+    with KafkaCluster() as cluster:
+        wanted = filled(cluster, "damaged")
+        cluster.produce("damaged", [Record(b"the damaged one")])
+        cluster.produce("damaged", [Record(b"after it")])
+        cluster.stop(1)
+        flip(cluster, b"the damaged one")
+        cluster.restart(1)
+
+        assert read(wanted, settings(cluster, "wire")) == list(range(RECORDS))
+        damaged = OffsetRange(wanted.tp, RECORDS - 10, RECORDS + 2)
+        with pytest.raises(
+            RecordError, match=rf"BATCH\] cannot read damaged-0 at offset {RECORDS}: .*checksum"
+        ):
+            list(fetch(damaged, settings(cluster, "wire")))
+        trusting = settings(cluster, "wire", check_crcs="false")
+        found = pa.Table.from_batches(fetch(damaged, trusting))["value"].to_pylist()
+        assert found[-2:] == [b"The damaged one", b"after it"]
+
+
+def flip(cluster: KafkaCluster, text: bytes) -> None:
+    """
+    Change the case of a text's first letter wherever a log segment has it.
+    """
+    changed = 0
+    for segment in cluster.data_folder(1).glob("damaged-0/*.log"):
+        data = segment.read_bytes()
+        changed += data.count(text)
+        segment.write_bytes(data.replace(text, bytes([text[0] ^ 0x20]) + text[1:]))
+    assert changed == 1
+
+
+def test_older_broker() -> None:
+    """
+    A broker of the previous major version is read alike, by words and by offsets.
+    """
+    with KafkaCluster(version="3.9.2") as cluster:
+        wanted = filled(cluster, "older")
+        assert read(wanted, settings(cluster, "wire")) == list(range(RECORDS))

@@ -1,0 +1,56 @@
+"""
+The error codes that brokers answer with, by number.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from confluent_kafka import KafkaError
+
+from pyspark_pykafka import errors
+from pyspark_pykafka.client import MEANINGS, map_error_code, map_kafka_error
+from pyspark_pykafka.client.codes import PROTOCOL_NAMES
+
+
+def test_names_are_those_of_the_other_client() -> None:
+    """
+    Each number has the name that librdkafka has for it, and a meaning.
+    """
+    theirs = {code: KafkaError(code).name() for code in PROTOCOL_NAMES}
+
+    assert theirs == PROTOCOL_NAMES
+    assert set(PROTOCOL_NAMES.values()) <= MEANINGS.keys()
+
+
+def test_no_code_is_missing() -> None:
+    """
+    A client that knows codes beyond ours fails here until they are added.
+    """
+    theirs = {code for code in range(-1, 200) if not KafkaError(code).name().startswith("ERR_")}
+
+    assert theirs <= PROTOCOL_NAMES.keys()
+
+
+@pytest.mark.parametrize("code", sorted(PROTOCOL_NAMES))
+def test_both_clients_errors_are_alike(code: int) -> None:
+    """
+    An error is of the same kind, and as retriable, whichever engine met it, and pickles whole.
+    """
+    ours, theirs = map_error_code(code, "reading"), map_kafka_error(KafkaError(code), "reading")
+    copy = pickle.loads(pickle.dumps(ours))  # noqa: S301 - our own bytes
+
+    assert (type(ours), ours.retriable) == (type(theirs), theirs.retriable)
+    assert (type(copy), str(copy), copy.retriable) == (type(ours), str(ours), ours.retriable)
+
+
+def test_unknown_code_keeps_its_number() -> None:
+    """
+    A code of a newer broker's is told by number.
+    """
+    error = map_error_code(9999, "reading t-0")
+
+    assert isinstance(error, errors.KafkaClientError)
+    assert (error.code, error.retriable) == (9999, False)
+    assert str(error) == "reading t-0: the broker says: error 9999 (ERROR_9999)"

@@ -1,0 +1,282 @@
+"""
+The settings as the wire engine's connections take them: honoured, refused, or harmless to ignore.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from pyspark_pykafka.client import (
+    Address,
+    DirectConfig,
+    Sasl,
+    Tls,
+    UnsecuredToken,
+    direct_config,
+    direct_refusal,
+)
+from pyspark_pykafka.client.refusal import _HONOURED, _KNOWN
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.settings import PROPERTIES, KafkaSettings, Role
+
+SASL = {"security.protocol": "SASL_SSL", "sasl.username": "alice", "sasl.password": "geheim"}
+OAUTH = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+
+
+def settings(given: dict[str, str]) -> KafkaSettings:
+    return KafkaSettings.of({"bootstrap.servers": "one:9092", **given})
+
+
+def configured(**given: str) -> DirectConfig:
+    """
+    Return the configuration; names are written with underscores for dots.
+    """
+    return direct_config(settings({name.replace("_", "."): v for name, v in given.items()}))
+
+
+def refused(given: dict[str, str]) -> str | None:
+    return direct_refusal(settings(given))
+
+
+def test_defaults_are_those_of_the_other_engine() -> None:
+    """
+    Without settings a plain connection is made, with the connector's own defaults.
+    """
+    config = configured()
+
+    assert config.bootstrap == (Address("one", 9092),)
+    assert (config.tls, config.sasl, config.protocol) == (None, None, "PLAINTEXT")
+    assert (config.client_id, config.fetch_wait_max_ms, config.check_crcs) == ("pykafka", 100, True)
+    assert (config.request_seconds, config.setup_seconds) == (30, 30)
+    assert config.receive_message_max_bytes == 100_000_000
+    assert (config.fetch_max_bytes, config.max_partition_fetch_bytes) == (None, None)
+
+
+def test_every_broker_is_read() -> None:
+    """
+    Brokers come with a scheme or without, as names, IPv4 and IPv6 addresses.
+    """
+    config = configured(bootstrap_servers="one:1, PLAINTEXT://127.0.0.1:2,[::1]:3")
+
+    assert config.bootstrap == (Address("one", 1), Address("127.0.0.1", 2), Address("::1", 3))
+    assert [str(address) for address in config.bootstrap] == ["one:1", "127.0.0.1:2", "[::1]:3"]
+
+
+def test_java_names_are_understood() -> None:
+    """
+    A JVM connector's settings give the same login as librdkafka's.
+    """
+    jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" '
+    mechanism = {"sasl.mechanism": "SCRAM-SHA-512"}
+    given = {"security.protocol": "SASL_SSL", "sasl.jaas.config": jaas + 'password="geheim";'}
+
+    expected = direct_config(settings({**SASL, **mechanism}))
+    assert direct_config(settings({**given, **mechanism})) == expected
+    assert expected.sasl == Sasl("SCRAM-SHA-512", "alice", "geheim")
+    assert expected.protocol == "SASL_SSL"
+
+
+def test_pem_store_is_certificate_and_key() -> None:
+    """
+    A PEM key store of the Java client's is one file for both.
+    """
+    config = configured(
+        security_protocol="ssl", ssl_keystore_type="PEM", ssl_keystore_location="/my.pem"
+    )
+
+    assert config.tls == Tls(certificate_location="/my.pem", key_location="/my.pem")
+
+
+def test_whole_fetches_fit() -> None:
+    """
+    The largest answer is never smaller than a fetch that was asked for.
+    """
+    config = configured(fetch_max_bytes="200000000", receive_message_max_bytes="1000000")
+
+    assert config.receive_message_max_bytes == 200_000_512
+
+
+OTHER_VALUES: dict[str, str] = {
+    "bootstrap.servers": "two:9092",
+    "security.protocol": "ssl",
+    "sasl.mechanism": "PLAIN",
+    "sasl.oauthbearer.config": "principal=bob",
+    "broker.address.family": "v6",
+    "ssl.endpoint.identification.algorithm": "none",
+}
+
+
+def base(name: str) -> dict[str, str]:
+    """
+    Return settings under which a setting counts.
+    """
+    if "oauthbearer" in name:
+        unsecure = {"enable.sasl.oauthbearer.unsecure.jwt": "true"}
+        return {**OAUTH, "sasl.oauthbearer.config": "principal=alice", **unsecure}
+    if name.startswith("ssl.") or name == "enable.ssl.certificate.verification":
+        return {"security.protocol": "SSL"}
+    if name.startswith("sasl."):
+        return {**SASL, "sasl.mechanism": "SCRAM-SHA-256"}
+    return {}
+
+
+def another(name: str) -> str:
+    """
+    Return a value that is not the default.
+    """
+    if PROPERTIES[name].kind == "bool":
+        return "false" if name in TRUE_BY_DEFAULT else "true"
+    return OTHER_VALUES.get(name, "123456" if PROPERTIES[name].kind == "int" else "something")
+
+
+TRUE_BY_DEFAULT = {
+    "check.crcs",
+    "socket.keepalive.enable",
+    "socket.nagle.disable",
+    "enable.ssl.certificate.verification",
+    "enable.sasl.oauthbearer.unsecure.jwt",
+}
+
+
+@pytest.mark.parametrize("name", sorted(_HONOURED.split()))
+def test_honoured_settings_arrive(name: str) -> None:
+    """
+    A setting that is said to be honoured changes the configuration.
+    """
+    under = base(name)
+    value = "200000000" if name == "receive.message.max.bytes" else another(name)
+    changed = {**under, name: value}
+
+    assert direct_config(settings(changed)) != direct_config(settings(under))
+
+
+def test_every_property_was_judged() -> None:
+    """
+    A new property of the reader's fails here until it is honoured, refused or found harmless.
+    """
+    judged = {name for name, known in PROPERTIES.items() if known.serves(Role.CONSUMER)}
+
+    assert judged == _KNOWN
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI is spoken by librdkafka only"),
+        (OAUTH, "OAUTHBEARER without a way to get tokens"),
+        ({**OAUTH, "sasl.oauthbearer.method": "oidc"}, "librdkafka gets the tokens"),
+        (
+            {
+                **OAUTH,
+                "enable.sasl.oauthbearer.unsecure.jwt": "true",
+                "sasl.oauthbearer.config": "geheim",
+            },
+            "sasl.oauthbearer.config is for librdkafka to judge",
+        ),
+        (
+            {"security.protocol": "ssl", "ssl.keystore.location": "/my.p12"},
+            "PKCS#12",
+        ),
+        ({"security.protocol": "ssl", "ssl.curves.list": "P-256"}, "curves"),
+        ({"security.protocol": "ssl", "ssl.sigalgs.list": "RSA+SHA256"}, "signature algorithms"),
+        ({"client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}, "looked up backwards"),
+        ({"enable.metrics.push": "true"}, "no metrics"),
+        ({"api.version.request": "false"}, "asked for their versions"),
+        ({"topic.blacklist": "t"}, "no topics are hidden"),
+        ({"debug": "all"}, "librdkafka's log"),
+        ({"bootstrap.servers": "SSL://one:1"}, "SSL://, and kafka.security.protocol is plaintext"),
+    ],
+)
+def test_what_is_not_honoured_is_refused(given: dict[str, str], reason: str) -> None:
+    """
+    The reason names the setting, so that the log can say why the other engine reads.
+    """
+    found = refused(given)
+
+    assert found is not None
+    assert reason in found
+    assert found.startswith("kafka.")
+    assert "geheim" not in found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {**SASL, "sasl.mechanism": "PLAIN"},
+        {**SASL, "sasl.mechanism": "scram-sha-256", "sasl.kerberos.service.name": "kafka"},
+        {"group.id": "mine", "queued.min.messages": "1", "log_level": "3"},
+        {"ssl.keystore.location": "/my.p12", "security.protocol": "plaintext"},
+        {"enable.metrics.push": "false", "client.dns.lookup": "use_all_dns_ips"},
+        {"linger.ms": "5", "acks": "all", "compression.type": "zstd"},
+        {"bootstrap.servers": "plaintext://one:1"},
+    ],
+)
+def test_what_changes_nothing_is_accepted(given: dict[str, str]) -> None:
+    """
+    Settings of no meaning to a reader, or at their defaults, do not cost the fast engine.
+    """
+    assert refused(given) is None
+
+
+def test_unsecured_tokens_are_read() -> None:
+    """
+    The little language that test tokens are described in is understood whole.
+    """
+    unsecure = {**OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": "true"}
+    text = "principalClaimName=azp principal=me scope=a,b lifeSeconds=60 extension_trace=1"
+    config = direct_config(settings({**unsecure, "sasl.oauthbearer.config": text}))
+
+    assert config.sasl is not None
+    assert config.sasl.token == UnsecuredToken(
+        "me", "azp", ("a", "b"), life_seconds=60, extensions=(("trace", "1"),)
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "scope=a", "principal=", "principal=a other=b", "principal=a lifeSeconds=x", "a b"]
+)
+def test_odd_token_settings_are_left_to_librdkafka(text: str) -> None:
+    """
+    What the little language does not allow is refused, never guessed at.
+    """
+    unsecure = {**OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": "true"}
+
+    assert refused({**unsecure, "sasl.oauthbearer.config": text}) is not None
+
+
+def test_wrong_settings_are_told() -> None:
+    """
+    What no client could be made of is the same error as everywhere.
+    """
+    with pytest.raises(OptionsError, match="socket.timeout.ms is 'soon'"):
+        configured(socket_timeout_ms="soon")
+
+
+def test_configurations_are_keys() -> None:
+    """
+    Equal settings share connections, another password does not, and all of it crosses processes.
+    """
+    plain = {**SASL, "sasl.mechanism": "PLAIN"}
+    one, same = direct_config(settings(plain)), direct_config(settings(plain))
+    other = direct_config(settings({**plain, "sasl.password": "neu"}))
+
+    assert len({one, same, other}) == 2
+    assert pickle.loads(pickle.dumps(one)) == one  # noqa: S301 - our own bytes
+
+
+def test_repr_shows_no_secret() -> None:
+    """
+    Nothing of a login, a key or a token is printed, however it is written.
+    """
+    token = UnsecuredToken("canary", extensions=(("canary", "canary"),))
+    sasl = Sasl("OAUTHBEARER", "canary", "canary", token)
+    secret = dict.fromkeys(("ca_pem", "certificate_pem", "key_pem", "key_password"), "canary")
+    tls = Tls(key_location="canary", **secret)
+    shown = repr([token, sasl, tls, replace(configured(), sasl=sasl, tls=tls)])
+
+    assert "canary" not in shown
+    assert "OAUTHBEARER" in shown

@@ -1,0 +1,131 @@
+"""
+Which engine is chosen for a range, and what is said of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_pykafka import engines
+from pyspark_pykafka.engine import FetchSettings
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WANTED = OffsetRange(TopicPartition("t", 0), 0, 10)
+
+
+def settings(engine: str, **kafka: str) -> FetchSettings:
+    """
+    Return the settings of a read with an engine and Kafka settings, underscores for dots.
+    """
+    return FetchSettings(
+        engine=engine,
+        kafka=KafkaSettings.of(
+            {"bootstrap.servers": "h:9092", **{k.replace("_", "."): v for k, v in kafka.items()}}
+        ),
+        schema=pa.schema([]),
+        group_id="g",
+        isolation_level="read_uncommitted",
+        poll_timeout_ms=1000,
+        fail_on_data_loss=True,
+        end_retries=3,
+        end_retry_ms=10,
+        memory_bytes=1 << 24,
+    )
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
+    """
+    Return the list of (engine, range) that are asked to read; nothing is read.
+    """
+    asked: list[tuple[str, OffsetRange]] = []
+
+    def reader(name: str) -> Any:
+        def reading(wanted: OffsetRange, _settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+            asked.append((name, wanted))
+            return iter(())
+
+        return reading
+
+    monkeypatch.setattr("pyspark_pykafka.rdkafka.fetch", reader("librdkafka"))
+    monkeypatch.setattr("pyspark_pykafka.wire.fetch.fetch", reader("wire"))
+    engines._say_once.cache_clear()
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"), [("auto", "wire"), ("wire", "wire"), ("librdkafka", "librdkafka")]
+)
+def test_the_fast_engine_unless_told_otherwise(
+    taken: list[tuple[str, OffsetRange]], engine: str, expected: str
+) -> None:
+    """
+    Auto takes wire where its compiled module is installed and the settings allow it.
+    """
+    assert list(engines.fetch(WANTED, settings(engine))) == []
+    assert taken == [(expected, WANTED)]
+
+
+def test_settings_that_wire_lacks(
+    taken: list[tuple[str, OffsetRange]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Auto falls back with the reason in the log, once; wire by name is refused with it.
+    """
+    kerberos = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
+    for _ in range(3):
+        list(engines.fetch(WANTED, settings("auto", **kerberos)))
+
+    assert taken == [("librdkafka", WANTED)] * 3
+    assert caplog.text.count("reading with librdkafka, which is slower:") == 1
+    assert "GSSAPI" in caplog.text
+    with pytest.raises(OptionsError, match="engine is 'wire', which cannot be used: .*GSSAPI"):
+        list(engines.fetch(WANTED, settings("wire", **kerberos)))
+
+
+def test_module_that_was_not_compiled(
+    taken: list[tuple[str, OffsetRange]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    Where there was no C compiler at install, librdkafka reads, and the log says what to install.
+    """
+    monkeypatch.setattr(engines, "_COMPILED", "pyspark_pykafka.wire._not_there")
+
+    list(engines.fetch(WANTED, settings("auto")))
+
+    assert taken == [("librdkafka", WANTED)]
+    assert "its compiled module is not installed" in caplog.text
+
+
+def test_old_message_formats_are_left_to_librdkafka(
+    taken: list[tuple[str, OffsetRange]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    A log that turns out to be of an old format is read on by the other engine from there.
+    """
+    from pyspark_pykafka.wire import fetch as wire
+
+    rest = OffsetRange(WANTED.tp, 4, 10)
+
+    def old(_wanted: OffsetRange, _settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+        yield from ()
+        raise wire.OldFormatError(rest, 1)
+
+    monkeypatch.setattr(wire, "fetch", old)
+
+    list(engines.fetch(WANTED, settings("auto")))
+
+    assert taken == [("librdkafka", rest)]
+    assert "old message format 1" in caplog.text
