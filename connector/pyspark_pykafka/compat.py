@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyspark
+from pyspark.sql import datasource_internal
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -60,16 +62,51 @@ else:
         """
 
 
+_SimpleReader: Any = getattr(datasource_internal, "_SimpleStreamReaderWrapper", None)
+
+
+class RecordCarrier:
+    """
+    Lets a stream reader hand Spark the records of a micro-batch along with its only partition.
+
+    Spark keeps them as a block, which the task reads instead of calling ``read``; where the block
+    is lost, it calls ``read`` after all. Spark asks none but its own wrapper of simple readers for
+    records. One cannot be that for good, since Spark takes no read limits and no latest offsets
+    for its progress from a wrapper; so a reader passes for one just while it carries something.
+    """
+
+    _carried: list[pa.RecordBatch] | None = None
+
+    def carry(self, records: list[pa.RecordBatch]) -> None:
+        """
+        Hand these over with the plan that is about to be returned.
+        """
+        self._carried = records
+
+    def getCache(self, start: object, end: object) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """
+        Give the records away; called once for each plan with records.
+        """
+        carried, self._carried = self._carried or [], None
+        return iter(carried)
+
+    @property  # type: ignore[misc] # assigning another class is not meant to work
+    def __class__(self) -> type[Any]:
+        return type(self) if self._carried is None else _SimpleReader
+
+
 __all__ = [
     "ARROW_STREAM_WRITER",
     "SPARK_VERSION",
     "TELLS_START",
     "ReadAllAvailable",
     "ReadLimit",
+    "RecordCarrier",
     "SupportsTriggerAvailableNow",
     "arrow_schema",
     "batches_of",
     "source_schema",
+    "takes_records",
 ]
 
 _HEADERS = ArrayType(
@@ -84,6 +121,10 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
     TIMESTAMP: TimestampType(),
     HEADERS: _HEADERS,
 }
+
+
+# Marks an Arrow schema of which Spark makes the same one again that it was made from.
+_SAME = b"same"
 
 
 def source_schema(*, include_headers: bool) -> StructType:
@@ -101,7 +142,19 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     From 4.2 on Spark refuses a batch whose schema differs in the least, nullability included;
     types that a record cannot have become ``null``, which no check of columns lets pass.
     """
-    return pa.schema([_arrow_field(field) for field in schema.fields])
+    arrow = pa.schema([_arrow_field(field) for field in schema.fields])
+    same = from_arrow_schema(arrow) == schema
+    return arrow.with_metadata({_SAME: b"true"}) if same else arrow
+
+
+def takes_records(schema: pa.Schema) -> bool:
+    """
+    Whether Spark takes records of this schema together with the plan of a micro-batch.
+
+    It refuses them where the schema made of Arrow's is another than the query's, as where a column
+    has a comment or a collation.
+    """
+    return hasattr(_SimpleReader, "getCache") and _SAME in (schema.metadata or {})
 
 
 def _arrow_field(field: StructField) -> pa.Field:

@@ -45,6 +45,8 @@ def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
     return _librdkafka(wanted, settings)
 
 
+# Asked for every task, and always the same.
+@lru_cache(maxsize=16)
 def wire_refusal(kafka: KafkaSettings) -> str | None:
     """
     Return why the wire engine cannot be used in this process, or None if it can.

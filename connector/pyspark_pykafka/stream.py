@@ -5,6 +5,7 @@ Reading a stream: offsets as Spark's checkpoint keeps them, and the plan of each
 from __future__ import annotations
 
 import logging
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -15,11 +16,14 @@ from pyspark_pykafka.compat import (
     TELLS_START,
     ReadAllAvailable,
     ReadLimit,
+    RecordCarrier,
     SupportsTriggerAvailableNow,
+    takes_records,
 )
 from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError
 from pyspark_pykafka.offsets import Offsets, from_document, to_document
 from pyspark_pykafka.planner import SplitPolicy, StreamPlan, added_partitions, plan_stream
+from pyspark_pykafka.prefetch import NoPrefetch, Prefetch, TinyBatches, strict
 from pyspark_pykafka.reading import fetch_settings, make_broker, read_range
 from pyspark_pykafka.retry import RetryPolicy, retrying
 
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.broker import Broker
+    from pyspark_pykafka.engine import FetchSettings
     from pyspark_pykafka.options import SourceOptions
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -41,17 +46,20 @@ INITIAL = "@initial"
 Document = dict[str, Any]
 
 
-class _Reader(DataSourceStreamReader):
+class _Reader(RecordCarrier, DataSourceStreamReader):
     """
     Lives in one process on the driver as long as the query; a copy of it reads on executors.
 
-    What differs between Spark's versions is who knows the start when the latest is asked for.
+    A tiny batch is read in that process and goes to Spark along with its plan. What differs between
+    Spark's versions is who knows the start when the latest is asked for.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         check_source_schema(schema, include_headers=options.include_headers)
         self._options = options
         self._settings = fetch_settings(options, schema)
+        self._split = SplitPolicy(options.min_partitions, options.max_records_per_partition)
+        self._prefetch = _prefetch(self._split, self._settings)
         self._asked: Broker | None = None
         self._initial: Offsets | None = None
 
@@ -67,7 +75,11 @@ class _Reader(DataSourceStreamReader):
         """
         plan = StreamPlan((), ()) if start == end else self._plan(start, end)
         self._report(plan)
-        return [InputPartition(r) for r in plan.ranges]
+        records = self._prefetch.records(plan.ranges)
+        if records is None:
+            return [InputPartition(r) for r in plan.ranges]
+        self.carry(records)
+        return [InputPartition(plan.ranges)]
 
     def commit(self, end: Document) -> None:
         """
@@ -76,15 +88,17 @@ class _Reader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """
-        Yield the records of one range, on an executor.
+        Yield the records of one range, on an executor; of several if Spark lost what was carried.
         """
-        return read_range(partition, self._settings)
+        ranges = partition.value if isinstance(partition.value, tuple) else (partition.value,)
+        parts = (read_range(InputPartition(wanted), self._settings) for wanted in ranges)
+        return chain.from_iterable(parts)
 
     def __getstate__(self) -> dict[str, Any]:
         """
-        Leave the connection behind when the reader goes to the executors.
+        Leave behind what only the driver needs when the reader goes to the executors.
         """
-        return {**self.__dict__, "_asked": None}
+        return {**self.__dict__, "_asked": None, "_prefetch": NoPrefetch()}
 
     @property
     def _broker(self) -> Broker:
@@ -138,8 +152,7 @@ class _Reader(DataSourceStreamReader):
         begin = from_document(end.get(INITIAL, start) if first else start)
         until = from_document(end)
         earliest = self._broker.earliest(added_partitions(begin, until))
-        policy = SplitPolicy(self._options.min_partitions, self._options.max_records_per_partition)
-        return plan_stream(begin, until, earliest, policy)
+        return plan_stream(begin, until, earliest, self._split)
 
     def _report(self, plan: StreamPlan) -> None:
         for loss in plan.losses:
@@ -147,6 +160,15 @@ class _Reader(DataSourceStreamReader):
                 text = f"{loss.explanation}. Set failOnDataLoss to false to go on without them"
                 raise DataLossError(loss.condition, text)
             logger.warning("[%s] %s; going on", loss.condition, loss.explanation)
+
+
+def _prefetch(split: SplitPolicy, settings: FetchSettings) -> Prefetch:
+    """
+    Return how tiny batches are read; a user who wants them split over tasks gets them so.
+    """
+    if split.splits or not takes_records(settings.schema):
+        return NoPrefetch()
+    return TinyBatches(lambda wanted: read_range(InputPartition(wanted), strict(settings)))
 
 
 class _StaleOffsetsError(BrokerUnavailableError):

@@ -58,6 +58,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
     monkeypatch.setattr("pyspark_pykafka.rdkafka.fetch", reader("librdkafka"))
     monkeypatch.setattr("pyspark_pykafka.wire.fetch.fetch", reader("wire"))
     engines._say_once.cache_clear()
+    engines.wire_refusal.cache_clear()
     return asked
 
 

@@ -29,11 +29,9 @@ _DEFAULTS: dict[str, str] = {
     "socket.receive.buffer.bytes": "0",
     "broker.address.family": "any",
     "client.rack": "",
-    "fetch.min.bytes": "1",
     "retry.backoff.ms": "100",
     "retry.backoff.max.ms": "1000",
     "reconnect.backoff.ms": "100",
-    "allow.auto.create.topics": "false",
 }
 
 _RECEIVE_BYTES = 100_000_000
@@ -117,7 +115,6 @@ class DirectConfig:
     receive_message_max_bytes: int
     client_rack: str
     fetch_wait_max_ms: int
-    fetch_min_bytes: int
     fetch_max_bytes: int | None
     max_partition_fetch_bytes: int | None
     check_crcs: bool
@@ -126,7 +123,6 @@ class DirectConfig:
     retry_backoff_max_seconds: float
     reconnect_backoff_seconds: float
     reconnect_backoff_max_seconds: float
-    allow_auto_create_topics: bool
 
     @property
     def protocol(self) -> str:
@@ -165,7 +161,6 @@ def direct_config(kafka: KafkaSettings) -> DirectConfig:
         receive_message_max_bytes=_receive_limit(given),
         client_rack=given["client.rack"],
         fetch_wait_max_ms=int(given["fetch.wait.max.ms"]),
-        fetch_min_bytes=int(given["fetch.min.bytes"]),
         fetch_max_bytes=_number(given, "fetch.max.bytes"),
         max_partition_fetch_bytes=_number(given, "max.partition.fetch.bytes"),
         check_crcs=given["check.crcs"] == "true",
@@ -174,7 +169,6 @@ def direct_config(kafka: KafkaSettings) -> DirectConfig:
         retry_backoff_max_seconds=_seconds(given, "retry.backoff.max.ms"),
         reconnect_backoff_seconds=_seconds(given, "reconnect.backoff.ms"),
         reconnect_backoff_max_seconds=_seconds(given, "reconnect.backoff.max.ms"),
-        allow_auto_create_topics=given["allow.auto.create.topics"] == "true",
     )
 
 

@@ -24,9 +24,9 @@ _HONOURED = """
     broker.address.family socket.connection.setup.timeout.ms socket.timeout.ms
     api.version.request.timeout.ms connections.max.idle.ms socket.keepalive.enable
     socket.nagle.disable socket.send.buffer.bytes socket.receive.buffer.bytes
-    receive.message.max.bytes fetch.wait.max.ms fetch.min.bytes fetch.max.bytes
+    receive.message.max.bytes fetch.wait.max.ms fetch.max.bytes
     max.partition.fetch.bytes check.crcs fetch.error.backoff.ms retry.backoff.ms
-    retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms allow.auto.create.topics
+    retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms
     """
 
 # What librdkafka's own threads, queues and logs are tuned with, none of which the wire engine has.
@@ -45,10 +45,11 @@ _REFRESHING = """
     """
 
 # The group is never joined, the isolation level comes with each range, a request of a reader's is
-# small and the only one under way, and brokers from 2.4 on tell their versions.
+# small and the only one under way, brokers from 2.4 on tell their versions, the records of a range
+# are there and need no waiting for more, and so is their topic, or the driver did not find it.
 _WITHOUT_EFFECT = """
     group.id isolation.level message.max.bytes max.in.flight.requests.per.connection
-    broker.version.fallback api.version.fallback.ms
+    broker.version.fallback api.version.fallback.ms fetch.min.bytes allow.auto.create.topics
     """
 
 # Of use to mechanisms that are refused as a whole.

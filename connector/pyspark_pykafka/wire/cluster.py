@@ -101,7 +101,9 @@ class Cluster:
     def _connect(self, address: Address, deadline: Deadline) -> Connection:
         known = self._connections.get(address)
         if known is not None:
-            return known
+            if known.usable:
+                return known
+            self.drop(known)
         made = Connection.open(address, self.config, deadline)
         self._connections[address] = made
         return made

@@ -4,19 +4,14 @@ Reading one range of offsets from record batches as they lie in the log into Arr
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.client import direct_config
 from pyspark_pykafka.engine import BATCH_RECORDS, FetchSettings, bind, report_loss, timestamp_error
-from pyspark_pykafka.errors import (
-    PykafkaError,
-    RecordError,
-    TimeoutExceededError,
-    UnknownTopicError,
-)
+from pyspark_pykafka.errors import RecordError
 from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.retry import Backoff, Deadline
@@ -26,6 +21,7 @@ from pyspark_pykafka.wire._records import (
     TimestampTooLarge,
     next_offset,
 )
+from pyspark_pykafka.wire.asking import Asking
 from pyspark_pykafka.wire.cluster import Cluster
 from pyspark_pykafka.wire.compression import Decompressor
 from pyspark_pykafka.wire.partition import Fetched, OutOfRangeError, PartitionClient
@@ -38,11 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.client import DirectConfig
-
-logger = logging.getLogger("pyspark_pykafka")
-
-# Brokers learn of a new topic one after another; one that is still missing then is gone.
-_MISSING_SECONDS = 2.0
+    from pyspark_pykafka.settings import KafkaSettings
 
 # How often at least the leader must say that it has nothing before that is believed.
 _LEAST_ANSWERS = 2
@@ -69,103 +61,21 @@ def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
     set; otherwise the loss is logged with what was skipped. Raises :class:`OldFormatError` where
     another engine has to go on, and the other errors of :mod:`pyspark_pykafka.errors` as named.
     """
-    config = direct_config(settings.kafka)
+    config = _config(settings.kafka)
     with _pool.borrow(config, lambda: Cluster(config)) as cluster:
         partition = PartitionClient(cluster, wanted.tp, settings.isolation_level)
-        asking = _Asking(partition, settings)
+        asking = Asking(partition, settings.poll_timeout_ms)
         bound = wanted
         if not wanted.resolved:
-            bound = bind(wanted, *asking.borders(wanted))
+            bound = bind(wanted, *asking.borders())
         if bound.size > 0:
             yield from _RangeReader(asking, settings, config, bound).batches()
 
 
-@dataclass(slots=True)
-class _Asking:
-    """
-    Asks again after passing errors, with growing pauses, until the deadline for progress.
-    """
-
-    partition: PartitionClient
-    settings: FetchSettings
-    _trouble: PykafkaError | None = field(init=False, default=None)
-
-    def borders(self, wanted: OffsetRange) -> tuple[int, int]:
-        """
-        Return the log start and the end of what may be read.
-        """
-        deadline, backoff = self._patience()
-        while True:
-            try:
-                return self.partition.borders(deadline)
-            except PykafkaError as error:
-                self._recover(error, f"the offsets of {wanted.tp}", deadline, backoff)
-
-    def fetch(self, wanted: OffsetRange, offset: int, size: int, wait_ms: int) -> Fetched | None:
-        """
-        Return the answer for ``offset``, or None if the topic is gone.
-
-        Raises :class:`OutOfRangeError`.
-        """
-        deadline, backoff = self._patience()
-        missing_until = Deadline.after(_MISSING_SECONDS)
-        while True:
-            try:
-                if self.partition.asked != offset:
-                    self.partition.ask(offset, size, wait_ms, deadline)
-                answer = self.partition.answer(deadline)
-            except UnknownTopicError as error:
-                if missing_until.expired:
-                    return None
-                self._recover(error, f"a record of {wanted} at offset {offset}", deadline, backoff)
-            except PykafkaError as error:
-                missing_until = Deadline.after(_MISSING_SECONDS)
-                self._recover(error, f"a record of {wanted} at offset {offset}", deadline, backoff)
-            else:
-                self._trouble = None
-                return answer
-
-    def ahead(self, offset: int, size: int, wait_ms: int) -> None:
-        """
-        Send for the next records while the last are decoded, if the broker is well.
-        """
-        deadline, _ = self._patience()
-        try:
-            self.partition.ask(offset, size, wait_ms, deadline)
-        except PykafkaError as error:
-            if not error.retriable:
-                raise
-            # fetch() asks again, and gives up when it is time to.
-            self.partition.forget()
-            logger.info("%s; trying again", error)
-
-    def backoff(self) -> Backoff:
-        """
-        Return pauses as long as the user's settings say.
-        """
-        config = self.partition.cluster.config
-        return Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds)
-
-    def _patience(self) -> tuple[Deadline, Backoff]:
-        return Deadline.after(self.settings.poll_timeout_ms / 1000), self.backoff()
-
-    def _recover(
-        self, error: PykafkaError, awaited: str, deadline: Deadline, backoff: Backoff
-    ) -> None:
-        if not error.retriable:
-            raise error
-        self.partition.forget()
-        # The last try is often cut off by the deadline itself, which says nothing of the cause.
-        if self._trouble is None or not deadline.expired:
-            self._trouble = error
-        if deadline.expired:
-            msg = (
-                f"did not get {awaited} within {self.settings.poll_timeout_ms} ms: "
-                f"{self._trouble}. Set kafkaConsumer.pollTimeoutMs to wait longer"
-            )
-            raise TimeoutExceededError(msg) from error
-        logger.info("%s; trying again", error)
-        time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+# A task would spend up to half a millisecond on the translation, which is always the same.
+@lru_cache(maxsize=16)
+def _config(kafka: KafkaSettings) -> DirectConfig:
+    return direct_config(kafka)
 
 
 @dataclass(slots=True)
@@ -174,7 +84,7 @@ class _RangeReader:
     The state of one read: where it stands, and what is suspicious about it.
     """
 
-    asking: _Asking
+    asking: Asking
     settings: FetchSettings
     config: DirectConfig
     range: OffsetRange
@@ -215,7 +125,7 @@ class _RangeReader:
         position = self.columns.position
         size = self.sizing.size(self.range.end - position)
         try:
-            fetched = self.asking.fetch(self.range, position, size, self._wait_ms())
+            fetched = self.asking.fetch(position, size, self._wait_ms())
         except OutOfRangeError:
             self._on_out_of_range()
             return None
@@ -286,7 +196,7 @@ class _RangeReader:
             self._lose(f"the log ends at offset {visible_end}", self.range.end)
 
     def _on_out_of_range(self) -> None:
-        low, high = self.asking.borders(self.range)
+        low, high = self.asking.borders()
         position = self.columns.position
         if position < low:
             self._lose(f"offset {position} is out of range, the log has [{low}, {high})", low)
@@ -299,10 +209,10 @@ class _RangeReader:
         Wait until the log reaches the position, or it is time to ask for the records again.
         """
         deadline = Deadline.after(self.settings.end_retry_ms / 1000)
-        backoff = self.asking.backoff()
+        backoff = Backoff(self.config.retry_backoff_seconds, self.config.retry_backoff_max_seconds)
         while not self.columns.done and not deadline.expired:
             time.sleep(deadline.remaining(at_most=backoff.next_pause()))
-            if self.asking.borders(self.range)[1] >= position:
+            if self.asking.borders()[1] >= position:
                 return
 
     def _lose(self, why: str, go_on_at: int) -> None:

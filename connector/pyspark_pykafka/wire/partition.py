@@ -98,6 +98,8 @@ class PartitionClient:
         """
         Send for the records from ``offset`` on; the broker waits so long for the first one.
         """
+        if self._asked is not None:
+            self.forget()
         leader = self.cluster.leader(self.tp, deadline)
         roams = self._replica != _NO_REPLICA and time.monotonic() < self._replica_until
         node = self._replica if roams else leader.node
