@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.client import map_error_code
 from pyspark_pykafka.offsets import EARLIEST, LATEST
+from pyspark_pykafka.wire.answer import FetchAnswer, read_fetch_answer
 
 if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
@@ -41,7 +42,7 @@ class OutOfRangeError(Exception):
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """
-    What a broker answered: whole record batches, the last one perhaps cut off.
+    What a broker answered: whole record batches, the last one perhaps cut off, until the next.
 
     ``visible_end`` is the offset before which the isolation level lets records be read.
     ``aborted`` holds (first offset, producer id). Only if ``conclusive`` does an answer without
@@ -49,7 +50,7 @@ class Fetched:
     a replica, or when a replica, which may be behind, gave it.
     """
 
-    records: bytes
+    records: memoryview
     aborted: tuple[tuple[int, int], ...]
     visible_end: int
     throttled: bool
@@ -118,9 +119,9 @@ class PartitionClient:
         if asked is None:
             msg = "nothing was asked for"
             raise RuntimeError(msg)
-        response = asked.connection.receive(deadline)
+        answer = read_fetch_answer(asked.connection.receive_frame(deadline))
         self._asked = None
-        return self._fetched(response, asked)
+        return self._fetched(answer, asked)
 
     def forget(self) -> None:
         """
@@ -169,29 +170,23 @@ class PartitionClient:
             version=connection.version(FetchRequest, newest),
         )
 
-    def _fetched(self, response: Any, asked: _Asked) -> Fetched:
-        doing = f"reading {self.tp} at offset {asked.offset}"
-        if response.error_code:
-            raise map_error_code(response.error_code, doing)
-        answer = response.responses[0].partitions[0]
+    def _fetched(self, answer: FetchAnswer, asked: _Asked) -> Fetched:
         if answer.error_code == _OFFSET_OUT_OF_RANGE:
             self._on_out_of_range(asked)
         if answer.error_code:
+            doing = f"reading {self.tp} at offset {asked.offset}"
             raise map_error_code(answer.error_code, doing)
-        records = answer.records or b""
         redirected = answer.preferred_read_replica != _NO_REPLICA
         if redirected:
             self._replica = answer.preferred_read_replica
             self._replica_until = time.monotonic() + _REPLICA_SECONDS
-        elif not asked.of_leader and not records:
+        elif not asked.of_leader and not answer.records:
             self._shun()
-        throttled = response.throttle_time_ms > 0
+        throttled = answer.throttle_ms > 0
         committed = self.isolation_level == "read_committed"
         return Fetched(
-            records=records,
-            aborted=tuple(
-                (a.first_offset, a.producer_id) for a in answer.aborted_transactions or ()
-            ),
+            records=answer.records,
+            aborted=answer.aborted,
             visible_end=answer.last_stable_offset if committed else answer.high_watermark,
             throttled=throttled,
             conclusive=asked.of_leader and not throttled and not redirected,

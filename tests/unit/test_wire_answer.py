@@ -1,0 +1,169 @@
+"""
+Fetch responses, read where they lie: held against kafka-python's own encoder.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.consumer import FetchResponse
+
+from pyspark_pykafka.errors import KafkaClientError
+from pyspark_pykafka.wire.answer import OLDEST_FETCH, FetchAnswer, read_fetch_answer
+from pyspark_pykafka.wire.frames import Frame
+
+TOPIC = FetchResponse.FetchableTopicResponse
+PARTITION = TOPIC.PartitionData
+NEWEST = 17
+
+int16 = st.integers(-(2**15), 2**15 - 1)
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+versions = st.integers(OLDEST_FETCH, NEWEST)
+
+
+def frame(version: int, partitions: list[PARTITION], error: int = 0, throttle: int = 0) -> Frame:
+    """
+    Return a response as a connection hands it over, written by kafka-python.
+    """
+    topic = TOPIC(topic="orders", topic_id=uuid.UUID(int=7), partitions=partitions)
+    response = FetchResponse(
+        throttle_time_ms=throttle,
+        error_code=error,
+        session_id=0,
+        responses=[topic] if partitions else [],
+        version=version,
+    )
+    return Frame(FetchResponse, version, memoryview(bytes(response.encode())))
+
+
+def partition(**values: object) -> PARTITION:
+    """
+    Return what a broker says of one partition; what is not given is as for an empty log.
+    """
+    usual = {
+        "partition_index": 0,
+        "error_code": 0,
+        "high_watermark": 0,
+        "last_stable_offset": 0,
+        "log_start_offset": 0,
+        "aborted_transactions": None,
+        "preferred_read_replica": -1,
+        "records": None,
+    }
+    return PARTITION(**{**usual, **values})
+
+
+@given(
+    version=versions,
+    throttle=int32,
+    error=int16,
+    numbers=st.tuples(int64, int64, int64),
+    replica=int32,
+    aborted=st.none() | st.lists(st.tuples(int64, int64), max_size=3),
+    records=st.none() | st.binary(max_size=300),
+)
+def test_same_as_kafka_python(
+    version: int,
+    throttle: int,
+    error: int,
+    numbers: tuple[int, int, int],
+    replica: int,
+    aborted: list[tuple[int, int]] | None,
+    records: bytes | None,
+) -> None:
+    """
+    Every version that brokers from 2.4 on speak gives back what was put into it.
+    """
+    high, stable, start = numbers
+    transactions = aborted and [
+        PARTITION.AbortedTransaction(first_offset=first, producer_id=producer)
+        for first, producer in aborted
+    ]
+    given_frame = frame(
+        version,
+        [
+            partition(
+                error_code=error,
+                high_watermark=high,
+                last_stable_offset=stable,
+                log_start_offset=start,
+                aborted_transactions=transactions,
+                preferred_read_replica=replica,
+                records=records,
+            )
+        ],
+        throttle=throttle,
+    )
+
+    answer = read_fetch_answer(given_frame)
+
+    assert answer == FetchAnswer(
+        throttle_ms=throttle,
+        error_code=error,
+        high_watermark=high,
+        last_stable_offset=stable,
+        aborted=tuple(aborted or ()),
+        preferred_read_replica=replica if version >= 11 else -1,
+        records=memoryview(records or b""),
+    )
+
+
+def test_records_are_a_view() -> None:
+    """
+    The records are not copied: they are bytes of the frame itself.
+    """
+    body = bytearray(frame(NEWEST, [partition(records=b"abc")]).body)
+    answer = read_fetch_answer(Frame(FetchResponse, NEWEST, memoryview(body)))
+
+    body[body.index(b"abc")] = ord("X")
+
+    assert bytes(answer.records) == b"Xbc"
+
+
+@pytest.mark.parametrize("version", [7, 12, 17])
+def test_error_of_the_whole_response(version: int) -> None:
+    """
+    An error without any partition is the answer's error.
+    """
+    assert read_fetch_answer(frame(version, [], error=70)).error_code == 70
+
+
+@pytest.mark.parametrize("version", [OLDEST_FETCH, 11, 12, NEWEST])
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_other_than_one_partition(version: int, partitions: int) -> None:
+    """
+    An answer for none or several partitions is none to what was asked.
+    """
+    with pytest.raises(KafkaClientError, match="no FetchResponse for one partition"):
+        read_fetch_answer(frame(version, [partition()] * partitions))
+
+
+@given(versions, st.data())
+def test_responses_that_break_off(version: int, data: st.DataObject) -> None:
+    """
+    A response that ends anywhere before its end is an error, unless only tags are missing.
+    """
+    whole = frame(version, [partition(records=b"r" * 40, aborted_transactions=[])])
+    cut = data.draw(st.integers(0, len(whole.body) - 1))
+    view = Frame(FetchResponse, version, whole.body[:cut])
+
+    try:
+        answer = read_fetch_answer(view)
+    except KafkaClientError:
+        return
+    assert bytes(answer.records) == b"r" * 40
+    assert len(whole.body) - cut <= 3
+
+
+@given(versions, st.binary(max_size=200))
+def test_garbage(version: int, body: bytes) -> None:
+    """
+    Whatever the bytes, there is an answer or the one named error.
+    """
+    with suppress(KafkaClientError):
+        read_fetch_answer(Frame(FetchResponse, version, memoryview(body)))
