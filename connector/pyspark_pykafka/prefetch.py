@@ -25,7 +25,7 @@ logger = logging.getLogger("pyspark_pykafka")
 
 # What one wait may take, and what the engine may hold: a micro-batch must not wait for long here,
 # and the records of one that is too large after all must not fill the planning process.
-_WAIT_MS = 1_000
+_WAIT_MS = 5_000
 _MEMORY_BYTES = 16 * 1024 * 1024
 
 
@@ -35,14 +35,16 @@ class PrefetchPolicy:
     Which batches are tiny. Sizes count offsets, and bytes as Arrow columns.
 
     Beyond about the default ``offsets``, Spark's handling of such rows on the driver takes longer
-    than starting the tasks. A prefetch that takes more than ``seconds``, holds too much or fails
-    is given up, and none is tried for the next ``rest_seconds``.
+    than starting the tasks. A prefetch that takes more than ``seconds`` (``first_seconds`` for the
+    first, which loads code and connects), holds too much or fails is given up, and none is tried
+    for the next ``rest_seconds``.
     """
 
     offsets: int = 5_000
     size: int = 2 * 1024 * 1024
     ranges: int = 32
-    seconds: float = 1.0
+    seconds: float = 2.0
+    first_seconds: float = 10.0
     rest_seconds: float = 30.0
 
     def admits(self, ranges: Sequence[OffsetRange]) -> bool:
@@ -92,6 +94,7 @@ class TinyBatches:
         self._policy = policy
         self._now = now
         self._rest = Deadline(now(), now)
+        self._seconds = policy.first_seconds
 
     def records(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:
         """
@@ -100,14 +103,16 @@ class TinyBatches:
         if not self._rest.expired or not self._policy.admits(ranges):
             return None
         try:
-            return self._gather(ranges)
+            found = self._gather(ranges)
         except (PykafkaError, _TooMuchError) as reason:
             self._rest = Deadline.after(self._policy.rest_seconds, self._now)
             logger.info("%s; tasks read the batch, as all batches for a while", reason)
             return None
+        self._seconds = self._policy.seconds
+        return found
 
     def _gather(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch]:
-        deadline = Deadline.after(self._policy.seconds, self._now)
+        deadline = Deadline.after(self._seconds, self._now)
         found: list[pa.RecordBatch] = []
         size = 0
         # Closed at once when it is given up: a half-read range holds a connection.
@@ -125,7 +130,7 @@ class TinyBatches:
     ) -> Generator[pa.RecordBatch, None, None]:
         for wanted in ranges:
             if deadline.expired:
-                msg = f"reading took more than {self._policy.seconds} seconds up to {wanted}"
+                msg = f"reading took more than {self._seconds} seconds up to {wanted}"
                 raise _TooMuchError(msg)
             yield from self._read(wanted)
 

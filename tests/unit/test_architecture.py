@@ -19,7 +19,7 @@ LAYERS = [
     {"columns", "planner", "retry", "pool", "settings", "options", "borders"},
     {"engine", "client"},
     {"rdkafka", "wire", "broker"},
-    {"engines"},
+    {"engines", "prefetch"},
     {"compat", "reading", "batch", "stream", "sink", "datasource"},
     {"testing", "cli"},
 ]

@@ -303,6 +303,16 @@ cdef class Validity:
             memset(self.bits.extend(more), 0xFF, more)
         return 0
 
+    cdef void cut(self, Py_ssize_t rows, Py_ssize_t end) noexcept:
+        """
+        Forget the rows from ``rows`` to ``end``.
+        """
+        cdef Py_ssize_t row
+        for row in range(rows, min(end, <Py_ssize_t>(self.bits.used * 8))):
+            if not self.bits.start[row >> 3] & (1 << (row & 7)):
+                self.bits.start[row >> 3] |= <uint8_t>(1 << (row & 7))
+                self.nulls -= 1
+
     cdef object take(self, Py_ssize_t rows):
         """
         Return (null count, bitmap or None).
@@ -342,6 +352,16 @@ cdef class BytesColumn:
         self.rows += 1
         return 0
 
+    cdef void cut(self, Py_ssize_t rows) noexcept:
+        """
+        Forget the values after the first ``rows``.
+        """
+        if rows < self.rows:
+            self.validity.cut(rows, self.rows)
+            self.data.used = (<int32_t*>self.ends.start)[rows]
+            self.ends.used = 4 * (rows + 1)
+            self.rows = rows
+
     cdef object take(self):
         """
         Return (rows, null count, bitmap or None, ends, bytes).
@@ -380,6 +400,16 @@ cdef class HeadersColumn:
         (<int32_t*>self.ends.extend(4))[0] = <int32_t>self.keys.rows
         self.rows += 1
         return 0
+
+    cdef void undo(self) noexcept:
+        """
+        Forget the pairs of a record that has not been ended.
+        """
+        cdef Py_ssize_t pairs = 0
+        if self.rows:
+            pairs = (<int32_t*>self.ends.start)[self.rows]
+        self.keys.cut(pairs)
+        self.values.cut(pairs)
 
     cdef object take(self):
         """
@@ -735,7 +765,7 @@ cdef class RecordDecoder:
         A record is appended when all of it has been found good, so that the columns stay equally
         long whatever comes.
         """
-        cdef Cursor record, headers
+        cdef Cursor record
         cdef const uint8_t* key
         cdef const uint8_t* value
         cdef int64_t length, delta, offset, millis, key_size, value_size
@@ -769,17 +799,19 @@ cdef class RecordDecoder:
                     or not read_span(&record, &value, &value_size)
                 ):
                     raise self._malformed("has a key or value that does not end in it")
-                headers = record
-                if not no_headers(&record):
-                    self._read_headers(&record, False)
                 if self.log_append_time:
                     millis = self.max_timestamp
                 else:
                     # As unsigned numbers, which may overflow: Java's sum comes out the same.
                     millis = <int64_t>(<uint64_t>self.base_timestamp + <uint64_t>millis)
+                if self.timestamps is not None and not -MAX_MILLIS <= millis <= MAX_MILLIS:
+                    raise TimestampTooLarge(offset, millis)
+                if not no_headers(&record):
+                    self._add_headers(&record)
+                elif self.headers is not None:
+                    self.headers.end_row(True)
+                # Nothing of the record can be wrong from here on.
                 if self.timestamps is not None:
-                    if not -MAX_MILLIS <= millis <= MAX_MILLIS:
-                        raise TimestampTooLarge(offset, millis)
                     (<int64_t*>self.timestamps.extend(8))[0] = millis * 1000
                 if self.keys is not None:
                     self.keys.add(key, key_size)
@@ -789,8 +821,6 @@ cdef class RecordDecoder:
                     (<int64_t*>self.offsets.extend(8))[0] = offset
                 if self.timestamp_types is not None:
                     (<int32_t*>self.timestamp_types.extend(4))[0] = self.log_append_time
-                if self.headers is not None:
-                    self._read_headers(&headers, True)
                 self.rows += 1
                 self.bytes += length
                 self.position = offset + 1
@@ -805,26 +835,37 @@ cdef class RecordDecoder:
         cdef int64_t after = self.previous_offset + 1
         return MalformedBatch(max(after, self.position), f"a record {why}")
 
-    cdef int _read_headers(self, Cursor* record, bint add) except -1:
+    cdef int _add_headers(self, Cursor* record) except -1:
         """
-        Read the headers that a record ends with: to see whether they are good, then to add them.
+        Append the headers that a record ends with, if they are wanted and all of them good.
+        """
+        why = self._add_pairs(record)
+        if why is not None:
+            if self.headers is not None:
+                self.headers.undo()
+            raise self._malformed(why)
+        return 0
+
+    cdef object _add_pairs(self, Cursor* record):
+        """
+        Append headers up to the first that is wrong, and return what is wrong with it, or None.
         """
         cdef int64_t count, key_size, value_size
         cdef const uint8_t* key
         cdef const uint8_t* value
         cdef int64_t i
         if not read_varint(record, &count) or not 0 <= count <= record.end - record.at:
-            raise self._malformed("says its number of headers wrongly")
+            return "says its number of headers wrongly"
         for i in range(count):
             if not read_span(record, &key, &key_size) or key_size < 0:
-                raise self._malformed("has a header key that does not end in it")
+                return "has a header key that does not end in it"
             if not read_span(record, &value, &value_size):
-                raise self._malformed("has a header value that does not end in it")
-            if add:
+                return "has a header value that does not end in it"
+            if self.headers is not None:
                 self.headers.keys.add(key, key_size)
                 self.headers.values.add(value, value_size)
         if record.at != record.end:
-            raise self._malformed("goes on after its last header")
-        if add:
+            return "goes on after its last header"
+        if self.headers is not None:
             self.headers.end_row(count == 0)
-        return 0
+        return None

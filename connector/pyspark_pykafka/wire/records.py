@@ -153,11 +153,13 @@ def _header_keys(taken: tuple[int, int, Any, Any, Any]) -> pa.Array:
     Return the keys as text; Java's client replaces what is no UTF-8, and so do we.
     """
     keys = _variable(pa.string(), taken)
-    try:
-        keys.validate(full=True)
-    except pa.ArrowInvalid:
-        known = _variable(pa.binary(), taken).to_pylist()
-        return pa.array([key.decode("utf-8", "replace") for key in known], pa.string())
+    # Nearly all are ASCII, and to see that of all at once is cheap.
+    if not bytes(taken[-1]).isascii():
+        try:
+            keys.validate(full=True)
+        except pa.ArrowInvalid:
+            known = _variable(pa.binary(), taken).to_pylist()
+            return pa.array([key.decode("utf-8", "replace") for key in known], pa.string())
     return keys
 
 
