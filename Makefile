@@ -12,9 +12,10 @@ SPARK := tests/matrix/spark-4.2.txt
 RUN := JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" && export JAVA_HOME && \
 	PYSPARK_PYTHON="$(BIN)/python" PATH="$(BIN):$$PATH"
 NOX := $(RUN) nox --session
+FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix matrix matrix-smoke docs clean
+.PHONY: help demo test lint fix matrix matrix-smoke bench bench-quick fuzz docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -41,6 +42,16 @@ matrix: $(READY)  ## run the tests on Spark 4.0, 4.1, 4.2 and 4.3
 
 matrix-smoke: $(READY)  ## run the few tests marked smoke on Spark 4.0, 4.1 and 4.3
 	@$(NOX) 'tests(4.0)' 'tests(4.1)' 'tests(4.3)' -- -m smoke
+
+bench: $(READY)  ## measure against the JVM connector: an hour, on a machine that does nothing else
+	@$(RUN) python -m bench $(ARGS)
+
+bench-quick: $(READY)  ## measure batch reads of 100 B and 1 KB in three minutes; prints ratios
+	@$(RUN) python -m bench --quick $(ARGS)
+
+fuzz: $(READY)  ## spoil record batches for a minute, looking for a crash; FUZZ_SECONDS for more
+	@$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
+	@$(BIN)/python -m fuzz.fuzz_records -max_total_time=$(FUZZ_SECONDS) $(ARGS)
 
 docs: $(READY)  ## build the documentation into site/, broken links being errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

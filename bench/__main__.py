@@ -1,0 +1,107 @@
+"""
+Measures what the command line asks for; figures go to standard output, news to standard error.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from bench.arguments import Plan, parse
+from bench.ceiling import Ceiling
+from bench.chart import draw
+from bench.fresh import measure_first_batch
+from bench.latency import measure_latency
+from bench.memory import measure_memory
+from bench.planning import measure_planning
+from bench.report import ratio_lines, table
+from bench.results import Results
+from bench.server import running_broker
+from bench.session import running_spark
+from bench.throughput import Bench, measure_topics
+from bench.versions import machine, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from bench.measurement import Measurement
+    from pyspark_pykafka.testing import KafkaCluster
+
+
+#: After so many seconds the quick run begins no further round, to end within three minutes.
+QUICK_SECONDS = 130
+
+
+def main() -> None:
+    """
+    Measure, and leave the figures on the terminal and in bench/results.
+    """
+    began = time.perf_counter()
+    made_of, today = versions(), datetime.now(timezone.utc).date().isoformat()
+    plan = parse(sys.argv[1:], f"{today}-{made_of['commit'].split()[0]}")
+    about = {"date": today, "versions": made_of, "machine": machine(), "settings": _settings(plan)}
+    results = Results(plan.name, about)
+    _tell("Starting a Kafka broker and Spark")
+    latest = time.monotonic() + (QUICK_SECONDS if plan.quick else math.inf)
+    with running_broker() as kafka:
+        _run(plan, kafka, results, latest)
+    _report(plan, results)
+    _tell(f"All of it took {(time.perf_counter() - began) / 60:.1f} minutes")
+
+
+def _run(plan: Plan, kafka: KafkaCluster, results: Results, latest: float) -> None:
+    if "first" in plan.parts:
+        _note(results, measure_first_batch(kafka, plan.rounds, plan.cores))
+    with running_spark(plan.cores) as spark:
+        spark.dataSource.register(Ceiling)
+        bench = Bench(spark, kafka.bootstrap, plan.contenders, plan.rounds, not plan.quick, latest)
+        for measurement in _measurements(plan, bench, kafka, spark):
+            _note(results, measurement)
+        if "memory" in plan.parts:
+            results.memory_total = plan.memory_bytes
+            results.memory = measure_memory(bench, kafka, plan.memory_bytes)
+            results.save()
+
+
+def _measurements(
+    plan: Plan, bench: Bench, kafka: KafkaCluster, spark: SparkSession
+) -> Iterator[Measurement]:
+    if "throughput" in plan.parts:
+        yield from measure_topics(bench, kafka, plan.topics, plan.modes)
+    if "latency" in plan.parts:
+        yield from measure_latency(spark, kafka, plan.turns, plan.seconds)
+    if "planning" in plan.parts:
+        yield from measure_planning(spark, kafka, plan.planning, plan.rounds)
+
+
+def _note(results: Results, measurement: Measurement) -> None:
+    results.add(measurement)
+    for name, ratio in measurement.ratios():
+        _tell(f"  {name} {ratio}")
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    return {"cores": plan.cores, "rounds": plan.rounds, "parts": list(plan.parts)}
+
+
+def _report(plan: Plan, results: Results) -> None:
+    if plan.quick:
+        print("\n".join(ratio_lines(results.measurements)))
+    else:
+        print(table(results))
+    charts = draw(results) if results.measurements else []
+    for path in [results.path, *charts]:
+        _tell(f"Written: {path}")
+
+
+def _tell(news: str) -> None:
+    print(news, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""
+Reads the command line into what is to be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.cases import QUICK_PARTITIONS, READERS, RECORDS, Contender, TopicSpec, records_of, topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
+MODES = ("batch", "stream")
+PARTS = ("throughput", "latency", "planning", "first", "memory")
+GIGABYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    What one run measures.
+    """
+
+    name: str
+    quick: bool
+    parts: tuple[str, ...]
+    topics: tuple[TopicSpec, ...]
+    modes: tuple[str, ...]
+    contenders: tuple[Contender, ...]
+    rounds: int
+    cores: int
+    planning: tuple[int, ...]
+    turns: int
+    seconds: float
+    memory_bytes: int
+
+
+def parse(words: Sequence[str], name: str) -> Plan:
+    """
+    Return the plan that the words ask for; ``name`` is the results' name where none is given.
+    """
+    given = _parser().parse_args(words)
+    quick = bool(given.quick)
+    sizes = given.sizes or ((100, 1024) if quick else tuple(RECORDS))
+    counts = {size: given.records or records_of(size, quick=quick) for size in sizes}
+    codecs = given.codecs or (("none",) if quick else CODECS[:3])
+    partitions = given.partitions or ((QUICK_PARTITIONS,) if quick else (1, 8))
+    return Plan(
+        name=given.name or ("quick" if quick else name),
+        quick=quick,
+        parts=given.parts or (PARTS[:1] if quick else PARTS),
+        topics=tuple(topics(sizes, codecs, partitions, counts)),
+        modes=given.modes or (MODES[:1] if quick else MODES),
+        contenders=tuple(READERS[one] for one in given.contenders or READERS),
+        rounds=given.rounds or (3 if quick else 5),
+        cores=given.cores,
+        planning=given.planning,
+        turns=given.turns,
+        seconds=given.seconds,
+        memory_bytes=int(given.memory_gb * 1024**3),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="batch rows of 100 B and 1 KB only, ratios only")
+    add("--parts", type=_words(PARTS), help="comma-separated: " + ",".join(PARTS))
+    add("--sizes", type=_numbers, help="bytes of a value, such as 100,1024")
+    add("--codecs", type=_words(CODECS), help="comma-separated: " + ",".join(CODECS))
+    add("--partitions", type=_numbers, help="partitions of a topic, such as 1,8")
+    add("--modes", type=_words(MODES), help="comma-separated: " + ",".join(MODES))
+    add("--contenders", type=_words(tuple(READERS)), help="comma-separated: " + ",".join(READERS))
+    add("--rounds", type=_positive, help="timed reads of each contender in each case")
+    add("--records", type=_positive, help="records of a topic, whatever their size")
+    add("--cores", type=_positive, default=2, help="Spark's cores; default: 2")
+    add("--planning", type=_numbers, default=(1000, 5000), help="partitions to plan")
+    add("--turns", type=_positive, default=3, help="turns of each connector in latency")
+    add("--seconds", type=float, default=20.0, help="length of a turn in latency; default: 20")
+    add("--memory-gb", type=float, default=GIGABYTES, help="size of the partition; default: 4")
+    add("--name", help="name of the result files; default: the date and the commit")
+    return parser
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(_positive(part) for part in text.split(","))
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        msg = f"{text!r} is not a number from 1 on"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _words(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    def parsed(text: str) -> tuple[str, ...]:
+        chosen = tuple(text.split(","))
+        for one in chosen:
+            if one not in known:
+                msg = f"{one!r} is not one of: {', '.join(known)}"
+                raise argparse.ArgumentTypeError(msg)
+        return chosen
+
+    return parsed

@@ -1,0 +1,132 @@
+"""
+The ceiling: a Python data source that hands Spark ready-made Arrow batches, over and over.
+
+No connector on Spark's Python Data Source API can be faster; what is missing to it is what reading
+and decoding cost.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+
+from bench.cases import CEILING_FORMAT
+from bench.values import samples
+from pyspark_pykafka.columns import SOURCE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, "
+    "timestamp TIMESTAMP, timestampType INT"
+)
+KEY_BYTES = 8
+#: A batch is full at the first of these.
+ROWS, BYTES = 10_000, 4 * 1024 * 1024
+
+
+class Ceiling(DataSource):
+    """
+    Spark's door to it; the options are `records`, `size` (of a value, in bytes) and `partitions`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """
+        Return the name for ``.format(...)``.
+        """
+        return CEILING_FORMAT
+
+    def schema(self) -> str:
+        """
+        Return the columns that both connectors give.
+        """
+        return SCHEMA
+
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002
+        """
+        Return the reader of a batch query.
+        """
+        return _BatchReader(self.options)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        """
+        Return the reader of a streaming query.
+        """
+        return _StreamReader(self.options)
+
+
+class _Records:
+    """
+    So many records of one size; what both readers share.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.records = int(options["records"])
+        self.size = int(options["size"])
+        self.count = int(options["partitions"])
+
+    def split(self, total: int) -> list[InputPartition]:
+        """
+        Share the records out among the partitions.
+        """
+        more = total % self.count
+        shares = [total // self.count + (number < more) for number in range(self.count)]
+        return [InputPartition(share) for share in shares]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """
+        Yield one batch again and again, then what is left.
+        """
+        batch = made(self.size)
+        whole, rest = divmod(partition.value, batch.num_rows)
+        for _ in range(whole):
+            yield batch
+        if rest:
+            yield batch.slice(0, rest)
+
+
+class _BatchReader(_Records, DataSourceReader):
+    def partitions(self) -> list[InputPartition]:
+        return self.split(self.records)
+
+
+class _StreamReader(_Records, DataSourceStreamReader):
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"records": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002, N802
+        return {"records": self.records}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return self.split(end["records"] - start["records"])
+
+
+@cache
+def made(size: int) -> pa.RecordBatch:
+    """
+    Return a batch that is large enough to cost Spark little; made once in each worker.
+    """
+    rows = max(1, min(ROWS, BYTES // (size + KEY_BYTES)))
+    some = samples(size)
+    columns = {
+        "key": [b"k-%06d" % number for number in range(rows)],
+        "value": [some[number % len(some)] for number in range(rows)],
+        "topic": ["bench-ceiling"] * rows,
+        "partition": [0] * rows,
+        "offset": list(range(rows)),
+        "timestamp": [datetime(2026, 1, 1, tzinfo=timezone.utc)] * rows,
+        "timestampType": [0] * rows,
+    }
+    arrays = [pa.array(column, SOURCE_TYPES[name]) for name, column in columns.items()]
+    return pa.record_batch(arrays, names=list(columns))

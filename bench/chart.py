@@ -1,0 +1,119 @@
+"""
+Draws the ratios as bars, with their spread; ``python -m bench.chart FILE.json`` draws them again.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from bench.measurement import BASE
+from bench.results import load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from bench.measurement import Measurement
+    from bench.results import Results
+
+PANELS = {
+    "Batch": ("batch",),
+    "Streaming (availableNow), the whole query": ("stream",),
+    "Streaming, the micro-batches alone": ("trigger",),
+    "Latency, planning, first batch": ("latency", "planning", "first"),
+}
+COLOURS = {
+    "wire": "#1f77b4",
+    "pykafka": "#1f77b4",
+    "librdkafka": "#ff9f40",
+    "ceiling": "#c4c9cf",
+}
+GROUP_WIDTH = 0.8
+INCHES_OF_A_GROUP = 0.85
+LEAST_GROUPS = 6
+
+
+def draw(results: Results) -> list[Path]:
+    """
+    Write a PNG and an SVG beside the JSON file, and return where they are.
+    """
+    panels = {
+        title: chosen
+        for title, kinds in PANELS.items()
+        if (chosen := [one for one in results.measurements if one.kind in kinds])
+    }
+    most = max((len(chosen) for chosen in panels.values()), default=1)
+    figure = Figure((2 + INCHES_OF_A_GROUP * max(most, LEAST_GROUPS), 1 + 3.4 * len(panels)))
+    FigureCanvasAgg(figure)
+    for at, (title, chosen) in enumerate(panels.items(), start=1):
+        _panel(figure.add_subplot(len(panels), 1, at), title, chosen)
+    figure.suptitle(_heading(results), fontsize=9)
+    figure.tight_layout(rect=(0, 0, 1, 0.99))
+    paths = [results.path.with_suffix(suffix) for suffix in (".png", ".svg")]
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    return paths
+
+
+def _panel(axes: Axes, title: str, measurements: Sequence[Measurement]) -> None:
+    readers = [name for name in COLOURS if any(name in one.series for one in measurements)]
+    width = GROUP_WIDTH / len(readers)
+    for turn, reader in enumerate(readers):
+        shift = (turn - (len(readers) - 1) / 2) * width
+        _bars(axes, reader, measurements, shift, width)
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_ylabel("times as fast as\nSpark's JVM connector")
+    labels = [_label(one) for one in measurements]
+    axes.set_xticks(range(len(measurements)), labels, fontsize=8)
+    axes.set_xlim(-0.6, max(len(measurements), LEAST_GROUPS) - 0.4)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(
+        fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(readers)
+    )
+
+
+def _label(measurement: Measurement) -> str:
+    words = measurement.name.split("-")
+    known = words if measurement.kind in {"latency", "planning", "first"} else words[1:]
+    return "\n".join(word for word in known if word != "trigger")
+
+
+def _bars(
+    axes: Axes, reader: str, measurements: Sequence[Measurement], shift: float, width: float
+) -> None:
+    placed: list[tuple[float, Any]] = [
+        (at + shift, one.speedup(reader))
+        for at, one in enumerate(measurements)
+        if reader in one.series and BASE in one.series
+    ]
+    middles = [found.middle for _, found in placed]
+    below = [found.middle - found.low for _, found in placed]
+    above = [found.high - found.middle for _, found in placed]
+    places = [place for place, _ in placed]
+    drawn = axes.bar(
+        places, middles, width * 0.92, label=reader, color=COLOURS[reader],
+        yerr=(below, above), error_kw={"elinewidth": 0.8, "capsize": 1.5, "ecolor": "#444444"},
+    )  # fmt: skip
+    texts = [f"{middle:.1f}" for middle in middles]
+    axes.bar_label(drawn, texts, fontsize=6.5, padding=1)
+
+
+def _heading(results: Results) -> str:
+    versions, machine = results.about["versions"], results.about["machine"]
+    return (
+        f"pykafka {versions['pykafka']} ({versions['commit']}), Spark {versions['spark']}, "
+        f"Kafka {versions['kafka']}, Python {versions['python']}; {machine['cores']} cores of "
+        f"{machine['cpu']}, broker included; {results.about['date']}"
+    )
+
+
+if __name__ == "__main__":
+    for written in draw(load(Path(sys.argv[1]))):
+        print(written)

@@ -1,0 +1,64 @@
+"""
+Measures the first batch of a fresh session, each in a process of its own.
+
+``python -m bench.fresh FORMAT BOOTSTRAP TOPIC`` is that process; it prints its seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from bench.cases import JVM, PYKAFKA, shuffled_rounds
+from bench.figures import check_records
+from bench.measurement import Measurement, Series
+from bench.reads import read_batch
+from bench.session import ROOT, running_spark
+from pyspark_pykafka.testing import Record
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.testing import KafkaCluster
+
+TOPIC, RECORDS = "bench-fresh", 100
+SECONDS = 180
+FORMATS = {one.name: one.format for one in (JVM, PYKAFKA)}
+
+
+def measure_first_batch(kafka: KafkaCluster, rounds: int, cores: int) -> Measurement:
+    """
+    Start session after session, the two connectors in turns, and read a tiny topic in each.
+    """
+    kafka.create_topic(TOPIC)
+    kafka.produce(TOPIC, [Record(b"value %d" % number) for number in range(RECORDS)])
+    seconds: dict[str, list[float]] = {name: [] for name in FORMATS}
+    for order in shuffled_rounds(list(FORMATS), rounds, seed=TOPIC):
+        for name in order:
+            seconds[name].append(_in_fresh_session(name, kafka.bootstrap, cores))
+    series = {name: Series(tuple(took)) for name, took in seconds.items()}
+    return Measurement("first-batch", "first", series, facts={"records": RECORDS})
+
+
+def _in_fresh_session(name: str, bootstrap: str, cores: int) -> float:
+    command = [sys.executable, "-m", "bench.fresh", FORMATS[name], bootstrap, TOPIC, str(cores)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=True, cwd=ROOT
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    check_records(f"{name} in a fresh session", RECORDS, found["records"])
+    return float(found["seconds"])
+
+
+def main(source: str, bootstrap: str, topic: str, cores: str) -> None:
+    """
+    Start a session, read once, and print how long the read took.
+    """
+    with running_spark(int(cores)) as spark:
+        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+        first = read_batch(spark, source, options)
+    print(json.dumps({"seconds": first.seconds, "records": first.records}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5])

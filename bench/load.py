@@ -1,0 +1,73 @@
+"""
+Fills topics through Spark's JVM sink, the fastest writer at hand, and makes sure of their content.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
+
+from bench.figures import check_records
+from bench.server import delete_topic, records_in
+from bench.values import samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bench.cases import TopicSpec
+    from pyspark_pykafka.testing import KafkaCluster
+
+KEY = "CAST(CONCAT('k-', LPAD(CAST(id % 999983 AS STRING), 6, '0')) AS BINARY)"
+TOPIC = {"retention.ms": -1, "retention.bytes": -1}
+#: A producer that is set for throughput: batches of 128 KB.
+PRODUCER = {
+    "kafka.batch.size": str(128 * 1024),
+    "kafka.buffer.memory": str(128 * 1024 * 1024),
+    "kafka.linger.ms": "50",
+}
+
+
+@contextmanager
+def loaded(spark: SparkSession, kafka: KafkaCluster, spec: TopicSpec) -> Iterator[str]:
+    """
+    Give the name of a topic that holds what was asked for, and remove it at the end.
+    """
+    began = time.perf_counter()
+    kafka.create_topic(spec.name, spec.partitions, TOPIC)
+    fill(spark, kafka.bootstrap, spec)
+    check_records(f"The topic {spec.name}", spec.records, records_in(kafka, spec.name))
+    seconds = time.perf_counter() - began
+    print(f"{spec.name}: {spec.records:,} records loaded in {seconds:.1f} s", file=sys.stderr)
+    try:
+        yield spec.name
+    finally:
+        delete_topic(kafka, spec.name)
+
+
+def fill(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> None:
+    """
+    Write the records, with keys of eight bytes, to each partition the same number.
+    """
+    writer = records(spark, spec).write.format("kafka").options(**PRODUCER)
+    writer = writer.option("kafka.compression.type", spec.codec)
+    writer.option("kafka.bootstrap.servers", bootstrap).option("topic", spec.name).save()
+
+
+def records(spark: SparkSession, spec: TopicSpec) -> DataFrame:
+    """
+    Return the rows to write.
+    """
+    numbered = list(enumerate(samples(spec.size)))
+    values = spark.createDataFrame(numbered, "number INT, value BINARY")
+    ids = spark.range(0, spec.records, 1, 2)
+    return ids.join(F.broadcast(values), F.expr(f"id % {len(numbered)} = number")).select(
+        F.expr(KEY).alias("key"),
+        "value",
+        F.expr(f"CAST(id % {spec.partitions} AS INT)").alias("partition"),
+    )

@@ -1,0 +1,39 @@
+"""
+Measures the most memory that a worker holds while it reads one large partition.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from bench.cases import JVM, Case, TopicSpec
+from bench.load import loaded
+from bench.processes import end_workers, worker_peak
+from bench.session import jvm_pid
+
+if TYPE_CHECKING:
+    from bench.throughput import Bench
+    from pyspark_pykafka.testing import KafkaCluster
+
+VALUE_BYTES = 1024
+
+
+def measure_memory(bench: Bench, kafka: KafkaCluster, total_bytes: int) -> dict[str, int | None]:
+    """
+    Return each engine's peak in bytes, from one read in a new worker.
+    """
+    records = total_bytes // VALUE_BYTES
+    case = Case("batch", TopicSpec(VALUE_BYTES, "none", 1, records))
+    peaks: dict[str, int | None] = {}
+    pid = jvm_pid(bench.spark)
+    with loaded(bench.spark, kafka, case.topic):
+        for one in bench.contenders:
+            if one is JVM or one.is_ceiling:
+                continue
+            end_workers(pid)
+            bench.read_whole(one, case)
+            peaks[one.name] = worker_peak(pid)
+            held = f"{(peaks[one.name] or 0) / 1e6:.0f} MB"
+            print(f"  {one.name} held {held} of {total_bytes / 1e9:.1f} GB", file=sys.stderr)
+    return peaks

@@ -1,0 +1,59 @@
+"""
+Measures how long a batch query takes to know its partitions, where a topic has thousands.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from bench.cases import JVM, PYKAFKA, Contender, shuffled_rounds
+from bench.figures import check_records
+from bench.measurement import Measurement, Series
+from bench.server import delete_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from pyspark_pykafka.testing import KafkaCluster
+
+# Kafka maps two index files of 10 MB for each partition otherwise.
+SMALL = {"segment.index.bytes": 65_536}
+CONTENDERS = {one.name: one for one in (JVM, PYKAFKA)}
+
+
+def measure_planning(
+    spark: SparkSession, kafka: KafkaCluster, counts: Sequence[int], rounds: int
+) -> Iterator[Measurement]:
+    """
+    Plan a query on each topic with so many partitions, both connectors in every round.
+    """
+    for count in counts:
+        topic = kafka.create_topic(f"bench-planning-{count}", count, SMALL)
+        for one in CONTENDERS.values():
+            plan_seconds(spark, kafka.bootstrap, one, topic, count)
+        seconds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+        for order in shuffled_rounds(list(CONTENDERS), rounds, seed=topic):
+            for name in order:
+                took = plan_seconds(spark, kafka.bootstrap, CONTENDERS[name], topic, count)
+                seconds[name].append(took)
+        series = {name: Series(tuple(took)) for name, took in seconds.items()}
+        yield Measurement(f"planning-{count}p", "planning", series, facts={"partitions": count})
+        delete_topic(kafka, topic)
+
+
+def plan_seconds(
+    spark: SparkSession, bootstrap: str, contender: Contender, topic: str, count: int
+) -> float:
+    """
+    Return the time from `spark.read` until Spark knows the number of tasks, which must be right.
+    """
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **contender.options}
+    began = time.perf_counter()
+    frame = spark.read.format(contender.format).options(**options).load()
+    tasks = frame._jdf.queryExecution().toRdd().getNumPartitions()  # noqa: SLF001 (no job is run)
+    seconds = time.perf_counter() - began
+    check_records(f"{contender.name}'s plan of {topic}, one task for each record,", count, tasks)
+    return seconds

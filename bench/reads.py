@@ -1,0 +1,140 @@
+"""
+Reads once, in either mode, and says how long that took and how many records arrived at the sink.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
+
+from bench.cases import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from py4j.java_gateway import JavaObject
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bench.cases import Case, Contender
+
+SECONDS = 600
+SINK_NODE = "OverwriteByExpression"
+SINK_METRIC = "number of output rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """
+    A finished read.
+
+    ``trigger_seconds`` are what Spark reports of a stream's micro-batches: without the start and
+    the end of the query, which take no longer when there is more to read.
+    """
+
+    seconds: float
+    records: int
+    trigger_seconds: float | None = None
+
+
+def options_for(contender: Contender, case: Case, bootstrap: str) -> dict[str, str]:
+    """
+    Return what a contender is told, to read a case's topic from its start to its end.
+    """
+    topic = case.topic
+    if contender.is_ceiling:
+        counts = {"records": topic.records, "size": topic.size, "partitions": topic.partitions}
+        return {name: str(count) for name, count in counts.items()}
+    where = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic.name}
+    return {**where, "startingOffsets": "earliest", **contender.options}
+
+
+def read(spark: SparkSession, mode: str, source: str, options: Mapping[str, str]) -> Read:
+    """
+    Read all there is into the sink `noop`; ``mode`` is `batch` or `stream`.
+    """
+    reading = {"batch": read_batch, "stream": read_stream}[mode]
+    return reading(spark, source, options)
+
+
+def read_batch(spark: SparkSession, source: str, options: Mapping[str, str]) -> Read:
+    """
+    Read in a batch query; the time includes planning.
+    """
+    known = _last_execution(spark)
+    began = time.perf_counter()
+    frame = spark.read.format(source).options(**options).load().select(*COLUMNS)
+    frame.write.format("noop").mode("overwrite").save()
+    seconds = time.perf_counter() - began
+    return Read(seconds, _rows_written(spark, known))
+
+
+def read_stream(spark: SparkSession, source: str, options: Mapping[str, str]) -> Read:
+    """
+    Read in a streaming query with availableNow; the time is that from its start to its end.
+    """
+    with TemporaryDirectory() as folder:
+        frame = spark.readStream.format(source).options(**options).load().select(*COLUMNS)
+        writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
+        began = time.perf_counter()
+        query = writer.trigger(availableNow=True).start()
+        ended = query.awaitTermination(SECONDS)
+        seconds = time.perf_counter() - began
+        query.stop()
+    if not ended:
+        msg = f"The stream from {source} did not end within {SECONDS} s."
+        raise TimeoutError(msg)
+    batches = [one for one in query.recentProgress if one["sink"]["numOutputRows"] > 0]
+    records = sum(one["sink"]["numOutputRows"] for one in batches)
+    triggers = sum(one["durationMs"]["triggerExecution"] for one in batches) / 1000
+    return Read(seconds, records, triggers)
+
+
+def checksum(spark: SparkSession, source: str, options: Mapping[str, str]) -> tuple[int, int]:
+    """
+    Return the number of rows, and one number from all columns of all of them in any order.
+    """
+    frame: DataFrame = spark.read.format(source).options(**options).load()
+    row = frame.agg(F.count("*"), F.bit_xor(F.xxhash64(*COLUMNS))).first()
+    assert row is not None
+    return int(row[0]), int(row[1] or 0)
+
+
+def _rows_written(spark: SparkSession, known: int) -> int:
+    """
+    Return what Spark itself counted at the sink, in the query after the execution ``known``.
+    """
+    store = _store(spark)
+    for number in range(_last_execution(spark), known, -1):
+        nodes, values = store.planGraph(number).allNodes(), store.executionMetrics(number)
+        for node in _each(nodes):
+            if str(node.name()).startswith(SINK_NODE):
+                return _value(node, values)
+    msg = f"Spark's executions after number {known} have no {SINK_NODE}; was this a batch write?"
+    raise LookupError(msg)
+
+
+def _value(node: JavaObject, values: JavaObject) -> int:
+    for metric in _each(node.metrics()):
+        found = values.get(metric.accumulatorId())
+        if metric.name() == SINK_METRIC and found.isDefined():
+            return int(found.get().replace(",", ""))
+    return 0
+
+
+def _each(sequence: JavaObject) -> list[Any]:
+    return [sequence.apply(at) for at in range(sequence.size())]
+
+
+def _last_execution(spark: SparkSession) -> int:
+    # Metrics reach the store through a queue.
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(SECONDS * 1000)  # noqa: SLF001
+    known = _store(spark).executionsList()
+    return -1 if known.isEmpty() else int(known.last().executionId())
+
+
+def _store(spark: SparkSession) -> JavaObject:
+    return spark._jsparkSession.sharedState().statusStore()  # noqa: SLF001 (no Python name)

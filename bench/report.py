@@ -1,0 +1,103 @@
+"""
+Writes measurements as text: a table for people, or a line for each ratio.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.measurement import BASE, TOP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from bench.measurement import Measurement
+    from bench.results import Results
+
+RATES = ("batch", "stream", "trigger")
+RATE_HEAD = (
+    "case",
+    "reader",
+    "records/s",
+    "x jvm",
+    "(spread)",
+    "of ceiling",
+    "CPU s/M",
+    "worker MB",
+)
+TIME_HEAD = ("case", "reader", "ms", "x jvm", "(spread)")
+
+
+def ratio_lines(measurements: Iterable[Measurement]) -> Iterator[str]:
+    """
+    Yield `batch-100B-wire/jvm 3.12` for each ratio.
+    """
+    for one in measurements:
+        for name, ratio in one.ratios():
+            yield f"{name} {ratio.middle:.2f}"
+
+
+def table(results: Results) -> str:
+    """
+    Return all of it for the terminal.
+    """
+    rates = [row for one in results.measurements if one.kind in RATES for row in _rates(one)]
+    times = [row for one in results.measurements if one.kind not in RATES for row in _times(one)]
+    parts = [aligned([RATE_HEAD, *rates])] if rates else []
+    parts += [aligned([TIME_HEAD, *times])] if times else []
+    parts += ["\n".join(_memory(results))] if results.memory else []
+    return "\n\n".join(parts)
+
+
+def aligned(rows: list[tuple[str, ...]]) -> str:
+    """
+    Return rows as columns; the first two to the left, figures to the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if at < 2 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _rates(one: Measurement) -> Iterator[tuple[str, ...]]:
+    for who, series in one.series.items():
+        cpu, peak = one.cpu_per_million(who), series.worker_peak_bytes
+        yield (
+            one.name,
+            who,
+            f"{one.records_per_second(who):,.0f}",
+            *_speedup(one, who),
+            _share(one, who),
+            f"{cpu:.2f}" if cpu is not None else "-",
+            f"{peak / 1e6:.0f}" if peak is not None else "-",
+        )
+
+
+def _times(one: Measurement) -> Iterator[tuple[str, ...]]:
+    for who in one.series:
+        milliseconds = 1e9 / one.records_per_second(who) / 1e6
+        yield one.name, who, f"{milliseconds:,.0f}", *_speedup(one, who)
+
+
+def _speedup(one: Measurement, who: str) -> tuple[str, str]:
+    if who == BASE or BASE not in one.series:
+        return "-", ""
+    found = one.speedup(who)
+    return f"{found.middle:.2f}", f"{found.low:.2f}..{found.high:.2f}"
+
+
+def _share(one: Measurement, who: str) -> str:
+    if who in {BASE, TOP} or TOP not in one.series:
+        return "-"
+    return f"{one.speedup(who, TOP).middle:.0%}"
+
+
+def _memory(results: Results) -> Iterator[str]:
+    total = results.memory_total / 1e9
+    for who, peak in results.memory.items():
+        held = f"at most {peak / 1e6:.0f} MB" if peak is not None else "an unknown amount"
+        yield f"A worker that read {total:.1f} GB from one partition with {who} held {held}"

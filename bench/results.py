@@ -1,0 +1,80 @@
+"""
+Keeps what was measured in a JSON file, written anew after each measurement: none is lost.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.measurement import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FOLDER = Path(__file__).parent / "results"
+
+
+@dataclass(slots=True)
+class Results:
+    """
+    Measurements, with what they were made on and how.
+
+    ``memory`` has each contender's peak in bytes while it read ``memory_total`` bytes.
+    """
+
+    name: str
+    about: Mapping[str, Any]
+    measurements: list[Measurement] = field(default_factory=list)
+    memory: Mapping[str, int | None] = field(default_factory=dict)
+    memory_total: int = 0
+
+    @property
+    def path(self) -> Path:
+        """
+        Return where the JSON file is; charts lie beside it.
+        """
+        return FOLDER / f"{self.name}.json"
+
+    def add(self, measurement: Measurement) -> None:
+        """
+        Take a measurement in, and save.
+        """
+        self.measurements.append(measurement)
+        self.save()
+
+    def save(self) -> None:
+        """
+        Write the file.
+        """
+        document = {
+            "name": self.name,
+            **self.about,
+            "measurements": [one.to_json() for one in self.measurements],
+            "ratios": {
+                name: {
+                    "median": round(one.middle, 3),
+                    "min": round(one.low, 3),
+                    "max": round(one.high, 3),
+                }
+                for measurement in self.measurements
+                for name, one in measurement.ratios()
+            },
+            "memory": {"total_bytes": self.memory_total, "worker_peak_bytes": self.memory},
+        }
+        FOLDER.mkdir(exist_ok=True)
+        self.path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def load(path: Path) -> Results:
+    """
+    Return what a file holds.
+    """
+    document = json.loads(path.read_text())
+    measurements = [Measurement.from_json(one) for one in document.pop("measurements")]
+    memory = document.pop("memory")
+    document.pop("ratios")
+    name = document.pop("name")
+    return Results(name, document, measurements, memory["worker_peak_bytes"], memory["total_bytes"])
