@@ -16,12 +16,13 @@ from pyspark_pykafka.engine import FetchSettings
 from pyspark_pykafka.engines import fetch
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.testing import KafkaCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
+
+    from pyspark_pykafka.testing import KafkaCluster
 
 SEEDS = range(12)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
