@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 
+#: A tiny batch is read on the driver, but by tasks for a user who says how it is split over them.
+both_ways = pytest.mark.parametrize("way", [{}, {"minPartitions": "1"}], ids=["driver", "tasks"])
+
+
 @dataclass
 class Stream:
     """
@@ -125,15 +129,19 @@ def test_triggers_that_end(
     assert query.values == texts(0, 60)
 
 
+@both_ways
 @pytest.mark.smoke
 def test_processing_time_follows_the_topic(
-    stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
+    stream: Callable[..., Stream],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    way: dict[str, str],
 ) -> None:
     """
     A running query picks up records as they come, and stops promptly when it is idle (S01).
     """
     name = topic(partitions=2)
-    query = stream(subscribe=name)
+    query = stream(subscribe=name, **way)
     running = query.start(processingTime="100 milliseconds")
 
     for step in range(3):
@@ -144,29 +152,37 @@ def test_processing_time_follows_the_topic(
     assert not running.isActive
 
 
+@both_ways
 @pytest.mark.smoke
 def test_restart_goes_on_where_it_stood(
-    stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
+    stream: Callable[..., Stream],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    way: dict[str, str],
 ) -> None:
     """
     Records written while the query was down are read once, nothing is repeated (S02-S05).
     """
     name = topic(partitions=3)
-    query = stream(subscribe=name)
+    query = stream(subscribe=name, **way)
     for step in range(4):
         kafka_cluster.produce(name, values(step * 25, step * 25 + 25))
         assert query.drain() == texts(0, step * 25 + 25)
 
 
+@both_ways
 def test_failed_batch_is_read_again_exactly(
-    stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
+    stream: Callable[..., Stream],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    way: dict[str, str],
 ) -> None:
     """
     The batch that failed is replayed with its own range, though the topic has grown since.
     """
     name = topic(partitions=2)
     kafka_cluster.produce(name, values(0, 20))
-    query = stream(subscribe=name)
+    query = stream(subscribe=name, **way)
     query.drain()
     kafka_cluster.produce(name, values(20, 30))
     query.fail = True
@@ -179,16 +195,20 @@ def test_failed_batch_is_read_again_exactly(
     assert [v for *_, v in sorted(query.batches[1], key=lambda r: r[2])] == texts(20, 30)
 
 
+@both_ways
 @pytest.mark.smoke
 def test_first_batch_that_failed_starts_where_it_did(
-    stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
+    stream: Callable[..., Stream],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    way: dict[str, str],
 ) -> None:
     """
     A query from latest whose first batch failed does not move its start to the latest of later.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 10))
-    query = stream(subscribe=name, startingOffsets="latest")
+    query = stream(subscribe=name, startingOffsets="latest", **way)
     query.fail = True
     running = query.start(processingTime="100 milliseconds")
     with pytest.raises(Exception, match="planted failure"):
@@ -199,14 +219,18 @@ def test_first_batch_that_failed_starts_where_it_did(
     assert query.recover() == texts(10, 15)
 
 
+@both_ways
 def test_lost_commit_log_entry_replays_the_batch(
-    stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
+    stream: Callable[..., Stream],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    way: dict[str, str],
 ) -> None:
     """
     A driver that died after the sink and before the commit log reads the same batch again.
     """
     name = topic(partitions=2)
-    query = stream(subscribe=name)
+    query = stream(subscribe=name, **way)
     for step in range(2):
         kafka_cluster.produce(name, values(step * 10, step * 10 + 10))
         query.drain()

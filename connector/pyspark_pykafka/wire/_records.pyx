@@ -359,7 +359,8 @@ cdef class BytesColumn:
         if rows < self.rows:
             self.validity.cut(rows, self.rows)
             self.data.used = (<int32_t*>self.ends.start)[rows]
-            self.ends.used = 4 * (rows + 1)
+            # The first value writes the first end, too.
+            self.ends.used = 4 * (rows + 1) if rows else 0
             self.rows = rows
 
     cdef object take(self):

@@ -1,0 +1,48 @@
+"""
+The decoder compiled anew so that a fuzzer sees which of its code an input reaches.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parent / "connector/pyspark_pykafka/wire/_records.pyx"
+NAME = "pyspark_pykafka.wire._records"
+
+
+def build(folder: Path) -> Path:
+    """
+    Compile the decoder into a folder and return the library.
+
+    ``CC`` names the compiler and ``CFLAGS`` adds to its options, sanitizers for example.
+    """
+    c_file, c_object, library = (folder / f"_records.{end}" for end in ("c", "o", "so"))
+    translate_it = [sys.executable, "-m", "cython", str(SOURCE), "-o", str(c_file)]
+    compiler = os.environ.get("CC", "cc")
+    flags = ["-O1", "-g", "-fPIC", "-fwrapv", *os.environ.get("CFLAGS", "").split()]
+    include = f"-I{sysconfig.get_path('include')}"
+    coverage = "-fsanitize-coverage=trace-pc,trace-cmp"
+    compile_it = [compiler, *flags, coverage, include, "-c", str(c_file), "-o", str(c_object)]
+    # Linked without the options: what a sanitizer needs comes with the fuzzer.
+    link_it = [compiler, "-O1", "-fPIC", "-shared", str(c_object), str(HERE / "coverage.c")]
+    for command in (translate_it, compile_it, [*link_it, "-o", str(library)]):
+        subprocess.run(command, check=True)
+    return library
+
+
+def load(library: Path) -> None:
+    """
+    Import the decoder from a library, in place of the installed one.
+    """
+    spec = importlib.util.spec_from_file_location(NAME, library)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[NAME] = module

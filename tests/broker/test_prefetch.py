@@ -1,0 +1,287 @@
+"""
+Micro-batches that are read on the driver: the same records as through tasks, to the last byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TopicPartition as Position
+
+from pyspark_pykafka.testing import KafkaCluster, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+#: A user who says how many tasks to run gets tasks, however small the batch.
+TASKS = {"minPartitions": "1"}
+
+
+@dataclass
+class Batches:
+    """
+    A query that keeps the rows of each batch, and how many tasks read them.
+    """
+
+    spark: SparkSession
+    options: dict[str, str]
+    checkpoint: str
+    schema: str | None = None
+    rows: dict[int, list[Row]] = field(default_factory=dict)
+    tasks: dict[int, int] = field(default_factory=dict)
+    query: StreamingQuery | None = None
+    before: Callable[[], None] = lambda: None
+
+    def run(self) -> list[Row]:
+        """
+        Read all there is now; return every row seen so far in the order of the log.
+        """
+        reader = self.spark.readStream.format("pykafka").options(**self.options)
+        frame = (reader.schema(self.schema) if self.schema else reader).load()
+        writer = frame.writeStream.foreachBatch(self._keep)
+        writer = writer.option("checkpointLocation", self.checkpoint)
+        self.query = writer.trigger(availableNow=True).start()
+        assert self.query.awaitTermination(60), "the query did not end"
+        return sorted((row for rows in self.rows.values() for row in rows), key=str)
+
+    def _keep(self, frame: DataFrame, batch: int) -> None:
+        self.before()
+        self.tasks[batch] = frame.rdd.getNumPartitions()
+        self.rows[batch] = frame.collect()
+
+    @property
+    def counted(self) -> list[int]:
+        """
+        Return the numbers of rows that Spark reports of the last run.
+        """
+        assert self.query is not None
+        return [p["numInputRows"] for p in self.query.recentProgress]
+
+
+@pytest.fixture
+def batches(
+    spark: SparkSession, kafka_cluster: KafkaCluster, checkpoint: str
+) -> Iterator[Callable[..., Batches]]:
+    """
+    Return the way to make a query; each has a checkpoint of its own.
+    """
+    made: list[Batches] = []
+
+    def make(schema: str | None = None, **options: Any) -> Batches:
+        given = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "startingOffsets": "earliest"}
+        made.append(Batches(spark, {**given, **options}, f"{checkpoint}-{len(made)}", schema))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.query is not None:
+            each.query.stop()
+
+
+def forget_blocks(spark: SparkSession) -> int:
+    """
+    Remove the blocks in which Spark keeps carried records; return how many there were.
+    """
+    storage = spark._jvm.org.apache.spark.storage
+    manager = spark._jvm.org.apache.spark.SparkEnv.get().blockManager()
+    numbers = [(stream, block) for stream in range(100) for block in range(1, 4)]
+    blocks = [storage.PythonStreamBlockId(*pair) for pair in numbers]
+    kept = [block for block in blocks if manager.getStatus(block).isDefined()]
+    for block in kept:
+        manager.removeBlock(block, True)  # noqa: FBT003 - Java has no keywords
+    return len(kept)
+
+
+def odd_records() -> list[Record]:
+    """
+    Return records with all that may be missing missing somewhere, over three partitions.
+    """
+    return [
+        Record(
+            value=None if i % 4 == 0 else b"\xff\x00 value %d" % i,
+            key=None if i % 3 == 0 else b"\xfe key %d" % i,
+            partition=i % 3,
+            timestamp=1_700_000_000_000 + i,
+            headers=(("a", b"\x00"), ("a", None), ("", b"")) if i % 2 else (),
+        )
+        for i in range(60)
+    ]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("engine", ["auto", "librdkafka"])
+@pytest.mark.parametrize(
+    "schema",
+    [None, "value BINARY", "offset BIGINT, key STRING, value STRING", "headers"],
+    ids=["all", "value", "strings", "headers"],
+)
+def test_both_ways_give_the_same_rows(
+    batches: Callable[..., Batches],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    schema: str | None,
+    engine: str,
+) -> None:
+    """
+    Nulls, headers, bytes that are no text, subsets of columns: all as when tasks read them.
+    """
+    name = topic(partitions=3)
+    kafka_cluster.produce(name, odd_records())
+    options = {"subscribe": name, "engine": engine, "includeHeaders": str(schema == "headers")}
+    wanted = None if schema == "headers" else schema
+    carried, read = batches(wanted, **options), batches(wanted, **options, **TASKS)
+
+    assert carried.run() == read.run()
+
+    assert (carried.tasks[0], read.tasks[0]) == (1, 3)
+    assert sum(carried.counted) == sum(read.counted) == 60
+
+
+@pytest.mark.parametrize(
+    "schema", ["value BINARY COMMENT 'what was sent'", "key STRING COLLATE UTF8_LCASE"]
+)
+def test_schemas_that_spark_refuses_from_the_driver(
+    batches: Callable[..., Batches],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    schema: str,
+) -> None:
+    """
+    A comment or a collation is lost on the way through Arrow; tasks read such batches.
+    """
+    name = topic(partitions=2)
+    kafka_cluster.produce(name, [Record(b"v", key=b"k", partition=i % 2) for i in range(4)])
+    query = batches(schema, subscribe=name)
+
+    assert len(query.run()) == 4
+    assert query.tasks == {0: 2}
+
+
+def test_tiny_and_huge_batches_of_one_query(
+    batches: Callable[..., Batches], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Each batch goes the way that suits it: many records through tasks, the next few without.
+    """
+    name = topic(partitions=2)
+    query = batches("partition INT, offset BIGINT", subscribe=name)
+    sizes = [10, 6_000, 10]
+    for size in sizes:
+        kafka_cluster.produce(name, [Record(b"x", partition=i % 2) for i in range(size)])
+        query.run()
+
+    assert list(query.tasks.values()) == [1, 2, 1]
+    assert [len(rows) for rows in query.rows.values()] == sizes
+    found = {tuple(row) for rows in query.rows.values() for row in rows}
+    assert found == {(p, o) for p in range(2) for o in range(3_010)}
+
+
+def test_few_large_records_go_to_tasks(
+    batches: Callable[..., Batches], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    A batch of few offsets and many bytes is given up on the driver, and complete all the same.
+    """
+    name = topic(partitions=2)
+    sent = [Record(bytes([i]) * 300_000, partition=i % 2) for i in range(20)]
+    kafka_cluster.produce(name, sent)
+    query = batches("value BINARY", subscribe=name)
+
+    assert sorted(bytes(row.value) for row in query.run()) == [r.value for r in sent]
+    assert query.tasks == {0: 2}
+
+
+@pytest.mark.parametrize("loses", [True, False])
+def test_records_deleted_before_they_are_read(
+    batches: Callable[..., Batches],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    *,
+    loses: bool,
+) -> None:
+    """
+    Lost records fail the query or are left out, by the user's word, as when tasks meet them.
+    """
+    name = topic(partitions=2)
+    kafka_cluster.produce(name, [Record(b"x", partition=i % 2) for i in range(10)])
+    query = batches("partition INT, offset BIGINT", subscribe=name, failOnDataLoss=str(not loses))
+    query.run()
+    kafka_cluster.produce(name, [Record(b"x", partition=i % 2) for i in range(20)])
+    admin = kafka_cluster.admin()
+    for future in admin.delete_records([Position(name, 0, 8)]).values():
+        future.result(30)
+
+    if not loses:
+        with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS.*{name}-0.*offset 5 is out of ran"):
+            query.run()
+        return
+    left = {(0, o) for o in range(8, 15)} | {(1, o) for o in range(5, 15)}
+    query.run()
+    assert {tuple(row) for row in query.rows[1]} == left
+
+
+def test_a_batch_of_markers_only(
+    batches: Callable[..., Batches], topic: Callable[..., str], transaction: Callable[[], Any]
+) -> None:
+    """
+    Offsets without a record make an empty batch without a task, and the query goes on after it.
+    """
+    name = topic()
+    query = batches("value STRING", subscribe=name, **{"kafka.isolation.level": "read_committed"})
+    with transaction() as producer:
+        producer.produce(name, value="first")
+        producer.commit_transaction(30)
+        query.run()
+        producer.begin_transaction()
+        producer.produce(name, value="aborted")
+        producer.flush(30)
+        producer.abort_transaction(30)
+        query.run()
+        producer.begin_transaction()
+        producer.produce(name, value="second")
+        producer.commit_transaction(30)
+        producer.begin_transaction()
+
+    assert [row.value for row in query.run()] == ["first", "second"]
+
+
+@pytest.mark.parametrize("options", [{"minPartitions": "4"}, {"maxRecordsPerPartition": "3"}])
+def test_a_split_that_was_asked_for_is_kept(
+    batches: Callable[..., Batches],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    options: dict[str, str],
+) -> None:
+    """
+    Users who say how batches are split over tasks have even tiny ones split.
+    """
+    name = topic(partitions=2)
+    kafka_cluster.produce(name, [Record(b"x", partition=i % 2) for i in range(12)])
+    query = batches(subscribe=name, **options)
+
+    assert len(query.run()) == 12
+    assert query.tasks == {0: 4}
+
+
+def test_records_that_spark_lost_are_read_again(
+    batches: Callable[..., Batches],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    spark: SparkSession,
+) -> None:
+    """
+    Where the block with the records is gone, the task reads the same ranges itself.
+    """
+    name = topic(partitions=2)
+    kafka_cluster.produce(name, [Record(b"%d" % i, partition=i % 2) for i in range(10)])
+    query = batches("value STRING", subscribe=name)
+    lost: list[int] = []
+    query.before = lambda: lost.append(forget_blocks(spark))
+
+    assert [row.value for row in query.run()] == [str(i) for i in range(10)]
+    assert (lost, query.tasks) == ([1], {0: 1})

@@ -1,0 +1,167 @@
+"""
+Tiny batches that are read where they are planned: which ones, and when tasks must read instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.prefetch import NoPrefetch, PrefetchPolicy, TinyBatches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.errors import PykafkaError
+
+POLICY = PrefetchPolicy(10, size=200, ranges=3, seconds=1.0, first_seconds=9.0, rest_seconds=30.0)
+
+
+def ranges(*sizes: int) -> list[OffsetRange]:
+    """
+    Return one range of each size, of different partitions.
+    """
+    return [OffsetRange(TopicPartition("t", p), 5, 5 + size) for p, size in enumerate(sizes)]
+
+
+@dataclass
+class Log:
+    """
+    What a prefetch reads: eight bytes per offset, after some seconds, or an error.
+    """
+
+    seconds: float = 0.0
+    error: PykafkaError | None = None
+    batch: int = 100
+    clock: float = 100.0
+    read: list[OffsetRange] = field(default_factory=list)
+    open: int = 0
+
+    def __call__(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        self.read.append(wanted)
+        self.clock += self.seconds
+        self.open += 1
+        try:
+            if self.error:
+                raise self.error
+            for start in range(wanted.start, wanted.end, self.batch):
+                offsets = pa.array(range(start, min(start + self.batch, wanted.end)), pa.int64())
+                yield pa.record_batch([offsets], ["offset"])
+        finally:
+            self.open -= 1
+
+    def prefetch(self) -> TinyBatches:
+        return TinyBatches(self, POLICY, lambda: self.clock)
+
+
+def offsets(batches: list[pa.RecordBatch] | None) -> list[int]:
+    """
+    Return the offsets in the order of the batches.
+    """
+    assert batches is not None
+    return [offset for batch in batches for offset in batch["offset"].to_pylist()]
+
+
+def test_records_come_in_the_order_of_the_ranges() -> None:
+    """
+    All batches of all ranges are returned, a range after the other.
+    """
+    found = Log(batch=2).prefetch().records(ranges(3, 2))
+
+    assert offsets(found) == [5, 6, 7, 5, 6]
+
+
+def test_ranges_without_records_are_no_reason_to_start_tasks() -> None:
+    """
+    A batch of nothing but markers has no records, which is not the same as not having read it.
+    """
+    prefetch = TinyBatches(lambda _: iter(()), POLICY)
+
+    assert prefetch.records(ranges(3)) == []
+
+
+@pytest.mark.parametrize(
+    "sizes", [(), (11,), (6, 5), (1, 1, 1, 1)], ids=["none", "long", "long in all", "many"]
+)
+def test_batches_that_are_not_tiny_are_not_touched(sizes: tuple[int, ...]) -> None:
+    """
+    What has too many offsets or ranges goes to tasks, without a single question to a broker.
+    """
+    log = Log()
+
+    assert log.prefetch().records(ranges(*sizes)) is None
+    assert log.read == []
+
+
+def test_the_largest_tiny_batch() -> None:
+    """
+    The limits themselves are within the limits.
+    """
+    assert offsets(Log().prefetch().records(ranges(4, 4, 2)))
+
+
+def test_too_many_bytes_are_given_up() -> None:
+    """
+    Records that turn out large go to tasks; reading ends there, and so do its connections.
+    """
+    log = Log(batch=1)
+    prefetch = TinyBatches(log, PrefetchPolicy(size=30))
+
+    assert prefetch.records(ranges(3, 10, 10)) is None
+    assert (len(log.read), log.open) == (2, 0)
+
+
+def test_a_slow_read_is_given_up() -> None:
+    """
+    Ranges are not read one after the other for longer than the policy says.
+    """
+    log = Log()
+    prefetch = log.prefetch()
+    prefetch.records(ranges(1))
+    log.seconds = 0.6
+
+    assert prefetch.records(ranges(1, 1, 1)) is None
+    assert len(log.read) == 3
+
+
+def test_the_first_read_may_take_longer() -> None:
+    """
+    Connecting for the first time is no sign of a slow broker.
+    """
+    assert offsets(Log(seconds=2.9).prefetch().records(ranges(1, 1, 1))) == [5, 5, 5]
+    assert Log(seconds=4.6).prefetch().records(ranges(1, 1, 1)) is None
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailableError("down"), DataLossError("LOST", "gone")])
+def test_errors_are_left_to_tasks(error: PykafkaError) -> None:
+    """
+    What went wrong here is found out again, and told, by the task that reads the range.
+    """
+    assert Log(error=error).prefetch().records(ranges(1)) is None
+
+
+def test_after_giving_up_it_rests() -> None:
+    """
+    While something is wrong no batch pays for a second attempt; later it is tried again.
+    """
+    log = Log(error=BrokerUnavailableError("down"))
+    prefetch = log.prefetch()
+    prefetch.records(ranges(1))
+    log.error = None
+
+    log.clock += 29
+    assert prefetch.records(ranges(1)) is None
+    log.clock += 2
+    assert offsets(prefetch.records(ranges(1))) == [5]
+
+
+def test_without_prefetch_tasks_read_everything() -> None:
+    """
+    The null object leaves the smallest batch to tasks.
+    """
+    assert NoPrefetch().records(ranges(1)) is None
