@@ -430,7 +430,9 @@ def test_nobody_answers(engine: str) -> None:
     wanted = OffsetRange(TopicPartition("t", 0), 0, 5)
     began = time.monotonic()
 
-    with pytest.raises((TimeoutExceededError, BrokerUnavailableError), match=r"reachable|refused|time for"):
+    with pytest.raises(
+        (TimeoutExceededError, BrokerUnavailableError), match=r"reachable|refused|time for"
+    ):
         list(fetch(wanted, settings("127.0.0.1:9", engine, poll_timeout_ms=3000)))
     assert time.monotonic() - began < 15
 
