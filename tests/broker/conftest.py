@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,6 +80,29 @@ def in_order(frame: DataFrame) -> list[Row]:
     Return the rows in the order of topic, partition and offset.
     """
     return frame.orderBy("topic", "partition", "offset").collect()
+
+
+@pytest.fixture(scope="session")
+def settled(kafka_cluster: KafkaCluster) -> Callable[[str], None]:
+    """
+    Return the way to wait until no transaction is open any more in partition 0 of a topic.
+
+    A producer's commit returns before the markers are in the log, and until then its records are
+    not there for readers of committed ones.
+    """
+    admin = kafka_cluster.admin()
+
+    def end(topic: str, isolation: IsolationLevel) -> int:
+        position = TopicPartition(topic, 0)
+        asked = admin.list_offsets({position: OffsetSpec.latest()}, isolation_level=isolation)
+        return int(asked[position].result(30).offset)
+
+    def open_transactions(topic: str) -> str | None:
+        stable = end(topic, IsolationLevel.READ_COMMITTED)
+        high = end(topic, IsolationLevel.READ_UNCOMMITTED)
+        return None if stable == high else f"{topic} is stable up to {stable} of {high}"
+
+    return lambda topic: wait_until(lambda: open_transactions(topic), 30)
 
 
 @pytest.fixture

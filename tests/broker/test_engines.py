@@ -230,6 +230,7 @@ def test_log_append_time(
 def test_transactions(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
+    settled: Callable[[str], None],
     read: Callable[..., list[dict[str, Any]]],
     isolation: str,
 ) -> None:
@@ -246,6 +247,7 @@ def test_transactions(
             write(writer, name, f"{number}-{step}-second")
             end = writer.abort_transaction if (number + step) % 3 else writer.commit_transaction
             end(30)
+    settled(name)
 
     found = [r["value"].decode() for r in read(name, isolation_level=isolation)]
 
@@ -281,6 +283,7 @@ def write(producer: Producer, topic: str, value: str) -> None:
 def test_range_that_ends_in_what_is_hidden(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
+    settled: Callable[[str], None],
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
@@ -294,6 +297,7 @@ def test_range_that_ends_in_what_is_hidden(
     writer.begin_transaction()
     write(writer, name, "hidden")
     writer.abort_transaction(30)
+    settled(name)
 
     for end in (2, 3, 4, LATEST):
         found = read(name, 0, end, isolation_level="read_committed")

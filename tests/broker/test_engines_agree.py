@@ -95,7 +95,7 @@ def write_something(chance: random.Random, cluster: KafkaCluster, topic: str) ->
 
 
 @pytest.fixture(scope="module")
-def filled(kafka_cluster: KafkaCluster) -> list[str]:
+def filled(kafka_cluster: KafkaCluster, settled: Callable[[str], None]) -> list[str]:
     """
     Return topics of one partition, each filled by chance.
     """
@@ -110,6 +110,7 @@ def filled(kafka_cluster: KafkaCluster) -> list[str]:
         topics.append(kafka_cluster.create_topic(name, 1, settings))
         for _ in range(chance.randrange(1, 8)):
             write_something(chance, kafka_cluster, name)
+        settled(name)
     return topics
 
 

@@ -226,7 +226,10 @@ def test_records_deleted_before_they_are_read(
 
 
 def test_a_batch_of_markers_only(
-    batches: Callable[..., Batches], topic: Callable[..., str], transaction: Callable[[], Any]
+    batches: Callable[..., Batches],
+    topic: Callable[..., str],
+    transaction: Callable[[], Any],
+    settled: Callable[[str], None],
 ) -> None:
     """
     Offsets without a record make an empty batch without a task, and the query goes on after it.
@@ -236,15 +239,18 @@ def test_a_batch_of_markers_only(
     with transaction() as producer:
         producer.produce(name, value="first")
         producer.commit_transaction(30)
+        settled(name)
         query.run()
         producer.begin_transaction()
         producer.produce(name, value="aborted")
         producer.flush(30)
         producer.abort_transaction(30)
+        settled(name)
         query.run()
         producer.begin_transaction()
         producer.produce(name, value="second")
         producer.commit_transaction(30)
+        settled(name)
         producer.begin_transaction()
 
     assert [row.value for row in query.run()] == ["first", "second"]

@@ -221,6 +221,7 @@ def test_transactions(
     topic: Callable[..., str],
     agreed: Callable[..., list[Row]],
     transaction: Callable[[], Any],
+    settled: Callable[[str], None],
     isolation: str,
 ) -> None:
     """
@@ -232,10 +233,12 @@ def test_transactions(
     with transaction() as producer:
         produce(producer, name, "committed")
         producer.commit_transaction(30)
+        settled(name)
         assert len(agreed(**options)) == 3
         producer.begin_transaction()
         produce(producer, name, "aborted")
         producer.abort_transaction(30)
+        settled(name)
         assert len(agreed(**options)) == (6 if seen else 3)
         producer.begin_transaction()
         produce(producer, name, "open")

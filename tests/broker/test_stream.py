@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from pyspark_pykafka.compat import TELLS_START
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
@@ -309,7 +310,10 @@ def test_timestamps(
 
 
 def test_aborted_records_at_the_end_do_not_stall(
-    stream: Callable[..., Stream], topic: Callable[..., str], transaction: Callable[[], Any]
+    stream: Callable[..., Stream],
+    topic: Callable[..., str],
+    transaction: Callable[[], Any],
+    settled: Callable[[str], None],
 ) -> None:
     """
     A range that ends in aborted records and markers is finished, and seen as read (M23).
@@ -319,15 +323,18 @@ def test_aborted_records_at_the_end_do_not_stall(
     with transaction() as producer:
         producer.produce(name, value="0000")
         producer.commit_transaction(30)
+        settled(name)
         producer.begin_transaction()
         for _ in range(5):
             producer.produce(name, value="aborted")
         producer.flush(30)
         producer.abort_transaction(30)
+        settled(name)
         assert query.drain() == ["0000"]
         producer.begin_transaction()
         producer.produce(name, value="0001")
         producer.commit_transaction(30)
+        settled(name)
         producer.begin_transaction()
     assert query.drain() == ["0000", "0001"]
 
@@ -375,4 +382,6 @@ def test_checkpoint_of_the_first_batch_is_plain_otherwise(
         json.loads((Path(query.checkpoint) / "offsets" / batch).read_text().splitlines()[2])
         for batch in ("0", "1")
     ]
-    assert logged == [{name: {"0": 3}, "@initial": {name: {"0": 0}}}, {name: {"0": 6}}]
+    # Without being told the start, a query from earliest looks like one that is restarted.
+    start = {"@initial": {name: {"0": 0}}} if TELLS_START else {}
+    assert logged == [{name: {"0": 3}, **start}, {name: {"0": 6}}]
