@@ -228,6 +228,24 @@ def test_topic_deleted_amid_a_range(three: KafkaCluster, engine: str) -> None:
     assert time.monotonic() - began < 40
 
 
+def test_topic_made_again_amid_a_range(three: KafkaCluster) -> None:
+    """
+    Records of a new topic of the same name are not taken for the rest of the old one's (F19).
+    """
+    wanted = filled(three, "made-again")
+    admin = three.admin()
+
+    def make_again(number: int) -> None:
+        if number == 0:
+            admin.delete_topics(["made-again"])["made-again"].result(30)
+            filled(three, "made-again")
+
+    with pytest.raises(DataLossError, match="does not exist any more"):
+        read(wanted, settings(three, "wire"), make_again)
+    # The same worker reads the new topic, of which it knew the old id.
+    assert read(wanted, settings(three, "wire")) == list(range(RECORDS))
+
+
 def test_all_brokers_gone(engine: str) -> None:
     """
     Brokers that stay away end the read when its time-out is over; back in time, it goes on (F04).

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.client import map_error_code
+from pyspark_pykafka.errors import UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST
 from pyspark_pykafka.wire.answer import FetchAnswer, read_fetch_answer
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.wire.cluster import Cluster, Leader
@@ -62,7 +65,14 @@ class _Asked:
     connection: Connection
     offset: int
     node: int
-    of_leader: bool
+    leader: Leader
+
+    @property
+    def of_leader(self) -> bool:
+        """
+        Whether the leader itself was asked.
+        """
+        return self.node == self.leader.node
 
 
 @dataclass(slots=True)
@@ -80,6 +90,7 @@ class PartitionClient:
     _replica: int = field(init=False, default=_NO_REPLICA)
     _replica_until: float = field(init=False, default=0.0)
     _shun_until: float = field(init=False, default=0.0)
+    _topic_id: UUID | None = field(init=False, default=None)
 
     @property
     def asked(self) -> int | None:
@@ -102,11 +113,14 @@ class PartitionClient:
         if self._asked is not None:
             self.forget()
         leader = self.cluster.leader(self.tp, deadline)
+        if self._topic_id not in {None, leader.topic_id}:
+            msg = f"the topic of {self.tp} was deleted and made again"
+            raise UnknownTopicError(msg)
         roams = self._replica != _NO_REPLICA and time.monotonic() < self._replica_until
         node = self._replica if roams else leader.node
         connection = self.cluster.connection(node, deadline)
         request = self._fetch_request(connection, leader, offset, size, wait_ms)
-        self._asked = _Asked(connection, offset, node, node == leader.node)
+        self._asked = _Asked(connection, offset, node, leader)
         connection.send(request, deadline)
 
     def answer(self, deadline: Deadline) -> Fetched:
@@ -176,6 +190,8 @@ class PartitionClient:
         if answer.error_code:
             doing = f"reading {self.tp} at offset {asked.offset}"
             raise map_error_code(answer.error_code, doing)
+        # Only now: what the worker knew of the topic may have been of one before.
+        self._topic_id = asked.leader.topic_id
         redirected = answer.preferred_read_replica != _NO_REPLICA
         if redirected:
             self._replica = answer.preferred_read_replica
