@@ -63,8 +63,9 @@ def settings(cluster: KafkaCluster, engine: str, **kafka: str) -> FetchSettings:
         isolation_level="read_uncommitted",
         poll_timeout_ms=60_000,
         fail_on_data_loss=True,
-        end_retries=3,
-        end_retry_ms=100,
+        # A new leader's end lags behind until its followers have fetched from it (KAFKA-7703).
+        end_retries=20,
+        end_retry_ms=500,
         memory_bytes=1 << 20,
     )
 
