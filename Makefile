@@ -15,7 +15,7 @@ NOX := $(RUN) nox --session
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix matrix matrix-smoke bench bench-quick fuzz docs clean
+.PHONY: help demo test lint fix matrix matrix-smoke soak bench bench-quick fuzz docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -42,6 +42,9 @@ matrix: $(READY)  ## run the tests on Spark 4.0, 4.1, 4.2 and 4.3
 
 matrix-smoke: $(READY)  ## run the few tests marked smoke on Spark 4.0, 4.1 and 4.3
 	@$(NOX) 'tests(4.0)' 'tests(4.1)' 'tests(4.3)' -- -m smoke
+
+soak: $(READY)  ## run the slow tests: random schedules with many seeds
+	@$(RUN) python -m pytest --require-broker --soak $(ARGS)
 
 bench: $(READY)  ## measure against the JVM connector: an hour, on a machine that does nothing else
 	@$(RUN) python -m bench $(ARGS)

@@ -26,10 +26,20 @@ JVM_CONNECTOR_SPARK = "4.2.0"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
     """
-    Leave the side-by-side tests out where Spark's JVM connector has no version to fetch.
+    Add the switch of `make soak`.
     """
+    parser.addoption("--soak", action="store_true", help="run the slow tests, marked soak, alone")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """
+    Choose between the slow tests and the others, and leave the side-by-side tests out where Spark's
+    JVM connector has no version to fetch.
+    """
+    soak = config.getoption("--soak")
+    items[:] = [item for item in items if ("soak" in item.keywords) == soak]
     if pyspark.__version__ != JVM_CONNECTOR_SPARK:
         items[:] = [item for item in items if "side_by_side" not in item.keywords]
 

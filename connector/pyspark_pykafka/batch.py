@@ -10,13 +10,16 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_pykafka.borders import ending_border, resolve_words, starting_border
 from pyspark_pykafka.columns import check_source_schema
+from pyspark_pykafka.compat import comparisons
 from pyspark_pykafka.planner import SplitPolicy, plan_batch
+from pyspark_pykafka.pruning import Pruning
 from pyspark_pykafka.reading import fetch_settings, make_broker, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
     from pyspark_pykafka.offsets import OffsetRange
     from pyspark_pykafka.options import SourceOptions
@@ -31,6 +34,7 @@ class KafkaBatchReader(DataSourceReader):
         check_source_schema(schema, include_headers=options.include_headers)
         self._options = options
         self._settings = fetch_settings(options, schema)
+        self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
         """
@@ -41,9 +45,14 @@ class KafkaBatchReader(DataSourceReader):
     def _plan(self) -> list[OffsetRange]:
         options = self._options
         broker = make_broker(options)
-        tps = broker.partitions(options.strategy)
-        starting = starting_border(options.starting, tps, broker)
+        tps = broker.assigned(options.strategy).partitions
+        starting = starting_border(options.starting, tps, broker, options.starting_fallback)
         ending = ending_border(options.ending, tps, broker)
+        wanted = self._pruning.selected(tps)
+        starting, ending = (
+            {tp: border[tp] for tp in wanted if tp in border} for border in (starting, ending)
+        )
+        starting, ending = self._pruning.cut(starting, ending, broker)
         policy = SplitPolicy(options.min_partitions, options.max_records_per_partition)
         earliest = resolve_words(starting, broker) if policy.splits else starting
         latest = resolve_words(ending, broker) if policy.splits else ending
@@ -54,3 +63,16 @@ class KafkaBatchReader(DataSourceReader):
         Yield the records of one range, on an executor.
         """
         return read_range(partition, self._settings)
+
+
+class FilteringBatchReader(KafkaBatchReader):
+    """
+    The reader of a query of which Spark tells the filters.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """
+        Note what the filters say of where records lie, and leave all of them to Spark as well.
+        """
+        self._pruning = Pruning(tuple(comparisons(filters)), self._options.max_timestamp_delay_ms)
+        return filters

@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition
+from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition, describe
 from pyspark_pykafka.options import (
+    Committed,
     Earliest,
     GlobalTimestamp,
     Latest,
@@ -20,7 +21,7 @@ from pyspark_pykafka.planner import match_assigned
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    Limit = Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
+    Limit = Committed | Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
 
 _OFFSET_CONDITION = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
 _TIME_CONDITION = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
@@ -46,15 +47,26 @@ class OffsetSource(Protocol):
         Return the first offsets at or after times in epoch ms; None where there is none.
         """
 
+    def committed(self, tps: Iterable[TopicPartition]) -> Offsets:
+        """
+        Return the offsets that the consumer group of the settings committed, where it has any.
+        """
 
-def starting_border(limit: Limit, tps: Sequence[TopicPartition], source: OffsetSource) -> Offsets:
+
+def starting_border(
+    limit: Limit,
+    tps: Sequence[TopicPartition],
+    source: OffsetSource,
+    fallback: int | None = None,
+) -> Offsets:
     """
     Return where reading starts; EARLIEST and LATEST stay words.
 
-    Raises :class:`OffsetsError` when partitions are left out, or when no record is as young as a
+    ``fallback`` is such a word for the partitions of which ``limit`` says nothing. Raises
+    :class:`OffsetsError` when there are some and no fallback, or when no record is as young as a
     time and the strategy is ``error``.
     """
-    border = _border(limit, tps, source)
+    border = _border(limit, tps, source, fallback)
     unmatched = [tp for tp, offset in border.items() if offset is None]
     if unmatched and _strategy(limit) == "error":
         tp = unmatched[0]
@@ -81,7 +93,7 @@ def follows_the_end(limit: Limit) -> bool:
     Whether the same words, asked again later, can mean a later offset because records came.
     """
     if isinstance(limit, SpecificOffsets):
-        return LATEST in dict(limit.offsets).values()
+        return LATEST in {*dict(limit.offsets).values(), *dict(limit.topics).values()}
     return isinstance(limit, Latest) or _strategy(limit) == "latest"
 
 
@@ -95,17 +107,49 @@ def resolve_words(border: Offsets, source: OffsetSource) -> Offsets:
 
 
 def _border(
-    limit: Limit, tps: Sequence[TopicPartition], source: OffsetSource
-) -> dict[TopicPartition, int | None]:
-    if isinstance(limit, Earliest):
-        return dict.fromkeys(tps, EARLIEST)
-    if isinstance(limit, Latest):
-        return dict.fromkeys(tps, LATEST)
+    limit: Limit,
+    tps: Sequence[TopicPartition],
+    source: OffsetSource,
+    fallback: int | None = None,
+) -> Mapping[TopicPartition, int | None]:
+    if isinstance(limit, Earliest | Latest):
+        return dict.fromkeys(tps, EARLIEST if isinstance(limit, Earliest) else LATEST)
+    if isinstance(limit, GlobalTimestamp):
+        return source.at_times(dict.fromkeys(tps, limit.timestamp_ms))
+    rest = {} if fallback is None else dict.fromkeys(tps, fallback)
+    if isinstance(limit, Committed):
+        return _all_committed({**rest, **source.committed(tps)}, tps)
     if isinstance(limit, SpecificOffsets):
-        return {**match_assigned(dict(limit.offsets), tps, _OFFSET_CONDITION)}
-    if isinstance(limit, SpecificTimestamps):
-        return source.at_times(match_assigned(dict(limit.timestamps), tps, _TIME_CONDITION))
-    return source.at_times(dict.fromkeys(tps, limit.timestamp_ms))
+        given = {**rest, **_by_topic(limit, tps), **dict(limit.offsets)}
+        return match_assigned(given, tps, _OFFSET_CONDITION)
+    times = dict(limit.timestamps)
+    if fallback is None:
+        return source.at_times(match_assigned(times, tps, _TIME_CONDITION))
+    match_assigned({**rest, **times}, tps, _TIME_CONDITION)
+    return {**rest, **source.at_times(times)}
+
+
+def _by_topic(limit: SpecificOffsets, tps: Sequence[TopicPartition]) -> Offsets:
+    words = dict(limit.topics)
+    unknown = words.keys() - {tp.topic for tp in tps}
+    if unknown:
+        msg = (
+            f"a start is given for {', '.join(sorted(unknown))}, of which no partition is read; "
+            "correct the name, or leave it out"
+        )
+        raise OffsetsError(_OFFSET_CONDITION, msg)
+    return {tp: words[tp.topic] for tp in tps if tp.topic in words}
+
+
+def _all_committed(found: Offsets, tps: Sequence[TopicPartition]) -> Offsets:
+    missing = set(tps) - found.keys()
+    if not missing:
+        return found
+    msg = (
+        f"the consumer group has committed no offset for {describe(missing)}; set "
+        "startingOffsetsFallback to earliest or latest to say where such partitions start"
+    )
+    raise OffsetsError("NO_COMMITTED_OFFSET", msg)
 
 
 def _strategy(limit: Limit) -> str:

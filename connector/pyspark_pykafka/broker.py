@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import TimeoutError as NotYet
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -25,7 +27,7 @@ from pyspark_pykafka.client import (
     translating_errors,
 )
 from pyspark_pykafka.errors import TimeoutExceededError, UnknownTopicError
-from pyspark_pykafka.offsets import Offsets, TopicPartition, describe
+from pyspark_pykafka.offsets import Assignment, Offsets, TopicPartition, describe
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
 from pyspark_pykafka.retry import Deadline, RetryPolicy, retrying
 
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     Strategy = Assign | Subscribe | SubscribePattern
 
 _SLICE_SECONDS = 0.1
+
+# A zero UUID, as Kafka prints it: the topic's on brokers before 2.8.
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001
 
@@ -57,7 +62,7 @@ class Broker:
         self._fatal = FatalErrors()
         self._admin: AdminClient | None = None
 
-    def partitions(self, strategy: Strategy) -> list[TopicPartition]:
+    def assigned(self, strategy: Strategy) -> Assignment:
         """
         Return the existing partitions that a strategy selects, in order.
         """
@@ -82,17 +87,39 @@ class Broker:
         found = self._offsets({tp: OffsetSpec.for_timestamp(ms) for tp, ms in times.items()})
         return {tp: None if offset < 0 else offset for tp, offset in found.items()}
 
-    def _select(self, strategy: Strategy) -> list[TopicPartition]:
+    def committed(self, tps: Iterable[TopicPartition]) -> Offsets:
+        """
+        Return what the consumer group ``group.id`` of the settings committed, where it has.
+        """
+        wanted = list(tps)
+        return retrying(lambda: self._committed(wanted), self._retry) if wanted else {}
+
+    def _committed(self, tps: list[TopicPartition]) -> Offsets:
+        group = self._kafka.get("group.id", "")
+        asked = ConsumerGroupTopicPartitions(group, [Position(*tp) for tp in tps])
+        futures = self._client().list_consumer_group_offsets(
+            [asked], request_timeout=self._seconds()
+        )
+        doing = f"asking for the offsets of the consumer group {group}"
+        answers = self._wait(futures, doing)[group].topic_partitions
+        failed = next((p.error for p in answers if p.error is not None), None)
+        if failed is not None:
+            raise map_kafka_error(failed, doing)
+        # librdkafka's OFFSET_INVALID, -1001, where nothing was committed.
+        return {TopicPartition(p.topic, p.partition): p.offset for p in answers if p.offset >= 0}
+
+    def _select(self, strategy: Strategy) -> Assignment:
         if isinstance(strategy, Assign):
             existing = self._require({tp.topic for tp in strategy.partitions})
-            return sorted(set(existing) & set(strategy.partitions))
+            tps = sorted(set(existing.partitions) & set(strategy.partitions))
+            return replace(existing, partitions=tuple(tps))
         if isinstance(strategy, Subscribe):
             return self._require(strategy.topics)
         return self._describe(self._matching(strategy.pattern))
 
-    def _require(self, topics: Iterable[str]) -> list[TopicPartition]:
+    def _require(self, topics: Iterable[str]) -> Assignment:
         found = self._describe(topics)
-        missing = set(topics) - {tp.topic for tp in found}
+        missing = set(topics) - {tp.topic for tp in found.partitions}
         if missing:
             names = ", ".join(f"'{name}'" for name in sorted(missing))
             msg = f"the brokers do not have the topic {names}; create it, or correct the name"
@@ -107,20 +134,22 @@ class Broker:
             found = self._client().list_topics(timeout=self._seconds())
         return [name for name in found.topics if expression.search(name)]
 
-    def _describe(self, topics: Iterable[str]) -> list[TopicPartition]:
+    def _describe(self, topics: Iterable[str]) -> Assignment:
         names = sorted(set(topics))
         if not names:
-            return []
+            return Assignment((), {})
         futures = self._client().describe_topics(
             TopicCollection(names), request_timeout=self._seconds()
         )
         answers = self._wait(futures, f"asking for the partitions of {', '.join(names[:20])}")
-        return sorted(
+        described = {name: topic for name, topic in answers.items() if not topic.is_internal}
+        tps = sorted(
             TopicPartition(name, partition.id)
-            for name, topic in answers.items()
-            if not topic.is_internal
+            for name, topic in described.items()
             for partition in topic.partitions
         )
+        ids = {name: str(topic.topic_id) for name, topic in described.items()}
+        return Assignment(tuple(tps), {name: it for name, it in ids.items() if it != _NO_ID})
 
     def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> Offsets:
         if not specs:

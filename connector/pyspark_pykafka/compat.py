@@ -4,6 +4,8 @@ What differs between Spark's versions, and the translation between Spark's types
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from datetime import timezone
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -26,9 +28,10 @@ from pyspark.sql.types import (
 
 from pyspark_pykafka.columns import HEADERS, SOURCE_TYPES, TIMESTAMP, TYPE_NAME
 from pyspark_pykafka.engine import BATCH_RECORDS
+from pyspark_pykafka.pruning import Comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
@@ -42,6 +45,7 @@ if TELLS_START:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
+        ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
 else:
@@ -56,10 +60,50 @@ else:
         Stands in for the class that these versions of Spark do not have.
         """
 
+    @dataclass
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """
+        Stands in for the class that these versions of Spark do not have.
+        """
+
+        max_rows: int
+
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """
         Stands in for the class that these versions of Spark do not have.
         """
+
+
+#: Spark's names of the filters that are comparisons; 4.0 has none of these classes.
+_OPERATORS = {
+    "EqualTo": "=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "In": "in",
+}
+
+
+def asks_for_filters() -> bool:
+    """
+    Whether this process plans with filters (spark.sql.python.filterPushdown.enabled, from 4.1 on).
+
+    A reader that takes filters is an error where Spark does not push them, so one has to know; that
+    Spark runs another worker module for it is the only sign there is.
+    """
+    return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
+
+
+def comparisons(filters: Iterable[Any]) -> list[Comparison]:
+    """
+    Return those of Spark's filters that compare a column with values.
+    """
+    return [
+        Comparison(one.attribute[0], _OPERATORS[type(one).__name__], one.value)
+        for one in filters
+        if type(one).__name__ in _OPERATORS and len(one.attribute) == 1
+    ]
 
 
 _SimpleReader: Any = getattr(datasource_internal, "_SimpleStreamReaderWrapper", None)
@@ -101,10 +145,13 @@ __all__ = [
     "TELLS_START",
     "ReadAllAvailable",
     "ReadLimit",
+    "ReadMaxRows",
     "RecordCarrier",
     "SupportsTriggerAvailableNow",
     "arrow_schema",
+    "asks_for_filters",
     "batches_of",
+    "comparisons",
     "source_schema",
     "takes_records",
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_pykafka.compat import arrow_schema, source_schema
+from pyspark_pykafka.compat import arrow_schema, asks_for_filters, source_schema
 from pyspark_pykafka.options import parse_batch_source, parse_sink, parse_stream_source
 
 if TYPE_CHECKING:
@@ -52,9 +52,10 @@ class DefaultSource(DataSource):
         """
         Return the reader of a batch query.
         """
-        from pyspark_pykafka.batch import KafkaBatchReader
+        from pyspark_pykafka.batch import FilteringBatchReader, KafkaBatchReader
 
-        return KafkaBatchReader(parse_batch_source(self.options), arrow_schema(schema))
+        made = FilteringBatchReader if asks_for_filters() else KafkaBatchReader
+        return made(parse_batch_source(self.options), arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """

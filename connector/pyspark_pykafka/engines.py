@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.engine import FetchSettings
-    from pyspark_pykafka.offsets import OffsetRange
+    from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -43,6 +43,27 @@ def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
         raise OptionsError((msg,))
     _say_once(refusal)
     return _librdkafka(wanted, settings)
+
+
+def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicPartition, float]:
+    """
+    Return about how many bytes an offset takes in the log, after each position that has records.
+
+    Raises :class:`OptionsError` where the wire engine cannot be used, since only it sees the log.
+    """
+    refusal = wire_refusal(settings.kafka)
+    if settings.engine == "librdkafka":
+        refusal = "the option engine is 'librdkafka'"
+    if refusal is not None:
+        msg = (
+            f"maxBytesPerTrigger needs the wire engine to see how large records are: {refusal}; "
+            "use maxOffsetsPerTrigger instead"
+        )
+        raise OptionsError((msg,))
+    found: dict[TopicPartition, float] = import_module(
+        "pyspark_pykafka.wire.sample"
+    ).bytes_per_offset(positions, settings)
+    return found
 
 
 # Asked for every task, and always the same.

@@ -7,7 +7,7 @@ Nothing here does I/O or imports Spark or a Kafka client.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.errors import OffsetsError
@@ -21,6 +21,16 @@ LATEST = -1
 
 #: Keys of an offset document that are not topics. Kafka topic names cannot contain '@'.
 RESERVED_PREFIX = "@"
+
+#: The id of each topic (KIP-516): tells a topic that was deleted and made again.
+TOPIC_IDS = "@topicIds"
+
+#: Where the query started, in the end offset of its first batch.
+INITIAL = "@initial"
+
+_RESERVED = frozenset({TOPIC_IDS, INITIAL})
+
+Document = dict[str, Any]
 
 
 class TopicPartition(NamedTuple):
@@ -42,11 +52,14 @@ Offsets = dict[TopicPartition, int]
 class OffsetRange:
     """
     The records ``[start, end)`` of one partition; a border may be EARLIEST or LATEST in batch.
+
+    ``topic_id`` says of which topic, where more than one had the name; None is any.
     """
 
     tp: TopicPartition
     start: int
     end: int
+    topic_id: str | None = None
 
     @property
     def size(self) -> int:
@@ -106,6 +119,82 @@ def _partitions(topic: str, partitions: object) -> Iterable[tuple[int, int]]:
             'from partition to offset, as {"0": 23}. Was the checkpoint written by another source?'
         )
         raise OffsetsError("MALFORMED_OFFSET", msg) from cause
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """
+    The partitions that a query reads, in order, and the ids of their topics.
+
+    An id is the text that Kafka prints (KIP-516); topics on brokers before 2.8 have none.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    topic_ids: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """
+    Where a stream stands, as it is kept in Spark's checkpoint.
+
+    ``initial`` is where the query started, kept in the first batch's end: Spark stores no initial
+    offset for a Python source, so a query whose first batch failed would ask for it again, and
+    "latest" would by then lie behind records that were never read.
+    """
+
+    offsets: Offsets
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    initial: StreamOffset | None = None
+
+    def remade_topics(self, earlier: StreamOffset) -> set[str]:
+        """
+        Return the topics that were deleted and made again since ``earlier``.
+        """
+        known = earlier.topic_ids
+        return {t for t, made in self.topic_ids.items() if known.get(t, made) != made}
+
+    def document(self) -> Document:
+        """
+        Return the form of Spark's JVM connector, with what is ours under reserved keys.
+        """
+        document: Document = {**to_document(self.offsets)}
+        if self.topic_ids:
+            document[TOPIC_IDS] = dict(sorted(self.topic_ids.items()))
+        if self.initial is not None:
+            document[INITIAL] = self.initial.document()
+        return document
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> StreamOffset:
+        """
+        Read a document of ours or of the JVM connector.
+
+        Raises :class:`OffsetsError` for anything else, and for what a later version wrote.
+        """
+        later = sorted(k for k in document if k.startswith(RESERVED_PREFIX) and k not in _RESERVED)
+        if later:
+            msg = (
+                f"the checkpoint's offsets hold {', '.join(later)}, which this version of pykafka "
+                "does not know: a newer one wrote them; use that version or a later one"
+            )
+            raise OffsetsError("MALFORMED_OFFSET", msg)
+        initial = document.get(INITIAL)
+        return cls(
+            from_document(document),
+            _topic_ids(document.get(TOPIC_IDS, {})),
+            None if initial is None else cls.of(initial),
+        )
+
+
+def _topic_ids(given: object) -> dict[str, str]:
+    if isinstance(given, dict) and all(isinstance(text, str) for text in given.values()):
+        return given
+    msg = (
+        f"the checkpoint's {TOPIC_IDS} is {given!r}; it must be a map from topic to id. "
+        "Was the checkpoint written by another source?"
+    )
+    raise OffsetsError("MALFORMED_OFFSET", msg)
 
 
 def describe(tps: Iterable[TopicPartition], limit: int = 20) -> str:

@@ -12,10 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, Offsets, TopicPartition, describe
+from pyspark_pykafka.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    Offsets,
+    StreamOffset,
+    TopicPartition,
+    describe,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +56,12 @@ class Loss:
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
     """
-    What one micro-batch reads, and what it can no longer read.
+    What one micro-batch reads, what it can no longer read, and what it was told to leave out.
     """
 
     ranges: tuple[OffsetRange, ...]
-    losses: tuple[Loss, ...]
+    losses: tuple[Loss, ...] = ()
+    left_out: tuple[TopicPartition, ...] = ()
 
 
 def split(ranges: Iterable[OffsetRange], policy: SplitPolicy) -> list[OffsetRange]:
@@ -93,7 +102,7 @@ def _divide(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
     for part in range(parts):
         end = start + (whole.end - start) // (parts - part)
         if end > start:
-            yield OffsetRange(whole.tp, start, end)
+            yield OffsetRange(whole.tp, start, end, whole.topic_id)
         start = end
 
 
@@ -184,51 +193,81 @@ def match_assigned(
     raise OffsetsError(condition, msg)
 
 
-def added_partitions(start: Offsets, end: Offsets) -> list[TopicPartition]:
-    """
-    Return the partitions that appeared between the two offsets.
-    """
-    return sorted(end.keys() - start.keys())
-
-
 def plan_stream(
-    start: Offsets, end: Offsets, earliest_of_added: Offsets, policy: SplitPolicy
+    start: StreamOffset,
+    end: StreamOffset,
+    first_of_new: Offsets,
+    policy: SplitPolicy,
+    selects: Callable[[TopicPartition], bool],
 ) -> StreamPlan:
     """
-    Plan one micro-batch ``[start, end)``; partitions added since ``start`` begin at earliest.
+    Plan one micro-batch ``[start, end)``.
+
+    ``first_of_new`` says where each partition of :func:`new_partitions` begins, where it still
+    exists. ``selects`` tells whether the options still ask for a partition: one that they do not
+    ask for any more is no loss.
     """
-    losses = [*_deleted(start, end), *_late_starts(earliest_of_added)]
-    added = added_partitions(start, end)
-    losses += [_unknown_start(tp) for tp in added if tp not in earliest_of_added]
-    ranges = []
-    for tp in sorted(end):
-        begin = start.get(tp, earliest_of_added.get(tp))
-        if begin is None:
-            continue
-        if begin > end[tp]:
-            losses.append(_went_back(tp, begin, end[tp]))
-        ranges.append(OffsetRange(tp, begin, end[tp]))
-    return StreamPlan(tuple(split(ranges, policy)), tuple(losses))
-
-
-def _deleted(start: Offsets, end: Offsets) -> list[Loss]:
-    gone = start.keys() - end.keys()
-    if not gone:
-        return []
-    text = f"partitions are gone: {describe(gone)}. Some records in them may never have been read"
-    return [Loss("KAFKA_DATA_LOSS.PARTITIONS_DELETED", text)]
-
-
-def _late_starts(earliest_of_added: Offsets) -> list[Loss]:
-    return [
-        Loss(
-            "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-            f"the added partition {tp} starts at offset {offset}, not at 0: "
-            f"{offset} records in it were never read",
-        )
-        for tp, offset in sorted(earliest_of_added.items())
-        if offset != 0
+    new = new_partitions(start, end)
+    begin = {tp: at for tp, at in start.offsets.items() if tp not in new} | first_of_new
+    gone = sorted(start.offsets.keys() - end.offsets.keys())
+    losses = [
+        *_deleted([tp for tp in gone if selects(tp)]),
+        *_remade(start, end),
+        *_unusual_starts(start, end, begin),
     ]
+    ranges = [
+        OffsetRange(tp, begin[tp], until, end.topic_ids.get(tp.topic))
+        for tp, until in sorted(end.offsets.items())
+        if tp in begin
+    ]
+    left_out = tuple(tp for tp in gone if not selects(tp))
+    return StreamPlan(tuple(split(ranges, policy)), tuple(losses), left_out)
+
+
+def new_partitions(start: StreamOffset, end: StreamOffset) -> set[TopicPartition]:
+    """
+    Return the partitions that appeared between the two offsets, those of remade topics included.
+    """
+    remade = end.remade_topics(start)
+    return {tp for tp in end.offsets if tp not in start.offsets or tp.topic in remade}
+
+
+def _deleted(gone: Sequence[TopicPartition]) -> Iterable[Loss]:
+    if gone:
+        text = (
+            f"partitions are gone: {describe(gone)}. Some records in them may never have been read"
+        )
+        yield Loss("KAFKA_DATA_LOSS.PARTITIONS_DELETED", text)
+
+
+def _remade(start: StreamOffset, end: StreamOffset) -> Iterable[Loss]:
+    for topic in sorted(end.remade_topics(start)):
+        text = (
+            f"the topic {topic} was deleted and made again: its id was {start.topic_ids[topic]} "
+            f"and is {end.topic_ids[topic]} now. Records of the old one may never have been read; "
+            "the new one is to be read from its start"
+        )
+        yield Loss("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", text)
+
+
+def _unusual_starts(start: StreamOffset, end: StreamOffset, begin: Offsets) -> Iterable[Loss]:
+    remade = end.remade_topics(start)
+    new = new_partitions(start, end)
+    for tp, until in sorted(end.offsets.items()):
+        if tp not in begin:
+            yield _unknown_start(tp)
+        elif begin[tp] > until:
+            yield _went_back(tp, begin[tp], until)
+        elif tp in new and tp.topic not in remade and begin[tp] != 0:
+            yield _late_start(tp, begin[tp])
+
+
+def _late_start(tp: TopicPartition, offset: int) -> Loss:
+    text = (
+        f"the added partition {tp} starts at offset {offset}, not at 0: "
+        f"{offset} records in it were never read"
+    )
+    return Loss("KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", text)
 
 
 def _unknown_start(tp: TopicPartition) -> Loss:

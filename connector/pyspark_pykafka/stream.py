@@ -1,49 +1,41 @@
 """
-Reading a stream: offsets as Spark's checkpoint keeps them, and the plan of each micro-batch.
+Reading a stream: Spark's adapter between its calls and the query's micro-batches.
 """
 
 from __future__ import annotations
 
-import logging
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyspark_pykafka.borders import follows_the_end, resolve_words, starting_border
 from pyspark_pykafka.columns import check_source_schema
 from pyspark_pykafka.compat import (
     TELLS_START,
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxRows,
     RecordCarrier,
     SupportsTriggerAvailableNow,
     takes_records,
 )
-from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError
-from pyspark_pykafka.offsets import Offsets, from_document, to_document
-from pyspark_pykafka.planner import SplitPolicy, StreamPlan, added_partitions, plan_stream
+from pyspark_pykafka.engines import bytes_per_offset
+from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.prefetch import NoPrefetch, Prefetch, TinyBatches, strict
 from pyspark_pykafka.reading import fetch_settings, make_broker, read_range
-from pyspark_pykafka.retry import RetryPolicy, retrying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from pyspark_pykafka.broker import Broker
     from pyspark_pykafka.engine import FetchSettings
+    from pyspark_pykafka.offsets import Document
     from pyspark_pykafka.options import SourceOptions
 
-logger = logging.getLogger("pyspark_pykafka")
-
-#: Where the first batch started, kept inside its end offset. Spark stores no initial offset for
-#: a Python source: a query whose first batch failed would ask for it again, and "latest" would
-#: by then lie behind records that were never read.
-INITIAL = "@initial"
-
-Document = dict[str, Any]
+# Which of Spark's limits is the default says only that there is one; the options say which.
+_SOME_LIMIT = ReadMaxRows(2**63 - 1)
 
 
 class _Reader(RecordCarrier, DataSourceStreamReader):
@@ -56,25 +48,23 @@ class _Reader(RecordCarrier, DataSourceStreamReader):
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         check_source_schema(schema, include_headers=options.include_headers)
-        self._options = options
         self._settings = fetch_settings(options, schema)
-        self._split = SplitPolicy(options.min_partitions, options.max_records_per_partition)
-        self._prefetch = _prefetch(self._split, self._settings)
-        self._asked: Broker | None = None
-        self._initial: Offsets | None = None
+        quick = strict(self._settings)
+        sizes = partial(bytes_per_offset, settings=quick)
+        self._batches = MicroBatches(options, make_broker(options), sizes)
+        self._prefetch = self._make_prefetch(quick)
 
     def initialOffset(self) -> Document:
         """
         Return where a new query starts; a query whose first batch failed asks again.
         """
-        return to_document(self._start_of_new_query())
+        return self._batches.initial()
 
     def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """
         Plan the micro-batch between two offsets, as Spark has them in its checkpoint.
         """
-        plan = StreamPlan((), ()) if start == end else self._plan(start, end)
-        self._report(plan)
+        plan = self._batches.plan(start, end)
         records = self._prefetch.records(plan.ranges)
         if records is None:
             return [InputPartition(r) for r in plan.ranges]
@@ -98,87 +88,15 @@ class _Reader(RecordCarrier, DataSourceStreamReader):
         """
         Leave behind what only the driver needs when the reader goes to the executors.
         """
-        return {**self.__dict__, "_asked": None, "_prefetch": NoPrefetch()}
+        return {**self.__dict__, "_batches": None, "_prefetch": NoPrefetch()}
 
-    @property
-    def _broker(self) -> Broker:
-        if self._asked is None:
-            self._asked = make_broker(self._options)
-        return self._asked
-
-    def _start_of_new_query(self) -> Offsets:
-        if self._initial is None:
-            tps = self._broker.partitions(self._options.strategy)
-            border = starting_border(self._options.starting, tps, self._broker)
-            self._initial = resolve_words(border, self._broker)
-        return self._initial
-
-    def _is_initial(self, start: Document) -> bool:
-        # The end of a batch is never like it: that of the first one carries INITIAL.
-        return self._initial is not None and start == to_document(self._initial)
-
-    def _next(self, start: Document) -> Document:
+    def _make_prefetch(self, quick: FetchSettings) -> Prefetch:
         """
-        Return the latest offsets; the start itself if they are the same.
-
-        Spark compares documents to find new data, so equal offsets must be the same document.
+        Return how tiny batches are read; a user who wants them split over tasks gets them so.
         """
-        latest = to_document(self._latest(from_document(start)))
-        if self._is_initial(start):
-            return {**latest, INITIAL: start}
-        return start if latest == to_document(from_document(start)) else latest
-
-    def _latest(self, known: Offsets) -> Offsets:
-        """
-        Ask for the latest offsets, again if some lie before known ones (KAFKA-7703).
-        """
-        policy = RetryPolicy(
-            max(self._options.fetch_offset_num_retries, 1),
-            self._options.fetch_offset_retry_interval_ms / 1000,
-        )
-        try:
-            return retrying(lambda: self._latest_beyond(known), policy)
-        except _StaleOffsetsError as stale:
-            return stale.offsets
-
-    def _latest_beyond(self, known: Offsets) -> Offsets:
-        latest = self._broker.latest(self._broker.partitions(self._options.strategy))
-        if any(latest.get(tp, offset) < offset for tp, offset in known.items()):
-            raise _StaleOffsetsError(latest)
-        return latest
-
-    def _plan(self, start: Document, end: Document) -> StreamPlan:
-        first = self._is_initial(start)
-        begin = from_document(end.get(INITIAL, start) if first else start)
-        until = from_document(end)
-        earliest = self._broker.earliest(added_partitions(begin, until))
-        return plan_stream(begin, until, earliest, self._split)
-
-    def _report(self, plan: StreamPlan) -> None:
-        for loss in plan.losses:
-            if self._options.fail_on_data_loss:
-                text = f"{loss.explanation}. Set failOnDataLoss to false to go on without them"
-                raise DataLossError(loss.condition, text)
-            logger.warning("[%s] %s; going on", loss.condition, loss.explanation)
-
-
-def _prefetch(split: SplitPolicy, settings: FetchSettings) -> Prefetch:
-    """
-    Return how tiny batches are read; a user who wants them split over tasks gets them so.
-    """
-    if split.splits or not takes_records(settings.schema):
-        return NoPrefetch()
-    return TinyBatches(lambda wanted: read_range(InputPartition(wanted), strict(settings)))
-
-
-class _StaleOffsetsError(BrokerUnavailableError):
-    """
-    The brokers gave offsets older than some they gave before; the last answer is inside.
-    """
-
-    def __init__(self, offsets: Offsets) -> None:
-        self.offsets = offsets
-        super().__init__("the latest offsets lie before known ones")
+        if self._batches.splits or not takes_records(self._settings.schema):
+            return NoPrefetch()
+        return TinyBatches(lambda wanted: read_range(InputPartition(wanted), quick))
 
 
 class _UntoldReader(_Reader):
@@ -199,10 +117,10 @@ class _UntoldReader(_Reader):
         Return where the next micro-batch may end.
         """
         if self._position is not None:
-            return self._next(self._position)
-        if follows_the_end(self._options.starting):
-            return self._next(to_document(self._start_of_new_query()))
-        return to_document(self._latest({}))
+            return self._batches.next(self._position)
+        if self._batches.start_moves:
+            return self._batches.next(self._batches.initial())
+        return self._batches.all_available()
 
     def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """
@@ -218,30 +136,29 @@ class _ToldReader(_Reader, SupportsTriggerAvailableNow):
     For Spark 4.2 and later, which tell the start and how much a batch may read.
     """
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
-        super().__init__(options, schema)
-        self._frozen: Offsets | None = None
-
     def getDefaultReadLimit(self) -> ReadLimit:
         """
-        Return that a batch may read all there is.
+        Return whether a batch may read all there is; Spark lifts a limit for Trigger.Once.
         """
-        return ReadAllAvailable()
+        return _SOME_LIMIT if self._batches.limits else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """
         Fix the end of the run to what is there now.
         """
-        self._frozen = self._latest({})
+        self._batches.freeze()
 
-    def latestOffset(self, start: Document, limit: ReadLimit) -> Document:  # noqa: ARG002
+    def latestOffset(self, start: Document, limit: ReadLimit) -> Document:
         """
         Return where the micro-batch after ``start`` ends.
         """
-        return self._next(start)
+        return self._batches.next(start, limited=not isinstance(limit, ReadAllAvailable))
 
-    def _latest(self, known: Offsets) -> Offsets:
-        return super()._latest(known) if self._frozen is None else self._frozen
+    def reportLatestOffset(self) -> Document | None:
+        """
+        Return the latest offsets for the query's progress, as the last plan saw them.
+        """
+        return self._batches.latest_seen()
 
 
 KafkaStreamReader: type[_Reader] = _ToldReader if TELLS_START else _UntoldReader

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
+from tests.broker.streams import Stream
 
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -129,3 +130,23 @@ def transaction(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> Calla
         producer.abort_transaction(30)
 
     return begun
+
+
+@pytest.fixture
+def stream(
+    spark: SparkSession, kafka_cluster: KafkaCluster, checkpoint: str
+) -> Iterator[Callable[..., Stream]]:
+    """
+    Return the way to make a stream with a checkpoint of its own; all are stopped at the end.
+    """
+    made: list[Stream] = []
+
+    def make(connector: str = "pykafka", /, **options: Any) -> Stream:
+        given = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "startingOffsets": "earliest"}
+        folder = f"{checkpoint}-{len(made)}"
+        made.append(Stream(spark, {**given, **options}, folder, connector))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()

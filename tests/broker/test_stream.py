@@ -5,107 +5,20 @@ Streaming reads on a real broker: triggers, restarts from the checkpoint, and to
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.broker.streams import Stream, add_partitions, texts, values
 
 from pyspark_pykafka.compat import TELLS_START
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
-
+    from collections.abc import Callable
 
 #: A tiny batch is read on the driver, but by tasks for a user who says how it is split over them.
 both_ways = pytest.mark.parametrize("way", [{}, {"minPartitions": "1"}], ids=["driver", "tasks"])
-
-
-@dataclass
-class Stream:
-    """
-    A query that gathers (partition, offset, value) per batch; stopped and restarted at will.
-    """
-
-    spark: SparkSession
-    options: dict[str, str]
-    checkpoint: str
-    batches: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
-    query: StreamingQuery | None = None
-    fail: bool = False
-
-    def start(self, **trigger: Any) -> StreamingQuery:
-        frame = self.spark.readStream.format("pykafka").options(**self.options).load()
-        writer = frame.writeStream.foreachBatch(self._gather)
-        writer = writer.option("checkpointLocation", self.checkpoint)
-        self.query = (writer.trigger(**trigger) if trigger else writer).start()
-        return self.query
-
-    def drain(self) -> list[str]:
-        """
-        Run to the end of what is there now, and return all values seen so far, sorted.
-        """
-        query = self.start(availableNow=True)
-        assert query.awaitTermination(60), "the query did not end"
-        return self.values
-
-    def recover(self) -> list[str]:
-        """
-        Drain after a failure: on Spark 4.0 and 4.1 the first run replays the batch and ends.
-        """
-        self.drain()
-        return self.drain()
-
-    def _gather(self, frame: DataFrame, batch: int) -> None:
-        rows = frame.selectExpr("partition", "offset", "cast(value as string) value").collect()
-        if self.fail:
-            msg = "planted failure"
-            raise RuntimeError(msg)
-        self.batches[batch] = [tuple(row) for row in rows]
-
-    @property
-    def values(self) -> list[str]:
-        return sorted(v for rows in self.batches.values() for *_, v in rows)
-
-
-@pytest.fixture
-def stream(
-    spark: SparkSession, kafka_cluster: KafkaCluster, checkpoint: str
-) -> Iterator[Callable[..., Stream]]:
-    """
-    Return the way to make a stream; what still runs at the end is stopped.
-    """
-    made: list[Stream] = []
-
-    def make(**options: Any) -> Stream:
-        given = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "startingOffsets": "earliest"}
-        made.append(Stream(spark, {**given, **options}, checkpoint))
-        return made[-1]
-
-    yield make
-    for each in made:
-        if each.query is not None:
-            each.query.stop()
-
-
-def values(first: int, end: int) -> list[Record]:
-    """
-    Return records whose values are the numbers of a range.
-    """
-    return [Record(f"{i:04}".encode(), str(i).encode()) for i in range(first, end)]
-
-
-def texts(first: int, end: int) -> list[str]:
-    """
-    Return what a stream has seen of the records of ``values``.
-    """
-    return [f"{i:04}" for i in range(first, end)]
 
 
 @pytest.mark.smoke
@@ -265,8 +178,7 @@ def test_added_partitions_are_read_from_their_start(
     active.processAllAvailable()
     if not running:
         active.stop()
-    admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap})
-    admin.create_partitions([NewPartitions(name, 5)])[name].result(30)
+    add_partitions(kafka_cluster, name, 5)
     kafka_cluster.produce(name, [Record(f"{i:04}".encode(), partition=i % 5) for i in range(50)])
     if not running:
         active = query.start(processingTime="100 milliseconds")
@@ -304,7 +216,6 @@ def test_timestamps(
     )
     assert stream(subscribe=name, startingTimestamp=t0 + 6500).drain() == texts(7, 10)
     query = stream(subscribe=name, startingTimestamp=t0 + 999_999)
-    shutil.rmtree(query.checkpoint)
     with pytest.raises(Exception, match="No offset matched from request"):
         query.drain()
 
@@ -339,17 +250,6 @@ def test_aborted_records_at_the_end_do_not_stall(
     assert query.drain() == ["0000", "0001"]
 
 
-@pytest.mark.parametrize("option", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
-def test_stream_has_no_end_option(
-    stream: Callable[..., Stream], topic: Callable[..., str], option: str
-) -> None:
-    """
-    An end for a stream is refused by name, never ignored (S36).
-    """
-    with pytest.raises(Exception, match=option):
-        stream(subscribe=topic(), **{option: "latest"}).drain()
-
-
 def test_idle_stream_runs_no_empty_batches(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
@@ -378,10 +278,10 @@ def test_checkpoint_of_the_first_batch_is_plain_otherwise(
         kafka_cluster.produce(name, values(step * 3, step * 3 + 3))
         query.drain()
 
-    logged = [
-        json.loads((Path(query.checkpoint) / "offsets" / batch).read_text().splitlines()[2])
-        for batch in ("0", "1")
-    ]
+    first, second = query.logged_offsets()
+    ids = first["@topicIds"]
     # Without being told the start, a query from earliest looks like one that is restarted.
-    start = {"@initial": {name: {"0": 0}}} if TELLS_START else {}
-    assert logged == [{name: {"0": 3}, **start}, {name: {"0": 6}}]
+    start = {"@initial": {name: {"0": 0}, "@topicIds": ids}} if TELLS_START else {}
+    assert list(ids) == [name]
+    assert first == {name: {"0": 3}, "@topicIds": ids, **start}
+    assert second == {name: {"0": 6}, "@topicIds": ids}

@@ -16,7 +16,8 @@ ROOT = Path(pyspark_pykafka.__file__).parent
 #: Layers from the bottom; a module imports only from its own layer and from those before it.
 LAYERS = [
     {"errors", "offsets"},
-    {"columns", "planner", "retry", "pool", "settings", "options", "borders"},
+    {"columns", "planner", "retry", "pool", "settings", "options", "borders", "admission"},
+    {"microbatches", "pruning", "checkpoint"},
     {"engine", "client"},
     {"rdkafka", "wire", "broker"},
     {"engines", "prefetch"},

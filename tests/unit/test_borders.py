@@ -4,7 +4,7 @@ Start and end as users write them, resolved against an in-memory log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +13,7 @@ from pyspark_pykafka.borders import ending_border, resolve_words, starting_borde
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition
 from pyspark_pykafka.options import (
+    Committed,
     Earliest,
     GlobalTimestamp,
     Latest,
@@ -34,12 +35,16 @@ class Log:
 
     times: Mapping[TopicPartition, list[int]]
     first: int = 0
+    group: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def earliest(self, tps: Iterable[TopicPartition]) -> Offsets:
         return dict.fromkeys(tps, self.first)
 
     def latest(self, tps: Iterable[TopicPartition]) -> Offsets:
         return {tp: self.first + len(self.times[tp]) for tp in tps}
+
+    def committed(self, tps: Iterable[TopicPartition]) -> Offsets:
+        return {tp: self.group[tp] for tp in tps if tp in self.group}
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return {
@@ -67,6 +72,34 @@ def test_starting(limit: object, expected: Offsets) -> None:
     Each way to say where to start gives one offset or word per partition.
     """
     assert starting_border(limit, [P0, P1], LOG) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (SpecificOffsets(((P0, 6),)), {P0: 6, P1: LATEST}),
+        (SpecificOffsets((), (("t", EARLIEST),)), {P0: EARLIEST, P1: EARLIEST}),
+        (SpecificTimestamps(((P0, 15),), "error"), {P0: 6, P1: LATEST}),
+        (Committed(), {P0: 7, P1: LATEST}),
+    ],
+)
+def test_fallback_is_for_what_was_left_out(limit: object, expected: Offsets) -> None:
+    """
+    Partitions that an explicit start or a group says nothing of start where the fallback says.
+    """
+    log = replace(LOG, group={P0: 7})
+
+    assert starting_border(limit, [P0, P1], log, LATEST) == expected  # type: ignore[arg-type]
+
+
+def test_committed_without_a_fallback() -> None:
+    """
+    A partition that the group has not committed is named, with the option that helps (N13).
+    """
+    with pytest.raises(OffsetsError, match="no offset for t-1; set startingOffsetsFallback"):
+        starting_border(Committed(), [P0, P1], replace(LOG, group={P0: 7}))
+    with pytest.raises(OffsetsError, match="a start is given for u, of which no partition"):
+        starting_border(SpecificOffsets((), (("t", -2), ("u", -2))), [P0, P1], LOG)
 
 
 def test_unmatched_start_is_an_error() -> None:

@@ -16,6 +16,7 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options import (
     Assign,
+    Committed,
     Earliest,
     GlobalTimestamp,
     Latest,
@@ -263,13 +264,79 @@ def test_offsets_that_cannot_be_read(text: str) -> None:
     assert mistake.startswith(f"startingOffsets is '{text[:200]}")
 
 
-def test_a_word_for_a_whole_topic_is_not_supported_yet() -> None:
+def test_words_for_whole_topics() -> None:
     """
-    N04: topics by word are named as such, with what to write instead.
+    N06: a topic can have a word for all its partitions, beside others with an offset for each.
     """
-    (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": '{"t":"Earliest"}'})
+    text = '{"b":"LATEST","a":"Earliest","t":{"0":9}}'
 
-    assert "a word for the whole topic 't' is not supported yet" in mistake
+    starting = parse_stream_source({**MINIMAL, "startingOffsets": text}).starting
+
+    assert starting == SpecificOffsets(((T0, 9),), (("a", EARLIEST), ("b", LATEST)))
+
+
+@pytest.mark.parametrize(
+    "text", ['{"t":"now"}', '{"t":null}', '{"t":"earliest","t":{"0":1}}', '{"a b":"earliest"}']
+)
+def test_words_for_topics_that_cannot_be_read(text: str) -> None:
+    """
+    N09: another word, a topic in both forms or a name that no topic can have is refused.
+    """
+    (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": text})
+
+    assert mistake.startswith(f"startingOffsets is '{text}'")
+
+
+def test_words_that_make_no_sense_in_a_batch() -> None:
+    """
+    R16: a batch that starts at latest or ends at earliest is refused for single topics as well.
+    """
+    mistakes = mistakes_of_batch(
+        {
+            **MINIMAL,
+            "startingOffsets": '{"t":"latest"}',
+            "endingOffsets": '{"t":"earliest"}',
+            "startingOffsetsFallback": "latest",
+        }
+    )
+
+    assert [m.split("; ")[0] for m in mistakes] == [
+        "startingOffsetsFallback is 'latest'",
+        "startingOffsets for t is -1",
+        "endingOffsets for t is -2",
+    ]
+
+
+def test_committed_needs_a_group() -> None:
+    """
+    Whose committed offsets are meant must be said.
+    """
+    (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": "Committed"})
+    named = {**MINIMAL, "startingOffsets": "committed", "kafka.group.id": "billing"}
+
+    assert mistake.startswith("startingOffsets is 'committed' and kafka.group.id is missing")
+    assert parse_stream_source(named).starting == Committed()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("startingOffsetsFallback", "ERROR", "starting_fallback", None),
+        ("startingOffsetsFallback", "latest", "starting_fallback", LATEST),
+        ("newPartitionOffsets", "Latest", "new_partitions", LATEST),
+        ("newPartitionOffsets", "earliest", "new_partitions", EARLIEST),
+        ("maxOffsetsPerTrigger", "9223372036854775807", "max_offsets_per_trigger", 2**63 - 1),
+        ("maxOffsetsPerPartitionPerTrigger", "7", "max_offsets_per_partition_per_trigger", 7),
+        ("maxBytesPerTrigger", "64m", "max_bytes_per_trigger", 64 << 20),
+        ("minOffsetsPerTrigger", "5", "min_offsets_per_trigger", 5),
+        ("maxTriggerDelay", "5s", "max_trigger_delay_ms", 5000),
+    ],
+)
+def test_what_a_stream_can_be_told(name: str, text: str, field: str, value: int | None) -> None:
+    """
+    Options of streams in any case of letters, as the values that planning works with.
+    """
+    assert getattr(parse_stream_source({**MINIMAL, name.upper(): text}), field) == value
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "soon", "", "9223372036854775808", "1_0", "\u0661"])
@@ -286,14 +353,14 @@ def test_times_that_cannot_be_read(text: str) -> None:
     assert "endingOffsetsByTimestamp is" in other
 
 
-@pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
-def test_a_stream_has_no_end(name: str) -> None:
+@pytest.mark.parametrize("text", ["earliest", '{"t":{"0":-2}}', '{"t":"earliest"}'])
+def test_a_stream_cannot_end_at_its_start(text: str) -> None:
     """
-    S36: an end is refused in a stream, also the one that the JVM connector forgets to refuse.
+    A stream can be told where to end; not at earliest, it would read nothing.
     """
-    (mistake,) = mistakes_of_stream({**MINIMAL, name: "latest"})
+    (mistake,) = mistakes_of_stream({**MINIMAL, "endingOffsets": text})
 
-    assert mistake == f"'{name}' is not valid in a streaming read; it belongs to: batch read"
+    assert "a stream that ends at earliest would read nothing" in mistake
 
 
 @pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition"])
@@ -305,18 +372,6 @@ def test_counts_must_be_positive(name: str, text: str) -> None:
     (mistake,) = mistakes_of_batch({**MINIMAL, name: text})
 
     assert mistake == f"{name} is '{text}'; it must be: a whole number, at least 1"
-
-
-@pytest.mark.parametrize(
-    "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"]
-)
-def test_limits_of_triggers_are_not_supported_yet(name: str) -> None:
-    """
-    An option that comes later is refused with that reason, and never ignored.
-    """
-    (mistake,) = mistakes_of_stream({**MINIMAL, name: "5"})
-
-    assert mistake == f"'{name}' is not supported yet by this version of pykafka; leave it out"
 
 
 def test_the_least_must_not_be_above_the_most() -> None:

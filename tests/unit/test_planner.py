@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    Offsets,
+    StreamOffset,
+    TopicPartition,
+)
 from pyspark_pykafka.planner import (
     SplitPolicy,
+    StreamPlan,
     match_assigned,
     plan_batch,
     plan_stream,
@@ -168,11 +176,21 @@ def test_given_offsets_must_match_assigned(
         match_assigned(given_offsets, [P0, P1], "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
 
 
+def planned(
+    start: StreamOffset, end: StreamOffset, first: Offsets, min_partitions: int | None = None
+) -> StreamPlan:
+    """
+    Return the plan of a query that still reads the topic t, and no other.
+    """
+    policy = SplitPolicy(min_partitions)
+    return plan_stream(start, end, first, policy, lambda tp: tp.topic == "t")
+
+
 def test_stream_reads_added_partitions_from_earliest() -> None:
     """
     A partition that appeared between two offsets is read from its first record.
     """
-    plan = plan_stream({P0: 5}, {P0: 7, P1: 3}, {P1: 0}, SplitPolicy())
+    plan = planned(StreamOffset({P0: 5}), StreamOffset({P0: 7, P1: 3}), {P1: 0})
 
     assert borders(list(plan.ranges)) == [(0, 5, 7), (1, 0, 3)]
     assert plan.losses == ()
@@ -201,9 +219,55 @@ def test_stream_names_each_loss(
     """
     What can no longer be read is reported under the JVM connector's condition.
     """
-    plan = plan_stream(start, end, earliest, SplitPolicy())
+    plan = planned(StreamOffset(start), StreamOffset(end), earliest)
 
     assert [loss.condition for loss in plan.losses] == [f"KAFKA_DATA_LOSS.{condition}"]
+
+
+@pytest.mark.parametrize("end", [3, 5, 9], ids=["fewer", "equal", "more"])
+def test_topic_that_was_made_again_is_a_loss(end: int) -> None:
+    """
+    Another topic under the same name is told by its id, however many records it has; all of the
+    new one is planned, for those who go on.
+    """
+    start = StreamOffset({P0: 5}, {"t": "old"})
+
+    plan = planned(start, StreamOffset({P0: end}, {"t": "new"}), {P0: 1})
+
+    assert [loss.condition for loss in plan.losses] == ["KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED"]
+    assert "its id was old and is new now" in plan.losses[0].explanation
+    assert plan.ranges == (OffsetRange(P0, 1, end, "new"),)
+
+
+def test_topic_without_a_known_id_is_taken_as_the_same() -> None:
+    """
+    Offsets of the JVM connector, and of brokers before 2.8, have no ids to compare.
+    """
+    for ids in ({"t": "new"}, {}):
+        plan = planned(StreamOffset({P0: 5}), StreamOffset({P0: 9}, ids), {})
+        assert (plan.losses, plan.ranges) == ((), (OffsetRange(P0, 5, 9, ids.get("t")),))
+
+
+def test_topic_that_the_options_left_out_is_no_loss() -> None:
+    """
+    A topic that the user does not subscribe to any more is no data loss; it is named.
+    """
+    other = TopicPartition("other", 0)
+
+    plan = planned(StreamOffset({P0: 5, other: 7}), StreamOffset({P0: 9}), {})
+
+    assert (plan.losses, plan.left_out) == ((), (other,))
+
+
+def test_split_ranges_keep_the_topic_id() -> None:
+    """
+    Each piece of a range says of which topic it is.
+    """
+    end = StreamOffset({P0: 9}, {"t": "id"})
+
+    plan = planned(StreamOffset({P0: 0}), end, {}, 3)
+
+    assert [r.topic_id for r in plan.ranges] == ["id"] * 3
 
 
 def test_planning_thousands_of_partitions_is_linear() -> None:
@@ -211,8 +275,8 @@ def test_planning_thousands_of_partitions_is_linear() -> None:
     A plan of 20,000 partitions has one range each, split or not.
     """
     offsets = {TopicPartition("t", n): n % 7 + 1 for n in range(20_000)}
-    start = dict.fromkeys(offsets, 0)
+    start = StreamOffset(dict.fromkeys(offsets, 0))
 
-    whole = plan_stream(start, offsets, {}, SplitPolicy(20_000))
+    whole = planned(start, StreamOffset(offsets), {}, 20_000)
 
     assert len(whole.ranges) == len(offsets)

@@ -6,11 +6,12 @@ Pure: no I/O, no Spark, no Kafka client.
 
 from __future__ import annotations
 
-from pyspark_pykafka.options.option import Option, Scope, Status
+from pyspark_pykafka.options.option import Option, Scope
 from pyspark_pykafka.options.parse import parse_batch_source, parse_sink, parse_stream_source
 from pyspark_pykafka.options.table import OPTIONS
 from pyspark_pykafka.options.values import (
     Assign,
+    Committed,
     Earliest,
     GlobalTimestamp,
     Latest,
@@ -27,6 +28,7 @@ from pyspark_pykafka.options.values import (
 __all__ = [
     "OPTIONS",
     "Assign",
+    "Committed",
     "Earliest",
     "GlobalTimestamp",
     "Latest",
@@ -37,7 +39,6 @@ __all__ = [
     "SourceOptions",
     "SpecificOffsets",
     "SpecificTimestamps",
-    "Status",
     "Strategy",
     "Subscribe",
     "SubscribePattern",

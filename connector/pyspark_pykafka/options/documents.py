@@ -12,18 +12,19 @@ from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options.parsers import Parser, UnfitError, topic_name
 from pyspark_pykafka.options.values import (
     Assign,
+    Committed,
     Earliest,
     Latest,
     SpecificOffsets,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _MAX_LONG = 2**63 - 1
 _MAX_PARTITION = 2**31 - 1
 _NUMBER = re.compile(r"[0-9]{1,10}")
-_WORDS = ("earliest", "latest")
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 Timestamps = tuple[tuple[TopicPartition, int], ...]
 
@@ -43,7 +44,9 @@ def _read_offsets(text: str) -> Earliest | Latest | SpecificOffsets:
     word = text.strip().lower()
     if word in _WORDS:
         return Earliest() if word == "earliest" else Latest()
-    found = dict(_by_partition(text))
+    document = _document(text)
+    topics = {topic_name(topic): w for topic, given in document.items() if (w := _word(given))}
+    found = dict(_by_partition({t: given for t, given in document.items() if t not in topics}))
     for tp, offset in found.items():
         if offset < EARLIEST:
             msg = (
@@ -51,11 +54,19 @@ def _read_offsets(text: str) -> Earliest | Latest | SpecificOffsets:
                 f"or {EARLIEST} for earliest, or {LATEST} for latest"
             )
             raise UnfitError(msg)
-    return SpecificOffsets(tuple(sorted(found.items())))
+    return SpecificOffsets(tuple(sorted(found.items())), tuple(sorted(topics.items())))
+
+
+def _word(given: object) -> int | None:
+    return _WORDS.get(given.strip().lower()) if isinstance(given, str) else None
+
+
+def _read_start(text: str) -> Committed | Earliest | Latest | SpecificOffsets:
+    return Committed() if text.strip().lower() == "committed" else _read_offsets(text)
 
 
 def _read_timestamps(text: str) -> Timestamps:
-    found = dict(_by_partition(text))
+    found = dict(_by_partition(_document(text)))
     for tp, time in found.items():
         if time < 0:
             msg = f"the time of {tp} is {time}; it must be: milliseconds since 1970 UTC"
@@ -63,20 +74,13 @@ def _read_timestamps(text: str) -> Timestamps:
     return tuple(sorted(found.items()))
 
 
-def _by_partition(text: str) -> Iterator[tuple[TopicPartition, int]]:
-    for topic, numbers in _document(text).items():
-        if isinstance(numbers, str) and numbers.strip().lower() in _WORDS:
-            msg = (
-                f"a word for the whole topic '{topic}' is not supported yet by this version of "
-                f'pykafka; give each partition its number, as {{"{topic}":{{"0":-2}}}} '
-                f"({EARLIEST} is earliest, {LATEST} is latest)"
-            )
-            raise UnfitError(msg)
+def _by_partition(document: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, int]]:
+    for topic, numbers in document.items():
         if not isinstance(numbers, dict):
-            raise ValueError(text)  # noqa: TRY004 - Parser turns ValueError into what is expected
+            raise ValueError(topic)  # noqa: TRY004 - Parser turns ValueError into what is expected
         for partition, number in numbers.items():
             if not _NUMBER.fullmatch(partition):
-                raise ValueError(text)
+                raise ValueError(partition)
             yield TopicPartition(topic_name(topic), _partition(int(partition))), _long(number)
 
 
@@ -115,11 +119,12 @@ def _long(number: object) -> int:
 
 
 PARTITIONS = Parser(_read_partitions, 'a JSON object of partitions by topic, as {"orders":[0,1]}')
-OFFSETS = Parser(
-    _read_offsets,
-    "earliest, latest, or a JSON object with an offset for each partition, "
-    'as {"orders":{"0":23,"1":-2}} (-2 is earliest, -1 is latest)',
+_OFFSETS_EXPECTED = (
+    "earliest, latest, or a JSON object with an offset for each partition or a word for each "
+    'topic, as {"orders":{"0":23,"1":-2},"clicks":"earliest"} (-2 is earliest, -1 is latest)'
 )
+OFFSETS = Parser(_read_offsets, _OFFSETS_EXPECTED)
+START = Parser(_read_start, f"committed, {_OFFSETS_EXPECTED}")
 TIMESTAMPS = Parser(
     _read_timestamps,
     "a JSON object with milliseconds since 1970 UTC for each partition, "

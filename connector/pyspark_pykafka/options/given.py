@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.options.option import Option, Scope, Status, words_of
+from pyspark_pykafka.options.option import Option, Scope, words_of
 from pyspark_pykafka.options.parsers import UnfitError
 from pyspark_pykafka.options.table import BY_KEY, SPARK_OWN
 from pyspark_pykafka.settings import KNOWN_NAMES, KafkaSettings, Role, translate
@@ -112,14 +112,9 @@ class Given:
         option = BY_KEY.get(key)
         if option is None:
             self.mistakes.append(_unknown(key))
-        elif option.scope & self._scope:
-            if option.status is Status.NOT_YET:
-                self.mistakes.append(
-                    f"'{option.name}' is not supported yet by this version of pykafka; leave it out"
-                )
         elif option.no_effect & self._scope:
             log_no_effect(option.name, words_of(self._scope))
-        else:
+        elif not option.scope & self._scope:
             self.mistakes.append(
                 f"'{option.name}' is not valid in a {words_of(self._scope)}; "
                 f"it belongs to: {words_of(option.scope)}"

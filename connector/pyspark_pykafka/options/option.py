@@ -45,15 +45,6 @@ def words_of(scope: Scope) -> str:
     return ", ".join(word for kind, word in SCOPE_WORDS.items() if kind & scope)
 
 
-class Status(enum.Enum):
-    """
-    Whether an option works in this version; one that does not is refused, never ignored.
-    """
-
-    READY = "ready"
-    NOT_YET = "not yet"
-
-
 @dataclass(frozen=True, slots=True)
 class Option(Generic[T]):
     """
@@ -70,7 +61,6 @@ class Option(Generic[T]):
     default: str | None = None
     stream_default: str | None = None
     no_effect: Scope = Scope.NONE
-    status: Status = Status.READY
 
     @property
     def key(self) -> str:

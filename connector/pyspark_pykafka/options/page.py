@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.options.option import Option, Scope, Status, words_of
+from pyspark_pykafka.options.option import Option, Scope, words_of
 from pyspark_pykafka.options.table import OPTIONS
 from pyspark_pykafka.settings import ALIASES, KEPT, LEVELS, REFUSED, RENAMED, UNUSED, Role
 
@@ -107,9 +107,7 @@ def _default(option: Option[Any]) -> str:
 
 
 def _remarks(option: Option[Any]) -> str:
-    without = f" No effect in: {words_of(option.no_effect)}." if option.no_effect else ""
-    not_yet = " **Not yet supported.**" if option.status is Status.NOT_YET else ""
-    return without + not_yet
+    return f" No effect in: {words_of(option.no_effect)}." if option.no_effect else ""
 
 
 def _translated() -> Iterator[tuple[str, str]]:

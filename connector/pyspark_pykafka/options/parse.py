@@ -11,6 +11,7 @@ from pyspark_pykafka.options import table
 from pyspark_pykafka.options.given import Given
 from pyspark_pykafka.options.option import Option, Scope
 from pyspark_pykafka.options.values import (
+    Committed,
     Earliest,
     GlobalTimestamp,
     Latest,
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 _NOT_LATEST = "a batch query can't start at latest, it would read nothing"
 _NOT_EARLIEST = "a batch query can't end at earliest, it would read nothing"
 
+_NO_END = "a stream that ends at earliest would read nothing"
+
+_FALLBACKS = {"error": None, "earliest": EARLIEST, "latest": LATEST}
+
 _STRATEGIES: tuple[Option[Any], ...] = (table.ASSIGN, table.SUBSCRIBE, table.SUBSCRIBE_PATTERN)
 
 
@@ -45,10 +50,12 @@ def parse_batch_source(options: Mapping[str, str | None]) -> SourceOptions:
         given.mistakes.append(f"startingOffsets is 'latest'; {_NOT_LATEST}")
     if isinstance(source.ending, Earliest):
         given.mistakes.append(f"endingOffsets is 'earliest'; {_NOT_EARLIEST}")
-    for tp in _partitions_at(source.starting, LATEST):
-        given.mistakes.append(f"startingOffsets for {tp} is {LATEST}; {_NOT_LATEST}")
-    for tp in _partitions_at(source.ending, EARLIEST):
-        given.mistakes.append(f"endingOffsets for {tp} is {EARLIEST}; {_NOT_EARLIEST}")
+    if source.starting_fallback == LATEST:
+        given.mistakes.append(f"startingOffsetsFallback is 'latest'; {_NOT_LATEST}")
+    for where in _named_at(source.starting, LATEST):
+        given.mistakes.append(f"startingOffsets for {where} is {LATEST}; {_NOT_LATEST}")
+    for where in _named_at(source.ending, EARLIEST):
+        given.mistakes.append(f"endingOffsets for {where} is {EARLIEST}; {_NOT_EARLIEST}")
     given.raise_mistakes()
     return source
 
@@ -59,6 +66,10 @@ def parse_stream_source(options: Mapping[str, str | None]) -> SourceOptions:
     """
     given = Given(options, Scope.STREAM_READ)
     source = _source(given)
+    if isinstance(source.ending, Earliest):
+        given.mistakes.append(f"endingOffsets is 'earliest'; {_NO_END}")
+    for where in _named_at(source.ending, EARLIEST):
+        given.mistakes.append(f"endingOffsets for {where} is {EARLIEST}; {_NO_END}")
     least, most = source.min_offsets_per_trigger, source.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         given.mistakes.append(
@@ -94,17 +105,22 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
 def _source(given: Given) -> SourceOptions:
     if given.has(table.PROGRESS_STORE):
         given.get(table.PROGRESS_STORE)
-    return SourceOptions(
+    source = SourceOptions(
         strategy=_strategy(given),
         starting=_starting(given),
+        starting_fallback=_FALLBACKS[given.get(table.STARTING_FALLBACK)],
+        new_partitions=_FALLBACKS[given.get(table.NEW_PARTITION_OFFSETS)] or EARLIEST,
         ending=_ending(given),
         fail_on_data_loss=given.get(table.FAIL_ON_DATA_LOSS),
         poll_timeout_ms=given.get(table.POLL_TIMEOUT),
         fetch_offset_num_retries=given.get(table.FETCH_OFFSET_RETRIES),
         fetch_offset_retry_interval_ms=given.get(table.FETCH_OFFSET_RETRY_INTERVAL),
         max_offsets_per_trigger=given.find(table.MAX_OFFSETS_PER_TRIGGER),
+        max_offsets_per_partition_per_trigger=given.find(table.MAX_OFFSETS_PER_PARTITION),
+        max_bytes_per_trigger=given.find(table.MAX_BYTES_PER_TRIGGER),
         min_offsets_per_trigger=given.find(table.MIN_OFFSETS_PER_TRIGGER),
         max_trigger_delay_ms=given.get(table.MAX_TRIGGER_DELAY),
+        max_timestamp_delay_ms=given.find(table.MAX_TIMESTAMP_DELAY),
         min_partitions=given.find(table.MIN_PARTITIONS),
         max_records_per_partition=given.find(table.MAX_RECORDS_PER_PARTITION),
         group_id_prefix=given.get(table.GROUP_ID_PREFIX),
@@ -113,6 +129,12 @@ def _source(given: Given) -> SourceOptions:
         engine=given.get(table.ENGINE),
         max_fetch_memory=given.get(table.MAX_FETCH_MEMORY),
     )
+    if isinstance(source.starting, Committed) and not source.kafka.get("group.id", "").strip():
+        given.mistakes.append(
+            "startingOffsets is 'committed' and kafka.group.id is missing; it must name the "
+            "consumer group whose offsets are meant"
+        )
+    return source
 
 
 def _strategy(given: Given) -> Strategy:
@@ -153,7 +175,7 @@ def _ending(given: Given) -> Position:
 def _first(
     everywhere: int | None,
     by_partition: tuple[tuple[TopicPartition, int], ...] | None,
-    offsets: Earliest | Latest | SpecificOffsets,
+    offsets: Committed | Earliest | Latest | SpecificOffsets,
     no_match: NoMatch,
 ) -> Position:
     if everywhere is not None:
@@ -161,6 +183,8 @@ def _first(
     return offsets if by_partition is None else SpecificTimestamps(by_partition, no_match)
 
 
-def _partitions_at(position: Position, word: int) -> list[TopicPartition]:
-    offsets = position.offsets if isinstance(position, SpecificOffsets) else ()
-    return [tp for tp, offset in offsets if offset == word]
+def _named_at(position: Position, word: int) -> list[str]:
+    if not isinstance(position, SpecificOffsets):
+        return []
+    tps = [str(tp) for tp, at in position.offsets if at == word]
+    return tps + [topic for topic, at in position.topics if at == word]

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark_pykafka.options.documents import OFFSETS, PARTITIONS, TIMESTAMPS
-from pyspark_pykafka.options.option import Option, Scope, Status
+from pyspark_pykafka.options.documents import OFFSETS, PARTITIONS, START, TIMESTAMPS
+from pyspark_pykafka.options.option import Option, Scope
 from pyspark_pykafka.options.parsers import (
     BOOLEAN,
     DURATION,
@@ -56,9 +56,10 @@ STARTING_OFFSETS_BY_TIMESTAMP = Option(
 )
 STARTING_OFFSETS = Option(
     "startingOffsets",
-    OFFSETS,
-    "Where to start; a batch cannot start at latest. A stream uses it for its first batch only: "
-    "afterwards the checkpoint counts, and partitions that are new start at earliest.",
+    START,
+    "Where to start; a batch cannot start at latest, and committed is where the consumer group "
+    "kafka.group.id stands. A stream uses it for its first batch only: afterwards the checkpoint "
+    "counts, and newPartitionOffsets says where partitions that are new start.",
     Scope.READ,
     default="earliest",
     stream_default="latest",
@@ -71,25 +72,43 @@ NO_MATCH_STRATEGY = Option(
     Scope.READ,
     default="error",
 )
+STARTING_FALLBACK = Option(
+    "startingOffsetsFallback",
+    one_of("error", "earliest", "latest"),
+    "Where partitions start of which startingOffsets or startingOffsetsByTimestamp says nothing: "
+    "those left out of a JSON object, or without a committed offset.",
+    Scope.READ,
+    default="error",
+)
+NEW_PARTITION_OFFSETS = Option(
+    "newPartitionOffsets",
+    one_of("earliest", "latest"),
+    "Where partitions start that appear while a query runs or is stopped; latest is where they "
+    "stand when the query sees them.",
+    Scope.STREAM_READ,
+    default="earliest",
+    no_effect=Scope.BATCH_READ,
+)
 ENDING_TIMESTAMP = Option(
     "endingTimestamp",
     long_number(0),
     "End every partition before its first record of this time (ms since 1970 UTC) or later, at "
     "latest where there is none; wins over endingOffsetsByTimestamp and endingOffsets.",
-    Scope.BATCH_READ,
+    Scope.READ,
 )
 ENDING_OFFSETS_BY_TIMESTAMP = Option(
     "endingOffsetsByTimestamp",
     TIMESTAMPS,
     "End each partition before its first record of a time or later, at latest where there is "
     "none; wins over endingOffsets.",
-    Scope.BATCH_READ,
+    Scope.READ,
 )
 ENDING_OFFSETS = Option(
     "endingOffsets",
     OFFSETS,
-    "Where to end, exclusive; it cannot be earliest.",
-    Scope.BATCH_READ,
+    "Where to end, exclusive; it cannot be earliest. A stream reads no further: with availableNow "
+    "it ends there, with other triggers it idles.",
+    Scope.READ,
     default="latest",
 )
 FAIL_ON_DATA_LOSS = Option(
@@ -126,7 +145,21 @@ MAX_OFFSETS_PER_TRIGGER = Option(
     "At most so many offsets in a micro-batch, shared over the partitions in proportion.",
     Scope.STREAM_READ,
     no_effect=Scope.BATCH_READ,
-    status=Status.NOT_YET,
+)
+MAX_OFFSETS_PER_PARTITION = Option(
+    "maxOffsetsPerPartitionPerTrigger",
+    long_number(1),
+    "At most so many offsets of each partition in a micro-batch, so that a hot one cannot fill it.",
+    Scope.STREAM_READ,
+    no_effect=Scope.BATCH_READ,
+)
+MAX_BYTES_PER_TRIGGER = Option(
+    "maxBytesPerTrigger",
+    byte_size(1 << 20, 1 << 50),
+    "About so many bytes in a micro-batch, as they lie compressed in the log; judged by a look at "
+    "the next records of up to 64 partitions. Needs the engine wire.",
+    Scope.STREAM_READ,
+    no_effect=Scope.BATCH_READ,
 )
 MIN_OFFSETS_PER_TRIGGER = Option(
     "minOffsetsPerTrigger",
@@ -134,7 +167,6 @@ MIN_OFFSETS_PER_TRIGGER = Option(
     "Wait with a micro-batch until there are so many offsets, or maxTriggerDelay has passed.",
     Scope.STREAM_READ,
     no_effect=Scope.BATCH_READ,
-    status=Status.NOT_YET,
 )
 MAX_TRIGGER_DELAY = Option(
     "maxTriggerDelay",
@@ -143,7 +175,6 @@ MAX_TRIGGER_DELAY = Option(
     Scope.STREAM_READ,
     default="15m",
     no_effect=Scope.BATCH_READ,
-    status=Status.NOT_YET,
 )
 MIN_PARTITIONS = Option(
     "minPartitions",
@@ -156,6 +187,14 @@ MAX_RECORDS_PER_PARTITION = Option(
     long_number(1),
     "Give no task more offsets than this.",
     Scope.READ,
+)
+MAX_TIMESTAMP_DELAY = Option(
+    "maxTimestampDelay",
+    DURATION,
+    "Your promise that no record is stamped earlier than one before it in its partition by more "
+    "than this; then a filter on timestamp that Spark pushes down ends the read as well. Where the "
+    "promise is broken, such late records are missing.",
+    Scope.BATCH_READ,
 )
 GROUP_ID_PREFIX = Option(
     "groupIdPrefix",
@@ -219,6 +258,8 @@ OPTIONS: tuple[Option[Any], ...] = (
     STARTING_OFFSETS_BY_TIMESTAMP,
     STARTING_OFFSETS,
     NO_MATCH_STRATEGY,
+    STARTING_FALLBACK,
+    NEW_PARTITION_OFFSETS,
     ENDING_TIMESTAMP,
     ENDING_OFFSETS_BY_TIMESTAMP,
     ENDING_OFFSETS,
@@ -227,10 +268,13 @@ OPTIONS: tuple[Option[Any], ...] = (
     FETCH_OFFSET_RETRIES,
     FETCH_OFFSET_RETRY_INTERVAL,
     MAX_OFFSETS_PER_TRIGGER,
+    MAX_OFFSETS_PER_PARTITION,
+    MAX_BYTES_PER_TRIGGER,
     MIN_OFFSETS_PER_TRIGGER,
     MAX_TRIGGER_DELAY,
     MIN_PARTITIONS,
     MAX_RECORDS_PER_PARTITION,
+    MAX_TIMESTAMP_DELAY,
     GROUP_ID_PREFIX,
     INCLUDE_HEADERS,
     SINK_TOPIC,

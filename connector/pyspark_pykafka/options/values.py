@@ -66,9 +66,19 @@ class Latest:
 class SpecificOffsets:
     """
     One offset per partition, sorted; EARLIEST (-2) and LATEST (-1) stand for the words.
+
+    ``topics`` has such a word for all partitions of a topic; no topic is in both.
     """
 
     offsets: tuple[tuple[TopicPartition, int], ...]
+    topics: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """
+    Where the consumer group of ``kafka.group.id`` stands.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +105,34 @@ class GlobalTimestamp:
     strategy: NoMatch
 
 
-Position = Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
+Position = Committed | Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """
-    Everything a reader was told; ``ending`` is always ``Latest()`` for a stream.
+    Everything a reader was told.
+
+    ``starting_fallback`` is EARLIEST or LATEST for partitions that ``starting`` says nothing of,
+    None if that is a mistake; ``new_partitions`` is such a word for those that a stream finds
+    later.
     """
 
     strategy: Strategy
     starting: Position
+    starting_fallback: int | None
+    new_partitions: int
     ending: Position
     fail_on_data_loss: bool
     poll_timeout_ms: int
     fetch_offset_num_retries: int
     fetch_offset_retry_interval_ms: int
     max_offsets_per_trigger: int | None
+    max_offsets_per_partition_per_trigger: int | None
+    max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
+    max_timestamp_delay_ms: int | None
     min_partitions: int | None
     max_records_per_partition: int | None
     group_id_prefix: str

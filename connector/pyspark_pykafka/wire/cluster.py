@@ -5,20 +5,24 @@ One Kafka cluster as a worker process sees it: connections that stay open, and w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark_pykafka.client import map_error_code
+from pyspark_pykafka.client import direct_config, map_error_code
 from pyspark_pykafka.client.direct import Address
 from pyspark_pykafka.errors import BrokerUnavailableError, TimeoutExceededError, UnknownTopicError
+from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.wire.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from uuid import UUID
 
     from pyspark_pykafka.client.direct import DirectConfig
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
+    from pyspark_pykafka.settings import KafkaSettings
 
 # Later versions add nothing that a reader needs.
 _METADATA = 12
@@ -158,3 +162,20 @@ class Cluster:
         except BaseException:
             self.drop(connection)
             raise
+
+
+_pool: ClientPool[Cluster] = ClientPool(Cluster.close)
+
+
+def borrowed_cluster(kafka: KafkaSettings) -> AbstractContextManager[Cluster]:
+    """
+    Lend the cluster of these settings, with its connections, which stay open afterwards.
+    """
+    config = _config(kafka)
+    return _pool.borrow(config, lambda: Cluster(config))
+
+
+# A task would spend up to half a millisecond on the translation, which is always the same.
+@lru_cache(maxsize=16)
+def _config(kafka: KafkaSettings) -> DirectConfig:
+    return direct_config(kafka)

@@ -5,15 +5,14 @@ Reading one range of offsets from record batches as they lie in the log into Arr
 from __future__ import annotations
 
 import time
+from base64 import urlsafe_b64decode
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from pyspark_pykafka.client import direct_config
 from pyspark_pykafka.engine import BATCH_RECORDS, FetchSettings, bind, report_loss, timestamp_error
 from pyspark_pykafka.errors import RecordError
 from pyspark_pykafka.offsets import OffsetRange
-from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.wire._records import (
     MalformedBatch,
@@ -22,7 +21,7 @@ from pyspark_pykafka.wire._records import (
     next_offset,
 )
 from pyspark_pykafka.wire.asking import Asking
-from pyspark_pykafka.wire.cluster import Cluster
+from pyspark_pykafka.wire.cluster import borrowed_cluster
 from pyspark_pykafka.wire.compression import Decompressor
 from pyspark_pykafka.wire.partition import Fetched, OutOfRangeError, PartitionClient
 from pyspark_pykafka.wire.records import RecordColumns
@@ -34,12 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.client import DirectConfig
-    from pyspark_pykafka.settings import KafkaSettings
 
 # How often at least the leader must say that it has nothing before that is believed.
 _LEAST_ANSWERS = 2
-
-_pool: ClientPool[Cluster] = ClientPool(Cluster.close)
 
 
 class OldFormatError(Exception):
@@ -61,21 +57,20 @@ def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
     set; otherwise the loss is logged with what was skipped. Raises :class:`OldFormatError` where
     another engine has to go on, and the other errors of :mod:`pyspark_pykafka.errors` as named.
     """
-    config = _config(settings.kafka)
-    with _pool.borrow(config, lambda: Cluster(config)) as cluster:
-        partition = PartitionClient(cluster, wanted.tp, settings.isolation_level)
+    with borrowed_cluster(settings.kafka) as cluster:
+        topic_id = None if wanted.topic_id is None else _uuid(wanted.topic_id)
+        partition = PartitionClient(cluster, wanted.tp, settings.isolation_level, topic_id)
         asking = Asking(partition, settings.poll_timeout_ms)
         bound = wanted
         if not wanted.resolved:
             bound = bind(wanted, *asking.borders())
         if bound.size > 0:
-            yield from _RangeReader(asking, settings, config, bound).batches()
+            yield from _RangeReader(asking, settings, cluster.config, bound).batches()
 
 
-# A task would spend up to half a millisecond on the translation, which is always the same.
-@lru_cache(maxsize=16)
-def _config(kafka: KafkaSettings) -> DirectConfig:
-    return direct_config(kafka)
+def _uuid(text: str) -> UUID:
+    # Kafka prints ids in base64 without the padding.
+    return UUID(bytes=urlsafe_b64decode(f"{text}=="))
 
 
 @dataclass(slots=True)

@@ -80,17 +80,19 @@ class PartitionClient:
     """
     Fetches from the partition's leader, or from the replica near the client that it names.
 
-    At most one request is under way: :meth:`ask` sends it, :meth:`answer` waits for it.
+    At most one request is under way: :meth:`ask` sends it, :meth:`answer` waits for it. The first
+    topic that answers is the only one, unless ``topic_id`` already says which; a topic made again
+    under the same name is another one.
     """
 
     cluster: Cluster
     tp: TopicPartition
     isolation_level: str
+    topic_id: UUID | None = None
     _asked: _Asked | None = field(init=False, default=None)
     _replica: int = field(init=False, default=_NO_REPLICA)
     _replica_until: float = field(init=False, default=0.0)
     _shun_until: float = field(init=False, default=0.0)
-    _topic_id: UUID | None = field(init=False, default=None)
 
     @property
     def asked(self) -> int | None:
@@ -113,7 +115,7 @@ class PartitionClient:
         if self._asked is not None:
             self.forget()
         leader = self.cluster.leader(self.tp, deadline)
-        if self._topic_id not in {None, leader.topic_id}:
+        if self.topic_id not in {None, leader.topic_id}:
             msg = f"the topic of {self.tp} was deleted and made again"
             raise UnknownTopicError(msg)
         roams = self._replica != _NO_REPLICA and time.monotonic() < self._replica_until
@@ -191,7 +193,7 @@ class PartitionClient:
             doing = f"reading {self.tp} at offset {asked.offset}"
             raise map_error_code(answer.error_code, doing)
         # Only now: what the worker knew of the topic may have been of one before.
-        self._topic_id = asked.leader.topic_id
+        self.topic_id = asked.leader.topic_id
         redirected = answer.preferred_read_replica != _NO_REPLICA
         if redirected:
             self._replica = answer.preferred_read_replica

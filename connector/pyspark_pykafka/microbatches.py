@@ -1,0 +1,330 @@
+"""
+What a streaming query reads next: where it starts, how far a micro-batch goes, and its plan.
+
+Knows nothing of Spark, and asks the brokers through a protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark_pykafka.admission import Admission, AdmissionPolicy, Sizes
+from pyspark_pykafka.borders import (
+    OffsetSource,
+    ending_border,
+    follows_the_end,
+    resolve_words,
+    starting_border,
+)
+from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError, OffsetsError
+from pyspark_pykafka.offsets import (
+    LATEST,
+    Assignment,
+    Document,
+    Offsets,
+    StreamOffset,
+    TopicPartition,
+    describe,
+)
+from pyspark_pykafka.options import (
+    Assign,
+    Latest,
+    SpecificOffsets,
+    SpecificTimestamps,
+    Subscribe,
+    SubscribePattern,
+)
+from pyspark_pykafka.planner import SplitPolicy, StreamPlan, new_partitions, plan_stream
+from pyspark_pykafka.retry import RetryPolicy, retrying
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark_pykafka.options import SourceOptions, Strategy
+
+logger = logging.getLogger("pyspark_pykafka")
+
+
+class Brokers(OffsetSource, Protocol):
+    """
+    Whoever knows which partitions there are, too; :class:`~pyspark_pykafka.broker.Broker` does.
+    """
+
+    def assigned(self, strategy: Strategy) -> Assignment:
+        """
+        Return the existing partitions that a strategy selects.
+        """
+
+
+class MicroBatches:
+    """
+    One streaming query, as the process on the driver sees it that plans its micro-batches.
+
+    Offsets come and go as the documents of Spark's checkpoint. Raises the errors of
+    :mod:`pyspark_pykafka.errors`.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        brokers: Brokers,
+        sizes: Sizes,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._brokers = brokers
+        self._policy = AdmissionPolicy(
+            options.max_offsets_per_trigger,
+            options.max_offsets_per_partition_per_trigger,
+            options.max_bytes_per_trigger,
+            options.min_offsets_per_trigger,
+            options.max_trigger_delay_ms / 1000,
+        )
+        self._admission = Admission(self._policy, sizes, now)
+        self._split = SplitPolicy(options.min_partitions, options.max_records_per_partition)
+        self._initial: StreamOffset | None = None
+        self._frozen: StreamOffset | None = None
+        self._latest: StreamOffset | None = None
+
+    @property
+    def limits(self) -> bool:
+        """
+        Whether the options let a batch end before all there is.
+        """
+        return self._policy.limits
+
+    @property
+    def splits(self) -> bool:
+        """
+        Whether the options say how a batch is split over tasks.
+        """
+        return self._split.splits
+
+    @property
+    def start_moves(self) -> bool:
+        """
+        Whether the start of a new query, asked for again later, can be a later one.
+        """
+        return follows_the_end(self._options.starting)
+
+    def initial(self) -> Document:
+        """
+        Return where a new query starts; a query whose first batch failed asks again.
+        """
+        if self._initial is None:
+            self._initial = self._start() if self._frozen is None else self._start_at(self._frozen)
+        return self._initial.document()
+
+    def freeze(self) -> None:
+        """
+        Fix the end of the run to what is there now.
+        """
+        self._frozen = self._available(StreamOffset({}))
+
+    def all_available(self) -> Document:
+        """
+        Return the end of all there is, for a query of which the start is not known.
+        """
+        unknown = StreamOffset({})
+        return self._up_to_the_end(unknown, self._available(unknown)).document()
+
+    def next(self, start: Document, *, limited: bool = True) -> Document:
+        """
+        Return where the batch after ``start`` ends: ``start`` itself if it has to wait.
+
+        Spark compares documents to find new data, so equal offsets must be the same document.
+        """
+        stands = StreamOffset.of(start)
+        self._latest = self._frozen or self._available(stands)
+        latest = self._up_to_the_end(stands, self._latest)
+        ends = self._admitted(stands, latest) if limited and self.limits else latest.offsets
+        end = replace(latest, offsets=ends)
+        if self._is_initial(start):
+            # Kept at once, new data or not: only so the start outlives this process.
+            return replace(end, initial=stands).document()
+        return start if ends == stands.offsets and not end.remade_topics(stands) else end.document()
+
+    def latest_seen(self) -> Document | None:
+        """
+        Return the latest offsets as they were when the last batch was planned.
+        """
+        return None if self._latest is None else StreamOffset(self._latest.offsets).document()
+
+    def plan(self, start: Document, end: Document) -> StreamPlan:
+        """
+        Plan the micro-batch between two offsets, as Spark has them in its checkpoint.
+
+        Raises :class:`DataLossError` if records of it are known to be gone, unless that is
+        allowed; then the loss is logged.
+        """
+        if start == end:
+            return StreamPlan((), ())
+        until = StreamOffset.of(end)
+        begin = StreamOffset.of(start)
+        if self._is_initial(start) and until.initial is not None:
+            begin = until.initial
+        if self._frozen is not None:
+            self._check_still_there(until)
+        begin = self._with_late_partitions(begin, until)
+        first = self._brokers.earliest(sorted(new_partitions(begin, until)))
+        plan = plan_stream(begin, until, first, self._split, self._selects)
+        self._report(plan)
+        return plan
+
+    def _start(self) -> StreamOffset:
+        assigned = self._brokers.assigned(self._options.strategy)
+        return StreamOffset(self._starts_of(assigned.partitions), assigned.topic_ids)
+
+    def _start_at(self, frozen: StreamOffset) -> StreamOffset:
+        """
+        Return the start of a run whose end is fixed already: what came since is not its business.
+        """
+        starts = self._starts_of(sorted(frozen.offsets))
+        if self.start_moves:
+            starts = {tp: min(start, frozen.offsets[tp]) for tp, start in starts.items()}
+        return replace(frozen, offsets=starts)
+
+    def _starts_of(self, tps: Sequence[TopicPartition]) -> Offsets:
+        fallback = self._options.starting_fallback
+        border = starting_border(self._options.starting, tps, self._brokers, fallback)
+        return resolve_words(border, self._brokers)
+
+    def _is_initial(self, start: Document) -> bool:
+        # The end of a batch is never like it: that of the first one carries its start.
+        return self._initial is not None and start == self._initial.document()
+
+    def _available(self, stands: StreamOffset) -> StreamOffset:
+        """
+        Ask for the latest offsets, again if some lie before known ones (KAFKA-7703).
+        """
+        policy = RetryPolicy(
+            max(self._options.fetch_offset_num_retries, 1),
+            self._options.fetch_offset_retry_interval_ms / 1000,
+        )
+        try:
+            return retrying(lambda: self._latest_beyond(stands), policy)
+        except _StaleOffsetsError as stale:
+            return stale.latest
+
+    def _latest_beyond(self, stands: StreamOffset) -> StreamOffset:
+        assigned = self._brokers.assigned(self._options.strategy)
+        latest = StreamOffset(self._brokers.latest(assigned.partitions), assigned.topic_ids)
+        remade = latest.remade_topics(stands)
+        for tp, offset in stands.offsets.items():
+            if latest.offsets.get(tp, offset) < offset and tp.topic not in remade:
+                raise _StaleOffsetsError(latest)
+        return latest
+
+    def _up_to_the_end(self, stands: StreamOffset, latest: StreamOffset) -> StreamOffset:
+        """
+        Cut off what lies beyond the end that the options give the stream.
+        """
+        ending = self._options.ending
+        if isinstance(ending, Latest):
+            return latest
+        tps = sorted(latest.offsets)
+        if isinstance(ending, SpecificOffsets | SpecificTimestamps):
+            # Of partitions that appear later nothing is said, so nothing is read.
+            named = _named(ending)
+            tps = [tp for tp in tps if tp in named or tp.topic in named or tp in stands.offsets]
+        border = ending_border(ending, tps, self._brokers)
+        ends = {
+            tp: latest.offsets[tp] if end == LATEST else min(latest.offsets[tp], end)
+            for tp, end in border.items()
+        }
+        # An end that lies behind where the query stands already is no reason to go back.
+        ends = {tp: max(end, stands.offsets.get(tp, end)) for tp, end in ends.items()}
+        return replace(latest, offsets=ends)
+
+    def _admitted(self, stands: StreamOffset, latest: StreamOffset) -> Offsets:
+        late = self._with_late_partitions(stands, latest)
+        first = self._brokers.earliest(sorted(new_partitions(late, latest)))
+        begin = {**latest.offsets, **late.offsets, **first}
+        if self._frozen is not None:
+            return self._admission.admit_all(begin, latest.offsets)
+        admitted = self._admission.admit(begin, latest.offsets)
+        return stands.offsets if admitted is None else admitted
+
+    def _with_late_partitions(self, begin: StreamOffset, until: StreamOffset) -> StreamOffset:
+        """
+        Return ``begin`` with partitions that appeared since, where they start at their end.
+        """
+        if self._options.new_partitions != LATEST:
+            return begin
+        added = {tp: end for tp, end in until.offsets.items() if tp not in begin.offsets}
+        return replace(begin, offsets={**begin.offsets, **added})
+
+    def _check_still_there(self, until: StreamOffset) -> None:
+        """
+        Refuse to end a run at offsets that were there when it began and are not any more.
+
+        As the JVM connector with AvailableNow, whatever failOnDataLoss says: the run could
+        never reach its end.
+        """
+        latest = self._brokers.latest(sorted(until.offsets))
+        lost = until.offsets.keys() - latest.keys()
+        if lost:
+            msg = (
+                f"partitions that the run was to read are gone: {describe(lost)}; latest offsets "
+                f"are {_text(latest)}, the end was {_text(until.offsets)}. Start the query again"
+            )
+            raise OffsetsError("LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW", msg)
+        behind = [tp for tp, end in until.offsets.items() if end > latest[tp]]
+        if behind:
+            msg = (
+                f"{describe(behind)}: the available offset is less than the end offset that was "
+                f"there when the run began; latest offsets are {_text(latest)}, the end was "
+                f"{_text(until.offsets)}. Was the topic deleted and made again? Start the query "
+                "again"
+            )
+            raise OffsetsError(
+                "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_"
+                "TRIGGER_AVAILABLENOW",
+                msg,
+            )
+
+    def _selects(self, tp: TopicPartition) -> bool:
+        strategy = self._options.strategy
+        if isinstance(strategy, Assign):
+            return tp in strategy.partitions
+        if isinstance(strategy, Subscribe):
+            return tp.topic in strategy.topics
+        assert isinstance(strategy, SubscribePattern)
+        return re.search(strategy.pattern, tp.topic) is not None
+
+    def _report(self, plan: StreamPlan) -> None:
+        if plan.left_out:
+            logger.info(
+                "the options do not ask for %s any more; no more is read of them",
+                describe(plan.left_out),
+            )
+        for loss in plan.losses:
+            if self._options.fail_on_data_loss:
+                text = f"{loss.explanation}. Set failOnDataLoss to false to go on without them"
+                raise DataLossError(loss.condition, text)
+            logger.warning("[%s] %s; going on", loss.condition, loss.explanation)
+
+
+class _StaleOffsetsError(BrokerUnavailableError):
+    """
+    The brokers gave offsets older than some they gave before; the last answer is inside.
+    """
+
+    def __init__(self, latest: StreamOffset) -> None:
+        self.latest = latest
+        super().__init__("the latest offsets lie before known ones")
+
+
+def _named(ending: SpecificOffsets | SpecificTimestamps) -> set[TopicPartition | str]:
+    if isinstance(ending, SpecificTimestamps):
+        return {tp for tp, _ in ending.timestamps}
+    return {*dict(ending.offsets), *dict(ending.topics)}
+
+
+def _text(offsets: Offsets) -> str:
+    shown = ", ".join(f"{tp}: {offset}" for tp, offset in sorted(offsets.items())[:20])
+    return f"{{{shown}{', ...' if len(offsets) > 20 else ''}}}"

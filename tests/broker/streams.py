@@ -1,0 +1,164 @@
+"""
+Streaming queries of the tests: gathered batch by batch, stopped and restarted at will.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import NewPartitions
+
+from pyspark_pykafka.testing import Record
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from pyspark_pykafka.testing import KafkaCluster
+
+SECONDS = 60
+
+
+@dataclass
+class Stream:
+    """
+    A query that gathers (partition, offset, value) per batch; stopped and restarted at will.
+    """
+
+    spark: SparkSession
+    options: dict[str, str]
+    checkpoint: str
+    connector: str = "pykafka"
+    batches: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
+    query: StreamingQuery | None = None
+    fail: bool = False
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        """
+        Start, or go on from the checkpoint.
+        """
+        frame = self.spark.readStream.format(self.connector).options(**self.options).load()
+        writer = frame.writeStream.foreachBatch(self._gather)
+        writer = writer.option("checkpointLocation", self.checkpoint)
+        self.query = (writer.trigger(**trigger) if trigger else writer).start()
+        return self.query
+
+    def stop(self) -> None:
+        """
+        Stop what runs.
+        """
+        if self.query is not None:
+            self.query.stop()
+
+    def drain(self) -> list[str]:
+        """
+        Run to the end of what is there now, and return all values seen so far, sorted.
+        """
+        query = self.start(availableNow=True)
+        assert query.awaitTermination(SECONDS), "the query did not end"
+        return self.values
+
+    def recover(self) -> list[str]:
+        """
+        Drain after a failure: on Spark 4.0 and 4.1 the first run replays the batch and ends.
+        """
+        self.drain()
+        return self.drain()
+
+    def await_values(self, expected: list[str]) -> None:
+        """
+        Wait until a running query has seen exactly these values, whatever their order.
+        """
+
+        def missing() -> str | None:
+            assert self.query is not None
+            assert self.query.exception() is None
+            seen = self.values
+            return None if seen == sorted(expected) else f"seen {seen}, not {sorted(expected)}"
+
+        wait_until(missing, SECONDS)
+
+    def logged_offsets(self) -> list[dict[str, Any]]:
+        """
+        Return the offsets of all batches, as they stand in the checkpoint.
+        """
+        folder = Path(self.checkpoint) / "offsets"
+        numbers = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+        return [json.loads((folder / str(n)).read_text().splitlines()[2]) for n in numbers]
+
+    def _gather(self, frame: DataFrame, batch: int) -> None:
+        rows = frame.selectExpr("partition", "offset", "cast(value as string) value").collect()
+        if self.fail:
+            msg = "planted failure"
+            raise RuntimeError(msg)
+        self.batches[batch] = [tuple(row) for row in rows]
+
+    @property
+    def values(self) -> list[str]:
+        """
+        All values that were seen, sorted.
+        """
+        return sorted(v for rows in self.batches.values() for *_, v in rows)
+
+    @property
+    def sizes(self) -> list[int]:
+        """
+        How many records each batch had.
+        """
+        return [len(rows) for _, rows in sorted(self.batches.items())]
+
+
+def values(first: int, end: int) -> list[Record]:
+    """
+    Return records whose values are the numbers of a range.
+    """
+    return [Record(f"{i:04}".encode(), str(i).encode()) for i in range(first, end)]
+
+
+def texts(first: int, end: int) -> list[str]:
+    """
+    Return what a stream has seen of the records of ``values``.
+    """
+    return [f"{i:04}" for i in range(first, end)]
+
+
+def add_partitions(kafka: KafkaCluster, topic: str, count: int) -> None:
+    """
+    Let a topic grow to so many partitions.
+    """
+    admin = kafka.admin()
+    admin.create_partitions([NewPartitions(topic, count)])[topic].result(SECONDS)
+    _await_partitions(kafka, topic, count)
+
+
+def delete_topic(kafka: KafkaCluster, topic: str) -> None:
+    """
+    Delete a topic, and return once the brokers have forgotten it.
+    """
+    admin = kafka.admin()
+    admin.delete_topics([topic])[topic].result(SECONDS)
+    _await_partitions(kafka, topic, 0)
+
+
+def remake_topic(kafka: KafkaCluster, topic: str, partitions: int = 1) -> None:
+    """
+    Delete a topic and make another of the same name.
+    """
+    delete_topic(kafka, topic)
+    kafka.create_topic(topic, partitions)
+    _await_partitions(kafka, topic, partitions)
+
+
+def _await_partitions(kafka: KafkaCluster, topic: str, count: int) -> None:
+    admin = kafka.admin()
+
+    def missing() -> str | None:
+        found = admin.list_topics(timeout=SECONDS).topics.get(topic)
+        partitions = 0 if found is None else len(found.partitions)
+        return None if partitions == count else f"{topic} has {partitions} partitions, not {count}"
+
+    wait_until(missing, SECONDS)

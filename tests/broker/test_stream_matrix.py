@@ -1,0 +1,740 @@
+"""
+The semantics matrix of streaming reads, row by row, through both connectors alike.
+
+Where Spark's JVM connector can run, it does so beside ours on the same topics; each test asks the
+same of both, and says where they differ.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+from confluent_kafka import TopicPartition
+from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
+from tests.broker.streams import Stream, add_partitions, delete_topic, remake_topic, texts, values
+from tests.conftest import JVM_CONNECTOR_SPARK
+
+from pyspark_pykafka.compat import TELLS_START
+from pyspark_pykafka.testing import KafkaCluster, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITIONS = 5
+T0 = 1_700_000_000_000
+STARTS = ("latest", "earliest", "offsets", "times", "time")
+
+#: Before 4.2 Spark neither tells a Python source a limit nor runs several batches to an end.
+one_batch_before_4_2 = pytest.mark.skipif(
+    not TELLS_START, reason="Spark before 4.2 runs availableNow as one batch for Python sources"
+)
+
+
+@dataclass
+class Pair:
+    """
+    The same query through both connectors, or through ours alone where the other cannot run.
+    """
+
+    streams: list[Stream] = field(default_factory=list)
+
+    def run(self, **trigger: Any) -> None:
+        """
+        Start all of them.
+        """
+        for one in self.streams:
+            one.start(**trigger)
+
+    def await_values(self, expected: list[str]) -> None:
+        """
+        Wait until each has seen exactly these values.
+        """
+        for one in self.streams:
+            one.await_values(expected)
+
+    def drain(self) -> list[str]:
+        """
+        Run each to the end of what is there, and return what all of them have seen alike.
+        """
+        self.run(availableNow=True)
+        for one in self.streams:
+            assert one.query is not None
+            assert one.query.awaitTermination(60), one.connector
+        return self.agreed()
+
+    def await_idle(self) -> None:
+        """
+        Wait until each has read all there is.
+        """
+        for one in self.streams:
+            assert one.query is not None
+            one.query.processAllAvailable()
+
+    def agreed(self) -> list[str]:
+        """
+        Return what all have seen, which must be the same.
+        """
+        first, *others = (one.values for one in self.streams)
+        for other in others:
+            assert other == first
+        return first
+
+    def stop(self) -> None:
+        """
+        Stop all of them.
+        """
+        for one in self.streams:
+            one.stop()
+
+
+@pytest.fixture
+def pair(stream: Callable[..., Stream]) -> Iterator[Callable[..., Pair]]:
+    """
+    Return the way to make a query through both connectors.
+    """
+
+    def make(**options: Any) -> Pair:
+        made = [stream(**options)]
+        if pyspark.__version__ == JVM_CONNECTOR_SPARK:
+            made.append(stream("kafka", **options))
+        return Pair(made)
+
+    return make
+
+
+def numbered(partition: int, *numbers: int) -> list[Record]:
+    """
+    Return records for one partition, each with a time of its own that grows with its number.
+    """
+    return [Record(str(n).encode(), partition=partition, timestamp=T0 + 1000 * n) for n in numbers]
+
+
+def strings(*numbers: int) -> list[str]:
+    """
+    Return the values of those records, sorted as texts.
+    """
+    return sorted(map(str, numbers))
+
+
+def strategy_of(kind: str, topic: str) -> dict[str, str]:
+    """
+    Return the options that select a topic in one of the three ways.
+    """
+    return {
+        "assign": {"assign": json.dumps({topic: list(range(PARTITIONS))})},
+        "subscribe": {"subscribe": topic},
+        "subscribePattern": {"subscribePattern": f"^{topic[:-1]}.$"},
+    }[kind]
+
+
+def start_of(kind: str, topic: str) -> tuple[dict[str, str], set[int]]:
+    """
+    Return the options of a start, and which of the numbers that are there it selects.
+
+    Partition p holds the numbers 10*p to 10*p + 4 at the offsets 0 to 4.
+    """
+    offsets = {0: -2, 1: -1, 2: 0, 3: 1, 4: 2}
+    times = {p: T0 + 1000 * (10 * p + p) for p in range(PARTITIONS)}
+    everything = {10 * p + n for p in range(PARTITIONS) for n in range(5)}
+    return {
+        "latest": ({"startingOffsets": "latest"}, set[int]()),
+        "earliest": ({"startingOffsets": "earliest"}, everything),
+        "offsets": (
+            {"startingOffsets": json.dumps({topic: offsets})},
+            {0, 1, 2, 3, 4, 20, 21, 22, 23, 24, 31, 32, 33, 34, 42, 43, 44},
+        ),
+        "times": (
+            {"startingOffsetsByTimestamp": json.dumps({topic: times})},
+            {n for n in everything if n % 10 >= n // 10},
+        ),
+        "time": ({"startingTimestamp": str(T0)}, everything),
+    }[kind]
+
+
+@pytest.mark.parametrize("strategy", ["assign", "subscribe", "subscribePattern"])
+def test_starts_follows_and_restarts(
+    pair: Callable[..., Pair],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    strategy: str,
+) -> None:
+    """
+    S02-S31: queries start where they are told, follow the topic and its new partitions, and go on
+    after a restart with what was written meanwhile, nothing lost or doubled.
+    """
+    name = topic(PARTITIONS)
+    for p in range(PARTITIONS):
+        kafka_cluster.produce(name, numbered(p, *range(10 * p, 10 * p + 5)))
+    queries, starts = [], []
+    for number, starting in enumerate(STARTS):
+        options, numbers = start_of(starting, name)
+        fails = {"failOnDataLoss": "true" if number % 2 else "false"}
+        queries.append(pair(**strategy_of(strategy, name), **options, **fails))
+        starts.append(numbers)
+    for query in queries:
+        query.run()
+    for query in queries:
+        # The first batch is planned before anything more is written.
+        query.await_idle()
+    kafka_cluster.produce(name, numbered(0, 100, 101) + numbered(4, 140))
+    more = {100, 101, 140}
+    if strategy != "assign":
+        add_partitions(kafka_cluster, name, 2 * PARTITIONS)
+        kafka_cluster.produce(name, numbered(7, 170, 171))
+        more |= {170, 171}
+    for query, numbers in zip(queries, starts, strict=True):
+        query.await_values(strings(*numbers, *more))
+        query.stop()
+    kafka_cluster.produce(name, numbered(1, 211, 212))
+    for query in queries:
+        query.run()
+    for query, numbers in zip(queries, starts, strict=True):
+        query.await_values(strings(*numbers, *more, 211, 212))
+
+
+@pytest.mark.parametrize("strategy", ["subscribe", "subscribePattern"])
+@pytest.mark.parametrize("everywhere", [True, False], ids=["global", "per partition"])
+def test_times_without_a_match(
+    pair: Callable[..., Pair],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    strategy: str,
+    *,
+    everywhere: bool,
+) -> None:
+    """
+    S32-S35: a partition without a record of the starting time fails the query, or starts at its end
+    if that is asked for.
+    """
+    name = topic(PARTITIONS)
+    kafka_cluster.produce(name, numbered(0, 1, 2) + numbered(1, 50))
+    late = T0 + 10_000
+    times = json.dumps({name: dict.fromkeys(range(PARTITIONS), late)})
+    given = {"startingTimestamp": late} if everywhere else {"startingOffsetsByTimestamp": times}
+    options = {**strategy_of(strategy, name), **given}
+    for one in pair(**options).streams:
+        with pytest.raises(Exception, match="No offset matched from request"):
+            one.drain()
+
+    queries = pair(**options, startingOffsetsByTimestampStrategy="latest")
+    queries.run()
+    queries.await_values(["50"])
+    kafka_cluster.produce(name, numbered(0, 23) + numbered(3, 24))
+    queries.await_values(strings(50, 23, 24))
+
+
+@one_batch_before_4_2
+def test_available_now_in_several_batches(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    M02: 15 records with five per trigger come in three batches, and the run ends.
+    """
+    name = topic(PARTITIONS)
+    for p in range(PARTITIONS):
+        kafka_cluster.produce(name, numbered(p, *range(10 * p, 10 * p + 3)))
+    queries = pair(subscribe=name, maxOffsetsPerTrigger=5)
+
+    assert len(queries.drain()) == 15
+    assert [one.sizes for one in queries.streams] == [[5, 5, 5]] * len(queries.streams)
+
+
+@one_batch_before_4_2
+@pytest.mark.parametrize(
+    ("partitions", "records", "complaint"),
+    [
+        (3, 20, "(?s)LOST_TOPIC_PARTITIONS_IN_END_OFFSET|Some of partitions.*lost"),
+        (5, 1, "available offset which is less than|END_OFFSET_HAS_GREATER_OFFSET"),
+    ],
+    ids=["M03", "M04"],
+)
+def test_available_now_whose_end_vanishes(
+    pair: Callable[..., Pair],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    partitions: int,
+    records: int,
+    complaint: str,
+) -> None:
+    """
+    M03, M04: a topic made again between two batches of a run, with fewer partitions or records, is
+    an error that names them, and no endless run.
+    """
+    for one in pair(maxOffsetsPerTrigger=5).streams:
+        name = topic(PARTITIONS)
+        one.options["subscribe"] = name
+        for p in range(PARTITIONS):
+            kafka_cluster.produce(name, numbered(p, *range(3)))
+        _remake_after_first_batch(one, kafka_cluster, name, partitions, records)
+
+        with pytest.raises(Exception, match=complaint):
+            one.drain()
+
+
+def _remake_after_first_batch(
+    one: Stream, kafka: KafkaCluster, name: str, partitions: int, records: int
+) -> None:
+    gather = one._gather
+
+    def remaking(frame: Any, batch: int) -> None:
+        gather(frame, batch)
+        if batch == 0:
+            remake_topic(kafka, name, partitions)
+            for p in range(partitions):
+                kafka.produce(name, numbered(p, *range(records)))
+
+    one._gather = remaking  # type: ignore[method-assign]
+
+
+def test_restart_right_after_the_start(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    M05: a query from latest that was stopped before it saw a record goes on from where it started.
+    """
+    name = topic()
+    kafka_cluster.produce(name, values(0, 5))
+    queries = pair(subscribe=name, startingOffsets="latest")
+    queries.run()
+    queries.await_idle()
+    queries.stop()
+    kafka_cluster.produce(name, values(5, 8))
+
+    queries.run()
+    queries.await_values(texts(5, 8))
+
+
+def test_limit_of_javas_longest_number(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    M06: the largest limit there is reads all, and overflows nothing.
+    """
+    name = topic(3)
+    kafka_cluster.produce(name, values(0, 30))
+
+    assert pair(subscribe=name, maxOffsetsPerTrigger=2**63 - 1).drain() == texts(0, 30)
+
+
+def _uneven(kafka: KafkaCluster, name: str) -> None:
+    kafka.produce(name, numbered(0, *range(100, 201)))
+    kafka.produce(name, numbered(1, *range(10, 21)))
+    kafka.produce(name, numbered(2, 1))
+
+
+@one_batch_before_4_2
+def test_limit_is_shared_in_proportion(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    M07: 101, 11 and 1 records under a limit of 10 are shared in proportion, at least one each;
+    Once, the second time, takes all that is left.
+    """
+    name = topic(3)
+    _uneven(kafka_cluster, name)
+    queries = pair(subscribe=name, maxOffsetsPerTrigger=10)
+
+    queries.drain()
+    firsts = [[sorted(v for *_, v in one.batches[b]) for b in (0, 1)] for one in queries.streams]
+    assert firsts[0] == [
+        strings(1, 10, *range(100, 108)),
+        strings(11, *range(108, 117)),
+    ]
+    assert all(first == firsts[0] for first in firsts)
+    assert len({tuple(one.sizes) for one in queries.streams}) == 1
+
+    kafka_cluster.produce(name, numbered(0, *range(300, 350)))
+    seen = len(queries.streams[0].batches)
+    queries.run(once=True)
+    for one in queries.streams:
+        assert one.query is not None
+        assert one.query.awaitTermination(60)
+        assert one.sizes[seen:] == [50]
+
+
+def test_limit_holds_in_a_running_query(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    M07: no batch of a running query is above the limit by more than one for each partition, on
+    every Spark version from the second batch on.
+    """
+    name = topic(3)
+    queries = pair(subscribe=name, maxOffsetsPerTrigger=10)
+    queries.run()
+    queries.await_idle()
+    _uneven(kafka_cluster, name)
+
+    queries.await_values(strings(1, *range(10, 21), *range(100, 201)))
+    for one in queries.streams:
+        assert max(one.sizes) <= 12
+        assert len([size for size in one.sizes if size]) >= 11
+
+
+def test_waits_for_enough_or_the_delay(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    M08: the first batch goes at once; then one comes with 15 records, or after the delay.
+    """
+    name = topic(3)
+    kafka_cluster.produce(name, values(0, 3))
+    queries = pair(subscribe=name, minOffsetsPerTrigger=15, maxTriggerDelay="8s")
+    queries.run()
+    queries.await_values(texts(0, 3))
+    kafka_cluster.produce(name, values(3, 10))
+    kafka_cluster.produce(name, values(10, 20))
+    queries.await_values(texts(0, 20))
+    # Few are left; only the delay lets them go.
+    kafka_cluster.produce(name, values(20, 22))
+    queries.await_values(texts(0, 22))
+    for one in queries.streams:
+        assert [size for size in one.sizes if size] == [3, 17, 2]
+
+
+@one_batch_before_4_2
+def test_enough_and_not_too_much(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    M09: both limits at once; no batch is above the greater one.
+    """
+    name = topic()
+    kafka_cluster.produce(name, values(0, 50))
+    limits = {"minOffsetsPerTrigger": 15, "maxOffsetsPerTrigger": 20, "maxTriggerDelay": "3s"}
+    queries = pair(subscribe=name, **limits)
+    queries.run()
+
+    queries.await_values(texts(0, 50))
+    for one in queries.streams:
+        assert [size for size in one.sizes if size] == [20, 20, 10]
+
+
+def test_progress_counts_the_records(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    M10: what Spark's progress counts is what was read.
+    """
+    name = topic(2)
+    kafka_cluster.produce(name, values(0, 3))
+    queries = pair(subscribe=name)
+    queries.drain()
+
+    for one in queries.streams:
+        assert one.query is not None
+        assert sum(p["numInputRows"] for p in one.query.recentProgress) == 3
+
+
+@pytest.mark.skipif(not TELLS_START, reason="Spark asks for the latest offsets from 4.2 on")
+def test_progress_shows_the_latest_offsets(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    M32: progress shows the latest offset of each partition, so that lag can be told.
+    """
+    name = topic(2)
+    kafka_cluster.produce(name, numbered(0, *range(7)) + numbered(1, 1))
+    queries = pair(subscribe=name, maxOffsetsPerTrigger=4)
+    queries.drain()
+
+    for one in queries.streams:
+        assert one.query is not None
+        shown = [p["sources"][0]["latestOffset"] for p in one.query.recentProgress]
+        shown = [json.loads(text) if isinstance(text, str) else text for text in shown]
+        assert shown[0] == {name: {"0": 7, "1": 1}}
+
+
+def _transactions(
+    transaction: Callable[[], Any], settled: Callable[[str], None], name: str
+) -> None:
+    """
+    Fill a partition with transactions; each value is the record's own offset.
+    """
+    with transaction() as producer:
+        offset = 0
+        for count, commits in ((5, True), (5, False), (5, True), (1, True), (1, True), (2, True)):
+            for _ in range(count):
+                producer.produce(name, value=str(offset))
+                offset += 1
+            producer.flush(30)
+            end = producer.commit_transaction if commits else producer.abort_transaction
+            end(30)
+            settled(name)
+            offset += 1
+            producer.begin_transaction()
+
+
+@one_batch_before_4_2
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_transactions_count_as_offsets(
+    pair: Callable[..., Pair],
+    topic: Callable[..., str],
+    transaction: Callable[[], Any],
+    settled: Callable[[str], None],
+    isolation: str,
+) -> None:
+    """
+    M23, M24: three offsets per trigger, markers and aborted records included, so that batches can
+    be empty, begin or end with an invisible offset, or have one inside.
+    """
+    name = topic()
+    _transactions(transaction, settled, name)
+    queries = pair(subscribe=name, maxOffsetsPerTrigger=3, **{"kafka.isolation.level": isolation})
+    queries.drain()
+
+    aborted = isolation == "read_uncommitted"
+    for one in queries.streams:
+        seen = [tuple(sorted(o for _, o, _ in rows)) for _, rows in sorted(one.batches.items())]
+        assert seen == [
+            (0, 1, 2),
+            (3, 4),
+            (6, 7, 8) if aborted else (),
+            (9, 10) if aborted else (),
+            (12, 13, 14),
+            (15, 16),
+            (18, 20),
+            (22, 23),
+            (),
+        ]
+
+
+def test_nulls_in_a_transaction(
+    pair: Callable[..., Pair],
+    topic: Callable[..., str],
+    transaction: Callable[[], Any],
+    settled: Callable[[str], None],
+) -> None:
+    """
+    M26: records without a key, without a value and without both come through.
+    """
+    name = topic()
+    with transaction() as producer:
+        for key, value in ((None, None), (b"k", None), (None, b"v")):
+            producer.produce(name, key=key, value=value)
+        producer.commit_transaction(30)
+        settled(name)
+        producer.begin_transaction()
+    queries = pair(subscribe=name, **{"kafka.isolation.level": "read_committed"})
+    for one in queries.streams:
+        found: list[tuple[Any, Any]] = []
+
+        def gather(frame: Any, _batch: int, into: list[tuple[Any, Any]] = found) -> None:
+            into += [(row.key, row.value) for row in frame.orderBy("offset").collect()]
+
+        one._gather = gather  # type: ignore[method-assign]
+        one.start(availableNow=True).awaitTermination(60)
+        assert found == [(None, None), (b"k", None), (None, b"v")]
+
+
+@pytest.mark.parametrize(("least", "tasks"), [(None, 3), (1, 3), (6, 6)])
+def test_min_partitions(
+    pair: Callable[..., Pair],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    least: int | None,
+    tasks: int,
+) -> None:
+    """
+    M27, M30: minPartitions splits partitions over more tasks, and no record is lost or doubled.
+    """
+    name = topic(3)
+    for p in range(3):
+        kafka_cluster.produce(name, numbered(p, *range(10 * p, 10 * p + 10)))
+    # A batch this size is read on the driver, in one task, unless the user says how to split.
+    given = {"maxRecordsPerPartition": 10} if least is None else {"minPartitions": least}
+    for one in pair(subscribe=name, **given).streams:
+        found: list[int] = []
+        gather = one._gather
+
+        def counting(frame: Any, batch: int, into: list[int] = found, then: Any = gather) -> None:
+            into.append(frame.rdd.getNumPartitions())
+            then(frame, batch)
+
+        one._gather = counting  # type: ignore[method-assign]
+        assert one.drain() == strings(*range(30))
+        assert found == [tasks]
+
+
+def test_topic_of_a_pattern_that_goes(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    M11: with failOnDataLoss false, a query of a pattern goes on when a topic is deleted and
+    another one appears.
+    """
+    base = topic()
+    first, second = f"{base}-a", f"{base}-b"
+    kafka_cluster.create_topic(first)
+    kafka_cluster.produce(first, values(0, 5))
+    queries = pair(subscribePattern=f"{base}-.*", failOnDataLoss="false")
+    queries.run()
+    queries.await_values(texts(0, 5))
+    delete_topic(kafka_cluster, first)
+    kafka_cluster.create_topic(second)
+    kafka_cluster.produce(second, values(5, 9))
+
+    queries.await_values(texts(0, 9))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3], ids=["fewer", "equal", "more"])
+@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
+def test_topic_made_again(
+    pair: Callable[..., Pair],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    count: int,
+    *,
+    running: bool,
+) -> None:
+    """
+    M13 and beyond: a topic deleted and made again fails the query however many records the new one
+    has; the JVM connector notices only fewer. Who allows the loss reads all of the new topic.
+    """
+    name = topic()
+    kafka_cluster.produce(name, values(0, 2))
+    queries = pair(subscribe=name)
+    ours = queries.streams[0]
+    for one in queries.streams if count < 2 else [ours]:
+        one.start()
+        one.await_values(texts(0, 2))
+        if not running:
+            one.stop()
+    remake_topic(kafka_cluster, name)
+    kafka_cluster.produce(name, values(10, 10 + count))
+
+    complaint = {"pykafka": "was deleted and made again", "kafka": "was changed from 2 to 1"}
+    for one in queries.streams if count < 2 else [ours]:
+        if not running:
+            one.start()
+        with pytest.raises(Exception, match=complaint[one.connector]):
+            one.query.awaitTermination(60)  # type: ignore[union-attr]
+    assert ours.values == texts(0, 2)
+    ours.options["failOnDataLoss"] = "false"
+    ours.start()
+    ours.await_values(texts(0, 2) + texts(10, 10 + count))
+
+
+def test_topic_made_again_inside_a_batch(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    M18: a topic deleted and made again while its batch is read neither fails nor hangs a query
+    that allows losses, and records of the new topic are never taken for the old one's.
+    """
+    for one in pair(failOnDataLoss="false", minPartitions=1).streams:
+        name = topic()
+        one.options["subscribe"] = name
+        kafka_cluster.produce(name, values(0, 20))
+        gather = one._gather
+
+        def remaking(frame: Any, batch: int, then: Any = gather, it: str = name) -> None:
+            if batch == 0:
+                remake_topic(kafka_cluster, it)
+                kafka_cluster.produce(it, values(100, 130))
+            then(frame, batch)
+
+        one._gather = remaking  # type: ignore[method-assign]
+        one.start()
+        if one.connector == "pykafka":
+            one.await_values(texts(100, 130))
+            assert one.sizes[0] == 0
+        else:
+            assert one.query is not None
+            one.query.processAllAvailable()
+
+
+def test_records_that_aged_out(
+    pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    D02: records that age out while the query is stopped are skipped if that is allowed, each of
+    the others comes once; if it is not, the query fails.
+    """
+    name = topic()
+    kafka_cluster.produce(name, values(0, 10))
+    allowing, refusing = pair(subscribe=name, failOnDataLoss="false"), pair(subscribe=name)
+    assert allowing.drain() == refusing.drain() == texts(0, 10)
+    kafka_cluster.produce(name, values(10, 50))
+    admin = kafka_cluster.admin()
+    admin.delete_records([TopicPartition(name, 0, 25)])[TopicPartition(name, 0)].result(30)
+
+    assert allowing.drain() == texts(0, 10) + texts(25, 50)
+    for one in refusing.streams:
+        with pytest.raises(Exception, match="KAFKA_DATA_LOSS|aged out"):
+            one.recover()
+
+
+def test_watermark_and_window(
+    spark: SparkSession,
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    checkpoint: str,
+) -> None:
+    """
+    M17: the column timestamp carries a watermark and windows.
+    """
+    name = topic()
+    kafka_cluster.produce(name, numbered(0, *range(5)) + numbered(0, 100_000))
+    frame = spark.readStream.format("pykafka").option("subscribe", name)
+    frame = frame.option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
+    counts = (
+        frame.option("startingOffsets", "earliest")
+        .load()
+        .withWatermark("timestamp", "10 seconds")
+        .groupBy(F.window("timestamp", "10 seconds"))
+        .count()
+    )
+    found: list[int] = []
+    query = (
+        counts.writeStream.foreachBatch(lambda f, _: found.extend(r["count"] for r in f.collect()))
+        .outputMode("append")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+
+    assert query.awaitTermination(60)
+    assert found == [5]
+
+
+def test_union_and_self_join(
+    spark: SparkSession,
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    checkpoint: str,
+) -> None:
+    """
+    Two sources in one query keep to themselves, and so do two of the same topic that are joined.
+    """
+    names = [topic(2), topic(2)]
+    for number, name in enumerate(names):
+        kafka_cluster.produce(name, values(10 * number, 10 * number + 10))
+
+    def load(name: str) -> DataFrame:
+        frame = spark.readStream.format("pykafka").option("subscribe", name)
+        frame = frame.option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
+        return (
+            frame.option("startingOffsets", "earliest").load().selectExpr("CAST(value AS STRING)")
+        )
+
+    def run(frame: DataFrame, folder: str) -> list[str]:
+        found: list[str] = []
+        query = (
+            frame.writeStream.foreachBatch(lambda f, _: found.extend(r.value for r in f.collect()))
+            .option("checkpointLocation", folder)
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        return sorted(found)
+
+    assert run(load(names[0]).union(load(names[1])), f"{checkpoint}-union") == texts(0, 20)
+    joined = load(names[0]).join(load(names[0]), "value")
+    assert run(joined, f"{checkpoint}-join") == texts(0, 10)
