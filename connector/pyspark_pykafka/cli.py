@@ -8,8 +8,11 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from pyspark_pykafka.checkpoint import Checkpoint
+from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.testing import (
     KAFKA_VERSION,
     FetchError,
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return command.run(chosen)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (ServerError, FetchError, JavaNotFoundError) as error:
+    except (ServerError, FetchError, JavaNotFoundError, PykafkaError) as error:
         print(f"pykafka {command.name}: {error}", file=sys.stderr)
         return 1
 
@@ -114,6 +117,21 @@ def _how_to_connect(kafka: KafkaCluster, zookeeper: ZooKeeper | None) -> str:
     return "\n".join(lines)
 
 
+def _add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="the query's checkpointLocation")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say which batches would change, and change none"
+    )
+
+
+def _checkpoint(chosen: argparse.Namespace) -> int:
+    changed = Checkpoint(chosen.folder).make_plain(dry_run=chosen.dry_run)
+    done = "would be made" if chosen.dry_run else "are"
+    which = f"batches {', '.join(map(str, changed))}" if changed else "no batch"
+    print(f"The offsets of {which} {done} plain; the query can go on with format 'kafka'.")
+    return 0
+
+
 def _port(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 65533:
         msg = f"{text!r} is no port; it must be a number from 1 to 65533"
@@ -141,6 +159,12 @@ COMMANDS = (
         "Run Kafka in the foreground, to try things on, until Ctrl-C.",
         _add_dev_arguments,
         _dev,
+    ),
+    Command(
+        "plain-checkpoint",
+        "Make the checkpoint of a stopped query one that Spark's JVM connector can go on from.",
+        _add_checkpoint_arguments,
+        _checkpoint,
     ),
 )
 
