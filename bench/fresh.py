@@ -11,7 +11,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from bench.cases import JVM, PYKAFKA, shuffled_rounds
+from bench.cases import CEILING, CEILING_FORMAT, JVM, PYKAFKA, shuffled_rounds
+from bench.ceiling import Ceiling
 from bench.figures import check_records
 from bench.measurement import Measurement, Series
 from bench.reads import read_batch
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 
 TOPIC, RECORDS = "bench-fresh", 100
 SECONDS = 180
-FORMATS = {one.name: one.format for one in (JVM, PYKAFKA)}
+FORMATS = {one.name: one.format for one in (JVM, PYKAFKA, CEILING)}
 
 
 def measure_first_batch(kafka: KafkaCluster, rounds: int, cores: int) -> Measurement:
     """
-    Start session after session, the two connectors in turns, and read a tiny topic in each.
+    Start session after session, the connectors in turns, and read a tiny topic in each.
     """
     kafka.create_topic(TOPIC)
     kafka.produce(TOPIC, [Record(b"value %d" % number) for number in range(RECORDS)])
@@ -56,6 +57,9 @@ def main(source: str, bootstrap: str, topic: str, cores: str) -> None:
     """
     with running_spark(int(cores)) as spark:
         options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+        if source == CEILING_FORMAT:
+            options = {"records": str(RECORDS), "size": "100", "partitions": "1"}
+            spark.dataSource.register(Ceiling)
         first = read_batch(spark, source, options)
     print(json.dumps({"seconds": first.seconds, "records": first.records}))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from bench.cases import JVM, PYKAFKA, Contender, shuffled_rounds
+from bench.cases import CEILING, JVM, PYKAFKA, Contender, shuffled_rounds
 from bench.figures import check_records
 from bench.measurement import Measurement, Series
 from bench.server import delete_topic
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 # Kafka maps two index files of 10 MB for each partition otherwise.
 SMALL = {"segment.index.bytes": 65_536}
-CONTENDERS = {one.name: one for one in (JVM, PYKAFKA)}
+CONTENDERS = {one.name: one for one in (JVM, PYKAFKA, CEILING)}
 
 
 def measure_planning(
     spark: SparkSession, kafka: KafkaCluster, counts: Sequence[int], rounds: int
 ) -> Iterator[Measurement]:
     """
-    Plan a query on each topic with so many partitions, both connectors in every round.
+    Plan a query on each topic with so many partitions, all contenders in every round.
+
+    The ceiling plans as many partitions of nothing: what Spark takes for any Python source.
     """
     for count in counts:
         topic = kafka.create_topic(f"bench-planning-{count}", count, SMALL)
@@ -51,6 +53,8 @@ def plan_seconds(
     Return the time from `spark.read` until Spark knows the number of tasks, which must be right.
     """
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **contender.options}
+    if contender.is_ceiling:
+        options = {"records": str(count), "size": "100", "partitions": str(count)}
     began = time.perf_counter()
     frame = spark.read.format(contender.format).options(**options).load()
     tasks = frame._jdf.queryExecution().toRdd().getNumPartitions()  # noqa: SLF001 (no job is run)
