@@ -29,6 +29,7 @@ from pyspark_pykafka.offsets import (
     StreamOffset,
     TopicPartition,
     describe,
+    to_document,
 )
 from pyspark_pykafka.options import (
     Assign,
@@ -38,13 +39,23 @@ from pyspark_pykafka.options import (
     Subscribe,
     SubscribePattern,
 )
-from pyspark_pykafka.planner import SplitPolicy, StreamPlan, new_partitions, plan_stream
+from pyspark_pykafka.planner import (
+    PARTITIONS_DELETED,
+    Loss,
+    SplitPolicy,
+    StreamPlan,
+    new_partitions,
+    plan_stream,
+)
 from pyspark_pykafka.retry import RetryPolicy, retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark_pykafka.options import SourceOptions, Strategy
+
+#: Where progress shows how many offsets were lost, beside the latest ones.
+LOST = "@lost"
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -89,6 +100,7 @@ class MicroBatches:
         self._initial: StreamOffset | None = None
         self._frozen: StreamOffset | None = None
         self._latest: StreamOffset | None = None
+        self._lost: Offsets = {}
 
     @property
     def limits(self) -> bool:
@@ -151,8 +163,14 @@ class MicroBatches:
     def latest_seen(self) -> Document | None:
         """
         Return the latest offsets as they were when the last batch was planned.
+
+        Where records were lost with the user's leave, their number so far stands by partition under
+        the key ``@lost``.
         """
-        return None if self._latest is None else StreamOffset(self._latest.offsets).document()
+        if self._latest is None:
+            return None
+        lost = {LOST: to_document(self._lost)} if self._lost else {}
+        return {**to_document(self._latest.offsets), **lost}
 
     def plan(self, start: Document, end: Document) -> StreamPlan:
         """
@@ -305,8 +323,31 @@ class MicroBatches:
         for loss in plan.losses:
             if self._options.fail_on_data_loss:
                 text = f"{loss.explanation}. Set failOnDataLoss to false to go on without them"
-                raise DataLossError(loss.condition, text)
-            logger.warning("[%s] %s; going on", loss.condition, loss.explanation)
+                raise DataLossError(self._condition(loss), text)
+            logger.warning("[%s] %s; going on", self._condition(loss), loss.explanation)
+        if not self._options.fail_on_data_loss:
+            self._count_lost(plan)
+
+    def _condition(self, loss: Loss) -> str:
+        # As the JVM connector tells the two apart.
+        if loss.condition == PARTITIONS_DELETED and self._options.kafka.get("group.id"):
+            return f"{PARTITIONS_DELETED}_AND_GROUP_ID_CONFIG_PRESENT"
+        return loss.condition
+
+    def _count_lost(self, plan: StreamPlan) -> None:
+        """
+        Count what aged out before it could be read, which tasks only skip.
+        """
+        first = self._brokers.earliest(sorted({r.tp for r in plan.ranges}))
+        for wanted in plan.ranges:
+            gone = min(first.get(wanted.tp, wanted.start), wanted.end) - wanted.start
+            if gone > 0:
+                self._lost[wanted.tp] = self._lost.get(wanted.tp, 0) + gone
+                logger.warning(
+                    "%s: %d offsets have aged out before they were read, %d of %s since the query "
+                    "was started; going on",
+                    *(wanted, gone, self._lost[wanted.tp], wanted.tp),
+                )
 
 
 class _StaleOffsetsError(BrokerUnavailableError):

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
+PARTITIONS_DELETED = "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
+
+
 @dataclass(frozen=True, slots=True)
 class SplitPolicy:
     """
@@ -237,7 +240,7 @@ def _deleted(gone: Sequence[TopicPartition]) -> Iterable[Loss]:
         text = (
             f"partitions are gone: {describe(gone)}. Some records in them may never have been read"
         )
-        yield Loss("KAFKA_DATA_LOSS.PARTITIONS_DELETED", text)
+        yield Loss(PARTITIONS_DELETED, text)
 
 
 def _remade(start: StreamOffset, end: StreamOffset) -> Iterable[Loss]:

@@ -666,6 +666,10 @@ def test_records_that_aged_out(
     admin.delete_records([TopicPartition(name, 0, 25)])[TopicPartition(name, 0)].result(30)
 
     assert allowing.drain() == texts(0, 10) + texts(25, 50)
+    if TELLS_START:
+        query = allowing.streams[0].query
+        assert query is not None
+        assert '"@lost": {"' + name + '": {"0": 15}}' in query.recentProgress[0].json
     for one in refusing.streams:
         with pytest.raises(Exception, match="KAFKA_DATA_LOSS|aged out"):
             one.recover()

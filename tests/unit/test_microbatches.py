@@ -233,6 +233,39 @@ def test_topic_that_vanished_is_a_loss(cluster: Cluster) -> None:
     assert one.step() == []
 
 
+def test_partitions_that_vanish_under_a_group(cluster: Cluster) -> None:
+    """
+    With a consumer group given, the condition is the one that the JVM connector has for it.
+    """
+    cluster.make("t2", 4)
+    one = query(cluster, subscribePattern="t", **{"kafka.group.id": "g"})
+    one.step()
+    del cluster.topics["t2"]
+
+    with pytest.raises(DataLossError, match="PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"):
+        one.step()
+
+
+def test_lost_records_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """
+    What aged out unread is counted by partition, batch after batch, in the log and in progress.
+    """
+    one = query(cluster, failOnDataLoss="false")
+    one.step()
+    assert one.batches.latest_seen() == {"t": {"0": 3, "1": 5}}
+    cluster.topics["t"] = [(0, 9), (8, 20)]
+    with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
+        one.step()
+    cluster.topics["t"] = [(12, 12), (25, 30)]
+    one.step()
+
+    assert "t-1[5, 20): 3 offsets have aged out before they were read, 3 of t-1" in caplog.text
+    assert one.batches.latest_seen() == {
+        "t": {"0": 12, "1": 30},
+        "@lost": {"t": {"0": 3, "1": 8}},
+    }
+
+
 @pytest.mark.parametrize(
     "change",
     [
