@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pyspark_pykafka.compat import arrow_schema, asks_for_filters, source_schema
-from pyspark_pykafka.options import parse_batch_source, parse_sink, parse_stream_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +52,7 @@ class DefaultSource(DataSource):
         Return the reader of a batch query.
         """
         from pyspark_pykafka.batch import FilteringBatchReader, KafkaBatchReader
+        from pyspark_pykafka.options import parse_batch_source
 
         made = FilteringBatchReader if asks_for_filters() else KafkaBatchReader
         return made(parse_batch_source(self.options), arrow_schema(schema))
@@ -61,6 +61,7 @@ class DefaultSource(DataSource):
         """
         Return the reader of a streaming query.
         """
+        from pyspark_pykafka.options import parse_stream_source
         from pyspark_pykafka.stream import KafkaStreamReader
 
         return KafkaStreamReader(parse_stream_source(self.options), arrow_schema(schema))
@@ -69,6 +70,7 @@ class DefaultSource(DataSource):
         """
         Return the writer of a batch.
         """
+        from pyspark_pykafka.options import parse_sink
         from pyspark_pykafka.sink import KafkaBatchWriter, refuse_overwrite
 
         refuse_overwrite(overwrite=overwrite)
@@ -78,6 +80,7 @@ class DefaultSource(DataSource):
         """
         Return the writer of a stream; ``complete`` mode appends every result, as in the JVM sink.
         """
+        from pyspark_pykafka.options import parse_sink
         from pyspark_pykafka.sink import KafkaStreamWriter
 
         return KafkaStreamWriter(parse_sink(self.options, streaming=True), schema)
