@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _JITTER = 0.2
-# More would overflow a float long before any pause needs them.
-_MOST_DOUBLINGS = 60
+# Many more would overflow a float, long after any pause needs them.
+_MOST_STEPS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,14 @@ class Deadline:
 @dataclass(slots=True)
 class Backoff:
     """
-    Pauses that double from ``least`` to ``most`` seconds, each up to a fifth longer by chance.
+    Pauses that grow from ``least`` to ``most`` seconds, each up to a fifth longer by chance.
 
     Chance keeps the tasks of a failed broker from coming back all at once.
     """
 
     least: float
     most: float
+    factor: float = 2.0
     chance: Callable[[], float] = field(default=random.random, repr=False)
     _failures: int = field(init=False, default=0)
 
@@ -68,8 +69,8 @@ class Backoff:
         """
         Return how many seconds to wait after one more failure.
         """
-        pause = min(self.least * 2.0**self._failures, self.most)
-        self._failures = min(self._failures + 1, _MOST_DOUBLINGS)
+        pause = min(self.least * self.factor**self._failures, self.most)
+        self._failures = min(self._failures + 1, _MOST_STEPS)
         return pause * (1 + _JITTER * self.chance())
 
 

@@ -17,7 +17,7 @@ ROOT = Path(pyspark_pykafka.__file__).parent
 LAYERS = [
     {"errors", "offsets"},
     {"columns", "planner", "retry", "pool", "settings", "options", "borders", "admission"},
-    {"microbatches", "pruning", "checkpoint"},
+    {"microbatches", "pruning", "checkpoint", "supervision"},
     {"engine", "client"},
     {"rdkafka", "wire", "broker"},
     {"engines", "prefetch"},

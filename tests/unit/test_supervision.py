@@ -1,0 +1,184 @@
+"""
+Restarting queries: what is tried again, how long after, and when it is given up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.supervision import Attempt, RestartPolicy, is_fatal, supervise
+
+PASSING = "Traceback ... pyspark_pykafka.errors.BrokerUnavailableError: no broker answers"
+FATAL = "Traceback ... pyspark_pykafka.errors.AuthenticationError: refused"
+QUICK = RestartPolicy(initial_delay=0.001, max_delay=0.01, attempts=4)
+
+
+@dataclass
+class Query:
+    """
+    Ends as it is told: with an error, by itself (None), or when it is stopped (...).
+    """
+
+    end: Any
+    rows: int | None = None
+    stopped: bool = False
+
+    @property
+    def lastProgress(self) -> dict[str, int] | None:  # noqa: N802 (Spark's name)
+        return None if self.rows is None else {"numInputRows": self.rows}
+
+    def awaitTermination(self, timeout: int | None = None) -> bool:  # noqa: N802 (likewise)
+        assert timeout is not None
+        if isinstance(self.end, str):
+            raise RuntimeError(self.end)  # noqa: TRY004 (a stand-in for Spark's error)
+        if self.end is ...:
+            time.sleep(0.01)
+        return self.stopped or self.end is None
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@dataclass
+class Starts:
+    """
+    Gives one query after the other; what cannot be started is an exception.
+    """
+
+    queries: list[Query | Exception]
+    made: list[Query] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def __call__(self) -> Query:
+        query = self.queries.pop(0)
+        if isinstance(query, Exception):
+            raise query
+        self.made.append(query)
+        return query
+
+    def run(self, policy: RestartPolicy = QUICK) -> None:
+        supervise(self, policy, self.attempts.append)
+
+
+def test_passing_errors_are_tried_again() -> None:
+    """
+    A query that fails for a while is started again until it ends by itself; each failure is told.
+    """
+    starts = Starts([Query(PASSING), RuntimeError("the session is busy"), Query(None)])
+
+    starts.run()
+
+    assert [(a.number, a.fatal, str(a.error)) for a in starts.attempts] == [
+        (1, False, PASSING),
+        (2, False, "the session is busy"),
+    ]
+
+
+def test_fatal_errors_are_not() -> None:
+    """
+    What would happen again is raised at once, and told as such.
+    """
+    starts = Starts([Query(FATAL), Query(None)])
+
+    with pytest.raises(RuntimeError, match="AuthenticationError"):
+        starts.run()
+    assert [(a.fatal, a.pause_seconds) for a in starts.attempts] == [(True, None)]
+
+
+def test_gives_up_after_a_row_of_failures() -> None:
+    """
+    The policy bounds the failures in a row; a batch that finished in between begins a new row.
+    """
+    starts = Starts([Query(PASSING)] * 3 + [Query(PASSING, rows=5)] + [Query(PASSING, rows=0)] * 9)
+
+    with pytest.raises(RuntimeError, match="BrokerUnavailableError"):
+        starts.run()
+    assert [a.number for a in starts.attempts] == [1, 2, 3, 1, 2, 3, 4]
+
+
+def test_pauses_grow() -> None:
+    """
+    Each pause is longer than the last by the multiplier, to the longest, and a bit by chance.
+    """
+    policy = RestartPolicy(initial_delay=0.001, multiplier=3, max_delay=0.005, attempts=4)
+    starts = Starts([Query(PASSING)] * 3 + [Query(None)])
+
+    starts.run(policy)
+
+    pauses = [a.pause_seconds or 0 for a in starts.attempts]
+    for pause, least in zip(pauses, (0.001, 0.003, 0.005), strict=True):
+        assert least <= pause <= least * 1.2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("end", [..., PASSING], ids=["running", "waiting"])
+def test_signals_end_it(number: int, end: Any) -> None:
+    """
+    A signal stops a query that runs, or the wait for the next start; handlers are put back.
+    """
+    handler = signal.getsignal(number)
+    starts = Starts([Query(end), Query(None)])
+    policy = RestartPolicy(initial_delay=60)
+    kill = threading.Timer(0.2, os.kill, (os.getpid(), number))
+    kill.start()
+
+    starts.run(policy)
+
+    kill.join()
+    assert [q.stopped for q in starts.made] == [end is ...]
+    assert signal.getsignal(number) is handler
+
+
+def test_other_threads_leave_signals_alone() -> None:
+    """
+    Python takes signal handlers on the main thread only; elsewhere supervision works without.
+    """
+    starts = Starts([Query(PASSING), Query(None)])
+    thread = threading.Thread(target=starts.run)
+    thread.start()
+    thread.join(10)
+
+    assert len(starts.made) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "fatal"),
+    [
+        (PASSING, False),
+        (FATAL, True),
+        ("pyspark_pykafka.errors.DataLossError: [KAFKA_DATA_LOSS.X]", True),
+        ("pyspark_pykafka.errors.OptionsError: Spark options", True),
+        ("pyspark_pykafka.errors.UnknownTopicError: no topic", False),
+        ("pyspark_pykafka.errors.NoSuchError: ?", False),
+        ("java.lang.OutOfMemoryError", False),
+        ("a BrokerUnavailableError, then pyspark_pykafka.errors.TlsError: certificate", True),
+    ],
+)
+def test_what_is_fatal(error: str, *, fatal: bool) -> None:
+    """
+    The connector's own errors say whether they pass; of others nothing is known.
+    """
+    assert is_fatal(RuntimeError(error)) is fatal
+
+
+def test_policies_that_make_no_sense() -> None:
+    """
+    Every wrong value is named at once.
+    """
+    with pytest.raises(OptionsError) as refusal:
+        RestartPolicy(initial_delay=0, multiplier=0.5, max_delay=-1, attempts=0)
+
+    assert [m.split(" ", 1)[0] for m in refusal.value.mistakes] == [
+        "initial_delay",
+        "multiplier",
+        "max_delay",
+        "attempts",
+    ]
