@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource
 
 from pyspark_pykafka.compat import arrow_schema, asks_for_filters, source_schema
@@ -92,4 +93,9 @@ def register(spark: SparkSession) -> None:
 
     An installed package needs no such call: Spark finds it by its name.
     """
-    spark.dataSource.register(DefaultSource)
+    try:
+        spark.dataSource.register(DefaultSource)
+    except AnalysisException as refusal:
+        # Spark 4.0 refuses a name that it has found by itself; later versions take the new class.
+        if refusal.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

@@ -7,7 +7,6 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.broker import Broker
 from pyspark_pykafka.engine import FetchSettings
 from pyspark_pykafka.engines import fetch
 from pyspark_pykafka.retry import RetryPolicy
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
 
+    from pyspark_pykafka.broker import Broker
     from pyspark_pykafka.options import SourceOptions
 
 
@@ -25,6 +25,9 @@ def make_broker(options: SourceOptions) -> Broker:
     """
     Return the driver's view of the brokers, with the retries that the options ask for.
     """
+    # Not above: a worker that only reads has no use for librdkafka.
+    from pyspark_pykafka.broker import Broker
+
     seconds = options.fetch_offset_retry_interval_ms / 1000
     retry = RetryPolicy(max(options.fetch_offset_num_retries, 1), seconds)
     return Broker(options.kafka, options.isolation_level, retry)
