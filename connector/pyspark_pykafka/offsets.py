@@ -78,6 +78,16 @@ class OffsetRange:
     def __str__(self) -> str:
         return f"{self.tp}[{_border(self.start)}, {_border(self.end)})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """
+        Pickle in half of a dataclass's own time: a plan can hold thousands of ranges.
+        """
+        return _range, (*self.tp, self.start, self.end, self.topic_id)
+
+
+def _range(topic: str, partition: int, start: int, end: int, topic_id: str | None) -> OffsetRange:
+    return OffsetRange(TopicPartition(topic, partition), start, end, topic_id)
+
 
 def _border(offset: int) -> str:
     return {EARLIEST: "earliest", LATEST: "latest"}.get(offset, str(offset))

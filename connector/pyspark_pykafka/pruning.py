@@ -68,7 +68,8 @@ class Pruning:
         """
         Return the partitions that can have wanted records.
         """
-        return [tp for tp in tps if all(_holds(one, tp) for one in self.comparisons)]
+        named = [one for one in self.comparisons if one.column in TopicPartition._fields]
+        return [tp for tp in tps if all(_holds(one, tp) for one in named)] if named else [*tps]
 
     def cut(
         self, starting: Offsets, ending: Offsets, source: OffsetSource
@@ -135,8 +136,6 @@ class Pruning:
 
 
 def _holds(one: Comparison, tp: TopicPartition) -> bool:
-    if one.column not in TopicPartition._fields:
-        return True
     return _HOLDS[one.operator](getattr(tp, one.column), one.value)
 
 
