@@ -154,6 +154,8 @@ class MicroBatches:
         self._latest = self._frozen or self._available(stands)
         latest = self._up_to_the_end(stands, self._latest)
         ends = self._admitted(stands, latest) if limited and self.limits else latest.offsets
+        if ends is None:
+            return start
         end = replace(latest, offsets=ends)
         if self._is_initial(start):
             # Kept at once, new data or not: only so the start outlives this process.
@@ -258,14 +260,13 @@ class MicroBatches:
         ends = {tp: max(end, stands.offsets.get(tp, end)) for tp, end in ends.items()}
         return replace(latest, offsets=ends)
 
-    def _admitted(self, stands: StreamOffset, latest: StreamOffset) -> Offsets:
+    def _admitted(self, stands: StreamOffset, latest: StreamOffset) -> Offsets | None:
         late = self._with_late_partitions(stands, latest)
         first = self._brokers.earliest(sorted(new_partitions(late, latest)))
         begin = {**latest.offsets, **late.offsets, **first}
         if self._frozen is not None:
             return self._admission.admit_all(begin, latest.offsets)
-        admitted = self._admission.admit(begin, latest.offsets)
-        return stands.offsets if admitted is None else admitted
+        return self._admission.admit(begin, latest.offsets)
 
     def _with_late_partitions(self, begin: StreamOffset, until: StreamOffset) -> StreamOffset:
         """

@@ -355,6 +355,23 @@ def test_waiting_is_no_new_data(cluster: Cluster) -> None:
     assert one.step() == [("t-0", 3, 8)]
 
 
+def test_waiting_hides_no_loss(cluster: Cluster) -> None:
+    """
+    While a batch waits, a topic that was made again is not taken for the old one; once it comes,
+    the loss is told.
+    """
+    one = query(cluster, minOffsetsPerTrigger="5")
+    one.step()
+    stands = one.at
+    cluster.make("t", 1, 2)
+
+    assert one.step() == []
+    assert one.at == stands
+    cluster.topics["t"] = [(0, 9), (0, 9)]
+    with pytest.raises(DataLossError, match="made again"):
+        one.step()
+
+
 def test_frozen_end(cluster: Cluster) -> None:
     """
     A run with availableNow reads what was there when it began, in batches, and waits for no more.
