@@ -101,6 +101,8 @@ class MicroBatches:
         self._frozen: StreamOffset | None = None
         self._latest: StreamOffset | None = None
         self._lost: Offsets = {}
+        #: Whether a limit left something for the batch after the last one that was planned.
+        self.was_cut = False
 
     @property
     def limits(self) -> bool:
@@ -156,6 +158,7 @@ class MicroBatches:
         ends = self._admitted(stands, latest) if limited and self.limits else latest.offsets
         if ends is None:
             return start
+        self.was_cut = ends != latest.offsets
         end = replace(latest, offsets=ends)
         if self._is_initial(start):
             # Kept at once, new data or not: only so the start outlives this process.

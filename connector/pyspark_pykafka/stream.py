@@ -4,6 +4,7 @@ Reading a stream: Spark's adapter between its calls and the query's micro-batche
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from pyspark_pykafka.compat import (
     takes_records,
 )
 from pyspark_pykafka.engines import bytes_per_offset
+from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.prefetch import NoPrefetch, Prefetch, TinyBatches, strict
 from pyspark_pykafka.reading import fetch_settings, make_broker, read_range
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engine import FetchSettings
     from pyspark_pykafka.offsets import Document
     from pyspark_pykafka.options import SourceOptions
+
+logger = logging.getLogger("pyspark_pykafka")
 
 # Which of Spark's limits is the default says only that there is one; the options say which.
 _SOME_LIMIT = ReadMaxRows(2**63 - 1)
@@ -104,28 +108,46 @@ class _UntoldReader(_Reader):
     For Spark 4.0 and 4.1, which ask for the latest offsets without telling the start.
 
     A restarted query first plans an empty or a replayed batch, which tells it; a new query does
-    not. With AvailableNow Spark asks before either, so whether a query is new is not known then:
-    it is taken for one only where the start would move with the log's end.
+    not. Only where spark.sql.streaming.triggerAvailableNowWrapper.enabled is set does a restarted
+    one ask before it tells. So without limits a query that has not told is given all there is,
+    unless its start would move with the log's end; with limits it is taken for a new one.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         super().__init__(options, schema)
         self._position: Document | None = None
+        self._guessed = False
+        self._warned = False
 
     def latestOffset(self) -> Document:  # type: ignore[override] # the older signature
         """
         Return where the next micro-batch may end.
         """
-        if self._position is not None:
-            return self._batches.next(self._position)
-        if self._batches.start_moves:
-            return self._batches.next(self._batches.initial())
-        return self._batches.all_available()
+        if self._position is None and not (self._batches.limits or self._batches.start_moves):
+            return self._batches.all_available()
+        self._guessed = self._position is None and self._batches.limits
+        end = self._batches.next(self._position or self._batches.initial())
+        if self._batches.was_cut and not self._warned:
+            self._warned = True
+            logger.warning(
+                "a limit cuts this batch; Spark before 4.2 runs availableNow and once as a single "
+                "batch for Python sources, which then leaves the rest for the next run"
+            )
+        return end
 
     def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """
         Plan as the other versions do, and remember where the query stands.
         """
+        if self._guessed and start != self._batches.initial():
+            msg = (
+                "this query was started before, and Spark asked for its end without telling where "
+                "it stands, so the limits of a batch cannot be applied; set "
+                "spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or leave "
+                "maxOffsetsPerTrigger and its kin out"
+            )
+            raise OffsetsError("UNKNOWN_START_OFFSET", msg)
+        self._guessed = False
         planned = super().partitions(start, end)
         self._position = end
         return planned

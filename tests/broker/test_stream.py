@@ -105,7 +105,7 @@ def test_failed_batch_is_read_again_exactly(
     query.fail = False
     kafka_cluster.produce(name, values(30, 40))
 
-    assert query.recover() == texts(0, 40)
+    assert query.drain() == texts(0, 40)
     assert [v for *_, v in sorted(query.batches[1], key=lambda r: r[2])] == texts(20, 30)
 
 
@@ -130,7 +130,7 @@ def test_first_batch_that_failed_starts_where_it_did(
     query.fail = False
     kafka_cluster.produce(name, values(10, 15))
 
-    assert query.recover() == texts(10, 15)
+    assert query.drain() == texts(10, 15)
 
 
 @both_ways
@@ -156,7 +156,7 @@ def test_lost_commit_log_entry_replays_the_batch(
     query.batches.pop(newest)
     kafka_cluster.produce(name, values(20, 25))
 
-    assert query.recover() == texts(0, 25)
+    assert query.drain() == texts(0, 25)
     assert sorted(query.batches[newest]) == sorted(before[newest])
 
 

@@ -14,17 +14,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.broker.streams import SECONDS, Stream, add_partitions, delete_topic, texts, values
 
-from pyspark_pykafka.compat import TELLS_START
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
-
-one_batch_before_4_2 = pytest.mark.skipif(
-    not TELLS_START, reason="Spark before 4.2 runs availableNow as one batch for Python sources"
-)
 
 
 def numbered(partition: int, first: int, end: int) -> list[Record]:
@@ -202,7 +197,6 @@ def test_stream_that_ends(
     assert query.drain() == texts(0, 4)
 
 
-@one_batch_before_4_2
 def test_hot_partition_leaves_room_for_the_others(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
@@ -217,7 +211,6 @@ def test_hot_partition_leaves_room_for_the_others(
     assert query.sizes == [50, 40, 15]
 
 
-@one_batch_before_4_2
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_bytes_in_a_batch(
     stream: Callable[..., Stream],
@@ -267,4 +260,4 @@ def test_topic_that_the_user_left_out(
     query.drain()
     delete_topic(kafka_cluster, dropped)
     with pytest.raises(Exception, match="PARTITIONS_DELETED"):
-        query.recover()
+        query.drain()
