@@ -160,6 +160,8 @@ class MicroBatches:
             return start
         self.was_cut = ends != latest.offsets
         end = replace(latest, offsets=ends)
+        if not self._options.fail_on_data_loss:
+            self._count_lost(stands, end)
         if self._is_initial(start):
             # Kept at once, new data or not: only so the start outlives this process.
             return replace(end, initial=stands).document()
@@ -329,8 +331,6 @@ class MicroBatches:
                 text = f"{loss.explanation}. Set failOnDataLoss to false to go on without them"
                 raise DataLossError(self._condition(loss), text)
             logger.warning("[%s] %s; going on", self._condition(loss), loss.explanation)
-        if not self._options.fail_on_data_loss:
-            self._count_lost(plan)
 
     def _condition(self, loss: Loss) -> str:
         # As the JVM connector tells the two apart.
@@ -338,19 +338,24 @@ class MicroBatches:
             return f"{PARTITIONS_DELETED}_AND_GROUP_ID_CONFIG_PRESENT"
         return loss.condition
 
-    def _count_lost(self, plan: StreamPlan) -> None:
+    def _count_lost(self, stands: StreamOffset, end: StreamOffset) -> None:
         """
-        Count what aged out before it could be read, which tasks only skip.
+        Count what aged out before it can be read, which tasks only skip.
         """
-        first = self._brokers.earliest(sorted({r.tp for r in plan.ranges}))
-        for wanted in plan.ranges:
-            gone = min(first.get(wanted.tp, wanted.start), wanted.end) - wanted.start
+        remade = end.remade_topics(stands)
+        begin = {
+            tp: at
+            for tp, at in stands.offsets.items()
+            if at < end.offsets.get(tp, at) and tp.topic not in remade
+        }
+        for tp, first in sorted(self._brokers.earliest(sorted(begin)).items()):
+            gone = min(first, end.offsets[tp]) - begin[tp]
             if gone > 0:
-                self._lost[wanted.tp] = self._lost.get(wanted.tp, 0) + gone
+                self._lost[tp] = self._lost.get(tp, 0) + gone
                 logger.warning(
-                    "%s: %d offsets have aged out before they were read, %d of %s since the query "
-                    "was started; going on",
-                    *(wanted, gone, self._lost[wanted.tp], wanted.tp),
+                    "%s: %d offsets from %d on have aged out before they were read, %d since the "
+                    "query was started; going on",
+                    *(tp, gone, begin[tp], self._lost[tp]),
                 )
 
 

@@ -88,7 +88,12 @@ def forget_blocks(spark: SparkSession) -> int:
     Remove the blocks in which Spark keeps carried records; return how many there were.
     """
     storage = spark._jvm.org.apache.spark.storage
-    manager = spark._jvm.org.apache.spark.SparkEnv.get().blockManager()
+    # By its field: in 4.3 some method of the class names a library that Spark does not ship, and
+    # py4j looks at all methods to call one.
+    environment = spark._jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
+    field = environment.getDeclaredField("blockManager")
+    field.setAccessible(True)
+    manager = field.get(spark.sparkContext._jsc.sc().env())
     numbers = [(stream, block) for stream in range(100) for block in range(1, 4)]
     blocks = [storage.PythonStreamBlockId(*pair) for pair in numbers]
     kept = [block for block in blocks if manager.getStatus(block).isDefined()]

@@ -194,7 +194,7 @@ def test_lost_records_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFix
     cluster.topics["t"] = [(12, 12), (25, 30)]
     one.step()
 
-    assert "t-1[5, 20): 3 offsets have aged out before they were read, 3 of t-1" in caplog.text
+    assert "t-1: 3 offsets from 5 on have aged out before they were read, 3 since" in caplog.text
     assert one.batches.latest_seen() == {
         "t": {"0": 12, "1": 30},
         "@lost": {"t": {"0": 3, "1": 8}},
