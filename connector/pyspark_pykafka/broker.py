@@ -5,6 +5,7 @@ The driver's questions to Kafka: which partitions there are, and which offsets t
 from __future__ import annotations
 
 import re
+import time
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,14 @@ from pyspark_pykafka.client import (
     map_kafka_error,
     translating_errors,
 )
-from pyspark_pykafka.errors import TimeoutExceededError, UnknownTopicError
+from pyspark_pykafka.errors import (
+    BrokerUnavailableError,
+    TimeoutExceededError,
+    UnknownTopicError,
+)
 from pyspark_pykafka.offsets import Assignment, Offsets, TopicPartition, describe
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
-from pyspark_pykafka.retry import Deadline, RetryPolicy, retrying
+from pyspark_pykafka.retry import Backoff, Deadline, RetryPolicy, retrying
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,6 +45,11 @@ if TYPE_CHECKING:
     Strategy = Assign | Subscribe | SubscribePattern
 
 _SLICE_SECONDS = 0.1
+_LEAST_PAUSE, _MOST_PAUSE = 0.1, 1.0
+
+# librdkafka's OFFSET_INVALID. It stands, without any error, for a partition whose leader was lost
+# while it was asked (seen with 2.16 and a broker killed); -1 is "no record of that time".
+_UNANSWERED = -1001
 
 # A zero UUID, as Kafka prints it: the topic's on brokers before 2.8.
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -105,7 +115,7 @@ class Broker:
         failed = next((p.error for p in answers if p.error is not None), None)
         if failed is not None:
             raise map_kafka_error(failed, doing)
-        # librdkafka's OFFSET_INVALID, -1001, where nothing was committed.
+        # _UNANSWERED where nothing was committed.
         return {TopicPartition(p.topic, p.partition): p.offset for p in answers if p.offset >= 0}
 
     def _select(self, strategy: Strategy) -> Assignment:
@@ -157,6 +167,22 @@ class Broker:
         return retrying(lambda: self._list_offsets(specs), self._retry)
 
     def _list_offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> Offsets:
+        """
+        Ask until every partition's leader has answered, or the time for a question is over.
+        """
+        deadline = Deadline.after(self._seconds())
+        backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
+        while True:
+            found = self._ask_offsets(specs)
+            silent = [tp for tp, offset in found.items() if offset == _UNANSWERED]
+            if not silent:
+                return found
+            if deadline.expired:
+                msg = f"{describe(silent)}: no leader told the offsets; are all brokers up?"
+                raise BrokerUnavailableError(msg)
+            time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+
+    def _ask_offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> Offsets:
         futures = self._client().list_offsets(
             {Position(tp.topic, tp.partition): spec for tp, spec in specs.items()},
             isolation_level=self._isolation,
