@@ -58,7 +58,7 @@ class KafkaBatchReader(DataSourceReader):
         latest = resolve_words(ending, broker) if policy.splits else ending
         return plan_batch(starting, ending, earliest, latest, policy)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """
         Yield the records of one range, on an executor.
         """

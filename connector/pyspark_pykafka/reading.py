@@ -52,8 +52,14 @@ def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
     )
 
 
-def read_range(partition: InputPartition, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+def read_range(
+    partition: InputPartition | None, settings: FetchSettings
+) -> Iterator[pa.RecordBatch]:
     """
-    Yield the records of a planned partition; Spark plans one without a value if there are none.
+    Yield the records of a planned partition.
+
+    Where none is planned Spark makes one without a value, and before 4.2 it gives None for it.
     """
-    return iter(()) if partition.value is None else fetch(partition.value, settings)
+    if partition is None or partition.value is None:
+        return iter(())
+    return fetch(partition.value, settings)

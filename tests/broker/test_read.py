@@ -4,6 +4,7 @@ Batch reads on a real broker: what is ours alone, on every Spark version.
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,21 @@ def test_late_binding(
     kafka_cluster.produce(name, [Record(b"b")] * 2)
 
     assert [frame.count() for frame in frames] == [8, 8]
+
+
+@pytest.mark.smoke
+def test_nothing_to_read(
+    load: Callable[..., DataFrame], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    A range that ends where it starts, and a topic without records, give no rows and no error.
+    """
+    name = topic()
+    assert load(subscribe=name).collect() == []
+    kafka_cluster.produce(name, [Record(b"x")])
+    start = json.dumps({name: {"0": 1}})
+
+    assert load(subscribe=name, startingOffsets=start, endingOffsets=start).collect() == []
 
 
 @pytest.mark.parametrize("least", [None, 1, 13])
