@@ -47,7 +47,7 @@ from pyspark_pykafka.planner import (
     new_partitions,
     plan_stream,
 )
-from pyspark_pykafka.retry import RetryPolicy, retrying
+from pyspark_pykafka.retry import retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -226,10 +226,7 @@ class MicroBatches:
         """
         Ask for the latest offsets, again if some lie before known ones (KAFKA-7703).
         """
-        policy = RetryPolicy(
-            max(self._options.fetch_offset_num_retries, 1),
-            self._options.fetch_offset_retry_interval_ms / 1000,
-        )
+        policy = self._options.fetch_offset_retry
         try:
             return retrying(lambda: self._latest_beyond(stands), policy)
         except _StaleOffsetsError as stale:

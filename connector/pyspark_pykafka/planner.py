@@ -216,7 +216,7 @@ def plan_stream(
     losses = [
         *_deleted([tp for tp in gone if selects(tp)]),
         *_remade(start, end),
-        *_unusual_starts(start, end, begin),
+        *_unusual_starts(start, end, begin, new),
     ]
     ranges = [
         OffsetRange(tp, begin[tp], until, end.topic_ids.get(tp.topic))
@@ -253,9 +253,10 @@ def _remade(start: StreamOffset, end: StreamOffset) -> Iterable[Loss]:
         yield Loss("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", text)
 
 
-def _unusual_starts(start: StreamOffset, end: StreamOffset, begin: Offsets) -> Iterable[Loss]:
+def _unusual_starts(
+    start: StreamOffset, end: StreamOffset, begin: Offsets, new: set[TopicPartition]
+) -> Iterable[Loss]:
     remade = end.remade_topics(start)
-    new = new_partitions(start, end)
     for tp, until in sorted(end.offsets.items()):
         if tp not in begin:
             yield _unknown_start(tp)

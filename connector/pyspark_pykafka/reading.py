@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engine import FetchSettings
 from pyspark_pykafka.engines import fetch
-from pyspark_pykafka.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +27,7 @@ def make_broker(options: SourceOptions) -> Broker:
     # Not above: a worker that only reads has no use for librdkafka.
     from pyspark_pykafka.broker import Broker
 
-    seconds = options.fetch_offset_retry_interval_ms / 1000
-    retry = RetryPolicy(max(options.fetch_offset_num_retries, 1), seconds)
-    return Broker(options.kafka, options.isolation_level, retry)
+    return Broker(options.kafka, options.isolation_level, options.fetch_offset_retry)
 
 
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:

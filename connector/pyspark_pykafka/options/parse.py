@@ -48,14 +48,11 @@ def parse_batch_source(options: Mapping[str, str | None]) -> SourceOptions:
     source = _source(given)
     if isinstance(source.starting, Latest):
         given.mistakes.append(f"startingOffsets is 'latest'; {_NOT_LATEST}")
-    if isinstance(source.ending, Earliest):
-        given.mistakes.append(f"endingOffsets is 'earliest'; {_NOT_EARLIEST}")
     if source.starting_fallback == LATEST:
         given.mistakes.append(f"startingOffsetsFallback is 'latest'; {_NOT_LATEST}")
     for where in _named_at(source.starting, LATEST):
         given.mistakes.append(f"startingOffsets for {where} is {LATEST}; {_NOT_LATEST}")
-    for where in _named_at(source.ending, EARLIEST):
-        given.mistakes.append(f"endingOffsets for {where} is {EARLIEST}; {_NOT_EARLIEST}")
+    _refuse_earliest_end(given, source, _NOT_EARLIEST)
     given.raise_mistakes()
     return source
 
@@ -66,10 +63,7 @@ def parse_stream_source(options: Mapping[str, str | None]) -> SourceOptions:
     """
     given = Given(options, Scope.STREAM_READ)
     source = _source(given)
-    if isinstance(source.ending, Earliest):
-        given.mistakes.append(f"endingOffsets is 'earliest'; {_NO_END}")
-    for where in _named_at(source.ending, EARLIEST):
-        given.mistakes.append(f"endingOffsets for {where} is {EARLIEST}; {_NO_END}")
+    _refuse_earliest_end(given, source, _NO_END)
     least, most = source.min_offsets_per_trigger, source.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         given.mistakes.append(
@@ -181,6 +175,13 @@ def _first(
     if everywhere is not None:
         return GlobalTimestamp(everywhere, no_match)
     return offsets if by_partition is None else SpecificTimestamps(by_partition, no_match)
+
+
+def _refuse_earliest_end(given: Given, source: SourceOptions, why: str) -> None:
+    if isinstance(source.ending, Earliest):
+        given.mistakes.append(f"endingOffsets is 'earliest'; {why}")
+    for where in _named_at(source.ending, EARLIEST):
+        given.mistakes.append(f"endingOffsets for {where} is {EARLIEST}; {why}")
 
 
 def _named_at(position: Position, word: int) -> list[str]:

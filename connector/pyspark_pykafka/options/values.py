@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pyspark_pykafka.retry import RetryPolicy
+
 if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
@@ -140,6 +142,14 @@ class SourceOptions:
     kafka: KafkaSettings
     engine: str
     max_fetch_memory: int
+
+    @property
+    def fetch_offset_retry(self) -> RetryPolicy:
+        """
+        How often the driver asks for offsets; once at least.
+        """
+        attempts = max(self.fetch_offset_num_retries, 1)
+        return RetryPolicy(attempts, self.fetch_offset_retry_interval_ms / 1000)
 
     @property
     def isolation_level(self) -> IsolationLevel:
