@@ -8,6 +8,7 @@ The errors that users of the connector can catch.
     ├── OffsetsError            offsets that contradict each other or the topic's partitions
     ├── DataLossError           records that were to be read are gone
     ├── RecordError             one record that cannot be read or written as asked
+    ├── ProgressError           a progress store that is another query's, or about another topic
     ├── UnknownTopicError       a topic or partition that does not exist  (retriable)
     ├── AuthenticationError     the broker does not accept who we are
     ├── AuthorizationError      the broker knows us and refuses the operation
@@ -74,6 +75,12 @@ class DataLossError(_ConditionError):
 class RecordError(_ConditionError):
     """
     One record that cannot be read or written as asked; the text names where it is.
+    """
+
+
+class ProgressError(_ConditionError):
+    """
+    A progress store that belongs to another query, or whose records are about another topic.
     """
 
 

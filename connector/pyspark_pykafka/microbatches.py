@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +27,7 @@ from pyspark_pykafka.offsets import (
     Assignment,
     Document,
     Offsets,
+    QueryMark,
     StreamOffset,
     TopicPartition,
     describe,
@@ -34,6 +36,7 @@ from pyspark_pykafka.offsets import (
 from pyspark_pykafka.options import (
     Assign,
     Latest,
+    NoStore,
     SpecificOffsets,
     SpecificTimestamps,
     Subscribe,
@@ -47,6 +50,7 @@ from pyspark_pykafka.planner import (
     new_partitions,
     plan_stream,
 )
+from pyspark_pykafka.progress.completion import NOWHERE, Progress
 from pyspark_pykafka.retry import retrying
 
 if TYPE_CHECKING:
@@ -58,6 +62,8 @@ if TYPE_CHECKING:
 LOST = "@lost"
 
 logger = logging.getLogger("pyspark_pykafka")
+
+_SHOWN = 20
 
 
 class Brokers(OffsetSource, Protocol):
@@ -84,10 +90,16 @@ class MicroBatches:
         options: SourceOptions,
         brokers: Brokers,
         sizes: Sizes,
+        progress: Progress = NOWHERE,
+        *,
         now: Callable[[], float] = time.monotonic,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._options = options
         self._brokers = brokers
+        self._progress = progress
+        self._new_id = new_id
+        self._asked = False
         self._policy = AdmissionPolicy(
             options.max_offsets_per_trigger,
             options.max_offsets_per_partition_per_trigger,
@@ -99,6 +111,7 @@ class MicroBatches:
         self._split = SplitPolicy(options.min_partitions, options.max_records_per_partition)
         self._initial: StreamOffset | None = None
         self._frozen: StreamOffset | None = None
+        self._mark: QueryMark | None = None
         self._latest: StreamOffset | None = None
         self._lost: Offsets = {}
         #: Whether a limit left something for the batch after the last one that was planned.
@@ -143,8 +156,10 @@ class MicroBatches:
         """
         Return the end of all there is, for a query of which the start is not known.
         """
-        unknown = StreamOffset({})
-        return self._up_to_the_end(unknown, self._available(unknown)).document()
+        self._asked = True
+        unknown = self._marked(StreamOffset({}))
+        end = self._up_to_the_end(unknown, self._available(unknown))
+        return replace(end, query=_following(unknown)).document()
 
     def next(self, start: Document, *, limited: bool = True) -> Document:
         """
@@ -152,20 +167,28 @@ class MicroBatches:
 
         Spark compares documents to find new data, so equal offsets must be the same document.
         """
-        stands = StreamOffset.of(start)
+        self._asked = True
+        stands = self._marked(StreamOffset.of(start))
+        if not self._is_initial(start):
+            # A batch that fails ends this process, so the one before has not.
+            self._progress.completed(stands)
         self._latest = self._frozen or self._available(stands)
         latest = self._up_to_the_end(stands, self._latest)
         ends = self._admitted(stands, latest) if limited and self.limits else latest.offsets
         if ends is None:
             return start
         self.was_cut = ends != latest.offsets
-        end = replace(latest, offsets=ends)
+        end = replace(latest, offsets=ends, query=_following(stands))
         if not self._options.fail_on_data_loss:
             self._count_lost(stands, end)
         if self._is_initial(start):
             # Kept at once, new data or not: only so the start outlives this process.
-            return replace(end, initial=stands).document()
-        return start if ends == stands.offsets and not end.remade_topics(stands) else end.document()
+            return replace(end, initial=replace(stands, query=None)).document()
+        if ends != stands.offsets or end.remade_topics(stands):
+            return end.document()
+        if self._frozen is not None:
+            self._progress.finish()
+        return start
 
     def latest_seen(self) -> Document | None:
         """
@@ -198,7 +221,29 @@ class MicroBatches:
         first = self._brokers.earliest(sorted(new_partitions(begin, until)))
         plan = plan_stream(begin, until, first, self._split, self._selects)
         self._report(plan)
+        if not self._asked and plan.ranges:
+            self._tell_replay(begin, until, plan)
         return plan
+
+    def _tell_replay(self, begin: StreamOffset, until: StreamOffset, plan: StreamPlan) -> None:
+        """
+        Tell of a batch that an earlier process planned: it failed, or that process died in it.
+        """
+        shown = ", ".join(map(str, plan.ranges[:_SHOWN]))
+        more = f" and {len(plan.ranges) - _SHOWN} more" if len(plan.ranges) > _SHOWN else ""
+        logger.warning("a micro-batch that did not finish is read again: %s%s", shown, more)
+        if until.query is not None:
+            self._progress.replaying(begin, until)
+
+    def _marked(self, stands: StreamOffset) -> StreamOffset:
+        """
+        Return where the query stands with its mark; one that never had any gets it now.
+        """
+        if stands.query is not None or isinstance(self._options.progress_store, NoStore):
+            return stands
+        if self._mark is None:
+            self._mark = QueryMark(self._new_id(), -1)
+        return replace(stands, query=self._mark)
 
     def _start(self) -> StreamOffset:
         assigned = self._brokers.assigned(self._options.strategy)
@@ -364,6 +409,11 @@ class _StaleOffsetsError(BrokerUnavailableError):
     def __init__(self, latest: StreamOffset) -> None:
         self.latest = latest
         super().__init__("the latest offsets lie before known ones")
+
+
+def _following(stands: StreamOffset) -> QueryMark | None:
+    query = stands.query
+    return None if query is None else replace(query, batch=query.batch + 1)
 
 
 def _named(ending: SpecificOffsets | SpecificTimestamps) -> set[TopicPartition | str]:

@@ -28,7 +28,10 @@ TOPIC_IDS = "@topicIds"
 #: Where the query started, in the end offset of its first batch.
 INITIAL = "@initial"
 
-_RESERVED = frozenset({TOPIC_IDS, INITIAL})
+#: Which query the checkpoint is of, and how many batches it has read, where progress is recorded.
+QUERY = "@query"
+
+_RESERVED = frozenset({TOPIC_IDS, INITIAL, QUERY})
 
 Document = dict[str, Any]
 
@@ -144,6 +147,19 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryMark:
+    """
+    The id of the query that a checkpoint is of, and the number of the batch that ended there.
+
+    Spark tells its own ids to tasks only, not to the process that plans. Batches are counted from
+    0 and only those that Spark plans for new offsets.
+    """
+
+    id: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamOffset:
     """
     Where a stream stands, as it is kept in Spark's checkpoint.
@@ -156,6 +172,7 @@ class StreamOffset:
     offsets: Offsets
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     initial: StreamOffset | None = None
+    query: QueryMark | None = None
 
     def remade_topics(self, earlier: StreamOffset) -> set[str]:
         """
@@ -173,6 +190,8 @@ class StreamOffset:
             document[TOPIC_IDS] = dict(sorted(self.topic_ids.items()))
         if self.initial is not None:
             document[INITIAL] = self.initial.document()
+        if self.query is not None:
+            document[QUERY] = {"id": self.query.id, "batch": self.query.batch}
         return document
 
     @classmethod
@@ -194,6 +213,7 @@ class StreamOffset:
             from_document(document),
             _topic_ids(document.get(TOPIC_IDS, {})),
             None if initial is None else cls.of(initial),
+            _query_mark(document.get(QUERY)),
         )
 
 
@@ -205,6 +225,19 @@ def _topic_ids(given: object) -> dict[str, str]:
         "Was the checkpoint written by another source?"
     )
     raise OffsetsError("MALFORMED_OFFSET", msg)
+
+
+def _query_mark(given: object) -> QueryMark | None:
+    if given is None:
+        return None
+    try:
+        return QueryMark(str(given["id"]), int(given["batch"]))  # type: ignore[index]
+    except (KeyError, TypeError, ValueError) as cause:
+        msg = (
+            f"the checkpoint's {QUERY} is {given!r}; it must have an id and a batch number. "
+            "Was the checkpoint written by another source?"
+        )
+        raise OffsetsError("MALFORMED_OFFSET", msg) from cause
 
 
 def describe(tps: Iterable[TopicPartition], limit: int = 20) -> str:

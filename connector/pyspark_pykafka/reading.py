@@ -26,8 +26,10 @@ def make_broker(options: SourceOptions) -> Broker:
     """
     # Not above: a worker that only reads has no use for librdkafka.
     from pyspark_pykafka.broker import Broker
+    from pyspark_pykafka.progress.stores import recorded
 
-    return Broker(options.kafka, options.isolation_level, options.fetch_offset_retry)
+    retry = options.fetch_offset_retry
+    return Broker(options.kafka, options.isolation_level, retry, lambda: recorded(options))
 
 
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:

@@ -98,3 +98,21 @@ def retrying(
                 raise
             sleep(policy.interval_seconds)
     return work()
+
+
+def retrying_until(
+    work: Callable[[], T],
+    deadline: Deadline,
+    backoff: Backoff,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """
+    Return what ``work`` returns, trying it again after errors that are ``retriable``, for a time.
+    """
+    while True:
+        try:
+            return work()
+        except PykafkaError as error:
+            if not error.retriable or deadline.expired:
+                raise
+            sleep(deadline.remaining(at_most=backoff.next_pause()))

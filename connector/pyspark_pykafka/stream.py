@@ -25,6 +25,7 @@ from pyspark_pykafka.engines import bytes_per_offset
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.prefetch import NoPrefetch, Prefetch, TinyBatches, strict
+from pyspark_pykafka.progress.stores import make_progress
 from pyspark_pykafka.reading import fetch_settings, make_broker, read_range
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class _Reader(RecordCarrier, DataSourceStreamReader):
         self._settings = fetch_settings(options, schema)
         quick = strict(self._settings)
         sizes = partial(bytes_per_offset, settings=quick)
-        self._batches = MicroBatches(options, make_broker(options), sizes)
+        progress = make_progress(options)
+        self._batches = MicroBatches(options, make_broker(options), sizes, progress)
         self._prefetch = self._make_prefetch(quick)
 
     def initialOffset(self) -> Document:
@@ -77,7 +79,7 @@ class _Reader(RecordCarrier, DataSourceStreamReader):
 
     def commit(self, end: Document) -> None:
         """
-        Do nothing: the checkpoint is where progress is kept.
+        Do nothing: that the batch is complete was known when the next one was planned.
         """
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import pyspark_pykafka
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(pyspark_pykafka.__file__).parent
 
@@ -17,24 +21,36 @@ ROOT = Path(pyspark_pykafka.__file__).parent
 LAYERS = [
     {"errors", "offsets"},
     {"columns", "planner", "retry", "pool", "settings", "options", "borders", "admission"},
-    {"microbatches", "pruning", "checkpoint", "supervision"},
+    {"progress.record", "progress.store", "progress.keeper", "progress.completion"},
+    {"microbatches", "pruning", "checkpoint", "supervision", "progress.recorder"},
     {"engine", "client"},
-    {"rdkafka", "wire", "broker"},
-    {"engines", "prefetch"},
+    {"rdkafka", "wire", "broker", "admin", "progress.kafka", "progress.zookeeper"},
+    {"engines", "prefetch", "progress.stores"},
     {"compat", "reading", "batch", "stream", "sink", "datasource"},
     {"testing", "cli"},
 ]
 SPARK_ADAPTERS = {"compat", "reading", "batch", "stream", "sink", "datasource", "testing"}
-KAFKA_EDGES = {"client", "rdkafka", "broker", "testing"}
+KAFKA_EDGES = {"client", "rdkafka", "broker", "admin", "progress.kafka", "testing"}
 
 MODULES = sorted(ROOT.rglob("*.py"))
+
+
+#: The one sub-package whose modules are in several layers.
+SPLIT = "progress"
+
+
+def place(parts: Sequence[str]) -> str:
+    """
+    Return the name below the package under which a module stands in the picture.
+    """
+    return ".".join(parts[:2]) if parts[0] == SPLIT and len(parts) > 1 else parts[0]
 
 
 def module_name(path: Path) -> str:
     """
     Return the first name below the package: a module's, or its sub-package's.
     """
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+    return place(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def imports(path: Path) -> set[str]:
@@ -63,17 +79,22 @@ def test_imports_point_down(path: Path) -> None:
     No module imports from a layer above its own, and each has a place in the picture.
     """
     name = module_name(path)
-    if name == "__init__":
+    if name in ("__init__", f"{SPLIT}.__init__"):
         return
     for full in imports(path):
         parts = full.split(".")
         if parts[0] == "pyspark_pykafka" and len(parts) > 1:
-            assert layer(parts[1]) <= layer(name), f"{name} imports {full}"
+            assert layer(place(parts[1:])) <= layer(name), f"{name} imports {full}"
 
 
 @pytest.mark.parametrize(
     ("library", "allowed"),
-    [("pyspark", SPARK_ADAPTERS), ("confluent_kafka", KAFKA_EDGES), ("kafka", {"wire"})],
+    [
+        ("pyspark", SPARK_ADAPTERS),
+        ("confluent_kafka", KAFKA_EDGES),
+        ("kafka", {"wire"}),
+        ("kazoo", {"progress.zookeeper"}),
+    ],
 )
 def test_only_edges_import_the_outside(library: str, allowed: set[str]) -> None:
     """

@@ -53,7 +53,7 @@ def broker(admin: Admin, timeout_ms: int = 60_000) -> Broker:
     """
     settings = {"bootstrap.servers": "b:1", "default.api.timeout.ms": str(timeout_ms)}
     made = Broker(KafkaSettings.of(settings), "read_uncommitted", RetryPolicy(1, 0))
-    made._admin = admin  # type: ignore[assignment]
+    made._admin._client = admin  # type: ignore[assignment]
     return made
 
 

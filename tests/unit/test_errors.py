@@ -16,6 +16,7 @@ ALL = [
     errors.OffsetsError("CONDITION", "text"),
     errors.DataLossError("KAFKA_DATA_LOSS.X", "text"),
     errors.RecordError("CONDITION", "text"),
+    errors.ProgressError("CONDITION", "text"),
     errors.UnknownTopicError("text"),
     errors.AuthenticationError("text"),
     errors.AuthorizationError("text"),

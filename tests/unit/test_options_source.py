@@ -17,9 +17,11 @@ from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options import (
     Assign,
     Committed,
+    ConsumerGroup,
     Earliest,
     GlobalTimestamp,
     Latest,
+    NoStore,
     Position,
     SourceOptions,
     SpecificOffsets,
@@ -27,6 +29,7 @@ from pyspark_pykafka.options import (
     Strategy,
     Subscribe,
     SubscribePattern,
+    ZooKeeperNodes,
     parse_batch_source,
     parse_stream_source,
 )
@@ -35,6 +38,7 @@ from pyspark_pykafka.options.given import log_no_effect, tell_settings
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 MINIMAL = {**SERVERS, "subscribe": "t"}
+ZOOKEEPER = {"progressStore": "zookeeper", "zookeeperHosts": "zk:2181", "zookeeperId": "q"}
 
 
 def batch(**options: str) -> SourceOptions:
@@ -422,6 +426,81 @@ def test_settings_without_effect_are_named_in_the_log(caplog: pytest.LogCaptureF
     assert "SECRET" not in caplog.text
 
 
+def test_progress_stores() -> None:
+    """
+    Nowhere by default; a consumer group takes its name from the client's settings.
+    """
+    group = {"progressStore": "ConsumerGroup", "kafka.group.id": " g "}
+    nodes = {"progressStore": "zookeeper", "zookeeperHosts": "a:1, b", "zookeeperId": "q-1"}
+
+    assert stream().progress_store == NoStore()
+    assert stream(**group).progress_store == ConsumerGroup("g")
+    assert stream(**nodes).progress_store == ZooKeeperNodes(
+        "a:1,b", "/pykafka", "q-1", 10_000, None, "open"
+    )
+
+
+@pytest.mark.parametrize(
+    ("acl", "meant"), [({}, "creator"), ({"zookeeperAcl": "Readable"}, "readable")]
+)
+def test_the_user_of_zookeeper(acl: dict[str, str], meant: str) -> None:
+    """
+    Whoever gives one keeps the nodes to it unless told otherwise, and no text shows the password.
+    """
+    nodes = {"progressStore": "zookeeper", "zookeeperHosts": "a", "zookeeperId": "q"}
+    options = stream(**nodes, zookeeperDigest="me:SE:CRET", zookeeperRoot="/a/b", **acl)
+
+    assert isinstance(options.progress_store, ZooKeeperNodes)
+    assert options.progress_store.digest == ("me", "SE:CRET")
+    assert (options.progress_store.root, options.progress_store.acl) == ("/a/b", meant)
+    assert "CRET" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "mistakes"),
+    [
+        ({"progressStore": "consumerGroup"}, ["kafka.group.id is missing; it must name"]),
+        (
+            {"progressStore": "zookeeper"},
+            ["zookeeperHosts is missing; it must be: the s", "zookeeperId is missing; it must be"],
+        ),
+        (
+            {"zookeeperId": "q", "zookeeperRoot": "/x"},
+            ["zookeeperId is given, and progressStore is 'none'", "zookeeperRoot is given"],
+        ),
+        (
+            {**ZOOKEEPER, "zookeeperDigest": "SECRET"},
+            ["zookeeperDigest is '***'; it must be: a user"],
+        ),
+        ({**ZOOKEEPER, "zookeeperAcl": "creator"}, ["zookeeperDigest is missing; it must say who"]),
+        ({**ZOOKEEPER, "zookeeperHosts": "a b"}, ["zookeeperHosts is 'a b'; it must be: the serv"]),
+        ({**ZOOKEEPER, "zookeeperRoot": "x"}, ["zookeeperRoot is 'x'; it must be: a path"]),
+        ({**ZOOKEEPER, "zookeeperId": "a/b"}, ["zookeeperId is 'a/b'; it must be: a name"]),
+        ({**ZOOKEEPER, "zookeeperId": ".."}, ["zookeeperId is '..'; it must be: a name"]),
+        ({**ZOOKEEPER, "zookeeperSessionTimeoutMs": "1"}, ["zookeeperSessionTimeoutMs is '1'"]),
+    ],
+)
+def test_mistakes_about_progress_stores(options: dict[str, str], mistakes: list[str]) -> None:
+    """
+    What a store needs is asked for, what belongs to another one is refused, secrets are not told.
+    """
+    told = mistakes_of_stream({**MINIMAL, **options})
+
+    assert len(told) == len(mistakes)
+    for text, mistake in zip(mistakes, told, strict=True):
+        assert text in mistake
+        assert "SECRET" not in mistake
+
+
+def test_committed_means_the_store() -> None:
+    """
+    With ZooKeeper no group is needed, in a batch neither.
+    """
+    options = {**ZOOKEEPER, "startingOffsets": "committed"}
+
+    assert stream(**options).starting == batch(**options).starting == Committed()
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -431,7 +510,7 @@ def test_settings_without_effect_are_named_in_the_log(caplog: pytest.LogCaptureF
         ),
         ({"maxFetchMemory": "10k"}, "from 1m to 8g"),
         ({"engine": "turbo"}, "engine is 'turbo'; it must be: one of: auto, wire, librdkafka"),
-        ({"progressStore": "kafka"}, "progressStore is 'kafka'; this version of pykafka does not"),
+        ({"progressStore": "kafka"}, "one of: none, consumerGroup, zookeeper"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe'; it must be: one of: true, false"),
         ({"kafkaConsumer.pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs is '0'"),
         ({"fetchOffset.numRetries": "x"}, "fetchOffset.numRetries is 'x'"),

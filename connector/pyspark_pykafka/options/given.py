@@ -57,7 +57,7 @@ class Given:
             try:
                 return option.parser(self._texts[option.key])
             except UnfitError as cause:
-                text = _short(self._texts[option.key])
+                text = "***" if option.secret else _short(self._texts[option.key])
                 self.mistakes.append(f"{option.name} is '{text}'; {cause}")
         return None if default is None else option.parser(default)
 

@@ -52,6 +52,7 @@ class Option(Generic[T]):
 
     ``default`` is a text for the parser; ``stream_default`` stands for it in streaming reads.
     In ``no_effect`` queries the option is accepted, as the JVM connector does, and logged.
+    What is ``secret`` no message repeats.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Option(Generic[T]):
     default: str | None = None
     stream_default: str | None = None
     no_effect: Scope = Scope.NONE
+    secret: bool = False
 
     @property
     def key(self) -> str:

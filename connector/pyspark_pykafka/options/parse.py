@@ -11,24 +11,31 @@ from pyspark_pykafka.options import table
 from pyspark_pykafka.options.given import Given
 from pyspark_pykafka.options.option import Option, Scope
 from pyspark_pykafka.options.values import (
+    Acl,
     Committed,
+    ConsumerGroup,
     Earliest,
     GlobalTimestamp,
     Latest,
     NoMatch,
+    NoStore,
     Position,
     SinkOptions,
     SourceOptions,
     SpecificOffsets,
     SpecificTimestamps,
+    StoreOptions,
     Strategy,
     Subscribe,
     SubscribePattern,
+    ZooKeeperNodes,
 )
 from pyspark_pykafka.settings import Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pyspark_pykafka.settings import KafkaSettings
 
 _NOT_LATEST = "a batch query can't start at latest, it would read nothing"
 _NOT_EARLIEST = "a batch query can't end at earliest, it would read nothing"
@@ -37,6 +44,14 @@ _NO_END = "a stream that ends at earliest would read nothing"
 
 _FALLBACKS = {"error": None, "earliest": EARLIEST, "latest": LATEST}
 
+_OF_ZOOKEEPER: tuple[Option[Any], ...] = (
+    table.ZOOKEEPER_HOSTS,
+    table.ZOOKEEPER_ID,
+    table.ZOOKEEPER_ROOT,
+    table.ZOOKEEPER_SESSION_TIMEOUT,
+    table.ZOOKEEPER_DIGEST,
+    table.ZOOKEEPER_ACL,
+)
 _STRATEGIES: tuple[Option[Any], ...] = (table.ASSIGN, table.SUBSCRIBE, table.SUBSCRIBE_PATTERN)
 
 
@@ -97,8 +112,6 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
 
 
 def _source(given: Given) -> SourceOptions:
-    if given.has(table.PROGRESS_STORE):
-        given.get(table.PROGRESS_STORE)
     source = SourceOptions(
         strategy=_strategy(given),
         starting=_starting(given),
@@ -119,16 +132,62 @@ def _source(given: Given) -> SourceOptions:
         max_records_per_partition=given.find(table.MAX_RECORDS_PER_PARTITION),
         group_id_prefix=given.get(table.GROUP_ID_PREFIX),
         include_headers=given.get(table.INCLUDE_HEADERS),
-        kafka=given.kafka(Role.CONSUMER),
+        kafka=(kafka := given.kafka(Role.CONSUMER)),
         engine=given.get(table.ENGINE),
         max_fetch_memory=given.get(table.MAX_FETCH_MEMORY),
+        progress_store=_store(given, kafka),
     )
-    if isinstance(source.starting, Committed) and not source.kafka.get("group.id", "").strip():
+    grouped = bool(kafka.get("group.id", "").strip())
+    recorded = grouped or isinstance(source.progress_store, ZooKeeperNodes)
+    if isinstance(source.starting, Committed) and not recorded:
         given.mistakes.append(
             "startingOffsets is 'committed' and kafka.group.id is missing; it must name the "
             "consumer group whose offsets are meant"
         )
     return source
+
+
+def _store(given: Given, kafka: KafkaSettings) -> StoreOptions:
+    word = given.get(table.PROGRESS_STORE)
+    if word == "zookeeper":
+        return _zookeeper(given)
+    for option in _OF_ZOOKEEPER:
+        if given.has(option):
+            given.mistakes.append(
+                f"{option.name} is given, and progressStore is '{word}'; it must be: zookeeper"
+            )
+    group = kafka.get("group.id", "").strip()
+    if word == "none":
+        return NoStore()
+    if not group:
+        given.mistakes.append(
+            "progressStore is 'consumerGroup' and kafka.group.id is missing; it must name the "
+            "consumer group to commit to"
+        )
+    return ConsumerGroup(group)
+
+
+def _zookeeper(given: Given) -> ZooKeeperNodes:
+    for option in (table.ZOOKEEPER_HOSTS, table.ZOOKEEPER_ID):
+        if not given.has(option):
+            given.mistakes.append(
+                f"progressStore is 'zookeeper' and {option.name} is missing; it must be: "
+                f"{option.parser.expects}"
+            )
+    digest = given.find(table.ZOOKEEPER_DIGEST)
+    acl: Acl = given.find(table.ZOOKEEPER_ACL) or ("open" if digest is None else "creator")
+    if digest is None and acl != "open":
+        given.mistakes.append(
+            f"zookeeperAcl is '{acl}' and zookeeperDigest is missing; it must say who that is"
+        )
+    return ZooKeeperNodes(
+        hosts=given.find(table.ZOOKEEPER_HOSTS) or "",
+        root=given.get(table.ZOOKEEPER_ROOT),
+        id=given.find(table.ZOOKEEPER_ID) or "",
+        session_timeout_ms=given.get(table.ZOOKEEPER_SESSION_TIMEOUT),
+        digest=digest,
+        acl=acl,
+    )
 
 
 def _strategy(given: Given) -> Strategy:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 
 _MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
@@ -29,6 +30,10 @@ _UNIT_MS = {
 _MICROSECONDS_PER_MS = 1_000
 _SIZE = re.compile(r"(?P<count>[0-9]+)\s*(?P<unit>[kmg]?)b?")
 _UNIT_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+_HOST = re.compile(r"[^\s/:,]+(:[0-9]+)?|\[[0-9a-fA-F:]+\](:[0-9]+)?")
+_NODE = re.compile(r"[A-Za-z0-9._-]+")
+_PATH = re.compile(rf"(/{_NODE.pattern})+")
 
 # What Kafka itself allows; no broker can hold a topic of another name.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -62,20 +67,21 @@ class Parser(Generic[T]):
             raise UnfitError(msg) from cause
 
 
-def one_of(*choices: str, not_yet: tuple[str, ...] = ()) -> Parser[str]:
+def one_of(*choices: Word, not_yet: tuple[str, ...] = ()) -> Parser[Word]:
     """
     Read one of several words in any case; those of ``not_yet`` are known and not supported.
     """
     expects = f"one of: {', '.join(choices)}"
+    known = {choice.lower(): choice for choice in choices}
 
-    def read(text: str) -> str:
+    def read(text: str) -> Word:
         word = text.strip().lower()
         if word in not_yet:
             msg = f"this version of pykafka does not support that yet; it must be: {expects}"
             raise UnfitError(msg)
-        if word not in choices:
+        if word not in known:
             raise ValueError(text)
-        return word
+        return known[word]
 
     return Parser(read, expects)
 
@@ -170,6 +176,34 @@ def _read_pattern(text: str) -> str:
     return pattern
 
 
+def _read_hosts(text: str) -> str:
+    hosts = [host.strip() for host in text.split(",")]
+    if not all(_HOST.fullmatch(host) for host in hosts):
+        raise ValueError(text)
+    return ",".join(hosts)
+
+
+def _read_path(text: str) -> str:
+    path = text.strip()
+    if not _PATH.fullmatch(path):
+        raise ValueError(text)
+    return path
+
+
+def _read_node(text: str) -> str:
+    name = text.strip()
+    if not _NODE.fullmatch(name) or name in (".", ".."):
+        raise ValueError(text)
+    return name
+
+
+def _read_credentials(text: str) -> tuple[str, str]:
+    user, colon, password = text.partition(":")
+    if not (user.strip() and colon and password):
+        raise ValueError
+    return user.strip(), password
+
+
 def topic_name(name: str) -> str:
     """
     Return a topic's name, or raise :class:`UnfitError` if no topic can be called so.
@@ -188,4 +222,8 @@ TEXT = Parser(_read_text, "a text that is not empty")
 DURATION = Parser(_read_duration, "a time with its unit (us, ms, s, m, min, h, d), as 15m or 500ms")
 TOPICS = Parser(_read_topics, "one topic or more, as orders,payments")
 TOPIC = Parser(lambda text: topic_name(_read_text(text)), "the name of a topic")
+HOSTS = Parser(_read_hosts, "the servers' addresses, as host:2181,host2:2181")
+NODE_PATH = Parser(_read_path, "a path of nodes that begins with a slash, as /pykafka")
+NODE_NAME = Parser(_read_node, "a name of letters, digits, '.', '_' and '-'")
+CREDENTIALS = Parser(_read_credentials, "a user and a password with a colon between them")
 PATTERN = Parser(_read_pattern, "a regular expression of Python's, as ^orders-")

@@ -4,13 +4,17 @@ Every option of the connector, declared once: parsing, errors and documentation 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.options.documents import OFFSETS, PARTITIONS, START, TIMESTAMPS
 from pyspark_pykafka.options.option import Option, Scope
 from pyspark_pykafka.options.parsers import (
     BOOLEAN,
+    CREDENTIALS,
     DURATION,
+    HOSTS,
+    NODE_NAME,
+    NODE_PATH,
     PATTERN,
     TEXT,
     TOPIC,
@@ -20,6 +24,9 @@ from pyspark_pykafka.options.parsers import (
     one_of,
     whole_number,
 )
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.options.values import Acl
 
 ASSIGN = Option(
     "assign",
@@ -58,8 +65,9 @@ STARTING_OFFSETS = Option(
     "startingOffsets",
     START,
     "Where to start; a batch cannot start at latest, and committed is where the consumer group "
-    "kafka.group.id stands. A stream uses it for its first batch only: afterwards the checkpoint "
-    "counts, and newPartitionOffsets says where partitions that are new start.",
+    "kafka.group.id stands, or with progressStore=zookeeper that store. A stream uses it for its "
+    "first batch only: afterwards the checkpoint counts, and newPartitionOffsets says where "
+    "partitions that are new start.",
     Scope.READ,
     default="earliest",
     stream_default="latest",
@@ -230,10 +238,52 @@ MAX_FETCH_MEMORY = Option(
 )
 PROGRESS_STORE = Option(
     "progressStore",
-    one_of("none", not_yet=("kafka", "zookeeper")),
-    "Where, besides the checkpoint, a query's progress is kept.",
-    Scope.STREAM_READ,
+    one_of("none", "consumerGroup", "zookeeper"),
+    "Where, besides the checkpoint, a query's progress is kept: the consumer group "
+    "kafka.group.id, where Kafka's own tools show its lag, or ZooKeeper. A batch records nothing; "
+    "for it this only says what startingOffsets=committed means.",
+    Scope.READ,
     default="none",
+)
+ZOOKEEPER_HOSTS = Option(
+    "zookeeperHosts",
+    HOSTS,
+    "The ZooKeeper servers of progressStore=zookeeper.",
+    Scope.READ,
+)
+ZOOKEEPER_ID = Option(
+    "zookeeperId",
+    NODE_NAME,
+    "The name under which ZooKeeper has this query's progress; one query at a time can use it.",
+    Scope.READ,
+)
+ZOOKEEPER_ROOT = Option(
+    "zookeeperRoot",
+    NODE_PATH,
+    "The node below which ZooKeeper has a node for each zookeeperId, topic and partition.",
+    Scope.READ,
+    default="/pykafka",
+)
+ZOOKEEPER_SESSION_TIMEOUT = Option(
+    "zookeeperSessionTimeoutMs",
+    whole_number(1_000),
+    "How long ZooKeeper waits for a silent process before another query may take its place.",
+    Scope.READ,
+    default="10000",
+)
+ZOOKEEPER_DIGEST = Option(
+    "zookeeperDigest",
+    CREDENTIALS,
+    "Who to be to ZooKeeper, with its digest scheme.",
+    Scope.READ,
+    secret=True,
+)
+ZOOKEEPER_ACL: Option[Acl] = Option(
+    "zookeeperAcl",
+    one_of("open", "creator", "readable"),
+    "Who may use the nodes that are made: everyone; only the user of zookeeperDigest (the default "
+    "where that is given); or that user, and everyone may read.",
+    Scope.READ,
 )
 SINK_TOPIC = Option(
     "topic",
@@ -281,6 +331,12 @@ OPTIONS: tuple[Option[Any], ...] = (
     ENGINE,
     MAX_FETCH_MEMORY,
     PROGRESS_STORE,
+    ZOOKEEPER_HOSTS,
+    ZOOKEEPER_ID,
+    ZOOKEEPER_ROOT,
+    ZOOKEEPER_SESSION_TIMEOUT,
+    ZOOKEEPER_DIGEST,
+    ZOOKEEPER_ACL,
     DELIVERY_GUARANTEE,
 )
 

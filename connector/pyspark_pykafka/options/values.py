@@ -4,7 +4,7 @@ What parsed options are: frozen values that planning, reading and writing share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from pyspark_pykafka.retry import RetryPolicy
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NoMatch = Literal["error", "latest"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 DeliveryGuarantee = Literal["at-least-once"]
+Acl = Literal["open", "creator", "readable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,39 @@ Position = Committed | Earliest | Latest | SpecificOffsets | SpecificTimestamps 
 
 
 @dataclass(frozen=True, slots=True)
+class NoStore:
+    """
+    Progress is in Spark's checkpoint only.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """
+    Progress is committed to a consumer group.
+    """
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperNodes:
+    """
+    Progress is in ZooKeeper, below ``root``/``id``; ``digest`` is (user, password).
+    """
+
+    hosts: str
+    root: str
+    id: str
+    session_timeout_ms: int
+    digest: tuple[str, str] | None = field(repr=False)
+    acl: Acl
+
+
+StoreOptions = NoStore | ConsumerGroup | ZooKeeperNodes
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """
     Everything a reader was told.
@@ -142,6 +176,7 @@ class SourceOptions:
     kafka: KafkaSettings
     engine: str
     max_fetch_memory: int
+    progress_store: StoreOptions
 
     @property
     def fetch_offset_retry(self) -> RetryPolicy:

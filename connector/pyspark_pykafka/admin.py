@@ -1,0 +1,75 @@
+"""
+One admin client, and waiting for its answers with a deadline.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import TimeoutError as NotYet
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from pyspark_pykafka.client import FatalErrors, admin_config, api_timeout_ms, map_kafka_error
+from pyspark_pykafka.errors import TimeoutExceededError
+from pyspark_pykafka.retry import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Future
+
+    from pyspark_pykafka.settings import KafkaSettings
+
+_SLICE_SECONDS = 0.1
+_GRACE_SECONDS = 5.0
+
+_MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "GROUP_ID_NOT_FOUND")
+
+
+class Admin:
+    """
+    Makes its client when it is first asked for; ``seconds`` is what a question may take.
+    """
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._kafka = kafka
+        self._fatal = FatalErrors()
+        self._client: AdminClient | None = None
+        self.seconds = api_timeout_ms(kafka) / 1000
+
+    def client(self) -> AdminClient:
+        """
+        Return the client; it must outlive the futures that it gives.
+        """
+        if self._client is None:
+            config = admin_config(self._kafka)
+            self._client = AdminClient({**config, "error_cb": self._fatal.note})
+        return self._client
+
+    def wait(self, futures: Mapping[Any, Future[Any]], doing: str) -> dict[Any, Any]:
+        """
+        Collect the answers of all futures but those about things that do not exist.
+
+        Raises the errors of :mod:`pyspark_pykafka.errors`; ``doing`` is for their text.
+        """
+        deadline = Deadline.after(self.seconds + _GRACE_SECONDS)
+        answers = {}
+        for subject, future in futures.items():
+            try:
+                answers[subject] = self._result(future, deadline, doing)
+            except KafkaException as error:
+                if error.args[0].name() not in _MISSING:
+                    raise map_kafka_error(error.args[0], doing) from error
+        return answers
+
+    def _result(self, future: Future[Any], deadline: Deadline, doing: str) -> Any:
+        while True:
+            # Authentication errors never reach the future, only the client's error callback.
+            self._fatal.raise_any(doing)
+            try:
+                return future.result(timeout=deadline.remaining(at_most=_SLICE_SECONDS))
+            except NotYet as error:
+                if deadline.expired:
+                    msg = f"{doing}: no broker answered within {api_timeout_ms(self._kafka)} ms"
+                    raise TimeoutExceededError(msg) from error
+                self.client().poll(0)

@@ -1,0 +1,121 @@
+"""
+One owner's dealings with a progress store: claim it, write what is new, keep the place.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.offsets import describe
+from pyspark_pykafka.progress.record import Failing, Owner, Record
+from pyspark_pykafka.progress.store import (
+    Claim,
+    ClaimLostError,
+    ProgressStore,
+    advance,
+    check_subject,
+    stamp,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_pykafka.offsets import Offsets, StreamOffset, TopicPartition
+
+logger = logging.getLogger("pyspark_pykafka")
+
+
+class Keeper:
+    """
+    Brings a store up to what a query has done, and tells when another owner is there.
+
+    Raises the store's errors; after any of them the same call can be made again.
+    """
+
+    def __init__(self, store: ProgressStore, run: str) -> None:
+        self._store = store
+        self._owner = Owner("", run, 0)
+        self._claim: Claim | None = None
+        self._named = False
+        self._behind: Offsets = {}
+
+    def record(self, done: StreamOffset) -> None:
+        """
+        Write what the store lacks of ``done``; if it lacks nothing, only keep the place.
+        """
+        claim = self._claimed(done)
+        step = advance(claim.held, done, claim.owner)
+        self._tell_behind(step.behind)
+        if step.records:
+            self._write(claim, step.records)
+        elif not self._named:
+            self._write(claim, stamp(claim.held, done, claim.owner))
+        else:
+            self._tend()
+
+    def count_attempt(self, start: StreamOffset, end: StreamOffset) -> Failing | None:
+        """
+        Count one more attempt at a batch; return it, and what ended the one before if it is known.
+        """
+        assert end.query is not None
+        claim = self._claimed(end)
+        moved = [tp for tp in sorted(end.offsets) if end.offsets[tp] != start.offsets.get(tp, 0)]
+        if not moved:
+            return None
+        tp = moved[0]
+        known = claim.held.get(tp)
+        before = known.failing if known else None
+        same = before is not None and before.batch == end.query.batch
+        failing = Failing(
+            end.query.batch,
+            (before.attempts if same and before else 1) + 1,
+            before.cause if same and before else None,
+        )
+        stands = known or Record(start.offsets.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
+        self._write(claim, {tp: replace(stands, owner=claim.owner, failing=failing)})
+        return failing
+
+    def close(self) -> None:
+        """
+        Give the place up.
+        """
+        self._claim = None
+        self._store.close()
+
+    def _claimed(self, done: StreamOffset) -> Claim:
+        assert done.query is not None
+        if self._claim is None:
+            asking = replace(self._owner, query=done.query.id)
+            claim = self._store.claim(asking, {tp.topic for tp in done.offsets})
+            check_subject(claim.held, done, claim.owner)
+            self._claim, self._owner, self._named = claim, claim.owner, False
+        return self._claim
+
+    def _write(self, claim: Claim, records: Mapping[TopicPartition, Record]) -> None:
+        try:
+            self._store.write(records)
+        except ClaimLostError:
+            self._claim = None
+            raise
+        claim.held.update(records)
+        self._named = self._named or bool(records)
+
+    def _tend(self) -> None:
+        try:
+            self._store.tend()
+        except ClaimLostError:
+            self._claim = None
+            raise
+
+    def _tell_behind(self, behind: Offsets) -> None:
+        fresh = behind.keys() - self._behind.keys()
+        self._behind = behind
+        if fresh:
+            tp = min(fresh)
+            logger.warning(
+                "the progress store is ahead of this query for %s (at %d for %s), and is written "
+                "again when the query has come so far; 'pykafka progress set' moves it back",
+                *(describe(fresh), behind[tp], tp),
+            )

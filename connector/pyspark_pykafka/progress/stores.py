@@ -1,0 +1,62 @@
+"""
+Which store a query's options mean.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.options import NoStore, ZooKeeperNodes
+from pyspark_pykafka.progress.completion import NOWHERE
+from pyspark_pykafka.progress.recorder import Recorder
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.options import SourceOptions
+    from pyspark_pykafka.progress.completion import Progress
+    from pyspark_pykafka.progress.store import ProgressStore, Records
+
+
+def make_progress(options: SourceOptions) -> Progress:
+    """
+    Return who keeps the progress of a query; nothing is connected yet.
+    """
+    if isinstance(options.progress_store, NoStore):
+        return NOWHERE
+    return Recorder(lambda: make_store(options), this_process())
+
+
+def make_store(options: SourceOptions) -> ProgressStore:
+    """
+    Return the store; without one in the options it is the group of ``kafka.group.id``.
+    """
+    # A worker, which imports this with its reader, has no use for any client of these.
+    from pyspark_pykafka.broker import Broker
+
+    broker = Broker(options.kafka, options.isolation_level, options.fetch_offset_retry)
+    if isinstance(options.progress_store, ZooKeeperNodes):
+        from pyspark_pykafka.progress.zookeeper import ZooKeeperStore
+
+        return ZooKeeperStore(options.progress_store, broker.leaders)
+    from pyspark_pykafka.progress.kafka import GroupStore
+
+    return GroupStore(options.kafka, options.kafka.get("group.id", "").strip(), broker)
+
+
+def recorded(options: SourceOptions) -> Records:
+    """
+    Return what the options' store holds.
+    """
+    store = make_store(options)
+    try:
+        return store.read()
+    finally:
+        store.close()
+
+
+def this_process() -> str:
+    """
+    Return what people call this process.
+    """
+    return f"{os.getpid()} on {socket.gethostname()}"

@@ -1,0 +1,209 @@
+"""
+What every progress store does for its owner and against all others, on real servers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.memory_store import MemoryStore, Server
+
+from pyspark_pykafka.broker import Broker
+from pyspark_pykafka.errors import ProgressError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import ZooKeeperNodes
+from pyspark_pykafka.progress.kafka import GroupStore
+from pyspark_pykafka.progress.record import Failing, Owner, Record
+from pyspark_pykafka.progress.store import ClaimLostError
+from pyspark_pykafka.progress.zookeeper import ZooKeeperStore
+from pyspark_pykafka.retry import RetryPolicy
+from pyspark_pykafka.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark_pykafka.progress.store import ProgressStore
+    from pyspark_pykafka.testing import KafkaCluster, ZooKeeper
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+SESSION_MS = 6_000
+ME, ALSO_ME, OTHER = Owner("q", "a", 0), Owner("q", "b", 0), Owner("r", "c", 0)
+
+
+@dataclass
+class Place:
+    """
+    One id of one kind of store; each store is a process's way to it.
+    """
+
+    topic: str
+    make: Callable[[], ProgressStore]
+    made: list[ProgressStore]
+
+    def store(self) -> ProgressStore:
+        self.made.append(self.make())
+        return self.made[-1]
+
+    def tp(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.topic, partition)
+
+
+@pytest.fixture(params=["memory", "consumerGroup", "zookeeper"])
+def place(request: pytest.FixtureRequest, topic: NewTopicName) -> Iterator[Place]:
+    """
+    Return a place that nobody has used, about a topic of three partitions.
+    """
+    name = topic(3)
+    make = _maker(request, name)
+    found = Place(name, make, [])
+    yield found
+    for store in found.made:
+        store.close()
+
+
+def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], ProgressStore]:
+    if request.param == "memory":
+        server = Server()
+        return lambda: MemoryStore(server)
+    cluster: KafkaCluster = request.getfixturevalue("kafka_cluster")
+    if request.param == "consumerGroup":
+        settings = {"bootstrap.servers": cluster.bootstrap, "session.timeout.ms": str(SESSION_MS)}
+        kafka = KafkaSettings.of(settings)
+        broker = Broker(kafka, "read_uncommitted", RetryPolicy(3, 1.0))
+        return lambda: GroupStore(kafka, name, broker)
+    zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
+    nodes = ZooKeeperNodes(zookeeper.hosts, "/pykafka", name, SESSION_MS, None, "open")
+    return lambda: ZooKeeperStore(nodes, lambda tps: dict.fromkeys(tps, ("b", 9092)))
+
+
+def plain(record: Record) -> Record:
+    """
+    Return a record without what only some stores keep.
+    """
+    return replace(record, broker=None)
+
+
+def test_nothing_is_recorded_at_first(place: Place) -> None:
+    """
+    Neither for someone who only looks nor for the first owner, whose epoch is 1.
+    """
+    store = place.store()
+
+    assert store.read() == {}
+    claim = store.claim(ME, [place.topic])
+
+    assert (claim.owner, claim.held) == (replace(ME, epoch=1), {})
+
+
+def test_what_is_written_is_read(place: Place) -> None:
+    """
+    By the writer, by the next owner, and by someone who only looks; again with new values.
+    """
+    store = place.store()
+    owner = store.claim(ME, [place.topic]).owner
+    one = Record(5, owner, 1, "id")
+    for offset in (3, 4):
+        store.write({place.tp(0): replace(one, offset=offset), place.tp(2): one})
+    failing = replace(one, failing=Failing(2, 3, 'a "cause"'))
+    store.write({place.tp(1): failing})
+
+    wanted = {place.tp(0): replace(one, offset=4), place.tp(1): failing, place.tp(2): one}
+    readers = (store, place.store())
+    for found in (*(it.read() for it in readers), place.store().claim(ALSO_ME, [place.topic]).held):
+        assert {tp: plain(record) for tp, record in found.items()} == wanted
+
+
+def test_a_later_process_of_the_query_takes_over_at_once(place: Place) -> None:
+    """
+    The former one, which may only have been slow, is refused by the store itself.
+    """
+    old, new = place.store(), place.store()
+    first = old.claim(ME, [place.topic]).owner
+    old.write({place.tp(0): Record(3, first)})
+
+    second = new.claim(ALSO_ME, [place.topic]).owner
+    new.write({place.tp(0): Record(4, second)})
+
+    with pytest.raises(ClaimLostError):
+        old.write({place.tp(0): Record(9, first)})
+    with pytest.raises(ProgressError, match=r"written by query q \(process b, epoch 2\) now"):
+        old.claim(first, [place.topic])
+    assert place.store().read()[place.tp(0)].offset == 4
+    new.write({place.tp(0): Record(5, second)})
+
+
+def test_another_query_is_refused_and_told_by_whom(place: Place) -> None:
+    """
+    As long as the owner is alive; it is not disturbed by the attempt.
+    """
+    store = place.store()
+    owner = store.claim(ME, [place.topic]).owner
+
+    with pytest.raises(ProgressError, match=r"(?s)PROGRESS_OWNED.*\bq\b"):
+        _claim_while(store, place.store(), OTHER, place.topic)
+
+    store.write({place.tp(0): Record(3, owner)})
+
+
+def test_another_query_goes_on_where_one_has_ended(place: Place) -> None:
+    """
+    It waits for the session of a former owner that did not say goodbye, and no longer.
+    """
+    store = place.store()
+    owner = store.claim(ME, [place.topic]).owner
+    store.write({place.tp(0): Record(3, owner)})
+    store.close()
+
+    claim = place.store().claim(OTHER, [place.topic])
+
+    assert claim.owner.epoch == 2
+    assert claim.held[place.tp(0)].offset == 3
+
+
+def test_an_owner_can_come_back_to_an_empty_place(place: Place) -> None:
+    """
+    After a lost session and nobody else, the same process claims again and goes on.
+    """
+    store = place.store()
+    owner = store.claim(ME, [place.topic]).owner
+    store.write({place.tp(0): Record(3, owner)})
+
+    again = store.claim(owner, [place.topic])
+    store.write({place.tp(0): Record(4, again.owner)})
+
+    assert again.owner.epoch > owner.epoch
+    assert store.read()[place.tp(0)].offset == 4
+
+
+def test_closing_twice_is_no_mistake(place: Place) -> None:
+    """
+    Nor is closing what never claimed.
+    """
+    store = place.store()
+    store.close()
+    store.claim(ME, [place.topic])
+    store.close()
+    store.close()
+
+
+def _claim_while(holder: ProgressStore, store: ProgressStore, owner: Owner, topic: str) -> None:
+    """
+    Claim, while the holder does what a recorder's thread does every second.
+    """
+    from threading import Event, Thread
+
+    over = Event()
+
+    def tend() -> None:
+        while not over.wait(0.5):
+            holder.tend()
+
+    thread = Thread(target=tend)
+    thread.start()
+    try:
+        store.claim(owner, [topic])
+    finally:
+        over.set()
+        thread.join()

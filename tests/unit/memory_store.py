@@ -1,0 +1,77 @@
+"""
+A progress store in memory, with everything a server would check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.errors import BrokerUnavailableError, ProgressError
+from pyspark_pykafka.progress.store import Claim, ClaimLostError, next_owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.progress.record import Owner, Record
+    from pyspark_pykafka.progress.store import Records
+
+
+@dataclass
+class Server:
+    """
+    What all stores of one id share; ``down`` fails every call as an outage would.
+    """
+
+    records: Records = field(default_factory=dict)
+    holder: Owner | None = None
+    alive: bool = False
+    down: bool = False
+    writes: int = 0
+
+    def answer(self) -> None:
+        if self.down:
+            msg = "the store is down"
+            raise BrokerUnavailableError(msg)
+
+
+class MemoryStore:
+    """
+    One process's way to the server.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._owner: Owner | None = None
+        self.closed = 0
+
+    def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:  # noqa: ARG002 (the contract's)
+        server = self._server
+        server.answer()
+        if server.alive and server.holder is not None and server.holder.query != owner.query:
+            msg = f"held by {server.holder}"
+            raise ProgressError("PROGRESS_OWNED", msg)
+        self._owner = next_owner(owner, server.holder)
+        server.holder, server.alive = self._owner, True
+        return Claim(self._owner, dict(server.records))
+
+    def write(self, records: Mapping[TopicPartition, Record]) -> None:
+        self.tend()
+        self._server.writes += 1
+        self._server.records.update(records)
+
+    def tend(self) -> None:
+        self._server.answer()
+        if self._server.holder != self._owner:
+            msg = "another is here"
+            raise ClaimLostError(msg)
+
+    def read(self) -> Records:
+        self._server.answer()
+        return dict(self._server.records)
+
+    def close(self) -> None:
+        self.closed += 1
+        if self._server.holder == self._owner:
+            self._server.alive = False
