@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Position
 
 from pyspark_pykafka.admin import Admin
@@ -81,6 +81,8 @@ class GroupStore:
         self._member: Consumer | None = None
         self._assignments = 0
         self._claimed_at = 0
+        self._expelled: KafkaError | None = None
+        self._answer: tuple[KafkaError | None, list[Position]] | None = None
 
     def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:
         """
@@ -114,11 +116,7 @@ class GroupStore:
         """
         Let the client do what a member must, and see whether it still is the one that claimed.
         """
-        assert self._member is not None
-        message = self._member.poll(0)
-        if message is not None and message.error() is not None:
-            self._judge(message.error())
-        self._fatal.raise_any(f"holding the consumer group {self._group}")
+        self._serve(0, f"holding the consumer group {self._group}")
         if self._assignments != self._claimed_at:
             msg = f"the consumer group {self._group} was joined anew, after a silence"
             raise ClaimLostError(msg)
@@ -193,7 +191,7 @@ class GroupStore:
         ]
 
     def _join(self, owner: Owner, topics: list[str]) -> None:
-        self._member = Consumer(self._config(owner))
+        self._member, self._expelled = Consumer(self._config(owner)), None
         # Told at the first assignment and at every later one, which only a member that was taken
         # for dead gets; nothing is ever read.
         self._member.subscribe(
@@ -202,13 +200,28 @@ class GroupStore:
         before, deadline = self._assignments, Deadline.after(self._admin.seconds)
         doing = f"joining the consumer group {self._group}"
         while self._assignments == before:
-            message = self._member.poll(_POLL_SECONDS)
-            if message is not None and message.error() is not None:
-                self._judge(message.error())
-            self._fatal.raise_any(doing)
+            self._serve(_POLL_SECONDS, doing)
             if deadline.expired:
                 msg = f"{doing}: its coordinator did not let us in within {self._admin.seconds} s"
                 raise TimeoutExceededError(msg)
+
+    def _serve(self, seconds: float, doing: str) -> None:
+        """
+        Let the client tell what has happened.
+        """
+        assert self._member is not None
+        message = self._member.poll(seconds)
+        if message is not None and message.error() is not None:
+            self._judge(message.error())
+        if self._expelled is not None:
+            self._judge(self._expelled)
+        self._fatal.raise_any(doing)
+
+    def _told(self, error: KafkaError) -> None:
+        if error.name() in _NOT_A_MEMBER:
+            self._expelled = error
+        else:
+            self._fatal.note(error)
 
     def _assigned(self, member: Consumer, _: list[Position]) -> None:
         member.assign([])
@@ -220,11 +233,14 @@ class GroupStore:
         positions = [
             Position(*tp, record.offset, metadata=to_metadata(record)) for tp, record in portion
         ]
-        try:
-            answers = self._member.commit(offsets=positions, asynchronous=False)
-        except KafkaException as refusal:
-            self._judge(refusal.args[0])
-            raise map_kafka_error(refusal.args[0], doing) from refusal
+        self._answer = None
+        with translating_errors(doing):
+            # A synchronous commit has no time-out: it waits until there is a coordinator.
+            self._member.commit(offsets=positions, asynchronous=True)
+        error, answers = self._wait_for_commit(doing)
+        if error is not None:
+            self._judge(error)
+            raise map_kafka_error(error, doing)
         gone = []
         for answer in answers:
             if answer.error is None:
@@ -235,6 +251,19 @@ class GroupStore:
             gone.append(TopicPartition(answer.topic, answer.partition))
         if gone:
             logger.info("the brokers keep no offsets of %s, which are gone", describe(gone))
+
+    def _wait_for_commit(self, doing: str) -> tuple[KafkaError | None, list[Position]]:
+        deadline = Deadline.after(self._admin.seconds)
+        while self._answer is None:
+            if deadline.expired:
+                # It may be on its way for ever so long, so what comes next must come after it.
+                msg = f"{doing}: no answer within {self._admin.seconds} s"
+                raise ClaimLostError(msg)
+            self._serve(_POLL_SECONDS, doing)
+        return self._answer
+
+    def _committed_to(self, error: KafkaError | None, positions: list[Position]) -> None:
+        self._answer = (error, positions)
 
     def _retrying(self, work: Callable[[], T]) -> T:
         """
@@ -265,7 +294,8 @@ class GroupStore:
             "session.timeout.ms": str(session),
             "heartbeat.interval.ms": str(max(session // 4, 1)),
             "max.poll.interval.ms": str(_MAX_POLL_INTERVAL_MS),
-            "error_cb": self._fatal.note,
+            "error_cb": self._told,
+            "on_commit": self._committed_to,
         }
 
     def _session_ms(self) -> int:

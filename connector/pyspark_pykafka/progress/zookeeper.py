@@ -104,7 +104,7 @@ class ZooKeeperStore:
         except BaseException:
             self.close()
             raise
-        self._session = client.client_id[0]
+        self._session = _session_of(client)
         return Claim(owner, held)
 
     def write(self, records: Mapping[TopicPartition, Record]) -> None:
@@ -124,7 +124,7 @@ class ZooKeeperStore:
         See whether the session is still the one that claimed; kazoo keeps it alive by itself.
         """
         assert self._client is not None
-        if self._client.state == KazooState.LOST or self._client.client_id[0] != self._session:
+        if self._client.state == KazooState.LOST or _session_of(self._client) != self._session:
             msg = f"the session with ZooKeeper at {self._nodes.hosts} is lost"
             raise ClaimLostError(msg)
 
@@ -275,6 +275,11 @@ class _Leaders:
             self._known.update(self._ask(wanted))
             self._until = Deadline.after(_LEADERS_SECONDS, self._now)
         return self._known
+
+
+def _session_of(client: KazooClient) -> int | None:
+    # None between the end of one session and the start of the next.
+    return client.client_id[0] if client.client_id else None
 
 
 def _answer(pending: Any) -> Any:

@@ -1,0 +1,49 @@
+"""
+A process that owns a progress store, for tests that freeze or kill it.
+
+Arguments: the options as JSON, the query's id. For each number on its standard input it records
+that offset of partition 0, and answers with "recorded" or with the error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
+from pyspark_pykafka.options import Subscribe, parse_stream_source
+from pyspark_pykafka.progress.keeper import Keeper
+from pyspark_pykafka.progress.store import ClaimLostError
+from pyspark_pykafka.progress.stores import make_store
+
+
+def main() -> None:
+    """
+    Record what is asked for, for as long as it can succeed, as the recorder does.
+    """
+    options = parse_stream_source(json.loads(sys.argv[1]))
+    assert isinstance(options.strategy, Subscribe)
+    tp = TopicPartition(options.strategy.topics[0], 0)
+    keeper = Keeper(make_store(options), "the child")
+    for batch, line in enumerate(sys.stdin):
+        done = StreamOffset({tp: int(line)}, query=QueryMark(sys.argv[2], batch))
+        sys.stdout.write(_recorded(keeper, done) + "\n")
+        sys.stdout.flush()
+
+
+def _recorded(keeper: Keeper, done: StreamOffset) -> str:
+    while True:
+        try:
+            keeper.record(done)
+        except ClaimLostError:
+            continue
+        except PykafkaError as error:
+            if error.retriable:
+                continue
+            return str(error).replace("\n", " ")
+        return "recorded"
+
+
+if __name__ == "__main__":
+    main()

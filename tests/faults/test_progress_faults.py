@@ -1,0 +1,296 @@
+"""
+Progress stores whose servers and owners are killed, frozen and cut off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from kazoo.client import KazooClient
+
+from pyspark_pykafka.errors import ProgressError
+from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.progress.keeper import Keeper
+from pyspark_pykafka.progress.recorder import Recorder
+from pyspark_pykafka.progress.store import ClaimLostError
+from pyspark_pykafka.progress.stores import make_store, recorded
+from pyspark_pykafka.progress.zookeeper import HOLDER
+from pyspark_pykafka.testing import KafkaCluster
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.testing import ZooKeeper
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+CHILD = Path(__file__).with_name("progress_owner.py")
+SESSION_MS = "6000"
+SECONDS = 60.0
+
+
+def options(store: str, bootstrap: str, topic: str, zookeeper: ZooKeeper) -> dict[str, str]:
+    """
+    Return a stream's options with one kind of store; the topic's name is the group's and the id.
+    """
+    common = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "progressStore": store}
+    if store == "consumerGroup":
+        return {**common, "kafka.group.id": topic, "kafka.session.timeout.ms": SESSION_MS}
+    return {
+        **common,
+        "zookeeperHosts": zookeeper.hosts,
+        "zookeeperId": topic,
+        "zookeeperSessionTimeoutMs": SESSION_MS,
+    }
+
+
+def at(topic: str, offset: int, query: str) -> StreamOffset:
+    """
+    Return where a query of one partition stands.
+    """
+    return StreamOffset({TopicPartition(topic, 0): offset}, query=QueryMark(query, 0))
+
+
+def offset_of(given: dict[str, str]) -> int | None:
+    """
+    Return what the store says of partition 0.
+    """
+    found = recorded(parse_stream_source(given))
+    return next((record.offset for tp, record in found.items() if tp.partition == 0), None)
+
+
+@contextmanager
+def owner(given: dict[str, str], query: str) -> Iterator[subprocess.Popen[str]]:
+    """
+    Start a process that owns the store; it ends with the block, whatever state it is in.
+    """
+    command = [sys.executable, str(CHILD), json.dumps(given), query]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait(SECONDS)
+
+
+def record(keeper: Keeper, done: StreamOffset) -> None:
+    """
+    Record, claiming again where the claim was lost, as the recorder does.
+    """
+    while True:
+        try:
+            return keeper.record(done)
+        except ClaimLostError:
+            continue
+
+
+def tell(child: subprocess.Popen[str], offset: int) -> str:
+    """
+    Let the child record an offset; return what it says.
+    """
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(f"{offset}\n")
+    child.stdin.flush()
+    return child.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("store", ["consumerGroup", "zookeeper"])
+@pytest.mark.parametrize("query", ["the same", "another"])
+def test_a_frozen_owner_that_wakes_up_is_refused(
+    kafka_cluster: KafkaCluster,
+    zookeeper: ZooKeeper,
+    topic: NewTopicName,
+    store: str,
+    query: str,
+) -> None:
+    """
+    While it slept its place was taken; by its own belief it still is the owner (F14).
+    """
+    name = topic(1)
+    given = options(store, kafka_cluster.bootstrap, name, zookeeper)
+    with owner(given, "the same") as child:
+        assert tell(child, 3) == "recorded"
+        os.kill(child.pid, signal.SIGSTOP)
+        keeper = Keeper(make_store(parse_stream_source(given)), "the test")
+        record(keeper, at(name, 10, query))
+        os.kill(child.pid, signal.SIGCONT)
+
+        said = tell(child, 20)
+
+        assert "PROGRESS_FENCED" in said or "PROGRESS_OWNED" in said
+        assert query in said
+        assert offset_of(given) == 10
+        # The client of the one that woke may have joined before it was told not to.
+        record(keeper, at(name, 11, query))
+        assert offset_of(given) == 11
+        keeper.close()
+
+
+@pytest.mark.parametrize("store", ["consumerGroup", "zookeeper"])
+def test_a_killed_owner_holds_nobody_up_for_longer_than_its_session(
+    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName, store: str
+) -> None:
+    """
+    Another query waits for that time, then goes on (its first claim does not fail).
+    """
+    name = topic(1)
+    given = options(store, kafka_cluster.bootstrap, name, zookeeper)
+    with owner(given, "killed") as child:
+        assert tell(child, 3) == "recorded"
+        child.kill()
+        child.wait(SECONDS)
+
+        keeper = Keeper(make_store(parse_stream_source(given)), "the test")
+        keeper.record(at(name, 4, "another"))
+
+        assert offset_of(given) == 4
+        keeper.close()
+
+
+def test_a_dead_zookeeper_holds_nothing_up(
+    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName
+) -> None:
+    """
+    Killed for longer than the session, it gets the last of all offsets when it is back (F15).
+    """
+    name = topic(1)
+    given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
+    recorder = Recorder(lambda: make_store(parse_stream_source(given)), "the test")
+    recorder.completed(at(name, 1, "q"))
+    wait_until(lambda: None if offset_of(given) == 1 else "not recorded yet", SECONDS)
+
+    zookeeper.kill()
+    for offset in range(2, 100):
+        recorder.completed(at(name, offset, "q"))
+    zookeeper.restart()
+
+    def behind() -> str | None:
+        recorder.completed(at(name, 99, "q"))
+        return None if offset_of(given) == 99 else "the store has not caught up"
+
+    wait_until(behind, SECONDS)
+    recorder.finish()
+
+
+def test_an_expired_session_is_claimed_again(
+    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName
+) -> None:
+    """
+    A second client closes the owner's session, as ZooKeeper's own tests make one expire.
+    """
+    name = topic(1)
+    given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
+    store = make_store(parse_stream_source(given))
+    recorder = Recorder(lambda: store, "the test")
+    recorder.completed(at(name, 1, "q"))
+    wait_until(lambda: None if offset_of(given) == 1 else "not recorded yet", SECONDS)
+
+    other = KazooClient(zookeeper.hosts, client_id=store._client.client_id)  # type: ignore[attr-defined]
+    other.start()
+    other.stop()
+    other.close()
+    recorder.completed(at(name, 2, "q"))
+
+    wait_until(lambda: None if offset_of(given) == 2 else "not recorded yet", SECONDS)
+    with _asking(zookeeper) as client:
+        assert json.loads(client.get(f"/pykafka/{name}/{HOLDER}")[0])["epoch"] == 2
+    recorder.finish()
+
+
+def test_another_user_may_not_touch_the_nodes(
+    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName
+) -> None:
+    """
+    With a digest only its user reads and writes; the error says what to give, and no password.
+    """
+    name = topic(1)
+    given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
+    given |= {"zookeeperRoot": f"/{name}", "zookeeperDigest": "me:SECRET"}
+    keeper = Keeper(make_store(parse_stream_source(given)), "the test")
+    keeper.record(at(name, 1, "q"))
+    keeper.close()
+
+    assert offset_of(given) == 1
+    for digest in ({"zookeeperDigest": "you:HIDDEN"}, {}):
+        stranger = {key: value for key, value in given.items() if key != "zookeeperDigest"} | digest
+        with pytest.raises(Exception, match="not allowed; zookeeperDigest must be") as caught:
+            offset_of(stranger)
+        assert "HIDDEN" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[KafkaCluster]:
+    """
+    Three brokers, to be killed.
+    """
+    with KafkaCluster(3) as cluster:
+        yield cluster
+
+
+def test_a_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeeper) -> None:
+    """
+    The group moves to another broker, and so do the commits; if that takes too long for the
+    membership, it is claimed again.
+    """
+    three.create_topic("moves")
+    given = options("consumerGroup", three.bootstrap, "moves", zookeeper)
+    keeper = Keeper(make_store(parse_stream_source(given)), "the test")
+    keeper.record(at("moves", 1, "q"))
+
+    admin = three.admin()
+    described = admin.describe_consumer_groups(["moves"])["moves"].result(SECONDS)
+    coordinator = described.coordinator.id
+    three.kill(coordinator)
+    record(keeper, at("moves", 2, "q"))
+    three.restart(coordinator)
+
+    assert offset_of(given) == 2
+    keeper.close()
+
+
+def test_a_group_with_consumers_in_it_is_refused(
+    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName
+) -> None:
+    """
+    Whoever reads the topic through the group keeps its own offsets there.
+    """
+    from confluent_kafka import Consumer
+
+    name = topic(1)
+    given = options("consumerGroup", kafka_cluster.bootstrap, name, zookeeper)
+    consumer = Consumer(
+        {"bootstrap.servers": kafka_cluster.bootstrap, "group.id": name, "client.id": "a-reader"}
+    )
+    assigned: list[object] = []
+    consumer.subscribe([name], on_assign=lambda *_: assigned.append(1))
+
+    def missing() -> str | None:
+        consumer.poll(0.1)
+        return None if assigned else "not in the group yet"
+
+    wait_until(missing, SECONDS)
+    keeper = Keeper(make_store(parse_stream_source(given)), "the test")
+    with pytest.raises(ProgressError, match="in use by a-reader at 127.0.0.1"):
+        keeper.record(at(name, 1, "q"))
+    consumer.close()
+
+
+@contextmanager
+def _asking(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
