@@ -239,10 +239,13 @@ class MicroBatches:
         """
         Return where the query stands with its mark; one that never had any gets it now.
         """
-        if stands.query is not None or isinstance(self._options.progress_store, NoStore):
+        store = self._options.progress_store
+        if stands.query is not None:
+            return replace(stands, query=replace(stands.query, store=store.name))
+        if isinstance(store, NoStore):
             return stands
         if self._mark is None:
-            self._mark = QueryMark(self._new_id(), -1)
+            self._mark = QueryMark(self._new_id(), -1, store.name)
         return replace(stands, query=self._mark)
 
     def _start(self) -> StreamOffset:

@@ -7,7 +7,7 @@ Nothing here does I/O or imports Spark or a Kafka client.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.errors import OffsetsError
@@ -149,7 +149,8 @@ class Assignment:
 @dataclass(frozen=True, slots=True)
 class QueryMark:
     """
-    The id of the query that a checkpoint is of, and the number of the batch that ended there.
+    The id of the query that a checkpoint is of, the number of the batch that ended there, and the
+    name of the store that its progress goes to.
 
     Spark tells its own ids to tasks only, not to the process that plans. Batches are counted from
     0 and only those that Spark plans for new offsets.
@@ -157,6 +158,7 @@ class QueryMark:
 
     id: str
     batch: int
+    store: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,7 @@ class StreamOffset:
         if self.initial is not None:
             document[INITIAL] = self.initial.document()
         if self.query is not None:
-            document[QUERY] = {"id": self.query.id, "batch": self.query.batch}
+            document[QUERY] = asdict(self.query)
         return document
 
     @classmethod
@@ -231,10 +233,10 @@ def _query_mark(given: object) -> QueryMark | None:
     if given is None:
         return None
     try:
-        return QueryMark(str(given["id"]), int(given["batch"]))  # type: ignore[index]
+        return QueryMark(str(given["id"]), int(given["batch"]), str(given["store"]))  # type: ignore[index]
     except (KeyError, TypeError, ValueError) as cause:
         msg = (
-            f"the checkpoint's {QUERY} is {given!r}; it must have an id and a batch number. "
+            f"the checkpoint's {QUERY} is {given!r}; it must have an id, a batch and a store. "
             "Was the checkpoint written by another source?"
         )
         raise OffsetsError("MALFORMED_OFFSET", msg) from cause

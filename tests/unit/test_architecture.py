@@ -26,10 +26,19 @@ LAYERS = [
     {"engine", "client"},
     {"rdkafka", "wire", "broker", "admin", "progress.kafka", "progress.zookeeper"},
     {"engines", "prefetch", "progress.stores"},
-    {"compat", "reading", "batch", "stream", "sink", "datasource"},
+    {"compat", "reading", "batch", "stream", "sink", "datasource", "listener"},
     {"testing", "cli"},
 ]
-SPARK_ADAPTERS = {"compat", "reading", "batch", "stream", "sink", "datasource", "testing"}
+SPARK_ADAPTERS = {
+    "compat",
+    "reading",
+    "batch",
+    "stream",
+    "sink",
+    "datasource",
+    "listener",
+    "testing",
+}
 KAFKA_EDGES = {"client", "rdkafka", "broker", "admin", "progress.kafka", "testing"}
 
 MODULES = sorted(ROOT.rglob("*.py"))

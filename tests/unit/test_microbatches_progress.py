@@ -112,7 +112,7 @@ def test_a_restart_keeps_the_querys_id(cluster: Cluster) -> None:
     second = again.next(first)
 
     assert again.told.said == [("completed", 3, "query-0", 0)]
-    assert second[QUERY] == {"id": "query-0", "batch": 1}
+    assert second[QUERY] == {"id": "query-0", "batch": 1, "store": "consumerGroup g"}
 
 
 def test_without_a_store_the_checkpoint_says_nothing(cluster: Cluster) -> None:
@@ -127,7 +127,7 @@ def test_without_a_store_the_checkpoint_says_nothing(cluster: Cluster) -> None:
     cluster.topics["t"] = [(0, 5)]
 
     assert QUERY not in end
-    assert plain.next(first)[QUERY] == {"id": "query-0", "batch": 1}
+    assert plain.next(first)[QUERY] == {"id": "query-0", "batch": 1, "store": ""}
 
 
 def test_a_checkpoint_of_the_jvm_connector_gets_an_id(cluster: Cluster) -> None:
@@ -141,7 +141,7 @@ def test_a_checkpoint_of_the_jvm_connector_gets_an_id(cluster: Cluster) -> None:
     end = one.next({"t": {"0": 3}})
 
     assert one.told.said == [("completed", 3, "query-0", -1)] * 2
-    assert end[QUERY] == {"id": "query-0", "batch": 0}
+    assert end[QUERY] == {"id": "query-0", "batch": 0, "store": "consumerGroup g"}
 
 
 def test_a_batch_that_failed_is_told_of(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -117,6 +117,13 @@ class NoStore:
     Progress is in Spark's checkpoint only.
     """
 
+    @property
+    def name(self) -> str:
+        """
+        What the checkpoint calls it.
+        """
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
@@ -125,6 +132,13 @@ class ConsumerGroup:
     """
 
     group_id: str
+
+    @property
+    def name(self) -> str:
+        """
+        What the checkpoint calls it.
+        """
+        return f"consumerGroup {self.group_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +153,13 @@ class ZooKeeperNodes:
     session_timeout_ms: int
     digest: tuple[str, str] | None = field(repr=False)
     acl: Acl
+
+    @property
+    def name(self) -> str:
+        """
+        What the checkpoint calls it.
+        """
+        return f"zookeeper {self.root}/{self.id}"
 
 
 StoreOptions = NoStore | ConsumerGroup | ZooKeeperNodes

@@ -55,6 +55,19 @@ class Keeper:
         else:
             self._tend()
 
+    def note_failure(self, done: StreamOffset, cause: str) -> None:
+        """
+        Leave a word on what ended the batch after ``done``, for whoever reads it again.
+        """
+        assert done.query is not None
+        claim = self._claimed(done)
+        batch, held = done.query.batch + 1, sorted(claim.held.keys() & done.offsets.keys())
+        if held:
+            before = _attempts(claim.held, batch)
+            failing = Failing(batch, before.attempts if before else 1, cause)
+            stands = claim.held[held[0]]
+            self._write(claim, {held[0]: replace(stands, owner=claim.owner, failing=failing)})
+
     def count_attempt(self, start: StreamOffset, end: StreamOffset) -> Failing | None:
         """
         Count one more attempt at a batch; return it, and what ended the one before if it is known.
@@ -66,13 +79,8 @@ class Keeper:
             return None
         tp = moved[0]
         known = claim.held.get(tp)
-        before = known.failing if known else None
-        same = before is not None and before.batch == end.query.batch
-        failing = Failing(
-            end.query.batch,
-            (before.attempts if same and before else 1) + 1,
-            before.cause if same and before else None,
-        )
+        before = _attempts(claim.held, end.query.batch) or Failing(end.query.batch, 1)
+        failing = replace(before, attempts=before.attempts + 1)
         stands = known or Record(start.offsets.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
         self._write(claim, {tp: replace(stands, owner=claim.owner, failing=failing)})
         return failing
@@ -119,3 +127,8 @@ class Keeper:
                 "again when the query has come so far; 'pykafka progress set' moves it back",
                 *(describe(fresh), behind[tp], tp),
             )
+
+
+def _attempts(held: Mapping[TopicPartition, Record], batch: int) -> Failing | None:
+    known = [r.failing for r in held.values() if r.failing is not None and r.failing.batch == batch]
+    return max(known, key=lambda failing: failing.attempts, default=None)

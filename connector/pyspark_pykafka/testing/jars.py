@@ -68,6 +68,12 @@ def kafka_jars(version: str) -> list[Path]:
     return _fetch_once(coordinates, cache_folder() / f"kafka-{version}")
 
 
+def kafka_tools_jars(version: str) -> list[Path]:
+    """Return the jars of Kafka's own command-line tools, fetched at first use."""
+    tools = Coordinate("org.apache.kafka", "kafka-tools", version)
+    return [*_fetch_once([tools], cache_folder() / f"kafka-tools-{version}"), *kafka_jars(version)]
+
+
 def fetch_jars(coordinates: Iterable[str], folder: Path) -> list[Path]:
     """
     Fetch exactly these jars, without what they depend on, into a folder, unless it exists.
