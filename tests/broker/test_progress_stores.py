@@ -4,7 +4,9 @@ What every progress store does for its owner and against all others, on real ser
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -141,8 +143,11 @@ def test_another_query_is_refused_and_told_by_whom(place: Place) -> None:
     store = place.store()
     owner = store.claim(ME, [place.topic]).owner
 
-    with pytest.raises(ProgressError, match=r"(?s)PROGRESS_OWNED.*\bq\b"):
-        _claim_while(store, place.store(), OTHER, place.topic)
+    with (
+        _tended(store),
+        pytest.raises(ProgressError, match=r"(?s)PROGRESS_OWNED.*\bq\b"),
+    ):
+        place.store().claim(OTHER, [place.topic])
 
     store.write({place.tp(0): Record(3, owner)})
 
@@ -177,6 +182,38 @@ def test_an_owner_can_come_back_to_an_empty_place(place: Place) -> None:
     assert store.read()[place.tp(0)].offset == 4
 
 
+def test_all_is_forgotten(place: Place) -> None:
+    """
+    Once nobody is there; who comes next finds nothing and can begin anew.
+    """
+    store = place.store()
+    owner = store.claim(ME, [place.topic]).owner
+    store.write({place.tp(0): Record(3, owner), place.tp(2): Record(4, owner)})
+    store.close()
+
+    place.store().forget()
+
+    again = place.store().claim(OTHER, [place.topic])
+    assert again.held == {}
+
+
+def test_what_is_in_use_is_not_forgotten(place: Place) -> None:
+    """
+    The error names who is there, and its records stay.
+    """
+    store = place.store()
+    owner = store.claim(ME, [place.topic]).owner
+    store.write({place.tp(0): Record(3, owner)})
+
+    with (
+        _tended(store),
+        pytest.raises(ProgressError, match=r"(?s)PROGRESS_OWNED.*\bq\b"),
+    ):
+        place.store().forget()
+
+    assert store.read()[place.tp(0)].offset == 3
+
+
 def test_closing_twice_is_no_mistake(place: Place) -> None:
     """
     Nor is closing what never claimed.
@@ -188,22 +225,21 @@ def test_closing_twice_is_no_mistake(place: Place) -> None:
     store.close()
 
 
-def _claim_while(holder: ProgressStore, store: ProgressStore, owner: Owner, topic: str) -> None:
+@contextmanager
+def _tended(store: ProgressStore) -> Iterator[None]:
     """
-    Claim, while the holder does what a recorder's thread does every second.
+    Do for a store what a recorder's thread does every second.
     """
-    from threading import Event, Thread
-
     over = Event()
 
     def tend() -> None:
         while not over.wait(0.5):
-            holder.tend()
+            store.tend()
 
     thread = Thread(target=tend)
     thread.start()
     try:
-        store.claim(owner, [topic])
+        yield
     finally:
         over.set()
         thread.join()

@@ -71,6 +71,12 @@ class MemoryStore:
         self._server.answer()
         return dict(self._server.records)
 
+    def forget(self) -> None:
+        if self._server.alive:
+            msg = f"held by {self._server.holder}"
+            raise ProgressError("PROGRESS_OWNED", msg)
+        self._server.records.clear()
+
     def close(self) -> None:
         self.closed += 1
         if self._server.holder == self._owner:

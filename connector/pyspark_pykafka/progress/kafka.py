@@ -127,6 +127,22 @@ class GroupStore:
         """
         return self._committed(self._broker.assigned(_ALL).partitions)
 
+    def forget(self) -> None:
+        """
+        Delete the group, once nobody is in it.
+        """
+        self.close()
+        self._wait_until_free(None)
+        doing = f"deleting the consumer group {self._group}"
+
+        def delete() -> None:
+            futures = self._admin.client().delete_consumer_groups(
+                [self._group], request_timeout=self._admin.seconds
+            )
+            self._admin.wait(futures, doing)
+
+        self._retrying(delete)
+
     def close(self) -> None:
         """
         Leave; a static member stays in the group until its session is over, in nobody's way.
@@ -161,9 +177,9 @@ class GroupStore:
                 records.update(_records(asking.committed(positions, self._admin.seconds), doing))
         return records
 
-    def _wait_until_free(self, owner: Owner) -> None:
+    def _wait_until_free(self, owner: Owner | None) -> None:
         """
-        Wait until no member but a former process of the same query is in the group.
+        Wait until no member but a former process of the owner's query is in the group.
 
         One that was killed stays for its session's time, so only a longer stay is taken for life.
         """
@@ -178,7 +194,7 @@ class GroupStore:
                 raise ProgressError("PROGRESS_OWNED", msg)
             time.sleep(_LOOK_AGAIN_SECONDS)
 
-    def _strangers(self, owner: Owner) -> list[str]:
+    def _strangers(self, owner: Owner | None) -> list[str]:
         futures = self._admin.client().describe_consumer_groups(
             [self._group], request_timeout=self._admin.seconds
         )
@@ -187,7 +203,8 @@ class GroupStore:
         return [
             f"{member.client_id} at {member.host.lstrip('/')}"
             for member in members
-            if (member.group_instance_id, member.client_id) != (INSTANCE, self._client_id(owner))
+            if owner is None
+            or (member.group_instance_id, member.client_id) != (INSTANCE, self._client_id(owner))
         ]
 
     def _join(self, owner: Owner, topics: list[str]) -> None:

@@ -73,6 +73,11 @@ class ProgressStore(Protocol):
         Return what is recorded; needs no claim.
         """
 
+    def forget(self) -> None:
+        """
+        Take all records away; refused with :class:`ProgressError` while somebody writes them.
+        """
+
     def close(self) -> None:
         """
         Give the place up, and what it takes to hold it.

@@ -43,6 +43,8 @@ from pyspark_pykafka.retry import Deadline
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from kazoo.client import TransactionRequest
+
     from pyspark_pykafka.options import ZooKeeperNodes
     from pyspark_pykafka.progress.record import Record
     from pyspark_pykafka.progress.store import Records
@@ -66,6 +68,9 @@ _ACLS = {
 
 # Lost connections, and answers that do not come: the server may or may not have done its part.
 _PASSING = (KazooTimeoutError, ConnectionLoss, ConnectionClosedError, SessionExpiredError)
+
+# Who takes records away, and leaves none.
+_NOBODY = Owner("nobody", "none", 0)
 
 # A transaction is one message, which is 1 MB at most by default (jute.maxbuffer).
 _MOST_PER_TRANSACTION = 500
@@ -94,18 +99,9 @@ class ZooKeeperStore:
         """
         Put our name into the id's node, once no other query's process is alive there.
         """
-        self.close()
-        try:
-            with self._speaking("taking"):
-                client = self._connected()
-                _answer(client.ensure_path_async(self._base))
-                owner = self._take(client, owner)
-                held = self._read(client)
-        except BaseException:
-            self.close()
-            raise
-        self._session = _session_of(client)
-        return Claim(owner, held)
+        owner = self._enter(owner)
+        with self._speaking("reading"):
+            return Claim(owner, self._read(self._connected()))
 
     def write(self, records: Mapping[TopicPartition, Record]) -> None:
         """
@@ -135,6 +131,20 @@ class ZooKeeperStore:
         with self._speaking("reading"):
             return self._read(self._connected())
 
+    def forget(self) -> None:
+        """
+        Delete the nodes of all partitions, whatever is in them; the id's own stays.
+        """
+        self._enter(_NOBODY)
+        with self._speaking("taking records from"):
+            remaining = iter(self._listed(self._connected()))
+            while portion := list(islice(remaining, _MOST_PER_TRANSACTION)):
+                deleting = self._begin()
+                for tp in portion:
+                    deleting.delete(self._path(tp))
+                self._commit(deleting)
+        self.close()
+
     def close(self) -> None:
         """
         End the session, and with it the node that says that somebody is here.
@@ -143,6 +153,19 @@ class ZooKeeperStore:
             client, self._client = self._client, None
             client.stop()
             client.close()
+
+    def _enter(self, owner: Owner) -> Owner:
+        self.close()
+        try:
+            with self._speaking("taking"):
+                client = self._connected()
+                _answer(client.ensure_path_async(self._base))
+                owner = self._take(client, owner)
+        except BaseException:
+            self.close()
+            raise
+        self._session = _session_of(client)
+        return owner
 
     def _take(self, client: KazooClient, owner: Owner) -> Owner:
         patience = self._nodes.session_timeout_ms / 1000 + _GRACE_SECONDS
@@ -181,44 +204,54 @@ class ZooKeeperStore:
         return _owner(data), stat.version
 
     def _read(self, client: KazooClient) -> Records:
+        tps = self._listed(client)
+        # All are asked for before the first answer is awaited.
+        asked = {tp: client.get_async(self._path(tp)) for tp in tps}
+        self._made = {self._path(tp) for tp in asked}
+        return {tp: from_node(tp, _answer(pending)[0]) for tp, pending in asked.items()}
+
+    def _listed(self, client: KazooClient) -> list[TopicPartition]:
         try:
             names = _answer(client.get_children_async(self._base))
         except NoNodeError:
-            return {}
-        # All are asked for before the first answer is awaited.
+            return []
         listed = {
             topic: client.get_children_async(f"{self._base}/{topic}")
             for topic in names
             if topic != HOLDER
         }
-        asked = {
-            TopicPartition(topic, int(name.removeprefix(_PARTITION))): client.get_async(
-                f"{self._base}/{topic}/{name}"
-            )
+        return sorted(
+            TopicPartition(topic, int(name.removeprefix(_PARTITION)))
             for topic, pending in listed.items()
             for name in _answer(pending)
             if name.removeprefix(_PARTITION).isdigit()
-        }
-        self._made = {self._path(tp) for tp in asked}
-        return {tp: from_node(tp, _answer(pending)[0]) for tp, pending in asked.items()}
+        )
 
     def _write(self, portion: list[tuple[TopicPartition, Record]]) -> None:
         assert self._client is not None
         for topic in {tp.topic for tp, _ in portion if self._path(tp) not in self._made}:
             _answer(self._client.ensure_path_async(f"{self._base}/{topic}"))
-        writing = self._client.transaction()
-        writing.check(self._base, version=self._token)
+        writing = self._begin()
         for tp, record in portion:
             path, data = self._path(tp), to_node(tp, record)
             if path in self._made:
                 writing.set_data(path, data)
             else:
                 writing.create(path, data)
-        failures = _failures(_answer(writing.commit_async()))
+        self._commit(writing)
+        self._made |= {self._path(tp) for tp, _ in portion}
+
+    def _begin(self) -> TransactionRequest:
+        assert self._client is not None
+        changes = self._client.transaction()
+        changes.check(self._base, version=self._token)
+        return changes
+
+    def _commit(self, changes: TransactionRequest) -> None:
+        failures = _failures(_answer(changes.commit_async()))
         if failures:
             msg = f"the nodes below {self._base} in ZooKeeper were changed by another: {failures}"
             raise ClaimLostError(msg)
-        self._made |= {self._path(tp) for tp, _ in portion}
 
     def _path(self, tp: TopicPartition) -> str:
         return f"{self._base}/{tp.topic}/{_PARTITION}{tp.partition}"

@@ -1,0 +1,66 @@
+"""The command `pykafka`: what people run at a prompt rather than in a Spark job."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from pyspark_pykafka.cli.checkpoint import PLAIN_CHECKPOINT
+from pyspark_pykafka.cli.dev import DEV
+from pyspark_pykafka.cli.progress import LAG, PROGRESS
+from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.testing import FetchError, JavaNotFoundError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark_pykafka.cli.command import Command
+
+__all__ = ["COMMANDS", "main"]
+
+INTERRUPTED = 130
+
+COMMANDS = (DEV, PROGRESS, LAG, PLAIN_CHECKPOINT)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `pykafka` and return its exit code."""
+    chosen = _parser().parse_args(arguments)
+    command: Command = chosen.command
+    try:
+        with _sigterm_as_interrupt():
+            return command.run(chosen)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (ServerError, FetchError, JavaNotFoundError, PykafkaError) as error:
+        print(f"pykafka {command.name}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pykafka", description="Tools for Kafka with Spark.")
+    subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        subparser = subparsers.add_parser(
+            command.name, help=command.sentence, description=command.sentence
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(command=command)
+    return parser
+
+
+@contextlib.contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM unwind the program as Ctrl-C does, so that what was started is ended."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

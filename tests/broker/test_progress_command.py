@@ -1,0 +1,222 @@
+"""
+`pykafka progress` and `pykafka lag`, on both stores.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.broker.group_tool import described
+from tests.broker.streams import values
+
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.cli.progress import DIGEST_VARIABLE
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.progress.record import Failing, Owner, Record
+from pyspark_pykafka.progress.stores import make_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark_pykafka.testing import KafkaCluster, ZooKeeper
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+
+@pytest.fixture(params=["consumerGroup", "zookeeper"])
+def place(
+    request: pytest.FixtureRequest,
+    kafka_cluster: KafkaCluster,
+    topic: NewTopicName,
+    tmp_path: Path,
+) -> tuple[str, list[str]]:
+    """
+    Return a topic of two partitions whose progress a query has left behind, and how to name that.
+    """
+    name = topic(2)
+    kafka_cluster.produce(name, values(0, 20))
+    servers = kafka_cluster.bootstrap
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": name,
+        "progressStore": request.param,
+        "kafka.session.timeout.ms": "6000",
+    }
+    config = tmp_path / "client.properties"
+    config.write_text("# as in Kafka's own files\nsession.timeout.ms = 6000\n\n")
+    arguments = ["--bootstrap-server", servers, "--command-config", str(config)]
+    if request.param == "consumerGroup":
+        options |= {"kafka.group.id": name}
+        arguments += ["--group", name]
+    else:
+        zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
+        options |= {"zookeeperHosts": zookeeper.hosts, "zookeeperId": name}
+        arguments += ["--zookeeper", zookeeper.hosts, "--id", name]
+    _leave_behind(name, options)
+    return name, arguments
+
+
+def _leave_behind(name: str, options: dict[str, str]) -> None:
+    store = make_store(parse_stream_source(options))
+    owner = store.claim(Owner("q", "1 on x", 0), [name]).owner
+    records = {
+        TopicPartition(name, 0): Record(2, owner, 4, failing=Failing(5, 3, "boom")),
+        TopicPartition(name, 1): Record(1, owner, 4),
+    }
+    store.write(records)
+    store.close()
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """
+    Return the way to run the command and to get what it prints; it must succeed.
+    """
+
+    def running(*arguments: str) -> str:
+        assert main(arguments) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return running
+
+
+def _exported(run: Callable[..., str], arguments: list[str]) -> Any:
+    return json.loads(run("progress", "export", *arguments))
+
+
+def test_show(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
+    """
+    For people a table, for programs all there is.
+    """
+    name, arguments = place
+
+    lines = run("progress", "show", *arguments).splitlines()
+    found = json.loads(run("progress", "show", *arguments, "--json"))
+
+    assert [line.split() for line in lines] == [
+        ["TOPIC", "PARTITION", "OFFSET", "BATCH", "QUERY", "PROCESS", "ATTEMPTS"],
+        [name, "0", "2", "4", "q", "1", "on", "x", "3"],
+        [name, "1", "1", "4", "q", "1", "on", "x", "-"],
+    ]
+    assert [(at["topic"], at["partition"], at["offset"]) for at in found] == [
+        (name, 0, 2),
+        (name, 1, 1),
+    ]
+    assert found[0]["failing"] == {"batch": 5, "attempts": 3, "cause": "boom"}
+
+
+def test_lag(
+    place: tuple[str, list[str]], run: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    As Kafka's own tool tells it where that can.
+    """
+    name, arguments = place
+
+    found = json.loads(run("lag", *arguments, "--json"))
+    text = run("lag", *arguments)
+
+    lags = {(one["topic"], one["partition"]): str(one["lag"]) for one in found["partitions"]}
+    assert found["lag"] == 17
+    assert text.splitlines()[-1] == "Lag in all: 17"
+    if "--group" in arguments:
+        theirs = described(kafka_cluster.bootstrap, name)
+        assert lags == {tp: shown.lag for tp, shown in theirs.items()}
+
+
+def test_set_says_first_what_it_would_do(
+    place: tuple[str, list[str]], run: Callable[..., str]
+) -> None:
+    """
+    And does it when told to, backwards as well; words are looked up.
+    """
+    name, arguments = place
+    wanted = [f"{name}:0=1", f"{name}:1=latest"]
+
+    said = run("progress", "set", *arguments, *wanted)
+    before = _exported(run, arguments)
+    run("progress", "set", *arguments, *wanted, "--execute")
+    after = _exported(run, arguments)
+
+    assert "Nothing is changed; with --execute it would be." in said
+    assert before == {name: {"0": 2, "1": 1}}
+    assert after[name]["0"] == 1
+    assert after[name]["1"] > 1
+
+
+def test_import_takes_an_export(
+    place: tuple[str, list[str]],
+    run: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    From a file, and from the standard input.
+    """
+    name, arguments = place
+    file = tmp_path / "offsets.json"
+    file.write_text(run("progress", "export", *arguments))
+    run("progress", "set", *arguments, f"{name}=earliest", "--execute")
+    assert _exported(run, arguments) == {name: {"0": 0, "1": 0}}
+
+    run("progress", "import", *arguments, str(file), "--execute")
+    assert _exported(run, arguments) == {name: {"0": 2, "1": 1}}
+
+    monkeypatch.setattr("sys.stdin", io.StringIO(f'{{"{name}": {{"1": 7}}}}'))
+    run("progress", "import", *arguments, "-", "--execute")
+    assert _exported(run, arguments) == {name: {"0": 2, "1": 7}}
+
+
+def test_reset_takes_all_away(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
+    """
+    Only when told to.
+    """
+    name, arguments = place
+
+    run("progress", "reset", *arguments)
+    assert _exported(run, arguments) == {name: {"0": 2, "1": 1}}
+    run("progress", "reset", *arguments, "--execute")
+
+    assert _exported(run, arguments) == {}
+
+
+@pytest.mark.parametrize(
+    ("position", "text"),
+    [
+        ("{name}", "is no position; it must be: TOPIC:PARTITION=OFFSET or TOPIC=OFFSET"),
+        ("{name}:0=-1", "is no position; it must be"),
+        ("{name}:7=1", "the brokers do not have {name}-7"),
+        ("no-such-topic:0=1", "the brokers do not have the topic 'no-such-topic'"),
+    ],
+)
+def test_positions_that_cannot_be(
+    place: tuple[str, list[str]], capsys: pytest.CaptureFixture[str], position: str, text: str
+) -> None:
+    """
+    The error says what is wrong, and nothing changes.
+    """
+    name, arguments = place
+
+    code = main(["progress", "set", *arguments, position.format(name=name), "--execute"])
+
+    assert code == 1
+    assert text.format(name=name) in capsys.readouterr().err
+
+
+def test_a_missing_id_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    With the option's own words, and without the password.
+    """
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(DIGEST_VARIABLE, "SECRET")
+        code = main(["lag", "--bootstrap-server", "b:1", "--zookeeper", "zk:2181"])
+
+    told = capsys.readouterr().err
+    assert code == 1
+    assert "zookeeperId is missing" in told
+    assert "zookeeperDigest is '***'" in told
+    assert "SECRET" not in told
