@@ -124,9 +124,21 @@ def is_fatal(error: BaseException) -> bool:
 
     An error of which the connector knows nothing may pass.
     """
+    return any(not k.retriable and k is not errors.KafkaClientError for k in _known(error))
+
+
+def is_passing(error: BaseException) -> bool:
+    """
+    Whether the connector's own errors say that the same can succeed later, as after an outage.
+    """
+    return any(kind.retriable for kind in _known(error))
+
+
+def _known(error: BaseException) -> list[type[PykafkaError]]:
+    if isinstance(error, PykafkaError):
+        return [type(error)]
     kinds = [getattr(errors, name, None) for name in _NAMED.findall(str(error))]
-    known = [k for k in kinds if isinstance(k, type) and issubclass(k, PykafkaError)]
-    return any(not k.retriable and k is not errors.KafkaClientError for k in known)
+    return [k for k in kinds if isinstance(k, type) and issubclass(k, PykafkaError)]
 
 
 @dataclass(slots=True)

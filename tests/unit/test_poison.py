@@ -1,0 +1,256 @@
+"""
+Finding the records that make a batch fail, against functions that fail for known records.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.poison import Culprit, Part, PoisonPolicy, isolate
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+Place = tuple[TopicPartition, int]
+EASY = PoisonPolicy(max_records=10**6, max_share=1.0)
+
+
+@dataclass
+class Sink:
+    """
+    Takes parts whole or not at all; fails for poison, and for all while it is down.
+
+    ``down`` says by the number of the run, the first being 0.
+    """
+
+    poison: set[Place]
+    down: frozenset[int] = frozenset()
+    taken: list[Place] = field(default_factory=list)
+    runs: int = 0
+    failures: int = 0
+
+    def run(self, part: Part) -> None:
+        number, self.runs = self.runs, self.runs + 1
+        places = [(tp, offset) for tp, offsets in part.offsets for offset in offsets]
+        assert places, "an empty part was run"
+        if number in self.down:
+            msg = "down"
+            raise RuntimeError(msg)
+        bad = self.poison.intersection(places)
+        if bad:
+            self.failures += 1
+            msg = f"cannot take {min(bad)}"
+            raise ValueError(msg)
+        self.taken += places
+
+
+def batch(*offsets: range | list[int]) -> Part:
+    """
+    Return a batch of as many partitions.
+    """
+    return Part(tuple((TopicPartition("t", p), each) for p, each in enumerate(offsets)))
+
+
+def places(part: Part) -> list[Place]:
+    """
+    Return each record of a part.
+    """
+    return [(tp, offset) for tp, offsets in part.offsets for offset in offsets]
+
+
+def run(
+    whole: Part, sink: Sink, policy: PoisonPolicy = EASY, probe_works: bool = True
+) -> list[Culprit]:
+    """
+    Process a batch as the caller would: as a whole, then by isolation.
+    """
+
+    def probe() -> None:
+        if not probe_works:
+            raise RuntimeError
+
+    try:
+        sink.run(whole)
+    except (ValueError, RuntimeError) as failure:
+        return isolate(whole, failure, sink.run, probe, policy=policy, sleep=lambda _: None)
+    return []
+
+
+def test_one_record_is_found_in_a_batch() -> None:
+    """
+    With its own error; all others are taken, each once.
+    """
+    whole, sink = batch(range(100), range(50, 60)), Sink({(T0, 37)})
+
+    (culprit,) = run(whole, sink, PoisonPolicy())
+
+    assert (culprit.tp, culprit.offset, culprit.attempts) == (T0, 37, 2)
+    assert str(culprit.error) == f"cannot take {(T0, 37)}"
+    assert sorted(sink.taken) == [place for place in places(whole) if place != (T0, 37)]
+
+
+@given(
+    st.lists(st.sets(st.integers(0, 200), max_size=60), min_size=1, max_size=4),
+    st.data(),
+)
+def test_all_culprits_and_only_those(offsets: list[set[int]], data: st.DataObject) -> None:
+    """
+    Wherever they lie: good records are taken exactly once, and runs stay few.
+    """
+    whole = batch(*(sorted(each) for each in offsets))
+    everything = places(whole)
+    if not everything:
+        return
+    most = max(len(everything) - 3, 0)
+    bad = set(data.draw(st.lists(st.sampled_from(everything), max_size=most, unique=True)))
+    sink = Sink(bad)
+
+    try:
+        found = run(whole, sink)
+    except ValueError:
+        # Three that fail in a row before anything succeeds look like an outage.
+        assert not sink.taken
+        return
+
+    assert {(one.tp, one.offset) for one in found} == bad
+    assert sorted(sink.taken) == sorted(set(everything) - bad)
+    steps = math.ceil(math.log2(len(everything))) + 1
+    # Each culprit costs a path down, the parts beside the path that are good, and its last try.
+    assert sink.runs <= 2 + len(bad) * (2 * steps + 2)
+
+
+def test_a_culprit_costs_about_log2_runs() -> None:
+    """
+    One in a million: it is part of twenty runs that halve, the first one and its second try; all
+    other runs take good records for the first time.
+    """
+    sink = Sink({(T0, 654_321)})
+
+    run(batch(range(1_000_000)), sink)
+
+    assert sink.failures <= 20 + 2
+    assert sink.runs <= 2 * 20 + 3
+
+
+def test_a_failure_that_passes_blames_nobody() -> None:
+    """
+    All records are taken once, though the first run failed.
+    """
+    whole, sink = batch(range(64)), Sink(set(), down=frozenset({0}))
+
+    assert run(whole, sink) == []
+    assert sorted(sink.taken) == places(whole)
+
+
+@given(st.sets(st.integers(0, 40), max_size=12), st.sets(st.integers(0, 30), max_size=2))
+def test_short_outages_blame_no_good_record(down: set[int], bad: set[int]) -> None:
+    """
+    Whenever single runs fail by chance: no good record is called a culprit in two tries, or the
+    batch fails as a whole and nobody is blamed.
+    """
+    poison = {(T0, offset) for offset in bad}
+    # Two failures by chance at the same record are beyond two attempts.
+    lonely = frozenset(n for n in down if n - 1 not in down)
+    sink = Sink(poison, down=lonely)
+    policy = PoisonPolicy(max_records=100, max_share=1.0, attempts=4)
+
+    try:
+        found = run(batch(range(31)), sink, policy)
+    except (ValueError, RuntimeError):
+        return
+
+    blamed = {(one.tp, one.offset) for one in found}
+    assert blamed <= poison
+    assert sorted(sink.taken) == [(T0, n) for n in range(31) if (T0, n) not in blamed]
+
+
+@pytest.mark.parametrize("records", [1, 2, 3, 4, 100, 10_000])
+def test_an_outage_sets_nothing_aside(records: int) -> None:
+    """
+    Nothing works, so no record is the cause; it is noticed after a few dozen runs at the most.
+    """
+    sink = Sink(set(), down=frozenset(range(10_000)))
+
+    with pytest.raises(RuntimeError):
+        run(batch(range(records)), sink, probe_works=False)
+
+    assert sink.taken == []
+    assert sink.runs <= 40
+
+
+def test_an_outage_that_begins_amid_the_search_sets_nothing_aside() -> None:
+    """
+    Some parts have succeeded, then nothing does any more, the control included.
+    """
+    sink = Sink({(T0, 700)}, down=frozenset(range(9, 10_000)))
+
+    with pytest.raises((RuntimeError, ValueError)):
+        run(
+            batch(range(1000)), sink, PoisonPolicy(max_records=50, max_share=1.0), probe_works=False
+        )
+
+    assert sink.taken
+
+
+@pytest.mark.parametrize("probe_works", [True, False])
+def test_a_batch_of_one_record_is_judged_by_the_probe(probe_works: bool) -> None:
+    """
+    No other record can show whether anything works.
+    """
+    sink = Sink({(T0, 5)})
+
+    if not probe_works:
+        with pytest.raises(RuntimeError):
+            run(batch([5]), sink, probe_works=False)
+        return
+    (culprit,) = run(batch([5]), sink)
+
+    assert (culprit.offset, culprit.attempts, sink.runs) == (5, 2, 2)
+
+
+def test_errors_of_an_outage_blame_nobody() -> None:
+    """
+    The connector's own errors that pass are told at once, before anything is run again.
+    """
+    asked: list[Part] = []
+
+    with pytest.raises(BrokerUnavailableError):
+        isolate(
+            batch(range(9)),
+            BrokerUnavailableError("gone"),
+            asked.append,
+            lambda: None,
+            policy=EASY,
+        )
+
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "poison"),
+    [(PoisonPolicy(max_records=4, max_share=1.0), 5), (PoisonPolicy(max_share=0.04), 5)],
+)
+def test_more_than_allowed_fail_the_batch(policy: PoisonPolicy, poison: int) -> None:
+    """
+    By number or by share; so many at once are no accident of single records.
+    """
+    sink = Sink({(T0, 20 * n + 7) for n in range(poison)})
+
+    with pytest.raises(ValueError, match="cannot take"):
+        run(batch(range(100)), sink, policy)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_records": 0}, {"max_share": 0.0}, {"attempts": 0}, {"outage_after": 1}]
+)
+def test_policies_that_make_no_sense(wrong: dict[str, float]) -> None:
+    """
+    The error names the value.
+    """
+    with pytest.raises(OptionsError, match=f"{next(iter(wrong))} is 0|outage_after is 1"):
+        PoisonPolicy(**wrong)  # type: ignore[arg-type]
