@@ -29,6 +29,7 @@ _LONGEST_MESSAGE = 2_000
 
 _READ = pa.schema([(name, kind) for name, kind in SOURCE_TYPES.items() if name != "timestampType"])
 _WRITTEN = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)])
+_SENT = pa.schema([("topic", pa.string()), ("partition", pa.int32()), *_WRITTEN])
 
 Row = dict[str, Any]
 
@@ -158,3 +159,31 @@ def _read(row: Row) -> DeadLetter | None:
         source_offset=int(why["offset"]),
         why=why,
     )
+
+
+def send_back(
+    letters: Sequence[DeadLetter], options: Mapping[str, str], topic: str | None = None
+) -> None:
+    """
+    Write records as they were, to the topic that is given or to where each comes from.
+
+    In its former topic a record goes to its former partition, elsewhere to that of its key. Returns
+    when the brokers have acknowledged all.
+    """
+    from pyspark_pykafka.rdkafka import produce
+
+    client = {name: text for name, text in options.items() if name.lower().startswith("kafka.")}
+    sink = parse_sink({**client, **({} if topic is None else {"topic": topic})}, streaming=False)
+    rows = [
+        {
+            "topic": letter.source.topic,
+            "partition": letter.source.partition if topic in (None, letter.source.topic) else None,
+            "key": letter.key,
+            "value": letter.value,
+            "headers": None
+            if letter.headers is None
+            else [{"key": name, "value": value} for name, value in letter.headers],
+        }
+        for letter in letters
+    ]
+    produce([pa.RecordBatch.from_pylist(rows, schema=_SENT)], sink.kafka, sink.topic)

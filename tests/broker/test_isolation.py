@@ -4,6 +4,7 @@ Streams whose sink cannot take some records: those are set aside, everything els
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.broker.streams import SECONDS
 
+from pyspark_pykafka.cli import main
 from pyspark_pykafka.deadletter import DeadLetterTopic
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.isolation import isolate_poison
@@ -234,3 +236,38 @@ def test_a_wrong_topic_is_told_at_once() -> None:
 
     with pytest.raises(OptionsError, match="topic is 'a b'"):
         DeadLetterTopic("a b", options)
+
+
+def test_what_was_set_aside_is_shown_and_replayed_once(
+    job: Callable[..., Job], kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Into the partition it came from, as it was; a second replay finds nothing more.
+    """
+    one = job(numbered(30, headers=[("own", b"x")]), "0003", "0014")
+    one.run()
+    arguments = ["--bootstrap-server", kafka_cluster.bootstrap, "--topic", one.letters]
+
+    def command(*words: str) -> str:
+        assert main(["deadletter", words[0], *arguments, *words[1:]]) == 0
+        return capsys.readouterr().out
+
+    shown = json.loads(command("list", "--json"))
+    table = command("list").splitlines()
+    dry = command("replay")
+    sent = command("replay", "--execute")
+    again = command("replay", "--execute")
+
+    assert sorted(letter["value"] for letter in shown) == ["0003", "0014"]
+    assert [letter["headers"] for letter in shown] == [[["own", "x"]]] * 2
+    assert {"ValueError:", "batch", "cannot"} <= set(
+        " ".join(table).replace("builtins.", "").split()
+    )
+    assert "Nothing is sent" in dry
+    assert (sent.splitlines()[-1], again.splitlines()[-1]) == ("Sent: 2", "Sent: 0")
+    assert command("list", "--json") == "[]\n"
+    assert len(json.loads(command("list", "--json", "--all"))) == 2
+    records = kafka_cluster.consume(one.options["subscribe"])
+    copies = Counter((r.key, r.value, tuple(r.headers or ()), r.partition) for r in records)
+    assert sorted(value for (_, value, *_), n in copies.items() if n == 2) == [b"0003", b"0014"]
+    assert len(records) == 32

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark_pykafka.cli.checkpoint import PLAIN_CHECKPOINT
+from pyspark_pykafka.cli.deadletter import DEADLETTER
 from pyspark_pykafka.cli.dev import DEV
 from pyspark_pykafka.cli.progress import LAG, PROGRESS
 from pyspark_pykafka.errors import PykafkaError
@@ -23,7 +24,7 @@ __all__ = ["COMMANDS", "main"]
 
 INTERRUPTED = 130
 
-COMMANDS = (DEV, PROGRESS, LAG, PLAIN_CHECKPOINT)
+COMMANDS = (DEV, PROGRESS, LAG, DEADLETTER, PLAIN_CHECKPOINT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,12 +7,14 @@ import os
 import re
 import sys
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.broker import Broker
-from pyspark_pykafka.cli.command import Command
+from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
+from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
+from pyspark_pykafka.cli.output import print_table
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import (
     Assignment,
@@ -28,7 +30,7 @@ from pyspark_pykafka.progress.stores import make_store, recorded, this_process
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyspark_pykafka.options import SourceOptions
     from pyspark_pykafka.progress.store import Records
@@ -42,15 +44,7 @@ _POSITION = re.compile(
 
 
 def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--bootstrap-server", required=True, metavar="HOSTS", help="the brokers, as host:9092"
-    )
-    parser.add_argument(
-        "--command-config",
-        type=Path,
-        metavar="FILE",
-        help="the client's settings, a line for each, as Kafka's own tools take them",
-    )
+    add_brokers(parser)
     store = parser.add_mutually_exclusive_group(required=True)
     store.add_argument("--group", help="the consumer group that has the progress")
     store.add_argument("--zookeeper", metavar="HOSTS", help="the ZooKeeper that has it")
@@ -60,8 +54,7 @@ def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _options(chosen: argparse.Namespace) -> SourceOptions:
-    options = {f"kafka.{name}": value for name, value in _properties(chosen.command_config).items()}
-    options |= {"kafka.bootstrap.servers": chosen.bootstrap_server, "subscribePattern": "."}
+    options = {**broker_options(chosen), "subscribePattern": "."}
     if chosen.group is not None:
         options |= {"progressStore": "consumerGroup", "kafka.group.id": chosen.group}
     else:
@@ -76,29 +69,6 @@ def _options(chosen: argparse.Namespace) -> SourceOptions:
     return parse_stream_source(options)
 
 
-def _properties(path: Path | None) -> dict[str, str]:
-    if path is None:
-        return {}
-    try:
-        lines = path.read_text().splitlines()
-    except OSError as cause:
-        raise OptionsError((f"--command-config cannot be read: {cause}",)) from cause
-    pairs = [
-        line.strip().partition("=") for line in lines if line.strip()[:1] not in ("", "#", "!")
-    ]
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs rather than people")
-
-
-def _add_execute(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--execute", action="store_true", help="do it; without this it only says what it would do"
-    )
-
-
 def _show(chosen: argparse.Namespace) -> int:
     records = recorded(_options(chosen))
     if chosen.json:
@@ -108,7 +78,7 @@ def _show(chosen: argparse.Namespace) -> int:
         (tp.topic, tp.partition, at.offset, at.batch, *_of_owner(at.owner), _of_attempts(at))
         for tp, at in sorted(records.items())
     ]
-    _print_table(("TOPIC", "PARTITION", "OFFSET", "BATCH", "QUERY", "PROCESS", "ATTEMPTS"), rows)
+    print_table(("TOPIC", "PARTITION", "OFFSET", "BATCH", "QUERY", "PROCESS", "ATTEMPTS"), rows)
     return 0
 
 
@@ -156,7 +126,7 @@ def _export(chosen: argparse.Namespace) -> int:
 def _move(chosen: argparse.Namespace, options: SourceOptions, wanted: Offsets) -> int:
     with closing(make_store(options)) as store:
         held = store.read()
-        _print_table(
+        print_table(
             ("TOPIC", "PARTITION", "OFFSET", "NEW-OFFSET"),
             [(*tp, held[tp].offset if tp in held else None, wanted[tp]) for tp in sorted(wanted)],
         )
@@ -176,7 +146,7 @@ def _move(chosen: argparse.Namespace, options: SourceOptions, wanted: Offsets) -
 def _reset(chosen: argparse.Namespace) -> int:
     with closing(make_store(_options(chosen))) as store:
         held = store.read()
-        _print_table(
+        print_table(
             ("TOPIC", "PARTITION", "OFFSET"), [(*tp, held[tp].offset) for tp in sorted(held)]
         )
         if not chosen.execute:
@@ -200,7 +170,7 @@ def _lag(chosen: argparse.Namespace) -> int:
         ]
         print(json.dumps({"partitions": found, "lag": sum(lags.values())}, indent=2))
         return 0
-    _print_table(
+    print_table(
         ("TOPIC", "PARTITION", "OFFSET", "END", "LAG"),
         [(*tp, _offset(records, tp), ends[tp], lags.get(tp)) for tp in sorted(ends)],
     )
@@ -253,23 +223,6 @@ def _broker(options: SourceOptions) -> Broker:
     return Broker(options.kafka, options.isolation_level, options.fetch_offset_retry)
 
 
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    texts = [head, *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    for row in texts:
-        print("  ".join(map(str.ljust, row, widths)).rstrip())
-
-
-@dataclass(frozen=True, slots=True)
-class _Action:
-    """One word after `pykafka progress`."""
-
-    name: str
-    sentence: str
-    run: Callable[[argparse.Namespace], int]
-    add_arguments: tuple[Callable[[argparse.ArgumentParser], None], ...] = ()
-
-
 def _add_positions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "position",
@@ -284,34 +237,24 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 
 
 _ACTIONS = (
-    _Action("show", "Show how far a query has come in each partition.", _show, (_add_json,)),
-    _Action("set", "Move partitions by hand.", _set, (_add_positions, _add_execute)),
-    _Action("reset", "Take all records of a store away.", _reset, (_add_execute,)),
-    _Action("export", "Print all offsets as startingOffsets takes them.", _export),
-    _Action("import", "Set what an export has printed.", _import, (_add_file, _add_execute)),
+    Action("show", "Show how far a query has come in each partition.", _show, (add_json,)),
+    Action("set", "Move partitions by hand.", _set, (_add_positions, add_execute)),
+    Action("reset", "Take all records of a store away.", _reset, (add_execute,)),
+    Action("export", "Print all offsets as startingOffsets takes them.", _export),
+    Action("import", "Set what an export has printed.", _import, (_add_file, add_execute)),
 )
-
-
-def _add_actions(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
-    for action in _ACTIONS:
-        one = actions.add_parser(action.name, help=action.sentence, description=action.sentence)
-        _add_store_arguments(one)
-        for add in action.add_arguments:
-            add(one)
-        one.set_defaults(action=action)
 
 
 def _add_lag_arguments(parser: argparse.ArgumentParser) -> None:
     _add_store_arguments(parser)
-    _add_json(parser)
+    add_json(parser)
 
 
 PROGRESS = Command(
     "progress",
     "Show, move, take away or copy what a progress store holds of a query.",
-    _add_actions,
-    lambda chosen: chosen.action.run(chosen),
+    lambda parser: add_actions(parser, _ACTIONS, _add_store_arguments),
+    run_action,
 )
 LAG = Command(
     "lag",
