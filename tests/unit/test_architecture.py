@@ -22,17 +22,25 @@ LAYERS = [
     {"errors", "offsets"},
     {"columns", "planner", "retry", "pool", "settings", "options", "borders", "admission"},
     {"progress.record", "progress.store", "progress.keeper", "progress.completion"},
-    {"microbatches", "pruning", "checkpoint", "supervision", "poison", "progress.recorder"},
+    {
+        "microbatches",
+        "pruning",
+        "checkpoint",
+        "supervision",
+        "poison",
+        "audit",
+        "progress.recorder",
+    },
     {"engine", "client"},
     {"rdkafka", "wire", "broker", "admin", "progress.kafka", "progress.zookeeper"},
     {"engines", "prefetch", "progress.stores"},
     {"compat", "reading", "batch", "stream", "sink", "datasource", "listener"},
-    {"isolation", "deadletter"},
+    {"isolation", "deadletter", "auditor"},
     {"testing", "cli"},
 ]
 SPARK_ADAPTERS = {
     *("compat", "reading", "batch", "stream", "sink", "datasource"),
-    *("listener", "isolation", "testing"),
+    *("listener", "isolation", "auditor", "testing"),
 }
 KAFKA_EDGES = {"client", "rdkafka", "broker", "admin", "progress.kafka", "testing"}
 

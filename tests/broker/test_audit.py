@@ -1,0 +1,260 @@
+"""
+The audit of real queries, which must catch what is planted and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as sf
+from tests.broker.streams import SECONDS, values
+
+from pyspark_pykafka.audit import AuditReport, Verdict
+from pyspark_pykafka.auditor import ID, AuditListener, Auditor, find
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+Change = Callable[["DataFrame", Auditor], "DataFrame"]
+
+
+@pytest.fixture
+def audited(
+    spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
+) -> Iterator[Callable[..., tuple[str, list[AuditReport]]]]:
+    """
+    Return the way to run 40 records of two partitions through a change under audit.
+    """
+    added: list[AuditListener] = []
+
+    def run(change: Change, *, by_partition: bool = False) -> tuple[str, list[AuditReport]]:
+        name, copy = topic(2), topic(2)
+        kafka_cluster.produce(name, values(0, 40))
+        tps = [TopicPartition(name, number) for number in range(2)] if by_partition else []
+        auditor, reports = Auditor(f"audit of {name}", tps), []
+        added.append(AuditListener(auditor, reports.append))
+        spark.streams.addListener(added[-1])
+        options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
+        frame = (
+            spark.readStream.format("pykafka")
+            .options(**options, subscribe=name, startingOffsets="earliest")
+            .load()
+        )
+        left = auditor.sink(change(auditor.source(frame), auditor))
+        query = (
+            left.select("value")
+            .writeStream.format("pykafka")
+            .options(**options, topic=copy, checkpointLocation=checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(SECONDS), "the query did not end"
+        wait_until(lambda: None if reports else "no report", SECONDS)
+        return name, reports
+
+    yield run
+    for listener in added:
+        spark.streams.removeListener(listener)
+
+
+def fifth() -> Column:
+    """
+    Return what is true for the record with the number 5.
+    """
+    return sf.col("value").cast("string") == "0005"
+
+
+def double_the_fifth(frame: DataFrame, _: Auditor) -> DataFrame:
+    """
+    Plant a fault: two rows of one record.
+    """
+    one, two = sf.array(sf.lit(1)), sf.array(sf.lit(1), sf.lit(2))
+    return frame.withColumn("n", sf.explode(sf.when(fifth(), two).otherwise(one)))
+
+
+@pytest.mark.smoke
+def test_a_good_query_is_complete(
+    audited: Callable[..., tuple[str, list[AuditReport]]],
+) -> None:
+    """
+    With changes to its values, and a shuffle on the way.
+    """
+    _, reports = audited(
+        lambda frame, _: frame.withColumn(
+            "value", sf.upper(sf.col("value").cast("string"))
+        ).repartition(3)
+    )
+
+    assert [(one.complete, one.batch, one.whole.entered) for one in reports] == [(True, 0, 40)]
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        (lambda frame, _: frame.filter(~fifth()), Verdict.MISSING),
+        (double_the_fifth, Verdict.DOUBLED),
+        (
+            lambda frame, _: frame.withColumn(
+                ID, sf.when(fifth(), sf.lit(7)).otherwise(sf.col(ID))
+            ),
+            Verdict.EXCHANGED,
+        ),
+    ],
+    ids=["lost", "doubled", "exchanged"],
+)
+def test_planted_faults_are_caught(
+    audited: Callable[..., tuple[str, list[AuditReport]]],
+    caplog: pytest.LogCaptureFixture,
+    change: Change,
+    verdict: Verdict,
+) -> None:
+    """
+    A record that is lost, one that is doubled, one that became another; the log has it, too.
+    """
+    _, reports = audited(change)
+
+    assert [one.whole.verdict for one in reports] == [verdict]
+    assert f"micro-batch 0: the batch: {verdict.value}" in caplog.text
+
+
+def test_a_lost_record_is_found(
+    spark: SparkSession, audited: Callable[..., tuple[str, list[AuditReport]]]
+) -> None:
+    """
+    By partition, and there by its offset.
+    """
+    name, (found,) = audited(lambda frame, _: frame.filter(~fifth()), by_partition=True)
+
+    (wrong,) = [it for it in found.places if it.verdict is not Verdict.COMPLETE]
+    tps = {str(tp): tp for tp in (TopicPartition(name, number) for number in range(2))}
+    offset = find(spark, wrong.difference, tps[wrong.place], 0, 40)
+
+    assert wrong.verdict is Verdict.MISSING
+    assert offset is not None
+    assert find(spark, wrong.difference, tps[wrong.place], 0, offset) is None
+    assert len(found.places) == 2
+
+
+def test_records_that_are_dropped_or_multiplied_on_purpose(
+    audited: Callable[..., tuple[str, list[AuditReport]]],
+) -> None:
+    """
+    A filter through the auditor, twice; rows that came of one record count once.
+    """
+    small = sf.col("value").cast("string") < "0020"
+
+    def change(frame: DataFrame, auditor: Auditor) -> DataFrame:
+        kept = auditor.filter(auditor.filter(frame, small), sf.col("partition") >= 0)
+        many = kept.select("*", sf.posexplode(sf.array(sf.lit("a"), sf.lit("b"))))
+        return auditor.filter(many.filter(sf.col("pos") == 0), ~fifth())
+
+    _, (found,) = audited(change, by_partition=True)
+
+    assert found.complete
+    assert found.whole.entered == 40
+
+
+def test_rows_that_came_of_one_record(
+    spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
+) -> None:
+    """
+    With ``once`` the fan-out is complete, without it every record is doubled.
+    """
+    name = topic(1)
+    kafka_cluster.produce(name, values(0, 10))
+    verdicts = []
+    for number, once in enumerate((sf.col("pos") == 0, None)):
+        auditor, reports = Auditor(f"fan-out {number} {name}"), []
+        listener = AuditListener(auditor, reports.append)
+        spark.streams.addListener(listener)
+        frame = (
+            spark.readStream.format("pykafka")
+            .option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
+            .options(subscribe=name, startingOffsets="earliest")
+            .load()
+        )
+        many = auditor.source(frame).select("*", sf.posexplode(sf.array(sf.lit("a"), sf.lit("b"))))
+        query = (
+            auditor.sink(many, once)
+            .writeStream.format("noop")
+            .option("checkpointLocation", f"{checkpoint}-{number}")
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(SECONDS)
+        wait_until(lambda: None if reports else "no report", SECONDS)  # noqa: B023
+        spark.streams.removeListener(listener)
+        verdicts.append(reports[0].whole.verdict)
+
+    assert verdicts == [Verdict.COMPLETE, Verdict.DOUBLED]
+
+
+def test_a_batch_that_never_completes_is_told(
+    spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
+) -> None:
+    """
+    After the time-out, with the query's id; and it is not told of a query that has ended.
+    """
+    name = topic(1)
+    kafka_cluster.produce(name, values(0, 3))
+    late: list[str] = []
+    auditor, released = Auditor(f"late {name}"), threading.Event()
+    listener = AuditListener(auditor, timeout=1.0, on_timeout=late.append)
+    spark.streams.addListener(listener)
+    frame = (
+        spark.readStream.format("pykafka")
+        .option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
+        .options(subscribe=name, startingOffsets="earliest")
+        .load()
+    )
+
+    def stuck(part: DataFrame, _: int) -> None:
+        part.count()
+        released.wait(SECONDS)
+
+    query = (
+        auditor.sink(auditor.source(frame))
+        .writeStream.foreachBatch(stuck)
+        .option("checkpointLocation", checkpoint)
+        .start()
+    )
+    wait_until(lambda: None if late else "not told", SECONDS)
+    released.set()
+    query.stop()
+    spark.streams.removeListener(listener)
+
+    assert late == [str(query.id)]
+
+
+def test_an_audit_that_is_off_changes_nothing(spark: SparkSession) -> None:
+    """
+    The frames stay what they are.
+    """
+    auditor = Auditor("off", enabled=False)
+    frame = spark.range(3)
+
+    assert auditor.source(frame) is frame
+    assert auditor.sink(frame) is frame
+    assert auditor.filter(frame, sf.col("id") > 0).count() == 2
+
+
+def test_columns_that_are_missing_are_told(spark: SparkSession) -> None:
+    """
+    At the source those of the record, at the sink those of the audit.
+    """
+    auditor = Auditor("wrong")
+    frame = spark.range(3)
+
+    with pytest.raises(OptionsError, match="columns topic, partition, offset, which the frame"):
+        auditor.source(frame)
+    with pytest.raises(OptionsError, match="column.* audit_id, which the frame lacks; keep them"):
+        auditor.sink(frame)

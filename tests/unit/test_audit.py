@@ -1,0 +1,89 @@
+"""
+Comparing what entered a batch with what left it.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_pykafka.audit import WHOLE, Tally, Verdict, compare, report
+
+if TYPE_CHECKING:
+    import random
+
+IDS = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, min_size=2, max_size=50)
+
+
+def tally(ids: list[int]) -> Tally:
+    """
+    Return what is met when these ids go by.
+    """
+    return reduce(Tally.__add__, (Tally(1, each) for each in ids), Tally())
+
+
+@given(IDS, st.randoms(use_true_random=False))
+def test_order_and_ways_do_not_matter(ids: list[int], rng: random.Random) -> None:
+    """
+    All records that leave, on whichever way, make a batch complete.
+    """
+    mixed = list(ids)
+    rng.shuffle(mixed)
+    cut = rng.randrange(len(ids) + 1)
+
+    found = compare("t-0", tally(ids), [tally(mixed[:cut]), tally(mixed[cut:])])
+
+    assert found.verdict is Verdict.COMPLETE
+    assert str(found) == f"t-0: complete, {len(ids)} records"
+
+
+@given(IDS)
+def test_planted_faults_are_found(ids: list[int]) -> None:
+    """
+    A lost record, a doubled one, one in the place of another; the difference names a single one.
+    """
+    first, second, *rest = ids
+    lost = compare("t-0", tally(ids), [tally([first, *rest])])
+    doubled = compare("t-0", tally(ids), [tally([*ids, second])])
+    exchanged = compare("t-0", tally(ids), [tally([first, first, *rest])])
+
+    assert (lost.verdict, lost.difference) == (Verdict.MISSING, second)
+    assert (doubled.verdict, doubled.difference) == (Verdict.DOUBLED, second)
+    assert exchanged.verdict is Verdict.EXCHANGED
+
+
+def test_an_empty_batch_is_complete() -> None:
+    """
+    Nothing entered, nothing left.
+    """
+    assert compare(WHOLE, Tally(), [Tally()]).verdict is Verdict.COMPLETE
+
+
+def test_a_report_names_the_partitions_that_are_wrong() -> None:
+    """
+    And only those; without any it speaks of the batch.
+    """
+    good, bad = tally([1, 2]), tally([3, 4])
+    entered = {WHOLE: good + bad, "t-0": good, "t-1": bad}
+
+    found = report("a", 7, entered, [{WHOLE: good + tally([3]), "t-0": good, "t-1": tally([3])}])
+    well = report("a", 8, entered, [entered])
+
+    assert not found.complete
+    assert str(found) == ("audit a, micro-batch 7: t-1: records are missing: 2 entered, 1 left")
+    assert well.complete
+    assert str(well) == "audit a, micro-batch 8: the batch: complete, 4 records"
+
+
+def test_a_partition_that_nothing_left_of_is_missing() -> None:
+    """
+    A way that says nothing of a partition let nothing of it go.
+    """
+    entered = {WHOLE: tally([1]), "t-0": tally([1])}
+
+    found = report("a", 1, entered, [{WHOLE: Tally()}])
+
+    assert [finding.verdict for finding in found.places] == [Verdict.MISSING]
