@@ -5,7 +5,6 @@ The driver's questions to Kafka: which partitions there are, and which offsets t
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from pyspark_pykafka.errors import BrokerUnavailableError, UnknownTopicError
 from pyspark_pykafka.offsets import Assignment, Offsets, TopicPartition, describe
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
 from pyspark_pykafka.progress.store import check_topic_ids
-from pyspark_pykafka.retry import Backoff, Deadline, RetryPolicy, retrying
+from pyspark_pykafka.retry import Backoff, Deadline, RetryPolicy, retrying, retrying_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -178,16 +177,17 @@ class Broker:
         Ask until every partition's leader has answered, or the time for a question is over.
         """
         deadline = Deadline.after(self._admin.seconds)
-        backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
-        while True:
-            found = self._ask_offsets(specs)
-            silent = [tp for tp, offset in found.items() if offset == _UNANSWERED]
-            if not silent:
-                return found
-            if deadline.expired:
-                msg = f"{describe(silent)}: no leader told the offsets; are all brokers up?"
-                raise BrokerUnavailableError(msg)
-            time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+        return retrying_until(
+            lambda: self._all_offsets(specs), deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE)
+        )
+
+    def _all_offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> Offsets:
+        found = self._ask_offsets(specs)
+        silent = [tp for tp, offset in found.items() if offset == _UNANSWERED]
+        if silent:
+            msg = f"{describe(silent)}: no leader told the offsets; are all brokers up?"
+            raise BrokerUnavailableError(msg)
+        return found
 
     def _ask_offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> Offsets:
         futures = self._admin.client().list_offsets(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from pyspark_pykafka.broker import Broker
 from pyspark_pykafka.errors import BrokerUnavailableError
@@ -33,7 +34,7 @@ class Admin:
     Stands in for the client of a cluster that loses a leader just when it is asked.
     """
 
-    offsets: list[dict[TopicPartition, int]]
+    offsets: list[dict[TopicPartition, int] | KafkaError]
     asked: int = field(default=0)
 
     def list_offsets(self, specs: dict[Any, Any], **_: Any) -> dict[Any, Future[Answer]]:
@@ -42,8 +43,11 @@ class Admin:
         answers = {}
         for position in specs:
             future: Future[Answer] = Future()
-            future.set_result(Answer(found[TopicPartition(position.topic, position.partition)]))
             answers[position] = future
+            if isinstance(found, KafkaError):
+                future.set_exception(KafkaException(found))
+                continue
+            future.set_result(Answer(found[TopicPartition(position.topic, position.partition)]))
         return answers
 
 
@@ -66,6 +70,17 @@ def test_leader_that_was_lost_is_asked_again() -> None:
 
     assert broker(admin).earliest([P0, P1]) == {P0: 7, P1: 4}
     assert admin.asked == 3
+
+
+def test_a_cluster_without_leaders_is_asked_again() -> None:
+    """
+    A lone broker that was killed and comes back has none for a while, and librdkafka says no more
+    of it than that something was not found.
+    """
+    lost = KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")
+    admin = Admin([lost, lost, lost, lost, {P0: 7}])
+
+    assert broker(admin).earliest([P0]) == {P0: 7}
 
 
 def test_leader_that_stays_away_is_named() -> None:
