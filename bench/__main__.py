@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from bench.arguments import Plan, parse
+from bench.audit import measure_audit
 from bench.ceiling import Ceiling
 from bench.chart import draw
 from bench.fresh import measure_first_batch
@@ -77,6 +78,8 @@ def _measurements(
         yield from measure_latency(spark, kafka, plan.turns, plan.seconds)
     if "planning" in plan.parts:
         yield from measure_planning(spark, kafka, plan.planning, plan.rounds)
+    if "audit" in plan.parts:
+        yield measure_audit(spark, kafka, plan.rounds)
 
 
 def _note(results: Results, measurement: Measurement) -> None:

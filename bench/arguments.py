@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 MODES = ("batch", "stream")
-PARTS = ("throughput", "latency", "planning", "first", "memory")
+PARTS = ("throughput", "latency", "planning", "first", "memory", "audit")
 GIGABYTES = 4
 
 

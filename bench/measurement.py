@@ -32,6 +32,8 @@ class Series:
 class Measurement:
     """
     What all contenders needed for the same thing: reading ``records``, or one of something.
+
+    ``base`` is the one that the others are held against.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Measurement:
     series: Mapping[str, Series]
     records: int = 1
     facts: Mapping[str, Any] = field(default_factory=dict)
+    base: str = BASE
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Measurement:
@@ -57,11 +60,11 @@ class Measurement:
         """
         return asdict(self)
 
-    def speedup(self, who: str, over: str = BASE) -> Spread:
+    def speedup(self, who: str, over: str | None = None) -> Spread:
         """
-        Return how many times as fast one contender was as another.
+        Return how many times as fast one contender was as another, the base if nobody is named.
         """
-        return times_as_fast(self.series[who].seconds, self.series[over].seconds)
+        return times_as_fast(self.series[who].seconds, self.series[over or self.base].seconds)
 
     def records_per_second(self, who: str) -> float:
         """
@@ -78,11 +81,11 @@ class Measurement:
 
     def ratios(self) -> Iterator[tuple[str, Spread]]:
         """
-        Yield each contender over the JVM connector, then the contenders over the ceiling.
+        Yield each contender over the base, then the contenders over the ceiling.
 
         1 is a draw and more is faster, whatever was measured.
         """
-        for over in (BASE, TOP):
-            others = [who for who in self.series if who not in {over, BASE}]
+        for over in (self.base, TOP):
+            others = [who for who in self.series if who not in {over, self.base}]
             for who in others if over in self.series else []:
                 yield f"{self.name}-{who}/{over}", self.speedup(who, over)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 from bench.cases import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame, SparkSession
@@ -72,13 +72,20 @@ def read_batch(spark: SparkSession, source: str, options: Mapping[str, str]) -> 
     return Read(seconds, _rows_written(spark, known))
 
 
-def read_stream(spark: SparkSession, source: str, options: Mapping[str, str]) -> Read:
+def read_stream(
+    spark: SparkSession,
+    source: str,
+    options: Mapping[str, str],
+    change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+) -> Read:
     """
     Read in a streaming query with availableNow; the time is that from its start to its end.
     """
     with TemporaryDirectory() as folder:
-        frame = spark.readStream.format(source).options(**options).load().select(*COLUMNS)
-        writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
+        frame = change(spark.readStream.format(source).options(**options).load())
+        writer = (
+            frame.select(*COLUMNS).writeStream.format("noop").option("checkpointLocation", folder)
+        )
         began = time.perf_counter()
         query = writer.trigger(availableNow=True).start()
         ended = query.awaitTermination(SECONDS)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.measurement import BASE, TOP
+from bench.measurement import TOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from bench.measurement import Measurement
     from bench.results import Results
 
-RATES = ("batch", "stream", "trigger")
+RATES = ("batch", "stream", "trigger", "audit")
 RATE_HEAD = (
     "case",
     "reader",
     "records/s",
-    "x jvm",
+    "x base",
     "(spread)",
     "of ceiling",
     "CPU s/M",
     "worker MB",
 )
-TIME_HEAD = ("case", "reader", "ms", "x jvm", "(spread)")
+TIME_HEAD = ("case", "reader", "ms", "x base", "(spread)")
 
 
 def ratio_lines(measurements: Iterable[Measurement]) -> Iterator[str]:
@@ -84,14 +84,14 @@ def _times(one: Measurement) -> Iterator[tuple[str, ...]]:
 
 
 def _speedup(one: Measurement, who: str) -> tuple[str, str]:
-    if who == BASE or BASE not in one.series:
+    if who == one.base or one.base not in one.series:
         return "-", ""
     found = one.speedup(who)
     return f"{found.middle:.2f}", f"{found.low:.2f}..{found.high:.2f}"
 
 
 def _share(one: Measurement, who: str) -> str:
-    if who in {BASE, TOP} or TOP not in one.series:
+    if who in {one.base, TOP} or TOP not in one.series:
         return "-"
     return f"{one.speedup(who, TOP).middle:.0%}"
 

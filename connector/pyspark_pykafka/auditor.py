@@ -67,16 +67,17 @@ class Auditor:
             frame = frame.withColumn(PLACE, self._place())
         return self._observed(frame, "source", None)
 
-    def filter(self, frame: DataFrame, condition: Column) -> DataFrame:
+    def filter(self, frame: DataFrame, condition: Column | str) -> DataFrame:
         """
         Keep the rows that meet a condition, and observe those that are dropped on purpose.
         """
         if not self.enabled:
             return frame.filter(condition)
+        condition = _column(condition)
         dropped = ~sf.coalesce(condition, sf.expr("false"))
         return self._observed(frame, f"dropped-{next(self._numbers)}", dropped).filter(condition)
 
-    def sink(self, frame: DataFrame, once: Column | None = None) -> DataFrame:
+    def sink(self, frame: DataFrame, once: Column | str | None = None) -> DataFrame:
         """
         Observe what leaves, and take the audit's columns away.
 
@@ -87,7 +88,8 @@ class Auditor:
             return frame
         names = (ID, PLACE) if self.partitions else (ID,)
         _require(frame, names, "keep them from source() to sink()")
-        return self._observed(frame, "sink", once).drop(*names)
+        which = None if once is None else _column(once)
+        return self._observed(frame, "sink", which).drop(*names)
 
     def _observed(self, frame: DataFrame, where: str, which: Column | None) -> DataFrame:
         tallies = [_tally(WHOLE, which)]
@@ -197,6 +199,10 @@ def find(
     place = (sf.lit(tp.topic), sf.lit(tp.partition).cast("int"), sf.col("id"))
     offsets = spark.range(start, end).filter(sf.xxhash64(*place) == difference).head(1)
     return offsets[0]["id"] if offsets else None
+
+
+def _column(condition: Column | str) -> Column:
+    return sf.expr(condition) if isinstance(condition, str) else condition
 
 
 def _tally(place: str, which: Column | None) -> tuple[Column, Column]:

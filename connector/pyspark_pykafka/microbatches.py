@@ -11,52 +11,43 @@ import re
 import time
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pyspark_pykafka.admission import Admission, AdmissionPolicy, Sizes
 from pyspark_pykafka.borders import (
-    OffsetSource,
-    ending_border,
     follows_the_end,
     resolve_words,
     starting_border,
 )
-from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError, OffsetsError
+from pyspark_pykafka.ends import Brokers, Ends
+from pyspark_pykafka.losses import Losses
 from pyspark_pykafka.offsets import (
     LATEST,
-    Assignment,
     Document,
     Offsets,
     QueryMark,
     StreamOffset,
     TopicPartition,
-    describe,
     to_document,
 )
 from pyspark_pykafka.options import (
     Assign,
-    Latest,
     NoStore,
-    SpecificOffsets,
-    SpecificTimestamps,
     Subscribe,
     SubscribePattern,
 )
 from pyspark_pykafka.planner import (
-    PARTITIONS_DELETED,
-    Loss,
     SplitPolicy,
     StreamPlan,
     new_partitions,
     plan_stream,
 )
 from pyspark_pykafka.progress.completion import NOWHERE, Progress
-from pyspark_pykafka.retry import retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark_pykafka.options import SourceOptions, Strategy
+    from pyspark_pykafka.options import SourceOptions
 
 #: Where progress shows how many offsets were lost, beside the latest ones.
 LOST = "@lost"
@@ -64,17 +55,6 @@ LOST = "@lost"
 logger = logging.getLogger("pyspark_pykafka")
 
 _SHOWN = 20
-
-
-class Brokers(OffsetSource, Protocol):
-    """
-    Whoever knows which partitions there are, too; :class:`~pyspark_pykafka.broker.Broker` does.
-    """
-
-    def assigned(self, strategy: Strategy) -> Assignment:
-        """
-        Return the existing partitions that a strategy selects.
-        """
 
 
 class MicroBatches:
@@ -97,6 +77,8 @@ class MicroBatches:
     ) -> None:
         self._options = options
         self._brokers = brokers
+        self._ends = Ends(options, brokers)
+        self._losses = Losses(options, brokers)
         self._progress = progress
         self._new_id = new_id
         self._asked = False
@@ -113,7 +95,6 @@ class MicroBatches:
         self._frozen: StreamOffset | None = None
         self._mark: QueryMark | None = None
         self._latest: StreamOffset | None = None
-        self._lost: Offsets = {}
         #: Whether a limit left something for the batch after the last one that was planned.
         self.was_cut = False
 
@@ -150,7 +131,7 @@ class MicroBatches:
         """
         Fix the end of the run to what is there now.
         """
-        self._frozen = self._available(StreamOffset({}))
+        self._frozen = self._ends.available(StreamOffset({}))
 
     def all_available(self) -> Document:
         """
@@ -158,7 +139,7 @@ class MicroBatches:
         """
         self._asked = True
         unknown = self._marked(StreamOffset({}))
-        end = self._up_to_the_end(unknown, self._available(unknown))
+        end = self._ends.within_the_options(unknown, self._ends.available(unknown))
         return replace(end, query=_following(unknown)).document()
 
     def next(self, start: Document, *, limited: bool = True) -> Document:
@@ -172,15 +153,15 @@ class MicroBatches:
         if not self._is_initial(start):
             # A batch that fails ends this process, so the one before has not.
             self._progress.completed(stands)
-        self._latest = self._frozen or self._available(stands)
-        latest = self._up_to_the_end(stands, self._latest)
+        self._latest = self._frozen or self._ends.available(stands)
+        latest = self._ends.within_the_options(stands, self._latest)
         ends = self._admitted(stands, latest) if limited and self.limits else latest.offsets
         if ends is None:
             return start
         self.was_cut = ends != latest.offsets
         end = replace(latest, offsets=ends, query=_following(stands))
         if not self._options.fail_on_data_loss:
-            self._count_lost(stands, end)
+            self._losses.count(stands, end)
         if self._is_initial(start):
             # Kept at once, new data or not: only so the start outlives this process.
             return replace(end, initial=replace(stands, query=None)).document()
@@ -199,7 +180,7 @@ class MicroBatches:
         """
         if self._latest is None:
             return None
-        lost = {LOST: to_document(self._lost)} if self._lost else {}
+        lost = {LOST: to_document(self._losses.counted)} if self._losses.counted else {}
         return {**to_document(self._latest.offsets), **lost}
 
     def plan(self, start: Document, end: Document) -> StreamPlan:
@@ -216,11 +197,11 @@ class MicroBatches:
         if self._is_initial(start) and until.initial is not None:
             begin = until.initial
         if self._frozen is not None:
-            self._check_still_there(until)
+            self._ends.check_still_there(until)
         begin = self._with_late_partitions(begin, until)
         first = self._brokers.earliest(sorted(new_partitions(begin, until)))
         plan = plan_stream(begin, until, first, self._split, self._selects)
-        self._report(plan)
+        self._losses.report(plan)
         if not self._asked and plan.ranges:
             self._tell_replay(begin, until, plan)
         return plan
@@ -270,46 +251,6 @@ class MicroBatches:
         # The end of a batch is never like it: that of the first one carries its start.
         return self._initial is not None and start == self._initial.document()
 
-    def _available(self, stands: StreamOffset) -> StreamOffset:
-        """
-        Ask for the latest offsets, again if some lie before known ones (KAFKA-7703).
-        """
-        policy = self._options.fetch_offset_retry
-        try:
-            return retrying(lambda: self._latest_beyond(stands), policy)
-        except _StaleOffsetsError as stale:
-            return stale.latest
-
-    def _latest_beyond(self, stands: StreamOffset) -> StreamOffset:
-        assigned = self._brokers.assigned(self._options.strategy)
-        latest = StreamOffset(self._brokers.latest(assigned.partitions), assigned.topic_ids)
-        remade = latest.remade_topics(stands)
-        for tp, offset in stands.offsets.items():
-            if latest.offsets.get(tp, offset) < offset and tp.topic not in remade:
-                raise _StaleOffsetsError(latest)
-        return latest
-
-    def _up_to_the_end(self, stands: StreamOffset, latest: StreamOffset) -> StreamOffset:
-        """
-        Cut off what lies beyond the end that the options give the stream.
-        """
-        ending = self._options.ending
-        if isinstance(ending, Latest):
-            return latest
-        tps = sorted(latest.offsets)
-        if isinstance(ending, SpecificOffsets | SpecificTimestamps):
-            # Of partitions that appear later nothing is said, so nothing is read.
-            named = _named(ending)
-            tps = [tp for tp in tps if tp in named or tp.topic in named or tp in stands.offsets]
-        border = ending_border(ending, tps, self._brokers)
-        ends = {
-            tp: latest.offsets[tp] if end == LATEST else min(latest.offsets[tp], end)
-            for tp, end in border.items()
-        }
-        # An end that lies behind where the query stands already is no reason to go back.
-        ends = {tp: max(end, stands.offsets.get(tp, end)) for tp, end in ends.items()}
-        return replace(latest, offsets=ends)
-
     def _admitted(self, stands: StreamOffset, latest: StreamOffset) -> Offsets | None:
         late = self._with_late_partitions(stands, latest)
         first = self._brokers.earliest(sorted(new_partitions(late, latest)))
@@ -327,35 +268,6 @@ class MicroBatches:
         added = {tp: end for tp, end in until.offsets.items() if tp not in begin.offsets}
         return replace(begin, offsets={**begin.offsets, **added})
 
-    def _check_still_there(self, until: StreamOffset) -> None:
-        """
-        Refuse to end a run at offsets that were there when it began and are not any more.
-
-        As the JVM connector with AvailableNow, whatever failOnDataLoss says: the run could
-        never reach its end.
-        """
-        latest = self._brokers.latest(sorted(until.offsets))
-        lost = until.offsets.keys() - latest.keys()
-        if lost:
-            msg = (
-                f"partitions that the run was to read are gone: {describe(lost)}; latest offsets "
-                f"are {_text(latest)}, the end was {_text(until.offsets)}. Start the query again"
-            )
-            raise OffsetsError("LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW", msg)
-        behind = [tp for tp, end in until.offsets.items() if end > latest[tp]]
-        if behind:
-            msg = (
-                f"{describe(behind)}: the available offset is less than the end offset that was "
-                f"there when the run began; latest offsets are {_text(latest)}, the end was "
-                f"{_text(until.offsets)}. Was the topic deleted and made again? Start the query "
-                "again"
-            )
-            raise OffsetsError(
-                "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_"
-                "TRIGGER_AVAILABLENOW",
-                msg,
-            )
-
     def _selects(self, tp: TopicPartition) -> bool:
         strategy = self._options.strategy
         if isinstance(strategy, Assign):
@@ -365,66 +277,7 @@ class MicroBatches:
         assert isinstance(strategy, SubscribePattern)
         return re.search(strategy.pattern, tp.topic) is not None
 
-    def _report(self, plan: StreamPlan) -> None:
-        if plan.left_out:
-            logger.info(
-                "the options do not ask for %s any more; no more is read of them",
-                describe(plan.left_out),
-            )
-        for loss in plan.losses:
-            if self._options.fail_on_data_loss:
-                text = f"{loss.explanation}. Set failOnDataLoss to false to go on without them"
-                raise DataLossError(self._condition(loss), text)
-            logger.warning("[%s] %s; going on", self._condition(loss), loss.explanation)
-
-    def _condition(self, loss: Loss) -> str:
-        # As the JVM connector tells the two apart.
-        if loss.condition == PARTITIONS_DELETED and self._options.kafka.get("group.id"):
-            return f"{PARTITIONS_DELETED}_AND_GROUP_ID_CONFIG_PRESENT"
-        return loss.condition
-
-    def _count_lost(self, stands: StreamOffset, end: StreamOffset) -> None:
-        """
-        Count what aged out before it can be read, which tasks only skip.
-        """
-        remade = end.remade_topics(stands)
-        begin = {
-            tp: at
-            for tp, at in stands.offsets.items()
-            if at < end.offsets.get(tp, at) and tp.topic not in remade
-        }
-        for tp, first in sorted(self._brokers.earliest(sorted(begin)).items()):
-            gone = min(first, end.offsets[tp]) - begin[tp]
-            if gone > 0:
-                self._lost[tp] = self._lost.get(tp, 0) + gone
-                logger.warning(
-                    "%s: %d offsets from %d on have aged out before they were read, %d since the "
-                    "query was started; going on",
-                    *(tp, gone, begin[tp], self._lost[tp]),
-                )
-
-
-class _StaleOffsetsError(BrokerUnavailableError):
-    """
-    The brokers gave offsets older than some they gave before; the last answer is inside.
-    """
-
-    def __init__(self, latest: StreamOffset) -> None:
-        self.latest = latest
-        super().__init__("the latest offsets lie before known ones")
-
 
 def _following(stands: StreamOffset) -> QueryMark | None:
     query = stands.query
     return None if query is None else replace(query, batch=query.batch + 1)
-
-
-def _named(ending: SpecificOffsets | SpecificTimestamps) -> set[TopicPartition | str]:
-    if isinstance(ending, SpecificTimestamps):
-        return {tp for tp, _ in ending.timestamps}
-    return {*dict(ending.offsets), *dict(ending.topics)}
-
-
-def _text(offsets: Offsets) -> str:
-    shown = ", ".join(f"{tp}: {offset}" for tp, offset in sorted(offsets.items())[:20])
-    return f"{{{shown}{', ...' if len(offsets) > 20 else ''}}}"
