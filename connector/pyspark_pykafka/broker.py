@@ -53,7 +53,7 @@ class Broker:
         kafka: KafkaSettings,
         isolation_level: str,
         retry: RetryPolicy,
-        recorded: Callable[[], Records] = dict,
+        recorded: Callable[[Iterable[str]], Records] = lambda _: {},
     ) -> None:
         self._recorded = recorded
         self._admin = Admin(kafka)
@@ -92,9 +92,10 @@ class Broker:
         Raises :class:`ProgressError` if they are about a topic that has been made again since.
         """
         wanted = set(tps)
-        records = retrying(self._recorded, self._retry)
-        topics = sorted({tp.topic for tp in records.keys() & wanted})
-        check_topic_ids(records, self.assigned(Subscribe(tuple(topics))).topic_ids)
+        topics = {tp.topic for tp in wanted}
+        records = retrying(lambda: self._recorded(topics), self._retry)
+        named = sorted({tp.topic for tp in records})
+        check_topic_ids(records, self.assigned(Subscribe(tuple(named))).topic_ids)
         return {tp: record.offset for tp, record in records.items() if tp in wanted}
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.offsets import QUERY, StreamOffset
-from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.options import NoStore, parse_stream_source
 from pyspark_pykafka.progress.keeper import Keeper
 from pyspark_pykafka.progress.record import Owner
 from pyspark_pykafka.progress.store import AFTERWARDS, ClaimLostError, advance
@@ -51,6 +51,11 @@ class ProgressListener(StreamingQueryListener):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = parse_stream_source(options)
+        if isinstance(self._options.progress_store, NoStore):
+            msg = (
+                "progressStore is 'none'; it must be: consumerGroup or zookeeper"
+            )
+            raise OptionsError((msg,))
         self._done: dict[str, StreamOffset] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:

@@ -5,6 +5,7 @@ What batch and streaming reads share: who asks the brokers, and which engine rea
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engine import FetchSettings
@@ -29,7 +30,7 @@ def make_broker(options: SourceOptions) -> Broker:
     from pyspark_pykafka.progress.stores import recorded
 
     retry = options.fetch_offset_retry
-    return Broker(options.kafka, options.isolation_level, retry, lambda: recorded(options))
+    return Broker(options.kafka, options.isolation_level, retry, partial(recorded, options))
 
 
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:

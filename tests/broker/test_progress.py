@@ -13,6 +13,7 @@ from tests.broker.group_tool import described
 from tests.broker.streams import SECONDS, Stream, texts, values
 
 from pyspark_pykafka.compat import TELLS_START
+from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.listener import ProgressListener
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.stores import recorded
@@ -35,13 +36,13 @@ def kept(request: pytest.FixtureRequest, topic: NewTopicName) -> dict[str, str]:
     """
     name = topic(2)
     if request.param == "consumerGroup":
-        store = {"kafka.group.id": name, "kafka.session.timeout.ms": "6000"}
+        store = {"kafka.group.id": name, "kafka.session.timeout.ms": "3000"}
     else:
         zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
         store = {
             "zookeeperHosts": zookeeper.hosts,
             "zookeeperId": name,
-            "zookeeperSessionTimeoutMs": "6000",
+            "zookeeperSessionTimeoutMs": "3000",
         }
     return {"subscribe": name, "progressStore": request.param, **store}
 
@@ -239,6 +240,14 @@ def test_the_listener_records_what_a_stopped_query_could_not(
         return None if found and found[0].cause else f"no cause: {found}"
 
     wait_until(missing, SECONDS)
+
+
+def test_a_listener_without_a_store_is_told() -> None:
+    """
+    It would have nothing to do.
+    """
+    with pytest.raises(OptionsError, match="progressStore is 'none'; it must be: consumerGroup or"):
+        ProgressListener({"kafka.bootstrap.servers": "b:1", "subscribe": "t"})
 
 
 def test_zookeeper_has_the_records_of_storms_spout(

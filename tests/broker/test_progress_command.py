@@ -44,10 +44,10 @@ def place(
         "kafka.bootstrap.servers": servers,
         "subscribe": name,
         "progressStore": request.param,
-        "kafka.session.timeout.ms": "6000",
+        "kafka.session.timeout.ms": "3000",
     }
     config = tmp_path / "client.properties"
-    config.write_text("# as in Kafka's own files\nsession.timeout.ms = 6000\n\n")
+    config.write_text("# as in Kafka's own files\nsession.timeout.ms = 3000\n\n")
     arguments = ["--bootstrap-server", servers, "--command-config", str(config)]
     if request.param == "consumerGroup":
         options |= {"kafka.group.id": name}

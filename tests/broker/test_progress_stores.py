@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.testing import KafkaCluster, ZooKeeper
     from pyspark_pykafka.testing.plugin import NewTopicName
 
-SESSION_MS = 6_000
+SESSION_MS = 3_000
 ME, ALSO_ME, OTHER = Owner("q", "a", 0), Owner("q", "b", 0), Owner("r", "c", 0)
 
 
@@ -112,6 +112,8 @@ def test_what_is_written_is_read(place: Place) -> None:
     store.write({place.tp(1): failing})
 
     wanted = {place.tp(0): replace(one, offset=4), place.tp(1): failing, place.tp(2): one}
+    assert store.read(["another"]) == {}
+    assert set(store.read([place.topic, "another"])) == set(wanted)
     readers = (store, place.store())
     for found in (*(it.read() for it in readers), place.store().claim(ALSO_ME, [place.topic]).held):
         assert {tp: plain(record) for tp, record in found.items()} == wanted

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.testing.plugin import NewTopicName
 
 CHILD = Path(__file__).with_name("progress_owner.py")
-SESSION_MS = "6000"
+SESSION_MS = "3000"
 SECONDS = 60.0
 
 

@@ -67,9 +67,11 @@ class MemoryStore:
             msg = "another is here"
             raise ClaimLostError(msg)
 
-    def read(self) -> Records:
+    def read(self, topics: Iterable[str] | None = None) -> Records:
         self._server.answer()
-        return dict(self._server.records)
+        wanted = None if topics is None else set(topics)
+        found = self._server.records
+        return {tp: it for tp, it in found.items() if wanted is None or tp.topic in wanted}
 
     def forget(self) -> None:
         if self._server.alive:

@@ -121,11 +121,13 @@ class GroupStore:
             msg = f"the consumer group {self._group} was joined anew, after a silence"
             raise ClaimLostError(msg)
 
-    def read(self) -> Records:
+    def read(self, topics: Iterable[str] | None = None) -> Records:
         """
-        Return all committed offsets of the group.
+        Return the committed offsets of the group; brokers tell them by partition only.
         """
-        return self._committed(self._broker.assigned(_ALL).partitions)
+        if topics is None:
+            return self._committed(self._broker.assigned(_ALL).partitions)
+        return self._committed(self._broker.partitions(topics))
 
     def forget(self) -> None:
         """
@@ -155,7 +157,7 @@ class GroupStore:
         """
         Return the offsets of the topics, or if there are none those of all.
         """
-        return self._committed(self._broker.partitions(topics)) or self.read()
+        return self.read(topics) or self.read()
 
     def _committed(self, tps: Sequence[TopicPartition]) -> Records:
         # Not the admin client's list_consumer_group_offsets(): it crashes the process when the

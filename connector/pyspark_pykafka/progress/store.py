@@ -68,9 +68,9 @@ class ProgressStore(Protocol):
         Keep the place while there is nothing to write; raises as :meth:`write` does.
         """
 
-    def read(self) -> Records:
+    def read(self, topics: Iterable[str] | None = None) -> Records:
         """
-        Return what is recorded; needs no claim.
+        Return what is recorded, of these topics if any are named; needs no claim.
         """
 
     def forget(self) -> None:

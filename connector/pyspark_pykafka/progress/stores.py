@@ -13,6 +13,8 @@ from pyspark_pykafka.progress.completion import NOWHERE
 from pyspark_pykafka.progress.recorder import Recorder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark_pykafka.options import SourceOptions
     from pyspark_pykafka.progress.completion import Progress
     from pyspark_pykafka.progress.store import ProgressStore, Records
@@ -44,13 +46,13 @@ def make_store(options: SourceOptions) -> ProgressStore:
     return GroupStore(options.kafka, options.kafka.get("group.id", "").strip(), broker)
 
 
-def recorded(options: SourceOptions) -> Records:
+def recorded(options: SourceOptions, topics: Iterable[str] | None = None) -> Records:
     """
-    Return what the options' store holds.
+    Return what the options' store holds, of these topics if any are named.
     """
     store = make_store(options)
     try:
-        return store.read()
+        return store.read(topics)
     finally:
         store.close()
 

@@ -124,12 +124,14 @@ class ZooKeeperStore:
             msg = f"the session with ZooKeeper at {self._nodes.hosts} is lost"
             raise ClaimLostError(msg)
 
-    def read(self) -> Records:
+    def read(self, topics: Iterable[str] | None = None) -> Records:
         """
-        Return what all partitions' nodes hold.
+        Return what the partitions' nodes hold.
         """
         with self._speaking("reading"):
-            return self._read(self._connected())
+            found = self._read(self._connected())
+        wanted = None if topics is None else set(topics)
+        return {tp: it for tp, it in found.items() if wanted is None or tp.topic in wanted}
 
     def forget(self) -> None:
         """

@@ -86,6 +86,8 @@ _SETTINGS: dict[str, Setting] = {
     "message.max.bytes": LARGEST_MESSAGE,
     "replica.fetch.max.bytes": LARGEST_MESSAGE,
     "group.initial.rebalance.delay.ms": 0,
+    # Tests let members die, and wait for it.
+    "group.min.session.timeout.ms": 1000,
     # Tests write records of long ago, which must not age out unless a test wants it.
     "log.retention.ms": -1,
     # Fewer partitions and threads start sooner.

@@ -1,0 +1,200 @@
+"""
+What is recorded while a query is stopped, killed and failed at random: never too early, never back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
+from tests.broker.streams import SECONDS, Stream, texts, values
+
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+PARTITIONS = 2
+STEPS = 10
+PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
+
+#: A moment on the monotonic clock, and the offset of each partition then.
+Moment = tuple[float, tuple[int, ...]]
+
+
+def faults(recorded: list[Moment], completed: list[Moment]) -> list[str]:
+    """
+    Return what is wrong with a history of a store, given when the sink had taken what.
+    """
+    found = []
+    for (_, before), (at, after) in itertools.pairwise(recorded):
+        if any(b < a for a, b in zip(before, after, strict=True)):
+            found.append(f"went back from {before} to {after} at {at:.3f}")
+    for at, offsets in recorded:
+        done = [ends for moment, ends in completed if moment <= at]
+        allowed = [max(ends) for ends in zip(*done, strict=True)] or [0] * len(offsets)
+        if any(offset > most for offset, most in zip(offsets, allowed, strict=True)):
+            found.append(f"{offsets} at {at:.3f}, and only {allowed} was done")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("recorded", "text"),
+    [
+        ([(2.0, (3, 0)), (3.0, (2, 0))], "went back"),
+        ([(0.5, (3, 0))], "only [0, 0] was done"),
+        ([(2.0, (3, 1))], "only [3, 0] was done"),
+    ],
+)
+def test_planted_faults_are_found(recorded: list[Moment], text: str) -> None:
+    """
+    A store that goes back, one that is early, and one that is ahead in a single partition.
+    """
+    completed = [(1.0, (3, 0))]
+
+    assert faults([(1.5, (1, 0)), (2.5, (3, 0))], completed) == []
+    assert text in " ".join(faults(recorded, completed))
+
+
+@dataclass
+class Watch:
+    """
+    Asks for the group's offsets all the time, as a plain client that is no part of the connector.
+    """
+
+    bootstrap: str
+    topic: str
+    seen: list[Moment] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.topic})
+        asked = [Position(self.topic, number) for number in range(PARTITIONS)]
+        while not self.over.wait(0.02):
+            found = consumer.committed(asked, timeout=SECONDS)
+            offsets = tuple(max(position.offset, 0) for position in found)
+            self.seen.append((time.monotonic(), offsets))
+        consumer.close()
+
+
+@dataclass
+class Watched(Stream):
+    """
+    A stream that notes when its sink has taken what.
+    """
+
+    completed: list[Moment] = field(default_factory=list)
+
+    def _gather(self, frame: DataFrame, batch: int) -> None:
+        super()._gather(frame, batch)
+        ends = [0] * PARTITIONS
+        for rows in self.batches.values():
+            for partition, offset, _ in rows:
+                ends[partition] = max(ends[partition], offset + 1)
+        self.completed.append((time.monotonic(), tuple(ends)))
+
+
+@dataclass
+class Schedule:
+    """
+    What happens to the query, by chance.
+    """
+
+    kafka: KafkaCluster
+    query: Watched
+    topic: str
+    chance: random.Random
+    written: int = 0
+
+    def step(self) -> None:
+        count = self.chance.randrange(1, 30)
+        self.kafka.produce(self.topic, values(self.written, self.written + count))
+        self.written += count
+        self.chance.choice((self.follow, self.follow, self.restart, self.kill, self.fail))()
+
+    def follow(self) -> None:
+        self.query.await_values(texts(0, self.written))
+
+    def restart(self) -> None:
+        self.query.stop()
+        self.query.start()
+
+    def kill(self) -> None:
+        """
+        Kill the process that plans, with the recorder in it.
+        """
+        for process in psutil.Process().children(recursive=True):
+            # Spark's other processes come and go.
+            with suppress(psutil.NoSuchProcess):
+                if PLANNER in process.cmdline():
+                    process.kill()
+        self.query.stop()
+        self.query.start()
+
+    def fail(self) -> None:
+        """
+        Let a batch fail; the next start reads it again.
+        """
+        self.query.fail = True
+        self.kafka.produce(self.topic, values(self.written, self.written + 1))
+        self.written += 1
+        query = self.query.query
+        assert query is not None
+        wait_until(lambda: "still runs" if query.isActive else None, SECONDS)
+        self.query.fail = False
+        self.query.start()
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))]
+)
+def test_history_of_a_group(
+    spark: SparkSession,
+    kafka_cluster: KafkaCluster,
+    topic: NewTopicName,
+    checkpoint: str,
+    seed: int,
+) -> None:
+    """
+    Watched by a plain client; in the end all is recorded.
+    """
+    name = topic(PARTITIONS)
+    options = {
+        "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+        "subscribe": name,
+        "startingOffsets": "earliest",
+        "progressStore": "consumerGroup",
+        "kafka.group.id": name,
+        "kafka.session.timeout.ms": "3000",
+    }
+    query = Watched(spark, options, checkpoint)
+    schedule = Schedule(kafka_cluster, query, name, random.Random(seed))
+    watch = Watch(kafka_cluster.bootstrap, name)
+    watching = threading.Thread(target=watch.run)
+    watching.start()
+    try:
+        query.start()
+        for _ in range(STEPS):
+            schedule.step()
+        schedule.follow()
+        ends = query.completed[-1][1]
+        wait_until(lambda: None if watch.seen[-1][1] == ends else f"{watch.seen[-1]}", SECONDS)
+    finally:
+        query.stop()
+        watch.over.set()
+        watching.join(SECONDS)
+
+    assert faults(watch.seen, query.completed) == []
+    assert len({offsets for _, offsets in watch.seen}) >= 3, "too little was seen to say anything"
