@@ -43,7 +43,7 @@ matrix: $(READY)  ## run the tests on Spark 4.0, 4.1, 4.2 and 4.3
 matrix-smoke: $(READY)  ## run the few tests marked smoke on Spark 4.0, 4.1 and 4.3
 	@$(NOX) 'tests(4.0)' 'tests(4.1)' 'tests(4.3)' -- -m smoke
 
-soak: $(READY)  ## run the slow tests: random schedules with many seeds
+soak: $(READY)  ## run the slow tests: random schedules with many seeds, every codec, many partitions
 	@$(RUN) python -m pytest --require-broker --soak $(ARGS)
 
 bench: $(READY)  ## measure against the JVM connector: an hour, on a machine that does nothing else

@@ -205,6 +205,7 @@ def test_end_beyond_the_log(
         rows(subscribe=name, **options)
 
 
+@pytest.mark.soak
 def test_a_thousand_partitions(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
 ) -> None:

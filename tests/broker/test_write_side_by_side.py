@@ -38,7 +38,14 @@ def rows_to_write(spark: SparkSession) -> object:
     )
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "none",
+        "lz4",
+        *(pytest.param(it, marks=pytest.mark.soak) for it in ("gzip", "snappy", "zstd")),
+    ],
+)
 def test_both_sinks_write_the_same(
     spark: SparkSession,
     topic: Callable[..., str],
