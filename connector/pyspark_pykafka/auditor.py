@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: The columns that carry a record's id, and its partition where those are audited one by one.
-ID, PLACE = "audit_id", "audit_place"
-
-_PLACED = ("topic", "partition", "offset")
+#: The columns that a record's id is made of; the audit adds none, since each costs a copy of a row.
+PLACED = ("topic", "partition", "offset")
 
 
 class Auditor:
@@ -54,18 +52,11 @@ class Auditor:
 
     def source(self, frame: DataFrame) -> DataFrame:
         """
-        Give every record its id, and observe what enters.
+        Observe what enters; ``frame`` is what ``readStream`` gave.
 
-        ``frame`` is what ``readStream`` gave. Raises
-        :class:`~pyspark_pykafka.errors.OptionsError` if its columns are not all there.
+        Raises :class:`~pyspark_pykafka.errors.OptionsError` if its columns are not all there.
         """
-        if not self.enabled:
-            return frame
-        _require(frame, _PLACED, "take it right after load()")
-        frame = frame.withColumn(ID, sf.xxhash64(*_PLACED))
-        if self.partitions:
-            frame = frame.withColumn(PLACE, self._place())
-        return self._observed(frame, "source", None)
+        return self._observed(frame, "source", None) if self.enabled else frame
 
     def filter(self, frame: DataFrame, condition: Column | str) -> DataFrame:
         """
@@ -79,31 +70,28 @@ class Auditor:
 
     def sink(self, frame: DataFrame, once: Column | str | None = None) -> DataFrame:
         """
-        Observe what leaves, and take the audit's columns away.
+        Observe what leaves; ``topic``, ``partition`` and ``offset`` must still be as they came.
 
         Where one record has become several rows, ``once`` must be true for one of them, as
         ``col("pos") == 0`` after ``posexplode``.
         """
         if not self.enabled:
             return frame
-        names = (ID, PLACE) if self.partitions else (ID,)
-        _require(frame, names, "keep them from source() to sink()")
-        which = None if once is None else _column(once)
-        return self._observed(frame, "sink", which).drop(*names)
+        return self._observed(frame, "sink", None if once is None else _column(once))
 
     def _observed(self, frame: DataFrame, where: str, which: Column | None) -> DataFrame:
+        missing = [name for name in PLACED if name not in frame.columns]
+        if missing:
+            msg = (
+                f"the audit needs the columns {', '.join(missing)}, which the frame lacks; keep "
+                "what the source gave until after sink()"
+            )
+            raise OptionsError((msg,))
         tallies = [_tally(WHOLE, which)]
-        for number, tp in enumerate(self.partitions):
-            here = sf.col(PLACE) == number
+        for tp in self.partitions:
+            here = (sf.col("topic") == tp.topic) & (sf.col("partition") == tp.partition)
             tallies.append(_tally(str(tp), here if which is None else here & which))
         return frame.observe(f"{self.name}.{where}", *itertools.chain.from_iterable(tallies))
-
-    def _place(self) -> Column:
-        place = sf.lit(None).cast("int")
-        for number, tp in enumerate(self.partitions):
-            here = (sf.col("topic") == tp.topic) & (sf.col("partition") == tp.partition)
-            place = sf.when(here, sf.lit(number)).otherwise(place)
-        return place
 
 
 class AuditListener(StreamingQueryListener):
@@ -206,8 +194,9 @@ def _column(condition: Column | str) -> Column:
 
 
 def _tally(place: str, which: Column | None) -> tuple[Column, Column]:
+    record = sf.xxhash64(*PLACED)
     counted = sf.count(sf.lit(1)) if which is None else sf.count_if(which)
-    ids = sf.col(ID) if which is None else sf.when(which, sf.col(ID))
+    ids = record if which is None else sf.when(which, record)
     return counted.alias(f"count {place}"), sf.bit_xor(ids).alias(f"xor {place}")
 
 
@@ -215,10 +204,3 @@ def _tallies(row: Row) -> Mapping[str, Tally]:
     values = row.asDict()
     places = [name.removeprefix("count ") for name in values if name.startswith("count ")]
     return {at: Tally(values[f"count {at}"], values[f"xor {at}"] or 0) for at in places}
-
-
-def _require(frame: DataFrame, names: Iterable[str], what: str) -> None:
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        msg = f"the audit needs the columns {', '.join(missing)}, which the frame lacks; {what}"
-        raise OptionsError((msg,))

@@ -52,9 +52,7 @@ class ProgressListener(StreamingQueryListener):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = parse_stream_source(options)
         if isinstance(self._options.progress_store, NoStore):
-            msg = (
-                "progressStore is 'none'; it must be: consumerGroup or zookeeper"
-            )
+            msg = "progressStore is 'none'; it must be: consumerGroup or zookeeper"
             raise OptionsError((msg,))
         self._done: dict[str, StreamOffset] = {}
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 from tests.broker.streams import SECONDS, values
 
 from pyspark_pykafka.audit import AuditReport, Verdict
-from pyspark_pykafka.auditor import ID, AuditListener, Auditor, find
+from pyspark_pykafka.auditor import AuditListener, Auditor, find
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.testing.waiting import wait_until
@@ -104,7 +104,7 @@ def test_a_good_query_is_complete(
         (double_the_fifth, Verdict.DOUBLED),
         (
             lambda frame, _: frame.withColumn(
-                ID, sf.when(fifth(), sf.lit(7)).otherwise(sf.col(ID))
+                "offset", sf.when(fifth(), sf.lit(7_000)).otherwise(sf.col("offset"))
             ),
             Verdict.EXCHANGED,
         ),
@@ -249,12 +249,12 @@ def test_an_audit_that_is_off_changes_nothing(spark: SparkSession) -> None:
 
 def test_columns_that_are_missing_are_told(spark: SparkSession) -> None:
     """
-    At the source those of the record, at the sink those of the audit.
+    At the source and at the sink.
     """
     auditor = Auditor("wrong")
     frame = spark.range(3)
 
     with pytest.raises(OptionsError, match="columns topic, partition, offset, which the frame"):
         auditor.source(frame)
-    with pytest.raises(OptionsError, match="column.* audit_id, which the frame lacks; keep them"):
-        auditor.sink(frame)
+    with pytest.raises(OptionsError, match="columns offset, which the frame lacks; keep what"):
+        auditor.sink(spark.range(3).selectExpr("'t' topic", "0 partition"))

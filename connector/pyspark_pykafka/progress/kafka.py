@@ -298,6 +298,12 @@ class GroupStore:
         if error.name() in _NOT_A_MEMBER:
             msg = f"no longer the member of the consumer group {self._group}: {error.str()}"
             raise ClaimLostError(msg)
+        if error.name() == "INCONSISTENT_GROUP_PROTOCOL":
+            msg = (
+                f"the consumer group '{self._group}' is in use by consumers of another protocol; "
+                "stop them, or set another kafka.group.id"
+            )
+            raise ProgressError("PROGRESS_OWNED", msg)
         if error.name() == "GROUP_AUTHORIZATION_FAILED":
             raise map_kafka_error(error, f"using the consumer group {self._group}")
 
@@ -309,6 +315,8 @@ class GroupStore:
             "client.id": self._client_id(owner),
             # In KIP-848's protocol the later of two processes is the one that is refused.
             "group.protocol": "classic",
+            # A cooperative one would have to be answered in another way; there is nothing to share.
+            "partition.assignment.strategy": "range",
             "group.instance.id": INSTANCE,
             "session.timeout.ms": str(session),
             "heartbeat.interval.ms": str(max(session // 4, 1)),
