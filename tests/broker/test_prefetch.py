@@ -94,7 +94,7 @@ def forget_blocks(spark: SparkSession) -> int:
     field = environment.getDeclaredField("blockManager")
     field.setAccessible(True)
     manager = field.get(spark.sparkContext._jsc.sc().env())
-    numbers = [(stream, block) for stream in range(100) for block in range(1, 4)]
+    numbers = [(stream, block) for stream in range(400) for block in range(1, 4)]
     blocks = [storage.PythonStreamBlockId(*pair) for pair in numbers]
     kept = [block for block in blocks if manager.getStatus(block).isDefined()]
     for block in kept:
