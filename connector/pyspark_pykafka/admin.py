@@ -1,10 +1,12 @@
 """
-One admin client, and waiting for its answers with a deadline.
+The driver's questions to the brokers: one admin client, a deadline, and another client when the
+first gets no answer.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
@@ -15,13 +17,19 @@ from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
     from pyspark_pykafka.settings import KafkaSettings
 
+    Futures = Mapping[Any, Future[Any]]
+
 _SLICE_SECONDS = 0.1
 _GRACE_SECONDS = 5.0
+
+# librdkafka 2.16 sends many questions to the broker that it takes for the controller. When that
+# one is lost, the client goes on waiting for it, and no other call makes it look for a new one.
+_PATIENCE_SECONDS = 2.0
 
 _MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "GROUP_ID_NOT_FOUND")
 
@@ -46,13 +54,29 @@ class Admin:
             self._client = AdminClient({**config, "error_cb": self._fatal.note})
         return self._client
 
-    def wait(self, futures: Mapping[Any, Future[Any]], doing: str) -> dict[Any, Any]:
+    def ask(self, question: Callable[[AdminClient, float], Futures], doing: str) -> dict[Any, Any]:
         """
-        Collect the answers of all futures but those about things that do not exist.
+        Return the answers about all but those things that do not exist.
 
-        Raises the errors of :mod:`pyspark_pykafka.errors`; ``doing`` is for their text.
+        ``question`` gets a client and how many seconds an answer may take; it is put again, each
+        time to a new client and with more time, until ``seconds`` are over. Raises the errors of
+        :mod:`pyspark_pykafka.errors`; ``doing`` is for their text.
         """
-        deadline = Deadline.after(self.seconds + _GRACE_SECONDS)
+        deadline = Deadline.after(self.seconds)
+        patience = _PATIENCE_SECONDS
+        while True:
+            seconds = deadline.remaining(at_most=patience)
+            futures = question(self.client(), seconds)
+            try:
+                return self._answers(futures, Deadline.after(seconds + _GRACE_SECONDS), doing)
+            except TimeoutExceededError:
+                wait(futures.values(), timeout=_GRACE_SECONDS)
+                self._client = None
+                if deadline.expired:
+                    raise
+            patience *= 2
+
+    def _answers(self, futures: Futures, deadline: Deadline, doing: str) -> dict[Any, Any]:
         answers = {}
         for subject, future in futures.items():
             try:
@@ -70,6 +94,6 @@ class Admin:
                 return future.result(timeout=deadline.remaining(at_most=_SLICE_SECONDS))
             except NotYet as error:
                 if deadline.expired:
-                    msg = f"{doing}: no broker answered within {api_timeout_ms(self._kafka)} ms"
+                    msg = f"{doing}: no broker answered in time"
                     raise TimeoutExceededError(msg) from error
                 self.client().poll(0)

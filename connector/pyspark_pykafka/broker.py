@@ -22,8 +22,9 @@ from pyspark_pykafka.retry import Backoff, Deadline, RetryPolicy, retrying, retr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
 
-    from confluent_kafka.admin import TopicDescription
+    from confluent_kafka.admin import AdminClient, TopicDescription
 
     from pyspark_pykafka.progress.store import Records
     from pyspark_pykafka.settings import KafkaSettings
@@ -144,7 +145,7 @@ class Broker:
         # Found anywhere in the name, as the JVM connector matches; not the whole name.
         expression = re.compile(pattern)
         with translating_errors("listing topics"):
-            self._admin.wait({"cluster": self._admin.client().describe_cluster()}, "connecting")
+            self._admin.ask(_connecting, "connecting")
             found = self._admin.client().list_topics(timeout=self._admin.seconds)
         return [name for name in found.topics if expression.search(name)]
 
@@ -163,10 +164,12 @@ class Broker:
         names = sorted(set(topics))
         if not names:
             return {}
-        futures = self._admin.client().describe_topics(
-            TopicCollection(names), request_timeout=self._admin.seconds
+        return self._admin.ask(
+            lambda client, seconds: client.describe_topics(
+                TopicCollection(names), request_timeout=seconds
+            ),
+            f"asking for the partitions of {', '.join(names[:20])}",
         )
-        return self._admin.wait(futures, f"asking for the partitions of {', '.join(names[:20])}")
 
     def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> Offsets:
         if not specs:
@@ -191,10 +194,15 @@ class Broker:
         return found
 
     def _ask_offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> Offsets:
-        futures = self._admin.client().list_offsets(
-            {Position(tp.topic, tp.partition): spec for tp, spec in specs.items()},
-            isolation_level=self._isolation,
-            request_timeout=self._admin.seconds,
+        positions = {Position(tp.topic, tp.partition): spec for tp, spec in specs.items()}
+        answers = self._admin.ask(
+            lambda client, seconds: client.list_offsets(
+                positions, isolation_level=self._isolation, request_timeout=seconds
+            ),
+            f"asking for the offsets of {describe(specs)}",
         )
-        answers = self._admin.wait(futures, f"asking for the offsets of {describe(specs)}")
         return {TopicPartition(p.topic, p.partition): a.offset for p, a in answers.items()}
+
+
+def _connecting(client: AdminClient, seconds: float) -> dict[str, Future[object]]:
+    return {"cluster": client.describe_cluster(request_timeout=seconds)}

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyspark_pykafka.broker import Broker
+from pyspark_pykafka.retry import RetryPolicy
+from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
@@ -72,3 +75,22 @@ def test_dead_broker_fails_the_write_within_its_time_outs(
 
     with pytest.raises(Exception, match=r"not found within 2000 ms \(kafka.max.block.ms\)"):
         writer.options(**{"kafka.bootstrap.servers": address, "kafka.max.block.ms": "2000"}).save()
+
+
+def test_a_lost_controller_is_waited_for_by_nobody() -> None:
+    """
+    Each client of librdkafka's sends its questions to one broker, the controller as it was told,
+    and never learns of another; ours asks anew. By chance one in three had the killed one.
+    """
+    with KafkaCluster(3) as cluster:
+        cluster.create_topic("t", partitions=3)
+        settings = KafkaSettings.of(
+            {"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": "10000"}
+        )
+        clients = [Broker(settings, "read_uncommitted", RetryPolicy(1, 0)) for _ in range(9)]
+        for client in clients:
+            assert len(client.partitions(["t"])) == 3
+        cluster.kill(1)
+
+        for client in clients:
+            assert len(client.partitions(["t"])) == 3

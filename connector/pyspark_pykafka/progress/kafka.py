@@ -33,6 +33,9 @@ from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from confluent_kafka.admin import AdminClient
 
     from pyspark_pykafka.broker import Broker
     from pyspark_pykafka.progress.record import Owner, Record
@@ -137,13 +140,13 @@ class GroupStore:
         self._wait_until_free(None)
         doing = f"deleting the consumer group {self._group}"
 
-        def delete() -> None:
-            futures = self._admin.client().delete_consumer_groups(
-                [self._group], request_timeout=self._admin.seconds
+        def delete(client: AdminClient, seconds: float) -> Mapping[str, Future[None]]:
+            deleted: Mapping[str, Future[None]] = client.delete_consumer_groups(
+                [self._group], request_timeout=seconds
             )
-            self._admin.wait(futures, doing)
+            return deleted
 
-        self._retrying(delete)
+        self._retrying(lambda: self._admin.ask(delete, doing))
 
     def close(self) -> None:
         """
@@ -197,10 +200,12 @@ class GroupStore:
             time.sleep(_LOOK_AGAIN_SECONDS)
 
     def _strangers(self, owner: Owner | None) -> list[str]:
-        futures = self._admin.client().describe_consumer_groups(
-            [self._group], request_timeout=self._admin.seconds
+        answers = self._admin.ask(
+            lambda client, seconds: client.describe_consumer_groups(
+                [self._group], request_timeout=seconds
+            ),
+            f"asking who is in the consumer group {self._group}",
         )
-        answers = self._admin.wait(futures, f"asking who is in the consumer group {self._group}")
         members = answers[self._group].members if answers else []
         return [
             f"{member.client_id} at {member.host.lstrip('/')}"
