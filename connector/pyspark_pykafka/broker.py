@@ -103,12 +103,7 @@ class Broker:
         """
         Return the existing partitions of those of the topics that exist, in order.
         """
-        described = retrying(lambda: self._describe_topics(topics), self._retry)
-        return sorted(
-            TopicPartition(name, partition.id)
-            for name, topic in described.items()
-            for partition in topic.partitions
-        )
+        return _partitions(retrying(lambda: self._describe_topics(topics), self._retry))
 
     def leaders(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[str, int]]:
         """
@@ -152,13 +147,9 @@ class Broker:
     def _describe(self, topics: Iterable[str]) -> Assignment:
         answers = self._describe_topics(topics)
         described = {name: topic for name, topic in answers.items() if not topic.is_internal}
-        tps = sorted(
-            TopicPartition(name, partition.id)
-            for name, topic in described.items()
-            for partition in topic.partitions
-        )
         ids = {name: str(topic.topic_id) for name, topic in described.items()}
-        return Assignment(tuple(tps), {name: it for name, it in ids.items() if it != _NO_ID})
+        tps = tuple(_partitions(described))
+        return Assignment(tps, {name: it for name, it in ids.items() if it != _NO_ID})
 
     def _describe_topics(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
         names = sorted(set(topics))
@@ -206,3 +197,11 @@ class Broker:
 
 def _connecting(client: AdminClient, seconds: float) -> dict[str, Future[object]]:
     return {"cluster": client.describe_cluster(request_timeout=seconds)}
+
+
+def _partitions(described: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+    return sorted(
+        TopicPartition(name, partition.id)
+        for name, topic in described.items()
+        for partition in topic.partitions
+    )

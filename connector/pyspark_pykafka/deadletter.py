@@ -47,10 +47,8 @@ class DeadLetterTopic:
     def __init__(
         self, topic: str, options: Mapping[str, str], kafka: Mapping[str, str] | None = None
     ) -> None:
-        source = parse_stream_source({**options, "includeHeaders": "true"})
-        self._source = fetch_settings(source, _READ)
-        client = {name: text for name, text in options.items() if name.lower().startswith("kafka.")}
-        given = client if kafka is None else kafka
+        self._source = reading_settings(options)
+        given = _of_the_client(options) if kafka is None else kafka
         self._sink = parse_sink({**given, "topic": topic}, streaming=False)
 
     def __call__(self, culprits: Sequence[Culprit], batch_id: int) -> None:
@@ -172,8 +170,9 @@ def send_back(
     """
     from pyspark_pykafka.rdkafka import produce
 
-    client = {name: text for name, text in options.items() if name.lower().startswith("kafka.")}
-    sink = parse_sink({**client, **({} if topic is None else {"topic": topic})}, streaming=False)
+    sink = parse_sink(
+        {**_of_the_client(options), **({} if topic is None else {"topic": topic})}, streaming=False
+    )
     rows = [
         {
             "topic": letter.source.topic,
@@ -187,3 +186,7 @@ def send_back(
         for letter in letters
     ]
     produce([pa.RecordBatch.from_pylist(rows, schema=_SENT)], sink.kafka, sink.topic)
+
+
+def _of_the_client(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in options.items() if name.lower().startswith("kafka.")}

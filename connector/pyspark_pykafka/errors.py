@@ -23,6 +23,11 @@ executors to the driver. ``retriable`` tells a supervisor whether the same work 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class PykafkaError(Exception):
     """
@@ -44,6 +49,19 @@ class OptionsError(PykafkaError, ValueError):
     def __str__(self) -> str:
         lines = "\n".join(f"- {mistake}" for mistake in self.mistakes)
         return f"Spark options for 'pykafka' are wrong:\n{lines}"
+
+
+def check_values(subject: object, checks: Iterable[tuple[str, bool, str]]) -> None:
+    """
+    Raise :class:`OptionsError` for all attributes that are not good: (name, good, what it must be).
+    """
+    mistakes = tuple(
+        f"{name} is {getattr(subject, name)}; it must be: {expected}"
+        for name, good, expected in checks
+        if not good
+    )
+    if mistakes:
+        raise OptionsError(mistakes)
 
 
 class _ConditionError(PykafkaError):

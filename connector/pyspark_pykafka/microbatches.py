@@ -150,7 +150,8 @@ class MicroBatches:
         """
         self._asked = True
         stands = self._marked(StreamOffset.of(start))
-        if not self._is_initial(start):
+        is_initial = self._is_initial(start)
+        if not is_initial:
             # A batch that fails ends this process, so the one before has not.
             self._progress.completed(stands)
         self._latest = self._frozen or self._ends.available(stands)
@@ -162,7 +163,7 @@ class MicroBatches:
         end = replace(latest, offsets=ends, query=_following(stands))
         if not self._options.fail_on_data_loss:
             self._losses.count(stands, end)
-        if self._is_initial(start):
+        if is_initial:
             # Kept at once, new data or not: only so the start outlives this process.
             return replace(end, initial=replace(stands, query=None)).document()
         if ends != stands.offsets or end.remade_topics(stands):

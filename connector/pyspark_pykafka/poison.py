@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
-from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.errors import check_values
 from pyspark_pykafka.retry import Backoff
 from pyspark_pykafka.supervision import is_passing
 
@@ -102,13 +102,7 @@ class PoisonPolicy:
             ("attempts", self.attempts >= 1, "at least 1"),
             ("outage_after", self.outage_after >= 2, "at least 2"),
         )
-        mistakes = [
-            f"{name} is {getattr(self, name)}; it must be: {expected}"
-            for name, good, expected in checks
-            if not good
-        ]
-        if mistakes:
-            raise OptionsError(tuple(mistakes))
+        check_values(self, checks)
 
     def allowed(self, records: int) -> int:
         """
@@ -220,10 +214,11 @@ class _Isolation:
             self._give_up("more records fail than the policy lets be set aside")
 
     def _check_control(self, control: Part) -> None:
-        if control in self.suspects or self._fails(control):
-            if control not in self.suspects:
-                self._suspect(control)
-            self.probe()
+        if control not in self.suspects:
+            if not self._fails(control):
+                return
+            self._suspect(control)
+        self.probe()
 
     def _confirmed(self) -> list[Culprit]:
         """

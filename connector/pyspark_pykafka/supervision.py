@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark_pykafka import errors
-from pyspark_pykafka.errors import OptionsError, PykafkaError
+from pyspark_pykafka.errors import PykafkaError, check_values
 from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
@@ -77,13 +77,7 @@ class RestartPolicy:
             ("max_delay", self.max_delay >= self.initial_delay, "at least initial_delay"),
             ("attempts", self.attempts is None or self.attempts >= 1, "at least 1, or None"),
         )
-        mistakes = [
-            f"{name} is {getattr(self, name)}; it must be: {expected}"
-            for name, good, expected in checks
-            if not good
-        ]
-        if mistakes:
-            raise OptionsError(tuple(mistakes))
+        check_values(self, checks)
 
 
 @dataclass(frozen=True, slots=True)

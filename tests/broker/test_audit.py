@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 Change = Callable[["DataFrame", Auditor], "DataFrame"]
 
 
+def source(spark: SparkSession, kafka: KafkaCluster, topic: str) -> DataFrame:
+    """
+    Return a stream of a topic from its start.
+    """
+    reader = spark.readStream.format("pykafka").option("kafka.bootstrap.servers", kafka.bootstrap)
+    return reader.options(subscribe=topic, startingOffsets="earliest").load()
+
+
 @pytest.fixture
 def audited(
     spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
@@ -44,11 +52,7 @@ def audited(
         added.append(AuditListener(auditor, reports.append))
         spark.streams.addListener(added[-1])
         options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
-        frame = (
-            spark.readStream.format("pykafka")
-            .options(**options, subscribe=name, startingOffsets="earliest")
-            .load()
-        )
+        frame = source(spark, kafka_cluster, name)
         left = auditor.sink(change(auditor.source(frame), auditor))
         query = (
             left.select("value")
@@ -176,12 +180,7 @@ def test_rows_that_came_of_one_record(
         auditor, reports = Auditor(f"fan-out {number} {name}"), []
         listener = AuditListener(auditor, reports.append)
         spark.streams.addListener(listener)
-        frame = (
-            spark.readStream.format("pykafka")
-            .option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
-            .options(subscribe=name, startingOffsets="earliest")
-            .load()
-        )
+        frame = source(spark, kafka_cluster, name)
         many = auditor.source(frame).select("*", sf.posexplode(sf.array(sf.lit("a"), sf.lit("b"))))
         query = (
             auditor.sink(many, once)
@@ -210,12 +209,7 @@ def test_a_batch_that_never_completes_is_told(
     auditor, released = Auditor(f"late {name}"), threading.Event()
     listener = AuditListener(auditor, timeout=1.0, on_timeout=late.append)
     spark.streams.addListener(listener)
-    frame = (
-        spark.readStream.format("pykafka")
-        .option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
-        .options(subscribe=name, startingOffsets="earliest")
-        .load()
-    )
+    frame = source(spark, kafka_cluster, name)
 
     def stuck(part: DataFrame, _: int) -> None:
         part.count()

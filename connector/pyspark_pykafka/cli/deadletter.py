@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from contextlib import closing
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.broker import Broker
@@ -99,12 +99,8 @@ def _replay(chosen: argparse.Namespace) -> int:
             claim = replayed.claim(owner, [chosen.topic])
         ranges = letters.ranges(everything=False)
         found = list(letters.read(ranges))
-        targets = [(chosen.to or letter.source.topic, letter) for letter in found]
-        counts = {
-            topic: len(list(group))
-            for topic, group in groupby(sorted(topic for topic, _ in targets))
-        }
-        print_table(("TO-TOPIC", "RECORDS"), list(counts.items()))
+        counts = Counter(chosen.to or letter.source.topic for letter in found)
+        print_table(("TO-TOPIC", "RECORDS"), sorted(counts.items()))
         if claim is None:
             print("Nothing is sent; with --execute it would be.")
             return 0

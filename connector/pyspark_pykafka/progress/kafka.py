@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError
@@ -28,7 +27,7 @@ from pyspark_pykafka.errors import ProgressError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition, describe
 from pyspark_pykafka.options import SubscribePattern
 from pyspark_pykafka.progress.record import from_metadata, to_metadata
-from pyspark_pykafka.progress.store import Claim, ClaimLostError, newest, next_owner
+from pyspark_pykafka.progress.store import Claim, ClaimLostError, newest, next_owner, portions
 from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
 
 if TYPE_CHECKING:
@@ -110,8 +109,7 @@ class GroupStore:
         """
         Commit the records, in portions that the brokers take.
         """
-        remaining = iter(sorted(records.items()))
-        while portion := list(islice(remaining, _MOST_PER_COMMIT)):
+        for portion in portions(sorted(records.items()), _MOST_PER_COMMIT):
             self.tend()
             self._retrying(partial(self._commit, portion))
 
@@ -175,8 +173,7 @@ class GroupStore:
     def _ask_committed(self, asking: Consumer, tps: Sequence[TopicPartition]) -> Records:
         doing = f"asking for the offsets of the consumer group {self._group}"
         records: Records = {}
-        remaining = iter(tps)
-        while portion := list(islice(remaining, _MOST_PER_QUESTION)):
+        for portion in portions(tps, _MOST_PER_QUESTION):
             positions = [Position(*tp) for tp in portion]
             with translating_errors(doing):
                 records.update(_records(asking.committed(positions, self._admin.seconds), doing))

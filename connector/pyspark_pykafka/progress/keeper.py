@@ -5,6 +5,7 @@ One owner's dealings with a progress store: claim it, write what is new, keep th
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from pyspark_pykafka.progress.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark_pykafka.offsets import Offsets, StreamOffset, TopicPartition
 
@@ -53,7 +54,8 @@ class Keeper:
         elif not self._named:
             self._write(claim, stamp(claim.held, done, claim.owner))
         else:
-            self._tend()
+            with self._noticing_loss():
+                self._store.tend()
 
     def note_failure(self, done: StreamOffset, cause: str) -> None:
         """
@@ -102,17 +104,15 @@ class Keeper:
         return self._claim
 
     def _write(self, claim: Claim, records: Mapping[TopicPartition, Record]) -> None:
-        try:
+        with self._noticing_loss():
             self._store.write(records)
-        except ClaimLostError:
-            self._claim = None
-            raise
         claim.held.update(records)
         self._named = self._named or bool(records)
 
-    def _tend(self) -> None:
+    @contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
         try:
-            self._store.tend()
+            yield
         except ClaimLostError:
             self._claim = None
             raise

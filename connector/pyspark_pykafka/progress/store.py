@@ -5,16 +5,19 @@ What a progress store does for its one owner, whichever it is; and how records m
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyspark_pykafka.errors import ProgressError, PykafkaError
 from pyspark_pykafka.offsets import describe
 from pyspark_pykafka.progress.record import Owner, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark_pykafka.offsets import Offsets, StreamOffset, TopicPartition
+
+T = TypeVar("T")
 
 Records = dict["TopicPartition", Record]
 
@@ -159,6 +162,15 @@ def check_topic_ids(held: Mapping[TopicPartition, Record], topic_ids: Mapping[st
             f"{topic_ids.get(tp.topic)}; take the records away with 'pykafka progress reset'"
         )
         raise ProgressError("RECORDED_TOPIC_ID_DIFFERS", msg)
+
+
+def portions(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """
+    Yield the items in lists of so many, the last one maybe shorter.
+    """
+    remaining = iter(items)
+    while portion := list(islice(remaining, size)):
+        yield portion
 
 
 def newest(held: Mapping[TopicPartition, Record]) -> Owner | None:

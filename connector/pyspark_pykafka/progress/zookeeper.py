@@ -11,7 +11,6 @@ import json
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient, KazooState
@@ -37,7 +36,7 @@ from pyspark_pykafka.errors import (
 )
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.progress.record import Owner, from_node, to_node
-from pyspark_pykafka.progress.store import Claim, ClaimLostError, next_owner
+from pyspark_pykafka.progress.store import Claim, ClaimLostError, next_owner, portions
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -110,9 +109,8 @@ class ZooKeeperStore:
         self.tend()
         led = self._leaders.of(records)
         located = [(tp, replace(record, broker=led.get(tp))) for tp, record in records.items()]
-        remaining = iter(sorted(located))
         with self._speaking("writing to"):
-            while portion := list(islice(remaining, _MOST_PER_TRANSACTION)):
+            for portion in portions(sorted(located), _MOST_PER_TRANSACTION):
                 self._write(portion)
 
     def tend(self) -> None:
@@ -139,8 +137,7 @@ class ZooKeeperStore:
         """
         self._enter(_NOBODY)
         with self._speaking("taking records from"):
-            remaining = iter(self._listed(self._connected()))
-            while portion := list(islice(remaining, _MOST_PER_TRANSACTION)):
+            for portion in portions(self._listed(self._connected()), _MOST_PER_TRANSACTION):
                 deleting = self._begin()
                 for tp in portion:
                     deleting.delete(self._path(tp))
