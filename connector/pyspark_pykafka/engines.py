@@ -1,5 +1,5 @@
 """
-Which engine reads a range: the fast one wherever it can, the portable one elsewhere.
+Which engine does the work: the fast one wherever it can, the portable one elsewhere.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.client import direct_refusal
+from pyspark_pykafka.client import direct_producer_refusal, direct_refusal
 from pyspark_pykafka.errors import OptionsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-_COMPILED = "pyspark_pykafka.wire._records"
+_DECODER, _ENCODER = "pyspark_pykafka.wire._records", "pyspark_pykafka.wire._encoder"
 
 
 def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
@@ -39,10 +39,31 @@ def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
     if refusal is None:
         return _wire(wanted, settings)
     if settings.engine == "wire":
-        msg = f"engine is 'wire', which cannot be used: {refusal}; it must be: auto or librdkafka"
-        raise OptionsError((msg,))
-    _say_once(refusal)
+        raise _cannot(refusal)
+    _say_once("reading", refusal)
     return _librdkafka(wanted, settings)
+
+
+def produce(
+    batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None, engine: str
+) -> int:
+    """
+    Write every row through the engine that is asked for; return how many were acknowledged.
+
+    ``topic`` wins over the rows' own. Raises :class:`OptionsError` if ``wire`` is asked for by name
+    and cannot be used here.
+    """
+    refusal = None if engine == "librdkafka" else wire_write_refusal(kafka)
+    if engine != "librdkafka" and refusal is None:
+        written: int = import_module("pyspark_pykafka.wire.produce").produce(batches, kafka, topic)
+        return written
+    if refusal is not None:
+        if engine == "wire":
+            raise _cannot(refusal)
+        _say_once("writing", refusal)
+    from pyspark_pykafka.rdkafka import produce as produce_by_librdkafka
+
+    return produce_by_librdkafka(batches, kafka, topic)
 
 
 def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicPartition, float]:
@@ -72,12 +93,29 @@ def wire_refusal(kafka: KafkaSettings) -> str | None:
     """
     Return why the wire engine cannot be used in this process, or None if it can.
     """
-    if find_spec(_COMPILED) is None:
-        return (
-            "its compiled module is not installed; install a wheel of pyspark-pykafka for this "
-            "platform, or a C compiler before you install from source"
-        )
-    return direct_refusal(kafka)
+    return _not_compiled(_DECODER) or direct_refusal(kafka)
+
+
+@lru_cache(maxsize=16)
+def wire_write_refusal(kafka: KafkaSettings) -> str | None:
+    """
+    Return why the wire engine cannot write in this process, or None if it can.
+    """
+    return _not_compiled(_ENCODER) or direct_producer_refusal(kafka)
+
+
+def _not_compiled(module: str) -> str | None:
+    if find_spec(module) is not None:
+        return None
+    return (
+        "its compiled module is not installed; install a wheel of pyspark-pykafka for this "
+        "platform, or a C compiler before you install from source"
+    )
+
+
+def _cannot(refusal: str) -> OptionsError:
+    msg = f"engine is 'wire', which cannot be used: {refusal}; it must be: auto or librdkafka"
+    return OptionsError((msg,))
 
 
 def _librdkafka(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
@@ -92,7 +130,7 @@ def _wire(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
     try:
         yield from wire.fetch(wanted, settings)
     except wire.OldFormatError as old:
-        _say_once(f"{wanted.tp} holds records in the old message format {old.magic}")
+        _say_once("reading", f"{wanted.tp} holds records in the old message format {old.magic}")
         rest = old.rest
     else:
         return
@@ -100,5 +138,5 @@ def _wire(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
 
 
 @lru_cache(maxsize=64)
-def _say_once(reason: str) -> None:
-    logger.warning("reading with librdkafka, which is slower: %s", reason)
+def _say_once(doing: str, reason: str) -> None:
+    logger.warning("%s with librdkafka, which is slower: %s", doing, reason)

@@ -11,8 +11,8 @@ from pyspark.sql import datasource as spark
 
 from pyspark_pykafka.columns import SINK_COLUMNS, check_sink_schema
 from pyspark_pykafka.compat import ARROW_STREAM_WRITER, arrow_schema, batches_of
+from pyspark_pykafka.engines import produce
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.rdkafka import produce
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,8 @@ class _Writer:
         """
         Write a task's rows, on an executor.
         """
-        return TaskWritten(produce(iterator, self._options.kafka, self._options.topic))
+        options = self._options
+        return TaskWritten(produce(iterator, options.kafka, options.topic, options.engine))
 
 
 class KafkaBatchWriter(_Writer, spark.DataSourceArrowWriter):

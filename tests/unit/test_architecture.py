@@ -20,17 +20,20 @@ ROOT = Path(pyspark_pykafka.__file__).parent
 #: Layers from the bottom; a module imports only from its own layer and from those before it.
 LAYERS = [
     {"errors", "offsets"},
-    {"columns", "planner", "retry", "pool", "settings", "options", "borders", "admission"},
+    {
+        *("columns", "rows", "planner", "retry", "pool", "settings", "options"),
+        *("borders", "admission"),
+    },
     {"progress.record", "progress.store", "progress.keeper", "progress.completion"},
     {
-        *("ends", "losses", "microbatches", "pruning", "checkpoint"),
-        *("supervision", "poison", "audit", "progress.recorder"),
+        *("ends", "losses", "microbatches", "pruning", "checkpoint", "selection"),
+        *("supervision", "poison", "audit", "ids", "entered", "progress.recorder"),
     },
     {"engine", "client"},
     {"rdkafka", "wire", "broker", "admin", "progress.kafka", "progress.zookeeper"},
     {"engines", "prefetch", "progress.stores"},
     {"compat", "reading", "batch", "stream", "sink", "datasource", "listener"},
-    {"isolation", "deadletter", "auditor"},
+    {"isolation", "deadletter", "auditor", "entrance"},
     {"testing", "cli"},
 ]
 SPARK_ADAPTERS = {

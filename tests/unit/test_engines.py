@@ -100,7 +100,7 @@ def test_module_that_was_not_compiled(
     """
     Where there was no C compiler at install, librdkafka reads, and the log says what to install.
     """
-    monkeypatch.setattr(engines, "_COMPILED", "pyspark_pykafka.wire._not_there")
+    monkeypatch.setattr(engines, "_DECODER", "pyspark_pykafka.wire._not_there")
 
     list(engines.fetch(WANTED, settings("auto")))
 

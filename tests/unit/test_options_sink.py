@@ -20,6 +20,7 @@ def test_defaults(streaming: bool) -> None:
     The servers are enough; topics then come with the rows.
     """
     assert parse_sink(SERVERS, streaming=streaming) == SinkOptions(
+        engine="auto",
         topic=None,
         include_headers=False,
         kafka=parse_sink(SERVERS, streaming=False).kafka,
@@ -79,9 +80,9 @@ def test_mistakes_of_writing(options: dict[str, str], text: str) -> None:
     assert text in mistake
 
 
-def test_wire_does_not_write_yet() -> None:
+def test_engine_is_chosen_for_writing_too() -> None:
     """
-    Asking for the wire engine in a write is refused, instead of being overheard.
+    A sink takes the engine that it is told, and any by itself.
     """
-    with pytest.raises(OptionsError, match="engine is 'wire'.*does not write with it yet"):
-        parse_sink({**SERVERS, "engine": "wire"}, streaming=False)
+    assert parse_sink({**SERVERS, "engine": "wire"}, streaming=False).engine == "wire"
+    assert parse_sink(SERVERS, streaming=True).engine == "auto"

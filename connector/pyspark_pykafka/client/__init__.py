@@ -13,14 +13,22 @@ from pyspark_pykafka.client.configuration import (
     max_block_ms,
     producer_config,
 )
-from pyspark_pykafka.client.direct import Address, DirectConfig, Sasl, Tls, direct_config
+from pyspark_pykafka.client.direct import (
+    Address,
+    DirectConfig,
+    ProducerConfig,
+    Sasl,
+    Tls,
+    direct_config,
+    direct_producer_config,
+)
 from pyspark_pykafka.client.mapping import (
     FatalErrors,
     map_error_code,
     map_kafka_error,
     translating_errors,
 )
-from pyspark_pykafka.client.refusal import direct_refusal
+from pyspark_pykafka.client.refusal import direct_producer_refusal, direct_refusal
 from pyspark_pykafka.client.unsecured import UnsecuredToken
 
 __all__ = [
@@ -29,6 +37,7 @@ __all__ = [
     "DirectConfig",
     "FatalErrors",
     "Meaning",
+    "ProducerConfig",
     "Sasl",
     "Tls",
     "UnsecuredToken",
@@ -37,6 +46,8 @@ __all__ = [
     "consumer_config",
     "delivery_timeout_ms",
     "direct_config",
+    "direct_producer_config",
+    "direct_producer_refusal",
     "direct_refusal",
     "map_error_code",
     "map_kafka_error",

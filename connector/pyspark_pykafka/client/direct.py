@@ -7,13 +7,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.client.configuration import consumer_config
+from pyspark_pykafka.client.configuration import (
+    consumer_config,
+    max_block_ms,
+    producer_config,
+)
 from pyspark_pykafka.client.unsecured import UnsecuredToken, read_unsecured
+from pyspark_pykafka.settings import KafkaSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pyspark_pykafka.settings import KafkaSettings
 
 # librdkafka's defaults, where the connector has none of its own.
 _DEFAULTS: dict[str, str] = {
@@ -33,6 +36,20 @@ _DEFAULTS: dict[str, str] = {
     "retry.backoff.max.ms": "1000",
     "reconnect.backoff.ms": "100",
 }
+
+# Batches of this size take few requests; a user's own batch.size wins. Levels: a codec's default.
+_PRODUCER_DEFAULTS: dict[str, str] = {
+    "batch.size": "262144",
+    "compression.type": "none",
+    "compression.level": "-1",
+    "max.in.flight.requests.per.connection": "5",
+    "retries": "2147483647",
+    "request.timeout.ms": "30000",
+    "metadata.max.age.ms": "300000",
+}
+
+#: Brokers remember so many batches of a producer for each partition (KIP-98).
+IDEMPOTENT_IN_FLIGHT = 5
 
 _RECEIVE_BYTES = 100_000_000
 _FETCH_BYTES = 52_428_800
@@ -136,13 +153,64 @@ class DirectConfig:
         return _shown(self, shown)
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerConfig:
+    """
+    What the wire engine writes with, beside its connections; sizes in bytes, times in seconds.
+
+    ``batch_bytes`` closes a record batch, ``request_bytes`` is the most for a request and for a
+    record, ``buffer_bytes`` for all that is not acknowledged. ``request_seconds`` is how long one
+    answer may take, ``delivery_seconds`` how long a batch may take in all (KIP-91).
+    """
+
+    direct: DirectConfig
+    batch_bytes: int
+    request_bytes: int
+    buffer_bytes: int
+    codec: str
+    level: int
+    in_flight: int
+    retries: int
+    request_seconds: float
+    delivery_seconds: float
+    block_seconds: float
+    metadata_seconds: float
+
+
 def direct_config(kafka: KafkaSettings) -> DirectConfig:
     """
     Return what the wire engine is configured with, for settings that it does not refuse.
 
     Raises :class:`OptionsError` if no client can be made of the settings.
     """
-    given = {**_DEFAULTS, **consumer_config(kafka, group_id="")}
+    return _direct({**_DEFAULTS, **consumer_config(kafka, group_id="")})
+
+
+def direct_producer_config(kafka: KafkaSettings) -> ProducerConfig:
+    """
+    Return what the wire engine writes with, for settings that it does not refuse.
+
+    Raises :class:`OptionsError` if no client can be made of the settings.
+    """
+    consumers = consumer_config(KafkaSettings.of({}), group_id="")
+    given = {**_DEFAULTS, **consumers, **_PRODUCER_DEFAULTS, **producer_config(kafka)}
+    return ProducerConfig(
+        direct=_direct(given),
+        batch_bytes=int(given["batch.size"]),
+        request_bytes=int(given["message.max.bytes"]),
+        buffer_bytes=1024 * int(given["queue.buffering.max.kbytes"]),
+        codec=given["compression.type"],
+        level=int(given["compression.level"]),
+        in_flight=min(int(given["max.in.flight.requests.per.connection"]), IDEMPOTENT_IN_FLIGHT),
+        retries=int(given["retries"]),
+        request_seconds=_seconds(given, "request.timeout.ms"),
+        delivery_seconds=_seconds(given, "delivery.timeout.ms"),
+        block_seconds=max_block_ms(kafka) / 1000,
+        metadata_seconds=_seconds(given, "metadata.max.age.ms"),
+    )
+
+
+def _direct(given: Mapping[str, str]) -> DirectConfig:
     protocol = given["security.protocol"]
     return DirectConfig(
         bootstrap=tuple(map(_address, filter(None, given.get("bootstrap.servers", "").split(",")))),

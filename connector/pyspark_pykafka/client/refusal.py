@@ -1,5 +1,5 @@
 """
-Which settings the wire engine cannot honour, so that librdkafka must do the reading.
+Which settings the wire engine cannot honour, so that librdkafka must do the work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pyspark_pykafka.client.unsecured import read_unsecured
 from pyspark_pykafka.settings import Role, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from pyspark_pykafka.settings import KafkaSettings
 
@@ -89,6 +89,22 @@ _KNOWN = frozenset(
     (_HONOURED + _OF_LIBRDKAFKA + _REFRESHING + _WITHOUT_EFFECT + _OTHER_MECHANISMS).split()
 ) | {*_ONLY, *_TLS_ONLY}
 
+# Of a writer: what it works by; then what tunes the queues and waits of librdkafka's own producer,
+# where ours sends a batch once it is full or the task's rows are over.
+_HONOURED_WRITING = """
+    acks compression.type compression.level batch.size message.max.bytes retries
+    queue.buffering.max.kbytes delivery.timeout.ms request.timeout.ms
+    max.in.flight.requests.per.connection metadata.max.age.ms
+    linger.ms batch.num.messages queue.buffering.max.messages enable.gapless.guarantee
+    queue.buffering.backpressure.threshold sticky.partitioning.linger.ms transaction.timeout.ms
+    """
+
+_ONLY_WRITING: dict[str, tuple[str, str]] = {
+    "enable.idempotence": ("true", "records are always numbered, so that none comes twice"),
+    "partitioner": ("murmur2_random", "keys go where the Java client sends them"),
+    "queuing.strategy": ("fifo", "records are sent in their order"),
+}
+
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
@@ -99,10 +115,21 @@ def direct_refusal(kafka: KafkaSettings) -> str | None:
     No reason quotes a value that could be a secret.
     """
     given = translate(kafka, Role.CONSUMER).properties
-    return next(_refusals(given), None)
+    return next(_refusals(given, _KNOWN, _ONLY), None)
 
 
-def _refusals(given: Mapping[str, str]) -> Iterator[str]:
+def direct_producer_refusal(kafka: KafkaSettings) -> str | None:
+    """
+    Return the same of writing.
+    """
+    given = translate(kafka, Role.PRODUCER).properties
+    known = _KNOWN | frozenset(_HONOURED_WRITING.split()) | frozenset(_ONLY_WRITING)
+    return next(_refusals(given, known, _ONLY | _ONLY_WRITING), None)
+
+
+def _refusals(
+    given: Mapping[str, str], known: Container[str], only: Mapping[str, tuple[str, str]]
+) -> Iterator[str]:
     protocol = given.get("security.protocol", "plaintext")
     if protocol.startswith("sasl_"):
         yield from _of_sasl(given)
@@ -110,9 +137,9 @@ def _refusals(given: Mapping[str, str]) -> Iterator[str]:
         yield from _of_tls(given)
     yield from _of_servers(given.get("bootstrap.servers", ""), protocol)
     for name in given:
-        if name in _ONLY and given[name] != _ONLY[name][0]:
-            yield f"kafka.{name}={given[name]}: {_ONLY[name][1]}"
-        elif name not in _KNOWN:
+        if name in only and given[name] != only[name][0]:
+            yield f"kafka.{name}={given[name]}: {only[name][1]}"
+        elif name not in known:
             yield f"kafka.{name} is honoured by librdkafka only"
 
 

@@ -93,13 +93,9 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
     Return the options of ``write`` or ``writeStream``; raise :class:`OptionsError` likewise.
     """
     given = Given(options, Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE)
-    if given.get(table.ENGINE) == "wire":
-        given.mistakes.append(
-            "engine is 'wire'; this version of pykafka does not write with it yet; it must be: "
-            "one of: auto, librdkafka"
-        )
     given.get(table.DELIVERY_GUARANTEE)
     sink = SinkOptions(
+        engine=given.get(table.ENGINE),
         topic=given.find(table.SINK_TOPIC),
         include_headers=given.get(table.INCLUDE_HEADERS),
         kafka=given.kafka(Role.PRODUCER),

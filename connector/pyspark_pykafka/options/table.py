@@ -224,7 +224,7 @@ ENGINE = Option(
     "engine",
     one_of("auto", "wire", "librdkafka"),
     "What moves the records: wire, compiled and fast, or librdkafka, which works everywhere; auto "
-    "takes wire for reading wherever it can, and librdkafka for writing.",
+    "takes wire wherever it can.",
     Scope.ALL,
     default="auto",
 )

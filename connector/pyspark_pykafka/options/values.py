@@ -222,6 +222,7 @@ class SinkOptions:
     Everything a writer was told; ``topic`` wins over the rows' own column.
     """
 
+    engine: str
     topic: str | None
     include_headers: bool
     kafka: KafkaSettings

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from pyspark_pykafka import rows
 from pyspark_pykafka.client import (
     FatalErrors,
     delivery_timeout_ms,
@@ -32,11 +33,6 @@ _SLICE_SECONDS = 0.1
 
 # Reports are read this often; more often costs a call per record, less often holds memory longer.
 _POLL_EVERY = 1_000
-
-# Brokers refuse negative times, and librdkafka takes 0 for "now".
-_FIRST_TIME_US = 1_000
-
-_SHOWN_BYTES = 64
 
 # How much longer than librdkafka itself we wait for a report that it owes us.
 _GRACE_SECONDS = 10.0
@@ -76,10 +72,9 @@ class _Row:
     @property
     def place(self) -> str:
         """
-        Where the row was to go, for messages; the value is the user's data and stays out.
+        Where the row was to go, for messages.
         """
-        partition = "" if self.partition is None else f", partition {self.partition}"
-        return f"the record with key {_shown(self.key)} for topic '{self.topic}'{partition}"
+        return rows.place(self.topic, self.key, self.partition)
 
 
 def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
@@ -169,8 +164,8 @@ class _Task:
         if error is None:
             self.acknowledged += 1
         elif self.failure is None:
-            place = f"the record with key {_shown(message.key())} for topic '{message.topic()}'"
-            self.failure = map_kafka_error(error, f"writing {place}")
+            where = rows.place(message.topic(), message.key())
+            self.failure = map_kafka_error(error, f"writing {where}")
 
     def _serve(self, seconds: float) -> None:
         self.client.producer.poll(seconds)
@@ -194,8 +189,7 @@ class _Task:
         if count is None:
             count = self.partitions[row.topic] = self._partition_count(row.topic)
         if row.partition is not None and not 0 <= row.partition < count:
-            msg = f"{row.place} cannot be written: the topic has the partitions 0 to {count - 1}"
-            raise RecordError("UNKNOWN_PARTITION", msg)
+            raise rows.unknown_partition(row.place, count)
 
     def _partition_count(self, topic: str) -> int:
         deadline = Deadline.after(max_block_ms(self.kafka) / 1000)
@@ -232,10 +226,9 @@ def _final(error: KafkaError) -> bool:
 
 
 def _refused(row: _Row, error: KafkaError) -> RecordError:
-    hint = ""
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        hint = "; raise kafka.max.request.size, and the topic's max.message.bytes, or write less"
-    msg = f"{row.place} cannot be written: {error.str()}{hint}"
+        return rows.too_large(row.place, error.str())
+    msg = f"{row.place} cannot be written: {error.str()}"
     return RecordError(error.name() or "RECORD_REFUSED", msg)
 
 
@@ -256,11 +249,7 @@ def rows_of(batch: pa.RecordBatch, topic: str | None) -> Iterator[_Row]:
     ):
         destination, key, value, partition, timestamp, headers = values
         if destination is None:
-            msg = (
-                f"null topic present in the data: row {at} of a batch, with key {_shown(key)}. Use "
-                "the option 'topic' for setting one topic for all, or filter such rows out"
-            )
-            raise RecordError("KAFKA_NULL_TOPIC_IN_DATA", msg)
+            raise rows.null_topic(at, key)
         yield _Row(destination, key, value, partition, timestamp, _pairs(headers))
 
 
@@ -287,12 +276,8 @@ def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
 def _timestamps(batch: pa.RecordBatch) -> list[int | None]:
     micros = _column(batch, "timestamp").cast(pa.int64())
     earliest = pc.min(micros).as_py()
-    if earliest is not None and earliest < _FIRST_TIME_US:
-        msg = (
-            "the column 'timestamp' holds a time before 1970-01-01 00:00:00.001 UTC; it must be "
-            "later, or null for the time of writing"
-        )
-        raise RecordError("INVALID_TIMESTAMP", msg)
+    if earliest is not None and earliest < rows.FIRST_TIME_US:
+        raise rows.too_early()
     return [None if m is None else m // 1000 for m in micros.to_pylist()]
 
 
@@ -302,10 +287,5 @@ def _pairs(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, bytes
 
 def _pair(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
     if header is None or header["key"] is None:
-        msg = "the column 'headers' holds a header without a key; a header of Kafka's has one"
-        raise RecordError("NULL_HEADER_KEY", msg)
+        raise rows.null_header_key()
     return (header["key"], header["value"])
-
-
-def _shown(key: bytes | None) -> str:
-    return repr(key if key is None or len(key) <= _SHOWN_BYTES else key[:_SHOWN_BYTES] + b"...")

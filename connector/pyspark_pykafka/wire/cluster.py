@@ -4,9 +4,10 @@ One Kafka cluster as a worker process sees it: connections that stay open, and w
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_pykafka.client import direct_config, map_error_code
 from pyspark_pykafka.client.direct import Address
@@ -15,7 +16,7 @@ from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.wire.connection import Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from uuid import UUID
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings import KafkaSettings
 
-# Later versions add nothing that a reader needs.
+T = TypeVar("T")
+
+# Later versions add nothing that we need.
 _METADATA = 12
 
 _UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -49,9 +52,14 @@ class Cluster:
     """
 
     config: DirectConfig
+    #: Whether a topic that is missing may be made, as brokers do for writers if they are so set.
+    creates_topics: bool = False
+    #: How long what is known of a topic's partitions may be taken for true, in seconds.
+    metadata_seconds: float = float("inf")
     _addresses: dict[int, Address] = field(init=False, default_factory=dict)
     _connections: dict[Address, Connection] = field(init=False, default_factory=dict)
     _leaders: dict[str, dict[int, Leader]] = field(init=False, default_factory=dict)
+    _learned: dict[str, float] = field(init=False, default_factory=dict)
 
     def leader(self, tp: TopicPartition, deadline: Deadline) -> Leader:
         """
@@ -73,6 +81,25 @@ class Cluster:
             raise BrokerUnavailableError(msg)
         return leader
 
+    def partitions(self, topic: str, deadline: Deadline) -> tuple[int, list[int]]:
+        """
+        Return how many partitions a topic has, and which of them have a leader.
+
+        Raises as :meth:`leader` does.
+        """
+        if time.monotonic() - self._learned.get(topic, 0.0) >= self.metadata_seconds:
+            self.forget(topic)
+        if topic not in self._leaders:
+            self._learn(topic, deadline)
+        leaders = self._leaders[topic]
+        return len(leaders), [at for at, it in leaders.items() if it.node in self._addresses]
+
+    def any_connection(self, deadline: Deadline) -> Connection:
+        """
+        Return a connection to whichever broker can be reached.
+        """
+        return self._first(lambda address: self._connect(address, deadline))
+
     def forget(self, topic: str) -> None:
         """
         Ask again who leads the topic's partitions before they are used.
@@ -92,7 +119,8 @@ class Cluster:
         """
         Close a connection that failed, or that has an answer under way which nobody wants.
         """
-        self._connections.pop(connection.address, None)
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
         connection.close()
 
     def close(self) -> None:
@@ -113,7 +141,7 @@ class Cluster:
         return made
 
     def _learn(self, topic: str, deadline: Deadline) -> None:
-        found = self._ask_any(topic, deadline)
+        found = self._first(lambda address: self._ask_metadata(address, topic, deadline))
         self._addresses = {b.node_id: Address(b.host, b.port) for b in found.brokers}
         answer = next((t for t in found.topics if t.name == topic), None)
         if answer is None or answer.error_code == _UNKNOWN_TOPIC_OR_PARTITION:
@@ -122,19 +150,20 @@ class Cluster:
         if answer.error_code not in _TOPIC_ERRORS_FOR_ALL:
             raise map_error_code(answer.error_code, f"asking who leads the topic {topic}")
         topic_id = answer.topic_id if answer.topic_id and answer.topic_id.int else None
+        self._learned[topic] = time.monotonic()
         self._leaders[topic] = {
             p.partition_index: Leader(p.leader_id, p.leader_epoch, topic_id)
             for p in answer.partitions
         }
 
-    def _ask_any(self, topic: str, deadline: Deadline) -> Any:
+    def _first(self, ask: Callable[[Address], T]) -> T:
         """
         Ask the first broker that answers; authentication and TLS errors are final at once.
         """
         reasons = []
         for address in self._candidates():
             try:
-                return self._ask_metadata(address, topic, deadline)
+                return ask(address)
             except (BrokerUnavailableError, TimeoutExceededError) as error:
                 reasons.append(str(error))
         msg = f"no broker answers: {'; '.join(reasons)}"
@@ -150,18 +179,29 @@ class Cluster:
     def _ask_metadata(self, address: Address, topic: str, deadline: Deadline) -> Any:
         from kafka.protocol.metadata import MetadataRequest
 
-        connection = self._connect(address, deadline)
+        connection = self._idle(address, deadline)
         request = MetadataRequest(
             topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
-            # A reader never creates what it reads.
-            allow_auto_topic_creation=False,
+            allow_auto_topic_creation=self.creates_topics,
             version=connection.version(MetadataRequest, _METADATA),
         )
         try:
-            return connection.request(request, deadline)
+            answer = connection.request(request, deadline)
         except BaseException:
             self.drop(connection)
             raise
+        if connection is not self._connections.get(address):
+            connection.close()
+        return answer
+
+    def _idle(self, address: Address, deadline: Deadline) -> Connection:
+        """
+        Return a connection without answers under way: a new one if the usual one is busy.
+        """
+        connection = self._connect(address, deadline)
+        if connection.in_flight:
+            return Connection.open(address, self.config, deadline)
+        return connection
 
 
 _pool: ClientPool[Cluster] = ClientPool(Cluster.close)

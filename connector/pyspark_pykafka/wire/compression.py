@@ -1,5 +1,5 @@
 """
-Decompressing record batches, within a bound and into memory that is used again.
+Compressing record batches, and decompressing them within a bound, into memory that is used again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import cramjam
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typing_extensions import Buffer
+
 # The numbers of the codecs in a record batch's attributes (Kafka's CompressionType).
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 
@@ -20,6 +22,14 @@ _NAMES = {_GZIP: "gzip", _SNAPPY: "snappy", _LZ4: "lz4", _ZSTD: "zstd"}
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 
+_XERIAL_VERSIONS = b"\x00\x00\x00\x01\x00\x00\x00\x01"
+
+#: The numbers by which a record batch names its codec.
+CODECS = {"none": 0, "gzip": _GZIP, "snappy": _SNAPPY, "lz4": _LZ4, "zstd": _ZSTD}
+
+# As strong as the Java client compresses where the user gave no level: lz4 in its fast form.
+_LEVELS = {_GZIP: 6, _LZ4: 0, _ZSTD: 3}
+
 _LEAST_ROOM = 64 * 1024
 # Text often comes down to a quarter; a wrong guess costs one more try. After that the last batch
 # is the better guess, with so much to spare.
@@ -27,6 +37,46 @@ _USUAL_RATIO = 4.0
 _SPARE = 1.25
 # Kept between batches; what a larger batch needed is given back.
 _ROOM_KEPT = 16 * 1024 * 1024
+
+
+def compress(codec: int, level: int, records: memoryview) -> Buffer:
+    """
+    Return the records of a batch compressed; -1 is the codec's usual level.
+
+    In the framing that Kafka's readers expect: snappy's in blocks as Java's stream writes them, and
+    lz4's blocks independent of one another (KIP-57).
+    """
+    if level < 0:
+        level = _LEVELS.get(codec, 0)
+    return _COMPRESSING[codec](level, records)
+
+
+def _gzip(level: int, records: memoryview) -> Buffer:
+    return cramjam.gzip.compress(records, level)
+
+
+def _snappy(_: int, records: memoryview) -> Buffer:
+    block = bytes(cramjam.snappy.compress_raw(records))
+    return b"".join((_XERIAL, _XERIAL_VERSIONS, len(block).to_bytes(4, "big"), block))
+
+
+def _lz4(level: int, records: memoryview) -> Buffer:
+    # The batch has a checksum of its own.
+    stream = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    stream.compress(bytes(records))
+    return stream.finish()
+
+
+def _zstd(level: int, records: memoryview) -> Buffer:
+    return cramjam.zstd.compress(records, level)
+
+
+_COMPRESSING: dict[int, Callable[[int, memoryview], Buffer]] = {
+    _GZIP: _gzip,
+    _SNAPPY: _snappy,
+    _LZ4: _lz4,
+    _ZSTD: _zstd,
+}
 
 
 class Decompressor:

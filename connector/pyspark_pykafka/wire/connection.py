@@ -4,6 +4,8 @@ One connection to one broker: requests out, answers in, in the same order.
 
 from __future__ import annotations
 
+import math
+import select
 import struct
 import time
 from collections import deque
@@ -28,6 +30,8 @@ from pyspark_pykafka.wire.quota import Quota
 from pyspark_pykafka.wire.versions import Versions, ask_versions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark_pykafka.client import Address, DirectConfig
     from pyspark_pykafka.wire.transport import Transport
 
@@ -114,6 +118,19 @@ class Connection:
             return not self._transport.closed
         idle = time.monotonic() - self._used
         return not 0 < self._config.idle_seconds <= idle and self._transport.quiet()
+
+    @property
+    def has_read(self) -> bool:
+        """
+        Whether a part of an answer has been taken from the socket already.
+        """
+        return self._transport.has_read
+
+    def fileno(self) -> int:
+        """
+        Return what the socket can be polled by.
+        """
+        return self._transport.fileno()
 
     def version(self, request: type, at_most: int) -> int:
         """
@@ -210,8 +227,10 @@ class Connection:
         request.with_header(self._correlation, self._config.client_id)
         response = request.header.get_response_class()
         doing = request.name.removesuffix("Request")
-        data = request.encode(header=True, framed=True)
-        self._transport.send(data, self._limit(deadline), doing)
+        encoded = request.encode(header=True, framed=True)
+        # kafka-python's requests are in one piece, ours in several.
+        pieces = encoded if isinstance(encoded, list) else [encoded]
+        self._transport.send(pieces, self._limit(deadline), doing)
         self._used = time.monotonic()
         if request.expect_response():
             pending = _Pending(self._correlation, response, request.API_VERSION, doing)
@@ -247,3 +266,17 @@ class Connection:
     def _limit(self, deadline: Deadline) -> Deadline:
         # From when we wait for it on: an answer may long be here, of which we had no need yet.
         return Deadline.after(deadline.remaining(self._config.request_seconds))
+
+
+def answering(connections: Sequence[Connection], seconds: float) -> list[Connection]:
+    """
+    Return those of the connections that have something to receive, waiting for the first one.
+    """
+    ready = [connection for connection in connections if connection.has_read]
+    by_number = {connection.fileno(): connection for connection in connections}
+    poll = select.poll()
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    # Rounded up: 0 would not wait, and the caller would spin through the last millisecond.
+    found = poll.poll(0 if ready else math.ceil(seconds * 1000))
+    return list(dict.fromkeys([*ready, *(by_number[number] for number, _ in found)]))

@@ -7,7 +7,9 @@ from __future__ import annotations
 import errno
 import select
 import ssl
+from collections import deque
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
@@ -15,10 +17,15 @@ from pyspark_pykafka.wire.tls import tls_failure
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from typing_extensions import Buffer
 
     from pyspark_pykafka.client import Address
     from pyspark_pykafka.retry import Deadline
+
+# As many as every system takes at once (IOV_MAX is 1,024 on Linux).
+_MOST_PIECES = 512
 
 _CUT = (EOFError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 _CUT_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
@@ -50,15 +57,28 @@ class Transport:
             self._socket = wrapped
             wrapped.do_handshake()
 
-    def send(self, data: bytes | bytearray, limit: Deadline, doing: str) -> None:
+    def send(self, pieces: Sequence[Buffer], limit: Deadline, doing: str) -> None:
         """
-        Send all of the data; ``doing`` says for what, in messages.
+        Send all pieces, one behind the other; ``doing`` says for what, in messages.
         """
-        rest = memoryview(data)
+        rest = deque(memoryview(piece).cast("B") for piece in pieces)
         with self.limited(limit, doing):
             while rest:
                 self._allow(limit)
-                rest = rest[self._socket.send(rest) :]
+                _drop(rest, self._send_some(rest))
+
+    @property
+    def has_read(self) -> bool:
+        """
+        Whether bytes wait in TLS's own buffer, which no poll of the socket would tell of.
+        """
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def fileno(self) -> int:
+        """
+        Return what the socket can be polled by.
+        """
+        return self._socket.fileno()
 
     def receive_into(self, view: memoryview, limit: Deadline, doing: str) -> None:
         """
@@ -108,6 +128,11 @@ class Transport:
             raise TimeoutError
         self._socket.settimeout(seconds)
 
+    def _send_some(self, rest: deque[memoryview]) -> int:
+        if isinstance(self._socket, ssl.SSLSocket):
+            return self._socket.send(rest[0])
+        return self._socket.sendmsg(list(islice(rest, _MOST_PIECES)))
+
     def _some(self, view: memoryview) -> int:
         count = self._socket.recv_into(view)
         if count == 0:
@@ -130,3 +155,13 @@ class Transport:
         return BrokerUnavailableError(
             f"{self._address}: {doing} failed: {said}; is the broker up and reachable?"
         )
+
+
+def _drop(rest: deque[memoryview], sent: int) -> None:
+    """
+    Take off what was sent.
+    """
+    while rest and sent >= len(rest[0]):
+        sent -= len(rest.popleft())
+    if sent:
+        rest[0] = rest[0][sent:]

@@ -1,0 +1,76 @@
+"""
+What is said of a row that cannot become a record, by either engine.
+"""
+
+from __future__ import annotations
+
+from pyspark_pykafka.errors import RecordError
+
+_SHOWN_BYTES = 64
+
+#: Brokers refuse negative times, and librdkafka takes 0 for "now".
+FIRST_TIME_US = 1_000
+
+
+def place(topic: str, key: bytes | None, partition: int | None = None) -> str:
+    """
+    Return where the row was to go, for messages; the value is the user's data and stays out.
+    """
+    where = "" if partition is None else f", partition {partition}"
+    return f"the record with key {shown(key)} for topic '{topic}'{where}"
+
+
+def shown(key: bytes | None) -> str:
+    """
+    Return a key as messages show it: its first bytes, if there are many.
+    """
+    return repr(key if key is None or len(key) <= _SHOWN_BYTES else key[:_SHOWN_BYTES] + b"...")
+
+
+def null_topic(row: int, key: bytes | None) -> RecordError:
+    """
+    Return the error for a row of a batch without a destination.
+    """
+    msg = (
+        f"null topic present in the data: row {row} of a batch, with key {shown(key)}. Use "
+        "the option 'topic' for setting one topic for all, or filter such rows out"
+    )
+    return RecordError("KAFKA_NULL_TOPIC_IN_DATA", msg)
+
+
+def unknown_partition(where: str, partitions: int) -> RecordError:
+    """
+    Return the error for a row whose partition its topic does not have.
+    """
+    msg = f"{where} cannot be written: the topic has the partitions 0 to {partitions - 1}"
+    return RecordError("UNKNOWN_PARTITION", msg)
+
+
+def too_early() -> RecordError:
+    """
+    Return the error for a time that brokers would refuse.
+    """
+    msg = (
+        "the column 'timestamp' holds a time before 1970-01-01 00:00:00.001 UTC; it must be "
+        "later, or null for the time of writing"
+    )
+    return RecordError("INVALID_TIMESTAMP", msg)
+
+
+def null_header_key() -> RecordError:
+    """
+    Return the error for a header that has no key.
+    """
+    msg = "the column 'headers' holds a header without a key; a header of Kafka's has one"
+    return RecordError("NULL_HEADER_KEY", msg)
+
+
+def too_large(where: str, said: str) -> RecordError:
+    """
+    Return the error for a record that we or a broker find too large.
+    """
+    msg = (
+        f"{where} cannot be written: {said}; raise kafka.max.request.size, and the topic's "
+        "max.message.bytes, or write less"
+    )
+    return RecordError("MSG_SIZE_TOO_LARGE", msg)

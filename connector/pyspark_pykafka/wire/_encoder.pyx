@@ -1,0 +1,507 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, embedsignature=True
+"""
+Arrow columns to Kafka record batches of magic 2, one per partition, without an object per record.
+
+The layout is Kafka's ``DefaultRecordBatch`` and ``DefaultRecord`` (KIP-98), and keys go where the
+Java client's default partitioner puts them.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+
+# Room for the batch's header before its records.
+cdef enum:
+    HEADER = 61
+
+# A record has at most these beside key, value and headers: its length and five numbers.
+cdef enum:
+    MOST_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
+
+cdef enum:
+    LEAST_ROOM = 4096
+
+# Spark's timestamps are microseconds, Kafka's milliseconds; brokers refuse negative ones, and some
+# clients take 0 for "now".
+cdef enum:
+    FIRST_MICROS = 1000
+
+# Why a row cannot become a record.
+cdef enum:
+    LARGE = 1
+    ASTRAY = 2
+    EARLY = 3
+    NAMELESS = 4
+
+
+class RowError(ValueError):
+    """
+    A row that cannot become a record; ``why`` is one of the names below, ``detail`` a number.
+    """
+
+    TOO_LARGE = LARGE
+    NO_PARTITION = ASTRAY
+    TOO_EARLY = EARLY
+    NO_HEADER_KEY = NAMELESS
+
+    def __init__(self, row, why, detail):
+        self.row = row
+        self.why = why
+        self.detail = detail
+        super().__init__(row, why, detail)
+
+
+# --- Columns --------------------------------------------------------------------------------------
+
+cdef struct Column:
+    # An array of Arrow's: no validity means no nulls; ends are 32 or 64 bits wide.
+    const uint8_t* validity
+    const uint8_t* ends
+    const uint8_t* data
+    int64_t offset
+    bint wide
+    bint there
+
+
+cdef Column column_of(object given) except *:
+    """
+    Return a column from (validity, ends, data, offset, wide) with addresses, or from None.
+    """
+    cdef Column column
+    cdef uintptr_t validity, ends, data
+    memset(&column, 0, sizeof(Column))
+    column.there = given is not None
+    if given is None:
+        return column
+    validity, ends, data, column.offset, column.wide = given
+    column.validity = <const uint8_t*>validity
+    column.ends = <const uint8_t*>ends
+    column.data = <const uint8_t*>data
+    return column
+
+
+cdef inline bint is_null(const Column* column, int64_t row) noexcept nogil:
+    if not column.there:
+        return True
+    if column.validity == NULL:
+        return False
+    row += column.offset
+    return not (column.validity[row >> 3] >> (row & 7)) & 1
+
+
+cdef inline int64_t end_of(const Column* column, int64_t row) noexcept nogil:
+    """
+    Return where the element before ``row`` ends, which is where ``row`` begins.
+    """
+    row += column.offset
+    return (<const int64_t*>column.ends)[row] if column.wide else (<const int32_t*>column.ends)[row]
+
+
+cdef struct Span:
+    const uint8_t* at
+    # -1 stands for null, as in a record.
+    int64_t size
+
+
+cdef inline Span span_of(const Column* column, int64_t row) noexcept nogil:
+    cdef Span span
+    cdef int64_t start
+    span.at = NULL
+    span.size = -1
+    if not is_null(column, row):
+        start = end_of(column, row)
+        span.at = column.data + start
+        span.size = end_of(column, row + 1) - start
+    return span
+
+
+# --- Numbers --------------------------------------------------------------------------------------
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline int varint_size(int64_t value) noexcept nogil:
+    cdef uint64_t bits = zigzag(value)
+    cdef int size = 1
+    while bits >= 0x80:
+        bits >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t* put_varint(uint8_t* at, int64_t value) noexcept nogil:
+    cdef uint64_t bits = zigzag(value)
+    while bits >= 0x80:
+        at[0] = <uint8_t>(bits | 0x80)
+        bits >>= 7
+        at += 1
+    at[0] = <uint8_t>bits
+    return at + 1
+
+
+cdef inline uint8_t* put_span(uint8_t* at, Span span) noexcept nogil:
+    at = put_varint(at, span.size)
+    if span.size > 0:
+        memcpy(at, span.at, span.size)
+        at += span.size
+    return at
+
+
+cdef inline int64_t span_size(Span span) noexcept nogil:
+    return varint_size(span.size) + max(span.size, 0)
+
+
+cdef inline uint32_t murmur2(Span key) noexcept nogil:
+    """
+    Return the hash that Java's ``Utils.murmur2`` has for the bytes.
+    """
+    cdef uint32_t m = 0x5bd1e995
+    cdef uint32_t h = <uint32_t>0x9747b28c ^ <uint32_t>key.size
+    cdef uint32_t k
+    cdef const uint8_t* at = key.at
+    cdef int64_t left = key.size
+    while left >= 4:
+        k = at[0] | <uint32_t>at[1] << 8 | <uint32_t>at[2] << 16 | <uint32_t>at[3] << 24
+        k *= m
+        k ^= k >> 24
+        k *= m
+        h *= m
+        h ^= k
+        at += 4
+        left -= 4
+    if left == 3:
+        h ^= <uint32_t>at[2] << 16
+    if left >= 2:
+        h ^= <uint32_t>at[1] << 8
+    if left >= 1:
+        h ^= at[0]
+        h *= m
+    h ^= h >> 13
+    h *= m
+    h ^= h >> 15
+    return h
+
+
+# --- Record batches that are being filled ---------------------------------------------------------
+
+@cython.final
+cdef class Payload:
+    """
+    The records of one batch, behind room for its header; a buffer of both, which can be written.
+    """
+
+    cdef uint8_t* start
+    cdef Py_ssize_t size
+    cdef readonly int count
+    cdef readonly int64_t base_timestamp
+    cdef readonly int64_t max_timestamp
+
+    def __dealloc__(self):
+        free(self.start)
+
+    def __len__(self):
+        return self.size
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.start, self.size, 0, flags)
+
+
+cdef struct Slot:
+    # One partition: the batch that is open for it; no memory while that is empty.
+    uint8_t* start
+    size_t used
+    size_t room
+    int topic
+    int32_t count
+    int64_t base_timestamp
+    int64_t max_timestamp
+
+
+cdef struct Topic:
+    int first_slot
+    int partitions
+    # Where rows without a key and a partition go, among the partitions with a leader.
+    int available_at
+    int available
+    int sticky
+
+
+@cython.final
+cdef class RecordEncoder:
+    """
+    Fills batches of about ``batch_bytes``; a record of more than ``record_bytes`` is refused.
+
+    ``seed`` begins the choice of partitions for rows without a key and without a partition, which
+    stay at one partition until its batch is full (KIP-480).
+    """
+
+    cdef Slot* slots
+    cdef int slot_count
+    cdef Topic* topics
+    cdef int topic_count
+    cdef int32_t* availables
+    cdef int available_count
+    cdef size_t batch_bytes
+    cdef int64_t record_bytes
+    cdef uint64_t chance
+    cdef size_t open
+    # What is being encoded: the owner keeps the arrays alive.
+    cdef object owner
+    cdef int64_t row
+    cdef int64_t rows
+    cdef int64_t now_ms
+    cdef Column key
+    cdef Column value
+    cdef Column partition
+    cdef Column timestamp
+    cdef Column headers
+    cdef Column pairs
+    cdef Column header_key
+    cdef Column header_value
+    cdef const int32_t* topic_of
+    cdef object numbers
+
+    def __cinit__(self, size_t batch_bytes, int64_t record_bytes, uint64_t seed):
+        self.batch_bytes = batch_bytes
+        self.record_bytes = record_bytes
+        self.chance = seed | 1
+
+    def __dealloc__(self):
+        cdef int slot
+        for slot in range(self.slot_count):
+            free(self.slots[slot].start)
+        free(self.slots)
+        free(self.topics)
+        free(self.availables)
+
+    @property
+    def open_bytes(self):
+        """
+        How many bytes the batches hold that are not full yet.
+        """
+        return self.open
+
+    def add_topic(self, int partitions, available):
+        """
+        Take in a topic, and return its number and the slot of its partition 0; more follow.
+        """
+        cdef list usable = list(available) or list(range(partitions))
+        cdef int first = self.slot_count
+        cdef int at, number
+        cdef Topic* topic
+        self.slots = <Slot*>enlarged(self.slots, (first + partitions) * sizeof(Slot))
+        self.topics = <Topic*>enlarged(self.topics, (self.topic_count + 1) * sizeof(Topic))
+        self.availables = <int32_t*>enlarged(
+            self.availables, (self.available_count + len(usable)) * sizeof(int32_t)
+        )
+        topic = &self.topics[self.topic_count]
+        topic.first_slot = first
+        topic.partitions = partitions
+        topic.available_at = self.available_count
+        topic.available = len(usable)
+        for at, number in enumerate(usable):
+            self.availables[self.available_count + at] = number
+        self.available_count += len(usable)
+        for at in range(first, first + partitions):
+            self.slots[at].start = NULL
+            self.slots[at].used = 0
+            self.slots[at].room = 0
+            self.slots[at].count = 0
+            self.slots[at].topic = self.topic_count
+        self.slot_count += partitions
+        topic.sticky = -1
+        self.stick(topic)
+        self.topic_count += 1
+        return self.topic_count - 1, first
+
+    def feed(self, owner, int64_t rows, columns, numbers, int64_t now_ms):
+        """
+        Begin to encode rows: ``columns`` by name as :func:`column_of` takes them.
+
+        ``numbers`` is an int32 buffer with the topic of each row, or one number for all;
+        ``now_ms`` is the time of rows that have none. ``owner`` is kept until they are encoded.
+        """
+        cdef const int32_t[::1] view
+        self.key = column_of(columns.get("key"))
+        self.value = column_of(columns.get("value"))
+        self.partition = column_of(columns.get("partition"))
+        self.timestamp = column_of(columns.get("timestamp"))
+        self.headers = column_of(columns.get("headers"))
+        self.pairs = column_of(columns.get("pairs"))
+        self.header_key = column_of(columns.get("header key"))
+        self.header_value = column_of(columns.get("header value"))
+        view = numbers
+        if len(view) != rows:
+            raise ValueError(f"{len(view)} topics for {rows} rows")
+        self.topic_of = &view[0] if rows else NULL
+        self.numbers = view
+        self.owner = owner
+        self.row = 0
+        self.rows = rows
+        self.now_ms = now_ms
+
+    def fill(self):
+        """
+        Encode rows until a batch is full, and return its slot; -1 once all rows are encoded.
+
+        The slot must be emptied by :meth:`take` before the next call. Raises :class:`RowError`.
+        """
+        cdef int slot
+        while self.row < self.rows:
+            slot = self.encode()
+            if slot >= 0:
+                return slot
+            self.row += 1
+        self.owner = None
+        self.numbers = None
+        return -1
+
+    def take(self, int slot):
+        """
+        Return the records of a slot, and begin a new batch in it; None if it has none.
+        """
+        cdef Slot* taken
+        cdef Payload payload
+        if not 0 <= slot < self.slot_count:
+            raise IndexError(slot)
+        taken = &self.slots[slot]
+        if taken.count == 0:
+            return None
+        payload = Payload.__new__(Payload)
+        payload.start = taken.start
+        payload.size = taken.used
+        payload.count = taken.count
+        payload.base_timestamp = taken.base_timestamp
+        payload.max_timestamp = taken.max_timestamp
+        self.open -= taken.used
+        taken.start = NULL
+        taken.used = 0
+        taken.room = 0
+        taken.count = 0
+        return payload
+
+    def filled(self):
+        """
+        Return the slots with records in them.
+        """
+        cdef int slot
+        return [slot for slot in range(self.slot_count) if self.slots[slot].count]
+
+    cdef void stick(self, Topic* topic) noexcept:
+        """
+        Choose another partition for the rows that may go anywhere, if there is another.
+        """
+        cdef int at, before = topic.sticky
+        # xorshift64*: any even choice will do.
+        self.chance ^= self.chance >> 12
+        self.chance ^= self.chance << 25
+        self.chance ^= self.chance >> 27
+        at = <int>(((self.chance * <uint64_t>2685821657736338717) >> 33) % topic.available)
+        topic.sticky = self.availables[topic.available_at + at]
+        if topic.sticky == before and topic.available > 1:
+            topic.sticky = self.availables[topic.available_at + (at + 1) % topic.available]
+
+    cdef int destination(self, Topic* topic, Span key) except -1:
+        cdef int32_t wanted
+        if not is_null(&self.partition, self.row):
+            wanted = (<const int32_t*>self.partition.data)[self.row + self.partition.offset]
+            if not 0 <= wanted < topic.partitions:
+                raise RowError(self.row, ASTRAY, topic.partitions)
+            return wanted
+        if key.size >= 0:
+            return (murmur2(key) & 0x7FFFFFFF) % <uint32_t>topic.partitions
+        return topic.sticky
+
+    cdef int64_t millis(self) except? -1:
+        cdef int64_t micros
+        if is_null(&self.timestamp, self.row):
+            return self.now_ms
+        micros = (<const int64_t*>self.timestamp.data)[self.row + self.timestamp.offset]
+        if micros < FIRST_MICROS:
+            raise RowError(self.row, EARLY, micros)
+        return micros // 1000
+
+    cdef int64_t headers_size(self, int64_t first, int64_t last) except -1:
+        cdef int64_t at, size = varint_size(last - first)
+        for at in range(first, last):
+            if is_null(&self.pairs, at) or is_null(&self.header_key, at):
+                raise RowError(self.row, NAMELESS, at - first)
+            size += span_size(span_of(&self.header_key, at))
+            size += span_size(span_of(&self.header_value, at))
+        return size
+
+    cdef int encode(self) except -2:
+        """
+        Put the row into its batch; if it is full, return its slot instead.
+        """
+        cdef Topic* topic = &self.topics[self.topic_of[self.row]]
+        cdef Span key = span_of(&self.key, self.row)
+        cdef Span value = span_of(&self.value, self.row)
+        cdef int partition = self.destination(topic, key)
+        cdef int at_slot = topic.first_slot + partition
+        cdef Slot* slot = &self.slots[at_slot]
+        cdef int64_t millis = self.millis()
+        cdef int64_t first = 0, last = 0, header, body
+        cdef size_t room
+        cdef uint8_t* at
+        if not is_null(&self.headers, self.row):
+            first = end_of(&self.headers, self.row)
+            last = end_of(&self.headers, self.row + 1)
+        body = span_size(key) + span_size(value) + self.headers_size(first, last)
+        if body + MOST_OVERHEAD + HEADER > self.record_bytes:
+            raise RowError(self.row, LARGE, body + MOST_OVERHEAD + HEADER)
+        room = body + MOST_OVERHEAD
+        if slot.count and slot.used + room > self.batch_bytes:
+            if partition == topic.sticky:
+                self.stick(topic)
+            return at_slot
+        if slot.used + room > slot.room:
+            self.widen(slot, room)
+        if slot.count == 0:
+            slot.used = HEADER
+            slot.base_timestamp = slot.max_timestamp = millis
+            self.open += HEADER
+        body += 1 + varint_size(millis - slot.base_timestamp) + varint_size(slot.count)
+        at = put_varint(slot.start + slot.used, body)
+        at[0] = 0
+        at = put_varint(at + 1, millis - slot.base_timestamp)
+        at = put_varint(at, slot.count)
+        at = put_span(at, key)
+        at = put_span(at, value)
+        at = put_varint(at, last - first)
+        for header in range(first, last):
+            at = put_span(at, span_of(&self.header_key, header))
+            at = put_span(at, span_of(&self.header_value, header))
+        self.open += (at - slot.start) - slot.used
+        slot.used = at - slot.start
+        slot.count += 1
+        slot.max_timestamp = max(slot.max_timestamp, millis)
+        return -1
+
+    cdef int widen(self, Slot* slot, size_t more) except -1:
+        cdef size_t used = slot.used if slot.count else HEADER
+        cdef size_t room = max(used + more, min(2 * slot.room, self.batch_bytes), LEAST_ROOM)
+        slot.start = <uint8_t*>enlarged(slot.start, room)
+        slot.room = room
+        return 0
+
+
+cdef void* enlarged(void* start, size_t size) except NULL:
+    cdef void* moved = realloc(start, max(size, 1))
+    if moved == NULL:
+        raise MemoryError(f"no {size} bytes for records")
+    return moved
+
+
+def partition_for(const uint8_t[::1] key, int partitions):
+    """
+    Return the partition that the Java client's default partitioner chooses for a key.
+    """
+    cdef Span span
+    span.at = &key[0] if len(key) else NULL
+    span.size = len(key)
+    return (murmur2(span) & 0x7FFFFFFF) % <uint32_t>partitions

@@ -1,0 +1,186 @@
+"""
+Writing Arrow batches as records over connections of our own, each of them once (KIP-98).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark_pykafka.client import direct_producer_config, map_error_code
+from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError, UnknownTopicError
+from pyspark_pykafka.pool import ClientPool
+from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
+from pyspark_pykafka.wire._encoder import RecordEncoder
+from pyspark_pykafka.wire.cluster import Cluster
+from pyspark_pykafka.wire.encoding import RowEncoder
+from pyspark_pykafka.wire.outgoing import Identity
+from pyspark_pykafka.wire.sender import MISSING_SECONDS, Sender
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import pyarrow as pa
+
+    from pyspark_pykafka.client import ProducerConfig
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.wire.outbox import PartitionQueue
+
+T = TypeVar("T")
+
+_INIT_PRODUCER_ID = 4
+
+# What the last question before a deadline may take all the same, or it could never be answered.
+_LEAST_SECONDS = 1.0
+
+# Batches that are not full yet may take this part of the buffer; the rest is for those under way.
+_OPEN_PART = 2
+
+
+def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
+    """
+    Write every row, and return their number when the brokers have acknowledged each of them.
+
+    ``topic`` wins over the rows' own. Raises :class:`RecordError` for a row that cannot be
+    written, and the errors of :mod:`pyspark_pykafka.errors` for what the brokers say.
+    """
+    config = _config(kafka)
+    with _pool.borrow(config, lambda: _Producer(config)) as producer:
+        return producer.write(batches, topic)
+
+
+@dataclass(slots=True)
+class _Producer:
+    """
+    What is kept between tasks: connections, the producer's id, and where each partition stands.
+    """
+
+    config: ProducerConfig
+    cluster: Cluster = field(init=False)
+    queues: dict[TopicPartition, PartitionQueue] = field(init=False, default_factory=dict)
+    _identity: Identity | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(
+            self.config.direct,
+            creates_topics=True,
+            metadata_seconds=self.config.metadata_seconds,
+        )
+
+    def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
+        config = self.config
+        encoder = RecordEncoder(
+            min(config.batch_bytes, config.request_bytes),
+            config.request_bytes,
+            int.from_bytes(os.urandom(8), "little"),
+        )
+        most_open = config.buffer_bytes // _OPEN_PART
+        rows = RowEncoder(topic, self._partitions, encoder, most_open)
+        sender = None
+        for batch in batches:
+            for tp, payload in rows.full(batch):
+                sender = sender or self._sender()
+                sender.put(tp, payload)
+            if sender is not None:
+                sender.serve()
+        for tp, payload in rows.rest():
+            sender = sender or self._sender()
+            sender.put(tp, payload)
+        if sender is None:
+            return 0
+        sender.flush()
+        return sender.acknowledged
+
+    def close(self) -> None:
+        self.cluster.close()
+
+    def _sender(self) -> Sender:
+        if self._identity is None:
+            self._identity = self._retrying(self._init_producer_id, "asking for a producer id")
+        return Sender(self.cluster, self.config, self._identity, self.queues)
+
+    def _init_producer_id(self, deadline: Deadline) -> Identity:
+        from kafka.protocol.producer import InitProducerIdRequest
+
+        connection = self.cluster.any_connection(deadline)
+        request = InitProducerIdRequest(
+            transactional_id=None,
+            transaction_timeout_ms=2**31 - 1,
+            producer_id=-1,
+            producer_epoch=-1,
+            version=connection.version(InitProducerIdRequest, _INIT_PRODUCER_ID),
+        )
+        answer = self._asked(connection, request, deadline)
+        if answer.error_code:
+            raise map_error_code(answer.error_code, "asking for a producer id")
+        return Identity(answer.producer_id, answer.producer_epoch)
+
+    def _asked(self, connection: Any, request: Any, deadline: Deadline) -> Any:
+        try:
+            return connection.request(request, deadline)
+        except BaseException:
+            self.cluster.drop(connection)
+            raise
+
+    def _partitions(self, topic: str) -> tuple[int, list[int]]:
+        """
+        Return how many partitions a topic has, waiting a moment for one that is being made.
+        """
+        seconds = min(MISSING_SECONDS, self.config.block_seconds)
+        missing_until = Deadline.after(seconds)
+
+        def ask(deadline: Deadline) -> tuple[int, list[int]]:
+            try:
+                return self.cluster.partitions(topic, deadline)
+            except UnknownTopicError as error:
+                if missing_until.expired:
+                    msg = (
+                        f"topic '{topic}' was not found within {seconds * 1000:.0f} ms; create "
+                        "it, or correct the option or column 'topic'"
+                    )
+                    raise _NotMadeError(msg) from error
+                raise
+
+        return self._retrying(ask, f"asking for the partitions of topic '{topic}'")
+
+    def _retrying(self, ask: Callable[[Deadline], T], doing: str) -> T:
+        """
+        Ask again after errors that pass, for as long as a writer may be blocked.
+        """
+        direct = self.config.direct
+        deadline = Deadline.after(self.config.block_seconds)
+        backoff = Backoff(direct.retry_backoff_seconds, direct.retry_backoff_max_seconds)
+
+        def once() -> T:
+            seconds = deadline.remaining(self.config.request_seconds)
+            return ask(Deadline.after(max(seconds, _LEAST_SECONDS)))
+
+        try:
+            return retrying_until(once, deadline, backoff)
+        except PykafkaError as error:
+            if not error.retriable:
+                raise
+            msg = (
+                f"{doing}: no answer within {self.config.block_seconds * 1000:.0f} ms "
+                f"(kafka.max.block.ms): {error}"
+            )
+            raise TimeoutExceededError(msg) from error
+
+
+class _NotMadeError(UnknownTopicError):
+    """
+    A topic that was waited for, so that this task need not ask again.
+    """
+
+    retriable = False
+
+
+_pool: ClientPool[_Producer] = ClientPool(_Producer.close)
+
+
+@lru_cache(maxsize=16)
+def _config(kafka: KafkaSettings) -> ProducerConfig:
+    return direct_producer_config(kafka)

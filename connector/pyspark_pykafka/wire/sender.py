@@ -1,0 +1,416 @@
+"""
+Sending record batches to the leaders of their partitions until each is acknowledged.
+
+One thread does it all: what can be sent goes out, what has been answered is taken in, and only when
+the buffer is full, or nothing is left to encode, is anything waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka import rows
+from pyspark_pykafka.client import map_error_code
+from pyspark_pykafka.errors import (
+    BrokerUnavailableError,
+    KafkaClientError,
+    PykafkaError,
+    RecordError,
+    TimeoutExceededError,
+    UnknownTopicError,
+)
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.wire.connection import answering
+from pyspark_pykafka.wire.outbox import PartitionQueue
+from pyspark_pykafka.wire.outgoing import OutgoingBatch
+from pyspark_pykafka.wire.produce_request import ProduceRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark_pykafka.client import ProducerConfig
+    from pyspark_pykafka.wire._encoder import Payload
+    from pyspark_pykafka.wire.cluster import Cluster
+    from pyspark_pykafka.wire.connection import Connection
+    from pyspark_pykafka.wire.outgoing import Identity
+
+logger = logging.getLogger("pyspark_pykafka")
+
+_NEWEST = 12
+
+# What brokers may say of a batch, by Kafka's numbers, beside what client.codes knows.
+_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE = 10, 18
+_INVALID_TIMESTAMP, _INVALID_RECORD = 32, 87
+_OUT_OF_ORDER, _DUPLICATE = 45, 46
+
+#: A topic that is being made shows within this time, and one that a broker has just heard of too.
+MISSING_SECONDS = 5.0
+
+_MOST_WAIT_SECONDS = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """
+    A request that is under way.
+    """
+
+    batches: dict[TopicPartition, OutgoingBatch]
+    expires: float
+
+
+class Sender:
+    """
+    Takes batches in the order of each partition, and lets go of them when the broker has them.
+
+    Not acknowledged batches take at most ``config.buffer_bytes``. Raises the errors of
+    :mod:`pyspark_pykafka.errors`; after one, nothing is known of what was not acknowledged, and the
+    sender must not be used again.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        identity: Identity,
+        queues: dict[TopicPartition, PartitionQueue],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._identity = identity
+        self._now = now
+        self._queues = queues
+        self._active: dict[TopicPartition, PartitionQueue] = {}
+        self._requests: dict[Connection, list[_Request]] = {}
+        self._backoffs: dict[TopicPartition, Backoff] = {}
+        self._missing_since: dict[TopicPartition, float] = {}
+        self._bytes = 0
+        self._since_turn = 0
+        self.acknowledged = 0
+
+    def put(self, tp: TopicPartition, payload: Payload) -> None:
+        """
+        Take a batch, once there is room for it.
+        """
+        config = self._config
+        batch = OutgoingBatch.of(payload, config.codec, config.level, self._now())
+        self._make_room(tp, batch.size)
+        queue = self._queues.get(tp)
+        if queue is None:
+            queue = self._queues[tp] = PartitionQueue(tp, config.in_flight)
+        queue.add(batch)
+        self._active[tp] = queue
+        self._bytes += batch.size
+        self._since_turn += batch.size
+        # Not for each batch, since a turn looks at every partition.
+        if self._since_turn >= config.request_bytes:
+            self._turn(0.0)
+
+    def serve(self) -> None:
+        """
+        Take in what has been answered, and send what that lets go, without waiting.
+        """
+        self._turn(0.0)
+
+    def flush(self) -> None:
+        """
+        Return when everything is acknowledged.
+        """
+        while self._active:
+            self._turn(_MOST_WAIT_SECONDS)
+
+    def _make_room(self, tp: TopicPartition, size: int) -> None:
+        deadline = Deadline.after(self._config.block_seconds, self._now)
+        while self._bytes and self._bytes + size > self._config.buffer_bytes:
+            if deadline.expired:
+                msg = (
+                    f"the send buffer stayed full for {_ms(self._config.block_seconds)} ms "
+                    f"(kafka.max.block.ms) before a batch for {tp} fitted in"
+                    f"{self._last_trouble()}; the brokers acknowledge too slowly, or "
+                    "kafka.buffer.memory is too small"
+                )
+                raise TimeoutExceededError(msg)
+            self._turn(deadline.remaining(at_most=_MOST_WAIT_SECONDS))
+
+    def _turn(self, seconds: float) -> None:
+        """
+        Send what can be sent, then take in answers, waiting at most so long for the first one.
+        """
+        self._since_turn = 0
+        self._expire()
+        self._send()
+        self._receive(min(seconds, self._until_due()))
+
+    # --- Out --------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        for node, queues in self._ready().items():
+            connection = self._connection(node, queues)
+            while connection is not None and queues:
+                if len(self._requests.get(connection, ())) >= self._config.in_flight:
+                    break
+                if not self._send_one(connection, queues):
+                    break
+
+    def _ready(self) -> dict[int, list[PartitionQueue]]:
+        """
+        Return what can be sent, by the broker that leads.
+        """
+        now = self._now()
+        ready: dict[int, list[PartitionQueue]] = {}
+        for queue in list(self._active.values()):
+            if queue.sendable(now):
+                node = self._leader(queue)
+                if node is not None:
+                    ready.setdefault(node, []).append(queue)
+        return ready
+
+    def _leader(self, queue: PartitionQueue) -> int | None:
+        try:
+            node = self._cluster.leader(queue.tp, self._request_deadline()).node
+        except PykafkaError as error:
+            self._bear(error)
+            self._judge_missing(queue, error)
+            queue.postponed(self._now() + self._pause(queue.tp), error)
+            return None
+        self._missing_since.pop(queue.tp, None)
+        return node
+
+    def _connection(self, node: int, queues: list[PartitionQueue]) -> Connection | None:
+        try:
+            return self._cluster.connection(node, self._request_deadline())
+        except PykafkaError as error:
+            self._bear(error)
+            for queue in queues:
+                self._cluster.forget(queue.tp.topic)
+                queue.postponed(self._now() + self._pause(queue.tp), error)
+            return None
+
+    def _send_one(self, connection: Connection, queues: list[PartitionQueue]) -> bool:
+        """
+        Send one batch of each queue, as far as a request may grow; False if that failed.
+        """
+        batches = self._take(queues)
+        if not batches:
+            return False
+        request = ProduceRequest(
+            {tp: batch.encode(self._identity) for tp, batch in batches.items()},
+            _ms(self._config.request_seconds),
+            connection.version(ProduceRequest, _NEWEST),
+        )
+        expires = self._now() + self._config.request_seconds
+        self._requests.setdefault(connection, []).append(_Request(batches, expires))
+        try:
+            connection.send(request, self._request_deadline())
+        except PykafkaError as error:
+            self._lose(connection, error)
+            return False
+        return True
+
+    def _take(self, queues: list[PartitionQueue]) -> dict[TopicPartition, OutgoingBatch]:
+        """
+        Take a batch from each queue; those that have no more leave the list.
+        """
+        taken: dict[TopicPartition, OutgoingBatch] = {}
+        size, now = 0, self._now()
+        for queue in list(queues):
+            if not queue.sendable(now):
+                queues.remove(queue)
+                continue
+            size += queue.waiting[0].size
+            if taken and size > self._config.request_bytes:
+                break
+            taken[queue.tp] = queue.send()
+        return taken
+
+    # --- In ---------------------------------------------------------------------------------------
+
+    def _receive(self, seconds: float) -> None:
+        if not self._requests:
+            if seconds > 0 and self._active:
+                # Everything waits for its next try.
+                time.sleep(seconds)
+            return
+        for connection in answering(list(self._requests), seconds):
+            self._receive_from(connection)
+
+    def _receive_from(self, connection: Connection) -> None:
+        requests = self._requests[connection]
+        try:
+            answer = connection.receive(Deadline(requests[0].expires, self._now))
+        except PykafkaError as error:
+            self._lose(connection, error)
+            return
+        request = requests.pop(0)
+        if not requests:
+            del self._requests[connection]
+        self._answered(request, answer)
+
+    def _answered(self, request: _Request, answer: Any) -> None:
+        told = {
+            TopicPartition(topic.name, partition.index): partition
+            for topic in answer.responses
+            for partition in topic.partition_responses
+        }
+        for tp, batch in request.batches.items():
+            queue = self._queues[tp]
+            if tp not in told:
+                msg = f"the broker said nothing of the batch for {tp}"
+                self._again(queue, batch, BrokerUnavailableError(msg))
+            elif told[tp].error_code in {0, _DUPLICATE}:
+                self._acknowledge(queue, batch)
+            else:
+                self._refused(queue, batch, told[tp])
+
+    def _acknowledge(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+        queue.acknowledged(batch)
+        self._bytes -= batch.size
+        self.acknowledged += batch.count
+        self._backoffs.pop(queue.tp, None)
+        if queue.empty:
+            del self._active[queue.tp]
+
+    def _refused(self, queue: PartitionQueue, batch: OutgoingBatch, told: Any) -> None:
+        code = told.error_code
+        if code in {_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE}:
+            self._cut(queue, batch)
+            return
+        if code in {_INVALID_RECORD, _INVALID_TIMESTAMP}:
+            raise self._invalid(queue.tp, batch, told)
+        error = map_error_code(code, f"writing to {queue.tp}")
+        if code == _OUT_OF_ORDER and queue.follows_trouble(batch):
+            error = BrokerUnavailableError(f"{queue.tp}: a batch before this one is missing yet")
+        if isinstance(error, (BrokerUnavailableError, UnknownTopicError)):
+            self._cluster.forget(queue.tp.topic)
+        self._bear(error)
+        self._judge_missing(queue, error)
+        self._again(queue, batch, error)
+
+    def _cut(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+        if batch.count == 1:
+            where = rows.place(queue.tp.topic, self._key(batch, 0), queue.tp.partition)
+            raise rows.too_large(where, f"the broker takes no batch of {batch.size} bytes")
+        halves = batch.halves(self._config.level, self._most_decompressed(batch))
+        self._bytes += sum(half.size for half in halves) - batch.size
+        queue.replaced(batch, halves)
+
+    def _invalid(self, tp: TopicPartition, batch: OutgoingBatch, told: Any) -> RecordError:
+        first = next(iter(told.record_errors or ()), None)
+        key = self._key(batch, first.batch_index if first else 0)
+        why = (first and first.batch_index_error_message) or told.error_message or "it is invalid"
+        msg = f"{rows.place(tp.topic, key, tp.partition)} cannot be written: the broker says: {why}"
+        return RecordError("INVALID_RECORD", msg)
+
+    def _key(self, batch: OutgoingBatch, index: int) -> bytes | None:
+        return batch.key(index, self._most_decompressed(batch))
+
+    def _most_decompressed(self, batch: OutgoingBatch) -> int:
+        return max(self._config.batch_bytes, self._config.request_bytes, batch.size)
+
+    # --- Trouble ----------------------------------------------------------------------------------
+
+    def _bear(self, error: PykafkaError) -> None:
+        """
+        Raise what would not pass.
+        """
+        if not error.retriable:
+            raise error
+
+    def _judge_missing(self, queue: PartitionQueue, error: PykafkaError) -> None:
+        if not isinstance(error, UnknownTopicError):
+            return
+        since = self._missing_since.setdefault(queue.tp, self._now())
+        if self._now() - since >= MISSING_SECONDS:
+            raise error
+
+    def _again(self, queue: PartitionQueue, batch: OutgoingBatch, error: PykafkaError) -> None:
+        if batch.attempts > self._config.retries:
+            msg = (
+                f"{batch.count} records for {queue.tp} were refused after {batch.attempts} tries "
+                f"(kafka.retries): {error}"
+            )
+            raise KafkaClientError(msg, -1, "RETRIES", retriable=True)
+        logger.info("%s; sending %d records for %s again", error, batch.count, queue.tp)
+        queue.came_back(batch, self._now() + self._pause(queue.tp), error)
+
+    def _lose(self, connection: Connection, error: PykafkaError) -> None:
+        """
+        Give a connection up: nobody knows what of its requests has arrived.
+        """
+        self._cluster.drop(connection)
+        self._bear(error)
+        for request in self._requests.pop(connection):
+            for tp, batch in request.batches.items():
+                self._cluster.forget(tp.topic)
+                self._again(self._queues[tp], batch, error)
+
+    def _expire(self) -> None:
+        now = self._now()
+        late = [it for it, requests in self._requests.items() if requests[0].expires <= now]
+        for connection in late:
+            msg = (
+                f"{connection.address}: no answer to Produce within "
+                f"{_ms(self._config.request_seconds)} ms (kafka.request.timeout.ms)"
+            )
+            self._lose(connection, TimeoutExceededError(msg))
+        for queue in self._active.values():
+            if self._oldest(queue) + self._config.delivery_seconds <= now:
+                raise self._undelivered(queue)
+
+    def _undelivered(self, queue: PartitionQueue) -> TimeoutExceededError:
+        batches = list(queue.unacknowledged())
+        count = sum(batch.count for batch in batches)
+        state = "sent and not acknowledged" if queue.in_flight else "waiting to be sent"
+        msg = (
+            f"{count} records for {queue.tp} were not acknowledged within "
+            f"{_ms(self._config.delivery_seconds)} ms (kafka.delivery.timeout.ms); the oldest were "
+            f"{state}, after {batches[0].attempts} tries{_because(queue.trouble)}"
+        )
+        return TimeoutExceededError(msg)
+
+    def _oldest(self, queue: PartitionQueue) -> float:
+        return next(queue.unacknowledged()).created
+
+    def _until_due(self) -> float:
+        """
+        Return how long nothing will have to be done but to take in answers.
+        """
+        return max(min(self._times(), default=self._now()) - self._now(), 0.0)
+
+    def _times(self) -> Iterator[float]:
+        now = self._now()
+        for requests in self._requests.values():
+            yield requests[0].expires
+        for queue in self._active.values():
+            yield self._oldest(queue) + self._config.delivery_seconds
+            # One that may be sent already waits for its broker to answer.
+            if queue.waiting and queue.not_before > now:
+                yield queue.not_before
+
+    def _pause(self, tp: TopicPartition) -> float:
+        direct = self._config.direct
+        backoff = self._backoffs.get(tp)
+        if backoff is None:
+            backoff = self._backoffs[tp] = Backoff(
+                direct.retry_backoff_seconds, direct.retry_backoff_max_seconds
+            )
+        return backoff.next_pause()
+
+    def _request_deadline(self) -> Deadline:
+        return Deadline.after(self._config.request_seconds, self._now)
+
+    def _last_trouble(self) -> str:
+        return next((_because(it.trouble) for it in self._active.values() if it.trouble), "")
+
+
+def _because(trouble: PykafkaError | None) -> str:
+    return "" if trouble is None else f"; the last error: {trouble}"
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
