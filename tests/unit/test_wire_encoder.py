@@ -1,0 +1,397 @@
+"""
+Arrow rows to record batches: what is encoded is read back by decoders that are not the encoder's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.memory_records import MemoryRecords
+
+from pyspark_pykafka.columns import HEADERS, SOURCE_TYPES, TIMESTAMP
+from pyspark_pykafka.errors import RecordError, UnknownTopicError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.wire._encoder import RecordEncoder, partition_for
+from pyspark_pykafka.wire.compression import CODECS, Decompressor
+from pyspark_pykafka.wire.encoding import RowEncoder
+from pyspark_pykafka.wire.outgoing import Identity, OutgoingBatch
+from pyspark_pykafka.wire.records import RecordColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+NOW = 1_700_000_000.0
+WRITER = Identity(producer_id=7, epoch=2)
+MANY = 2**31 - 1
+
+_TYPES = {
+    "topic": pa.string(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "partition": pa.int32(),
+    "timestamp": TIMESTAMP,
+    "headers": HEADERS,
+}
+_DATA = st.none() | st.binary(max_size=300)
+_HEADERS = st.none() | st.lists(
+    st.fixed_dictionaries({"key": st.text(max_size=5), "value": _DATA}), max_size=3
+)
+_ROWS = st.fixed_dictionaries(
+    {
+        "topic": st.sampled_from(["a", "b"]),
+        "key": _DATA,
+        "value": _DATA,
+        "partition": st.none() | st.integers(0, 3),
+        "timestamp": st.none() | st.integers(1_000, 4_000_000_000_000_000),
+        "headers": _HEADERS,
+    }
+)
+
+
+def arrow(rows: Sequence[dict[str, Any]], **types: pa.DataType) -> pa.RecordBatch:
+    """
+    Return the rows as Spark hands them over, with the columns that the rows have.
+    """
+    names = [name for name in _TYPES if rows and name in rows[0]]
+    schema = pa.schema([pa.field(name, types.get(name, _TYPES[name])) for name in names])
+    return pa.RecordBatch.from_pylist(list(rows), schema=schema)
+
+
+def four_partitions(_: str) -> tuple[int, list[int]]:
+    """
+    Return what is known of every topic.
+    """
+    return 4, [0, 1, 2, 3]
+
+
+def encoder_of(
+    topic: str | None = None,
+    batch_bytes: int = 1 << 16,
+    record_bytes: int = 1 << 20,
+    most_open: int = 1 << 30,
+) -> RowEncoder:
+    """
+    Return an encoder for topics of four partitions.
+    """
+    made = RecordEncoder(batch_bytes, record_bytes, seed=1)
+    return RowEncoder(topic, four_partitions, made, most_open, now=lambda: NOW)
+
+
+def encoded(
+    batches: Iterable[pa.RecordBatch], encoder: RowEncoder, codec: str = "none"
+) -> dict[TopicPartition, list[OutgoingBatch]]:
+    """
+    Return the record batches that come out, by partition and in order, with their sequences.
+    """
+    out: defaultdict[TopicPartition, list[OutgoingBatch]] = defaultdict(list)
+    for batch in batches:
+        for tp, payload in encoder.full(batch):
+            out[tp].append(OutgoingBatch.of(payload, codec, -1, NOW))
+    for tp, payload in encoder.rest():
+        out[tp].append(OutgoingBatch.of(payload, codec, -1, NOW))
+    for made in out.values():
+        at = 0
+        for one in made:
+            one.sequence = at
+            at += one.count
+    return dict(out)
+
+
+def bytes_of(batch: OutgoingBatch) -> bytes:
+    """
+    Return the batch as it goes out.
+    """
+    return b"".join(bytes(piece) for piece in batch.encode(WRITER))
+
+
+def logged(batches: Sequence[OutgoingBatch]) -> bytes:
+    """
+    Return the batches as they lie in a log: each begins where the last one ended.
+    """
+    log, offset = b"", 0
+    for batch in batches:
+        log += offset.to_bytes(8, "big") + bytes_of(batch)[8:]
+        offset += batch.count
+    return log
+
+
+def read(tp: TopicPartition, batches: Sequence[OutgoingBatch]) -> list[dict[str, Any]]:
+    """
+    Return the rows that the reading side decodes.
+    """
+    columns = RecordColumns.of_range(
+        tp,
+        0,
+        sum(batch.count for batch in batches),
+        pa.schema(SOURCE_TYPES.items()),
+        Decompressor(1 << 22),
+        max_records=1000,
+        max_bytes=1 << 22,
+        check_crcs=True,
+    )
+    found = [*columns.full_batches(logged(batches), ()), *columns.rest()]
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def murmur2(key: bytes) -> int:
+    """
+    Return Java's hash of a key, from its definition: little-endian words, then what is left.
+    """
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    h = 0x9747B28C ^ len(key)
+    whole = len(key) - len(key) % 4
+    for at in range(0, whole, 4):
+        k = int.from_bytes(key[at : at + 4], "little") * m & mask
+        h = (h * m & mask) ^ ((k ^ k >> 24) * m & mask)
+    if whole < len(key):
+        h = (h ^ int.from_bytes(key[whole:], "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+def partition_of(row: dict[str, Any]) -> int | None:
+    """
+    Return where a row must go, or None if anywhere.
+    """
+    if row["partition"] is not None:
+        return int(row["partition"])
+    return None if row["key"] is None else (murmur2(row["key"]) & 0x7FFFFFFF) % 4
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(_ROWS, max_size=30), min_size=1, max_size=3),
+    st.sampled_from(sorted(CODECS)),
+    st.sampled_from([100, 1_000, 1 << 16]),
+    st.sampled_from([1, 1 << 30]),
+)
+def test_rows_come_back_from_the_batches(
+    parts: list[list[dict[str, Any]]], codec: str, batch_bytes: int, most_open: int
+) -> None:
+    """
+    Whatever the rows, the codec and the sizes: each is in its topic and partition, whole, once and
+    in order. A row's time is its number here.
+    """
+    rows = [row for part in parts for row in part]
+    for number, row in enumerate(rows, 1):
+        row["timestamp"] = number * 1_000_000
+    encoder = encoder_of(batch_bytes=batch_bytes, most_open=most_open)
+
+    out = encoded([arrow(part) for part in parts], encoder, codec)
+
+    met = []
+    for tp, batches in out.items():
+        numbers = []
+        for record in read(tp, batches):
+            numbers.append(int(record["timestamp"].timestamp()))
+            row = rows[numbers[-1] - 1]
+            assert tp.topic == row["topic"]
+            assert partition_of(row) in {None, tp.partition}
+            assert (record["key"], record["value"]) == (row["key"], row["value"])
+            assert (record["headers"] or []) == (row["headers"] or [])
+        assert numbers == sorted(numbers)
+        met += numbers
+    assert sorted(met) == list(range(1, len(rows) + 1))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(_ROWS, min_size=1, max_size=20), st.sampled_from(["none", "gzip"]))
+def test_kafka_python_reads_the_batches(rows: list[dict[str, Any]], codec: str) -> None:
+    """
+    The batches are those that another client knows: numbers, times, checksum, records.
+    """
+    for row in rows:
+        row["partition"] = 1
+    out = encoded([arrow(rows)], encoder_of("t"), codec)
+
+    (batch,) = MemoryRecords(logged(out[TopicPartition("t", 1)]))
+    assert batch.validate_crc()
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (*WRITER, 0)
+    times = [int(NOW * 1000) if r["timestamp"] is None else r["timestamp"] // 1000 for r in rows]
+    assert batch.max_timestamp == max(times)
+    records = list(batch)
+    assert [record.timestamp for record in records] == times
+    assert [(r.key, r.value) for r in records] == [(r["key"], r["value"]) for r in rows]
+    for record, row in zip(records, rows, strict=True):
+        assert record.headers == [(h["key"], h["value"]) for h in row["headers"] or []]
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_keys_are_hashed_as_in_java(key: bytes, expected: int) -> None:
+    """
+    The hashes that Kafka's own tests (UtilsTest) list.
+    """
+    assert murmur2(key) == expected % 2**32
+    assert partition_for(key, MANY) == (expected & 0x7FFFFFFF) % MANY
+
+
+@given(st.binary(max_size=40), st.integers(1, 100))
+def test_any_key_is_hashed_as_in_java(key: bytes, partitions: int) -> None:
+    """
+    The same for any key, by the definition in plain Python.
+    """
+    assert partition_for(key, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary()], ids=str)
+def test_text_and_wide_columns(kind: pa.DataType) -> None:
+    """
+    Text is written as UTF-8, and columns with 64-bit lengths as others.
+    """
+    rows = [{"key": "k", "value": "Grüße"}, {"key": "k", "value": None}]
+    if kind == pa.large_binary():
+        rows = [{"key": b"k", "value": "Grüße".encode()}, {"key": b"k", "value": None}]
+
+    out = encoded([arrow(rows, key=kind, value=kind)], encoder_of("t"))
+
+    ((tp, batches),) = out.items()
+    assert [row["value"] for row in read(tp, batches)] == ["Grüße".encode(), None]
+
+
+def test_slices_are_written_from_where_they_begin() -> None:
+    """
+    A slice shares its buffers with the whole; nulls and nested headers shift with it.
+    """
+    rows = [
+        {
+            "key": None if i % 3 else b"k%d" % i,
+            "value": b"v%d" % i if i % 4 else None,
+            "partition": 2,
+            "headers": [{"key": f"h{i}", "value": None if i % 2 else b"x"}] * (i % 3),
+        }
+        for i in range(40)
+    ]
+    out = encoded([arrow(rows).slice(11, 20)], encoder_of("t"))
+
+    found = read(TopicPartition("t", 2), out[TopicPartition("t", 2)])
+    assert [(r["key"], r["value"], r["headers"] or []) for r in found] == [
+        (r["key"], r["value"], r["headers"]) for r in rows[11:31]
+    ]
+
+
+def test_a_batch_is_closed_before_it_grows_too_large() -> None:
+    """
+    Batches stay within their size, but for a record that is larger by itself.
+    """
+    rows = [{"value": b"x" * size, "partition": 0} for size in [300, 300, 5_000, 300, 300, 300]]
+    (batches,) = encoded([arrow(rows)], encoder_of("t", batch_bytes=1_000)).values()
+
+    assert [batch.count for batch in batches] == [2, 1, 2, 1]
+    assert [batch.size <= 1_000 for batch in batches] == [True, False, True, True]
+
+
+def test_rows_without_a_key_stay_together_and_move_on() -> None:
+    """
+    They go to one partition until its batch is full (KIP-480), and to another one then, never to
+    one without a leader.
+    """
+    asked = []
+
+    def partitions(topic: str) -> tuple[int, list[int]]:
+        asked.append(topic)
+        return 4, [1, 3]
+
+    encoder = RowEncoder("t", partitions, RecordEncoder(1_000, 1 << 20, seed=5), 1 << 30)
+    rows = [{"value": b"x" * 90} for _ in range(100)]
+    out = [(tp.partition, payload.count) for tp, payload in encoder.full(arrow(rows))]
+
+    places = [place for place, _ in out]
+    assert set(places) == {1, 3}
+    assert all(a != b for a, b in itertools.pairwise(places))
+    assert asked == ["t"]
+
+
+def test_open_batches_are_bounded() -> None:
+    """
+    Rows for many partitions are sent early rather than held without bound.
+    """
+    encoder = encoder_of("t", most_open=1_500)
+    rows = [{"value": b"x" * 400, "partition": at} for at in range(4)]
+
+    assert list(encoder.full(arrow(rows[:3]))) == []
+    assert sorted(tp.partition for tp, _ in encoder.full(arrow(rows[3:]))) == [0, 1, 2, 3]
+    assert list(encoder.rest()) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "match"),
+    [
+        ({"topic": None, "key": b"k", "value": b"v"}, r"null topic .*row 1 .*key b'k'"),
+        (
+            {"topic": "a", "key": b"k", "value": b"v", "partition": 4},
+            r"key b'k' for topic 'a', partition 4 .*the partitions 0 to 3",
+        ),
+        (
+            {"topic": "a", "key": b"k", "value": b"v", "partition": -1},
+            r"partition -1 .*the partitions 0 to 3",
+        ),
+        (
+            {"topic": "a", "key": b"k", "value": b"x" * 2_000},
+            r"key b'k' for topic 'a'.*about 2\d{3} bytes; raise kafka.max.request.size",
+        ),
+        ({"topic": "a", "value": b"v", "timestamp": 999}, "timestamp.*must be later"),
+        (
+            {"topic": "a", "value": b"v", "headers": [{"key": None, "value": b"v"}]},
+            "a header without a key",
+        ),
+        ({"topic": "a", "value": b"v", "headers": [None]}, "a header without a key"),
+    ],
+)
+def test_rows_that_no_record_can_hold(row: dict[str, Any], match: str) -> None:
+    """
+    Each is an error that names what it is about, behind a row that is fine.
+    """
+    fine = {**dict.fromkeys(row), "topic": "a", "value": b"v"}
+    encoder = encoder_of(record_bytes=1_500)
+
+    with pytest.raises(RecordError, match=match):
+        encoded([arrow([fine, row])], encoder)
+
+
+def test_a_missing_topic_names_its_first_row() -> None:
+    """
+    The topic may come from the rows, so the error says which one.
+    """
+
+    def partitions(topic: str) -> tuple[int, list[int]]:
+        if topic == "a":
+            return 1, [0]
+        msg = "topic 'b' was not found"
+        raise UnknownTopicError(msg)
+
+    encoder = RowEncoder(None, partitions, RecordEncoder(1_000, 1 << 20, seed=5), 1 << 30)
+    rows = [
+        {"topic": "a", "key": b"1", "value": b"v"},
+        {"topic": "b", "key": b"2", "value": b"v"},
+    ]
+
+    with pytest.raises(UnknownTopicError, match="key b'2' for topic 'b' cannot be written: topic"):
+        list(encoder.full(arrow(rows)))
+
+
+def test_a_topic_for_all_wins_over_the_rows_own() -> None:
+    """
+    The option decides, also over rows without a topic.
+    """
+    rows = [{"topic": None, "value": b"v"}, {"topic": "a", "value": b"v"}]
+
+    out = encoded([arrow(rows)], encoder_of("t"))
+
+    assert {tp.topic for tp in out} == {"t"}
+    assert sum(batch.count for batches in out.values() for batch in batches) == 2

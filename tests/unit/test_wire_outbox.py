@@ -1,0 +1,195 @@
+"""
+The order in which a partition's batches go, against a broker in memory that does all it may do.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyspark_pykafka.errors import BrokerUnavailableError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.wire.outbox import PartitionQueue
+from pyspark_pykafka.wire.outgoing import OutgoingBatch, after
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+TP = TopicPartition("t", 0)
+IN_FLIGHT = 5
+TROUBLE = BrokerUnavailableError("away")
+
+
+class Fate(enum.Enum):
+    """
+    What happens to a request.
+    """
+
+    DONE = "the batch is taken, and the answer arrives"
+    ANSWER_LOST = "the batch is taken, and nobody hears of it"
+    REQUEST_LOST = "the batch does not arrive"
+
+
+@dataclass
+class LeaderInMemory:
+    """
+    A partition's leader: it takes the next sequence number, knows the last five, refuses others.
+    """
+
+    log: list[OutgoingBatch] = field(default_factory=list)
+    next_sequence: int = 0
+    recent: deque[int] = field(default_factory=lambda: deque(maxlen=IN_FLIGHT))
+
+    def take(self, batch: OutgoingBatch) -> bool:
+        """
+        Return whether the batch is in the log now; False for one out of order.
+        """
+        if batch.sequence in self.recent:
+            return True
+        if batch.sequence != self.next_sequence:
+            return False
+        self.log.append(batch)
+        self.recent.append(batch.sequence)
+        self.next_sequence = after(batch.sequence, batch.count)
+        return True
+
+
+def batch_of(count: int) -> OutgoingBatch:
+    """
+    Return a batch with nothing in it.
+    """
+    return OutgoingBatch(memoryview(b""), 0, count, 0, 0, created=0.0)
+
+
+def deliver(
+    queue: PartitionQueue,
+    leader: LeaderInMemory,
+    batches: list[OutgoingBatch],
+    fate: Callable[[], Fate],
+) -> None:
+    """
+    Send all batches; requests are answered in order, and fail as ``fate`` says.
+    """
+    for batch in batches:
+        queue.add(batch)
+    for _ in range(10_000):
+        if queue.empty:
+            return
+        under_way = []
+        while queue.sendable(now=0.0):
+            batch = queue.send()
+            under_way.append((batch, fate()))
+        for batch, happens in under_way:
+            taken = happens is not Fate.REQUEST_LOST and leader.take(batch)
+            if taken and happens is Fate.DONE:
+                queue.acknowledged(batch)
+            else:
+                queue.came_back(batch, 0.0, TROUBLE)
+    pytest.fail("the batches do not get through")
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 1_000), min_size=1, max_size=40),
+    st.integers(0, 2**31 - 1),
+    st.randoms(use_true_random=False),
+)
+def test_each_batch_arrives_once_and_in_order(
+    counts: list[int], first: int, chance: random.Random
+) -> None:
+    """
+    Whatever is lost on the way, and wherever the numbers begin anew.
+    """
+    queue = PartitionQueue(TP, IN_FLIGHT, next_sequence=first)
+    leader = LeaderInMemory(next_sequence=first)
+    batches = [batch_of(count) for count in counts]
+
+    deliver(queue, leader, batches, lambda: chance.choice(list(Fate)))
+
+    assert leader.log == batches
+    assert queue.next_sequence == after(first, sum(counts))
+
+
+def test_the_leader_in_memory_notices_what_is_out_of_order() -> None:
+    """
+    A queue that forgets to keep a batch's number would be seen: the batch comes twice.
+    """
+
+    class Forgetful(PartitionQueue):
+        def send(self) -> OutgoingBatch:
+            self.waiting[0].sequence = None
+            return super().send()
+
+    queue, leader = Forgetful(TP, IN_FLIGHT), LeaderInMemory()
+    fates = iter([Fate.ANSWER_LOST])
+
+    deliver(queue, leader, [batch_of(1)], lambda: next(fates, Fate.DONE))
+
+    assert len(leader.log) == 2
+
+
+def test_nothing_is_sent_while_an_answer_is_out() -> None:
+    """
+    After one batch has come back, the others are waited for, and go again behind it.
+    """
+    queue = PartitionQueue(TP, IN_FLIGHT)
+    first, second, third = (batch_of(1) for _ in range(3))
+    for batch in (first, second, third):
+        queue.add(batch)
+    assert (queue.send(), queue.send()) == (first, second)
+
+    queue.came_back(first, 3.0, TROUBLE)
+    assert queue.follows_trouble(second)
+    assert not queue.sendable(now=9.0)
+
+    queue.came_back(second, 2.0, TROUBLE)
+    assert not queue.sendable(now=2.9)
+    assert queue.sendable(now=3.0)
+    assert [queue.send(), queue.send(), queue.send()] == [first, second, third]
+    assert (first.attempts, third.attempts) == (2, 1)
+    assert not queue.follows_trouble(first)
+
+
+def test_parts_go_in_the_place_of_the_whole() -> None:
+    """
+    A batch that was too large is cut; what was sent behind it comes behind its parts.
+    """
+    queue = PartitionQueue(TP, IN_FLIGHT)
+    whole, behind = batch_of(4), batch_of(2)
+    queue.add(whole)
+    queue.add(behind)
+    queue.send()
+    queue.send()
+    parts = (batch_of(2), batch_of(2))
+    parts[0].sequence, parts[1].sequence = 0, 2
+
+    queue.replaced(whole, parts)
+    queue.came_back(behind, 0.0, TROUBLE)
+
+    assert [queue.send() for _ in range(3)] == [*parts, behind]
+    assert [batch.sequence for batch in queue.in_flight] == [0, 2, 4]
+    assert queue.trouble is TROUBLE
+
+
+def test_no_more_than_may_be_in_flight() -> None:
+    """
+    Brokers remember five batches of a producer; with a sixth out, one might not be recognised.
+    """
+    queue = PartitionQueue(TP, IN_FLIGHT)
+    for _ in range(IN_FLIGHT + 1):
+        queue.add(batch_of(1))
+
+    for _ in range(IN_FLIGHT):
+        assert queue.sendable(now=0.0)
+        queue.send()
+    assert not queue.sendable(now=0.0)
+
+    queue.acknowledged(queue.in_flight[0])
+    assert queue.sendable(now=0.0)
