@@ -7,10 +7,10 @@ Knows nothing of Spark, and asks the brokers through a protocol.
 from __future__ import annotations
 
 import logging
-import re
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.admission import Admission, AdmissionPolicy, Sizes
@@ -20,9 +20,9 @@ from pyspark_pykafka.borders import (
     starting_border,
 )
 from pyspark_pykafka.ends import Brokers, Ends
+from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.losses import Losses
 from pyspark_pykafka.offsets import (
-    LATEST,
     Document,
     Offsets,
     QueryMark,
@@ -30,19 +30,16 @@ from pyspark_pykafka.offsets import (
     TopicPartition,
     to_document,
 )
-from pyspark_pykafka.options import (
-    Assign,
-    NoStore,
-    Subscribe,
-    SubscribePattern,
-)
+from pyspark_pykafka.options import NoStore
 from pyspark_pykafka.planner import (
     SplitPolicy,
     StreamPlan,
     new_partitions,
     plan_stream,
+    with_late_partitions,
 )
 from pyspark_pykafka.progress.completion import NOWHERE, Progress
+from pyspark_pykafka.selection import selects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,7 +137,17 @@ class MicroBatches:
         self._asked = True
         unknown = self._marked(StreamOffset({}))
         end = self._ends.within_the_options(unknown, self._ends.available(unknown))
-        return replace(end, query=_following(unknown)).document()
+        return replace(end, initial=self._start_if_new(), query=_following(unknown)).document()
+
+    def _start_if_new(self) -> StreamOffset | None:
+        """
+        Return where the query starts if it is new; None where that is a mistake.
+        """
+        try:
+            return StreamOffset.of(self.initial())
+        except OffsetsError:
+            # A new query is told of it when Spark asks for its start; any other has no use for it.
+            return None
 
     def next(self, start: Document, *, limited: bool = True) -> Document:
         """
@@ -199,9 +206,10 @@ class MicroBatches:
             begin = until.initial
         if self._frozen is not None:
             self._ends.check_still_there(until)
-        begin = self._with_late_partitions(begin, until)
+        begin = with_late_partitions(begin, until, self._options.new_partitions)
         first = self._brokers.earliest(sorted(new_partitions(begin, until)))
-        plan = plan_stream(begin, until, first, self._split, self._selects)
+        asked_for = partial(selects, self._options.strategy)
+        plan = plan_stream(begin, until, first, self._split, asked_for)
         self._losses.report(plan)
         if not self._asked and plan.ranges:
             self._tell_replay(begin, until, plan)
@@ -253,30 +261,12 @@ class MicroBatches:
         return self._initial is not None and start == self._initial.document()
 
     def _admitted(self, stands: StreamOffset, latest: StreamOffset) -> Offsets | None:
-        late = self._with_late_partitions(stands, latest)
+        late = with_late_partitions(stands, latest, self._options.new_partitions)
         first = self._brokers.earliest(sorted(new_partitions(late, latest)))
         begin = {**latest.offsets, **late.offsets, **first}
         if self._frozen is not None:
             return self._admission.admit_all(begin, latest.offsets)
         return self._admission.admit(begin, latest.offsets)
-
-    def _with_late_partitions(self, begin: StreamOffset, until: StreamOffset) -> StreamOffset:
-        """
-        Return ``begin`` with partitions that appeared since, where they start at their end.
-        """
-        if self._options.new_partitions != LATEST:
-            return begin
-        added = {tp: end for tp, end in until.offsets.items() if tp not in begin.offsets}
-        return replace(begin, offsets={**begin.offsets, **added})
-
-    def _selects(self, tp: TopicPartition) -> bool:
-        strategy = self._options.strategy
-        if isinstance(strategy, Assign):
-            return tp in strategy.partitions
-        if isinstance(strategy, Subscribe):
-            return tp.topic in strategy.topics
-        assert isinstance(strategy, SubscribePattern)
-        return re.search(strategy.pattern, tp.topic) is not None
 
 
 def _following(stands: StreamOffset) -> QueryMark | None:

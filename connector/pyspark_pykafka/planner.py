@@ -8,7 +8,7 @@ too. Whoever calls it has asked the brokers already.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OffsetsError
@@ -233,6 +233,16 @@ def new_partitions(start: StreamOffset, end: StreamOffset) -> set[TopicPartition
     """
     remade = end.remade_topics(start)
     return {tp for tp in end.offsets if tp not in start.offsets or tp.topic in remade}
+
+
+def with_late_partitions(begin: StreamOffset, until: StreamOffset, word: int) -> StreamOffset:
+    """
+    Return ``begin`` with the partitions that appeared since, where ``word`` says LATEST of them.
+    """
+    if word != LATEST:
+        return begin
+    added = {tp: end for tp, end in until.offsets.items() if tp not in begin.offsets}
+    return replace(begin, offsets={**begin.offsets, **added})
 
 
 def _deleted(gone: Sequence[TopicPartition]) -> Iterable[Loss]:

@@ -27,17 +27,28 @@ if TYPE_CHECKING:
 Change = Callable[["DataFrame", Auditor], "DataFrame"]
 
 
+def options_of(kafka: KafkaCluster, topic: str, **more: str) -> dict[str, str]:
+    """
+    Return the options of a stream of a topic from its start.
+    """
+    where = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic}
+    return {**where, "startingOffsets": "earliest", **more}
+
+
 def source(spark: SparkSession, kafka: KafkaCluster, topic: str) -> DataFrame:
     """
     Return a stream of a topic from its start.
     """
-    reader = spark.readStream.format("pykafka").option("kafka.bootstrap.servers", kafka.bootstrap)
-    return reader.options(subscribe=topic, startingOffsets="earliest").load()
+    return spark.readStream.format("pykafka").options(**options_of(kafka, topic)).load()
 
 
-@pytest.fixture
+@pytest.fixture(params=[True, False], ids=["by-offsets", "observed"])
 def audited(
-    spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
+    spark: SparkSession,
+    kafka_cluster: KafkaCluster,
+    topic: NewTopicName,
+    checkpoint: str,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Callable[..., tuple[str, list[AuditReport]]]]:
     """
     Return the way to run 40 records of two partitions through a change under audit.
@@ -48,7 +59,8 @@ def audited(
         name, copy = topic(2), topic(2)
         kafka_cluster.produce(name, values(0, 40))
         tps = [TopicPartition(name, number) for number in range(2)] if by_partition else []
-        auditor, reports = Auditor(f"audit of {name}", tps), []
+        read = options_of(kafka_cluster, name) if request.param else None
+        auditor, reports = Auditor(f"audit of {name}", tps, options=read), []
         added.append(AuditListener(auditor, reports.append))
         spark.streams.addListener(added[-1])
         options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}

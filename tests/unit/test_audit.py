@@ -15,7 +15,7 @@ from pyspark_pykafka.audit import WHOLE, Tally, Verdict, compare, report
 if TYPE_CHECKING:
     import random
 
-IDS = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, min_size=2, max_size=50)
+IDS = st.lists(st.integers(-(2**43), 2**43 - 1), unique=True, min_size=2, max_size=50)
 
 
 def tally(ids: list[int]) -> Tally:
@@ -51,7 +51,7 @@ def test_planted_faults_are_found(ids: list[int]) -> None:
     exchanged = compare("t-0", tally(ids), [tally([first, first, *rest])])
 
     assert (lost.verdict, lost.difference) == (Verdict.MISSING, second)
-    assert (doubled.verdict, doubled.difference) == (Verdict.DOUBLED, second)
+    assert (doubled.verdict, doubled.difference) == (Verdict.DOUBLED, -second)
     assert exchanged.verdict is Verdict.EXCHANGED
 
 
@@ -87,3 +87,36 @@ def test_a_partition_that_nothing_left_of_is_missing() -> None:
     found = report("a", 1, entered, [{WHOLE: Tally()}])
 
     assert [finding.verdict for finding in found.places] == [Verdict.MISSING]
+
+
+@given(IDS)
+def test_what_the_log_has_lost_since_may_have_entered(ids: list[int]) -> None:
+    """
+    Between what is held and what can have entered at most nothing can be told; beyond, it can.
+    """
+    held, lost = ids[:-1], ids[-1]
+    most = len(ids)
+
+    def verdict(*left: int) -> Verdict:
+        return compare("t-0", tally(held), [tally([*left])], most).verdict
+
+    assert verdict(*held) is Verdict.COMPLETE
+    assert verdict(*ids) is verdict(*held[1:], lost) is Verdict.UNCLEAR
+    assert verdict(*held[1:]) is Verdict.MISSING
+    assert verdict(*ids, lost) is Verdict.DOUBLED
+
+
+def test_what_is_unclear_is_neither_complete_nor_wrong() -> None:
+    """
+    One partition that is wrong makes the batch so.
+    """
+    entered = {WHOLE: tally([1, 2]), "t-0": tally([1]), "t-1": tally([2])}
+    left = [{WHOLE: tally([1, 2, 3]), "t-0": tally([1, 3]), "t-1": tally([2])}]
+
+    found = report("a", 1, entered, left, {WHOLE: 4, "t-0": 3, "t-1": 1})
+    worse = report("a", 1, entered, left, {WHOLE: 4, "t-0": 1, "t-1": 1})
+
+    assert not found.complete
+    assert not found.wrong
+    assert "t-0: unclear, since the log does not show any more what entered" in str(found)
+    assert worse.wrong

@@ -104,3 +104,21 @@ def test_restart_that_asks_first(cluster: Cluster, starting: str) -> None:
     limited.latestOffset()
     with pytest.raises(OffsetsError, match="triggerAvailableNowWrapper.enabled to false"):
         limited.partitions(stands, stands)
+
+
+def test_the_end_of_a_first_batch_tells_where_it_starts(cluster: Cluster) -> None:
+    """
+    A query that asks for its end before it plans anything is new; Spark keeps no start of it.
+    """
+    assert reader(cluster).latestOffset()["@initial"]["t"] == {"0": 0}
+
+
+def test_a_start_that_is_wrong_is_told_when_it_is_asked_for(cluster: Cluster) -> None:
+    """
+    A query that was started before has no use for it, and is not stopped by it.
+    """
+    made = reader(cluster, startingOffsets='{"t": {"7": 1}}')
+
+    assert "@initial" not in made.latestOffset()
+    with pytest.raises(OffsetsError, match="not assigned: t-7"):
+        made.initialOffset()

@@ -1,0 +1,35 @@
+"""
+Which partitions a query's options ask for, whether or not they exist.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.options import Strategy
+
+
+def selects(strategy: Strategy, tp: TopicPartition) -> bool:
+    """
+    Whether a strategy asks for a partition.
+    """
+    if isinstance(strategy, Assign):
+        return tp in strategy.partitions
+    if isinstance(strategy, Subscribe):
+        return tp.topic in strategy.topics
+    assert isinstance(strategy, SubscribePattern)
+    return re.search(strategy.pattern, tp.topic) is not None
+
+
+def is_of_one_topic(strategy: Strategy) -> bool:
+    """
+    Whether a strategy names a single topic, so that partition and offset tell records apart.
+    """
+    if isinstance(strategy, Subscribe):
+        return len(set(strategy.topics)) == 1
+    return isinstance(strategy, Assign) and len({tp.topic for tp in strategy.partitions}) == 1

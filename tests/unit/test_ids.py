@@ -1,0 +1,81 @@
+"""
+The ids of records, held against what Spark's xxhash64 gives.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_pykafka import ids
+from pyspark_pykafka.audit import Tally
+from pyspark_pykafka.ids import SHIFT, tally_of_offsets, tally_of_range
+from pyspark_pykafka.offsets import TopicPartition
+
+FLIGHTS = TopicPartition("flights", 3)
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        ("a", -9104112664622661145),
+        ("flights", -4764291817880858791),
+        ("x" * 8, -2796505317679066101),
+        ("a.topic-of_12", -5141599424487557108),
+        ("x" * 31, -8974203226579335431),
+        ("y" * 32, -729324744680806498),
+        (
+            "a-name-of-a-topic-that-is-longer-than-sixty-four-bytes-and-odd-1",
+            -7916917650656904863,
+        ),
+    ],
+)
+def test_ids_are_those_of_spark(topic: str, expected: int) -> None:
+    """
+    Whatever the length of the topic's name: selected as xxhash64(topic, 3, 2**40 + 7) in Spark.
+    """
+    at = 2**40 + 7
+
+    assert tally_of_range(TopicPartition(topic, 3), at, at + 1) == Tally(1, expected >> SHIFT)
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset", "expected"),
+    [(0, 0, -2984540310115537990), (7, 123456789, 4927095314378805369)],
+)
+def test_ids_without_a_topic_are_those_of_spark(partition: int, offset: int, expected: int) -> None:
+    """
+    Selected as xxhash64(partition, offset) in Spark.
+    """
+    tp = TopicPartition("flights", partition)
+
+    assert tally_of_range(tp, offset, offset + 1, named=False) == Tally(1, expected >> SHIFT)
+
+
+@given(st.integers(0, 2**50), st.integers(0, 60), st.booleans())
+def test_a_range_is_the_sum_of_its_offsets(start: int, size: int, named: bool) -> None:
+    """
+    In one block or in many, as a range or one by one.
+    """
+    single = [tally_of_range(FLIGHTS, at, at + 1, named=named) for at in range(start, start + size)]
+    offsets = np.arange(start, start + size, dtype=np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ids, "BLOCK", 7)
+        whole = tally_of_range(FLIGHTS, start, start + size, named=named)
+        listed = tally_of_offsets(FLIGHTS, offsets, named=named)
+
+    assert whole == listed == reduce(Tally.__add__, single, Tally())
+    assert offsets.tolist() == list(range(start, start + size))
+
+
+def test_partitions_and_topics_have_ids_of_their_own() -> None:
+    """
+    The same offset elsewhere is another record.
+    """
+    tps = [FLIGHTS, TopicPartition("flights", 4), TopicPartition("planes", 3)]
+
+    assert len({tally_of_range(tp, 5, 6) for tp in tps}) == 3
