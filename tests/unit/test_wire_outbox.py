@@ -41,10 +41,12 @@ class Fate(enum.Enum):
 class LeaderInMemory:
     """
     A partition's leader: it takes the next sequence number, knows the last five, refuses others.
+
+    As long as it has nothing of a producer's, it takes any number, as Kafka's does (KAFKA-14359).
     """
 
     log: list[OutgoingBatch] = field(default_factory=list)
-    next_sequence: int = 0
+    next_sequence: int | None = None
     recent: deque[int] = field(default_factory=lambda: deque(maxlen=IN_FLIGHT))
 
     def take(self, batch: OutgoingBatch) -> bool:
@@ -53,8 +55,9 @@ class LeaderInMemory:
         """
         if batch.sequence in self.recent:
             return True
-        if batch.sequence != self.next_sequence:
+        if self.next_sequence not in {None, batch.sequence}:
             return False
+        assert batch.sequence is not None
         self.log.append(batch)
         self.recent.append(batch.sequence)
         self.next_sequence = after(batch.sequence, batch.count)
@@ -108,7 +111,7 @@ def test_each_batch_arrives_once_and_in_order(
     Whatever is lost on the way, and wherever the numbers begin anew.
     """
     queue = PartitionQueue(TP, IN_FLIGHT, next_sequence=first)
-    leader = LeaderInMemory(next_sequence=first)
+    leader = LeaderInMemory()
     batches = [batch_of(count) for count in counts]
 
     deliver(queue, leader, batches, lambda: chance.choice(list(Fate)))
@@ -133,6 +136,27 @@ def test_the_leader_in_memory_notices_what_is_out_of_order() -> None:
     deliver(queue, leader, [batch_of(1)], lambda: next(fates, Fate.DONE))
 
     assert len(leader.log) == 2
+
+
+def test_the_first_batch_goes_alone() -> None:
+    """
+    A leader that knows nothing of a producer would take the second batch for the first.
+    """
+
+    class Bold(PartitionQueue):
+        def sendable(self, now: float) -> bool:
+            self.begun = True
+            return super().sendable(now)
+
+    queue, leader = PartitionQueue(TP, IN_FLIGHT), LeaderInMemory()
+    batches = [batch_of(1), batch_of(1)]
+    fates = iter([Fate.REQUEST_LOST])
+    deliver(queue, leader, batches, lambda: next(fates, Fate.DONE))
+    assert leader.log == batches
+
+    fates = iter([Fate.REQUEST_LOST])
+    with pytest.raises(pytest.fail.Exception, match="do not get through"):
+        deliver(Bold(TP, IN_FLIGHT), LeaderInMemory(), batches[:], lambda: next(fates, Fate.DONE))
 
 
 def test_nothing_is_sent_while_an_answer_is_out() -> None:
@@ -182,7 +206,7 @@ def test_no_more_than_may_be_in_flight() -> None:
     """
     Brokers remember five batches of a producer; with a sixth out, one might not be recognised.
     """
-    queue = PartitionQueue(TP, IN_FLIGHT)
+    queue = PartitionQueue(TP, IN_FLIGHT, begun=True)
     for _ in range(IN_FLIGHT + 1):
         queue.add(batch_of(1))
 

@@ -13,6 +13,7 @@ from pyspark_pykafka.client import direct_config, map_error_code
 from pyspark_pykafka.client.direct import Address
 from pyspark_pykafka.errors import BrokerUnavailableError, TimeoutExceededError, UnknownTopicError
 from pyspark_pykafka.pool import ClientPool
+from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.wire.connection import Connection
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.client.direct import DirectConfig
     from pyspark_pykafka.offsets import TopicPartition
-    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings import KafkaSettings
 
 T = TypeVar("T")
@@ -92,13 +92,17 @@ class Cluster:
         if topic not in self._leaders:
             self._learn(topic, deadline)
         leaders = self._leaders[topic]
+        if not leaders:
+            self.forget(topic)
+            msg = f"the topic {topic} has no partitions yet; is it being made?"
+            raise BrokerUnavailableError(msg)
         return len(leaders), [at for at, it in leaders.items() if it.node in self._addresses]
 
     def any_connection(self, deadline: Deadline) -> Connection:
         """
         Return a connection to whichever broker can be reached.
         """
-        return self._first(lambda address: self._connect(address, deadline))
+        return self._first(self._connect, deadline)
 
     def forget(self, topic: str) -> None:
         """
@@ -141,7 +145,7 @@ class Cluster:
         return made
 
     def _learn(self, topic: str, deadline: Deadline) -> None:
-        found = self._first(lambda address: self._ask_metadata(address, topic, deadline))
+        found = self._first(lambda at, share: self._ask_metadata(at, topic, share), deadline)
         self._addresses = {b.node_id: Address(b.host, b.port) for b in found.brokers}
         answer = next((t for t in found.topics if t.name == topic), None)
         if answer is None or answer.error_code == _UNKNOWN_TOPIC_OR_PARTITION:
@@ -156,14 +160,18 @@ class Cluster:
             for p in answer.partitions
         }
 
-    def _first(self, ask: Callable[[Address], T]) -> T:
+    def _first(self, ask: Callable[[Address, Deadline], T], deadline: Deadline) -> T:
         """
         Ask the first broker that answers; authentication and TLS errors are final at once.
+
+        One that says nothing leaves the others their share of the time.
         """
         reasons = []
-        for address in self._candidates():
+        candidates = list(self._candidates())
+        for at, address in enumerate(candidates):
+            share = deadline.remaining() / (len(candidates) - at)
             try:
-                return ask(address)
+                return ask(address, Deadline.after(share))
             except (BrokerUnavailableError, TimeoutExceededError) as error:
                 reasons.append(str(error))
         msg = f"no broker answers: {'; '.join(reasons)}"

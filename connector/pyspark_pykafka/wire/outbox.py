@@ -34,6 +34,10 @@ class PartitionQueue:
     in_flight: deque[OutgoingBatch] = field(default_factory=deque)
     returned: list[OutgoingBatch] = field(default_factory=list)
     next_sequence: int = 0
+    #: Whether the partition's leader has taken a batch. Until then it would take any number for the
+    #: first, that of a second batch too whose first one was lost (KAFKA-14359), so that one goes
+    #: alone.
+    begun: bool = False
     not_before: float = 0.0
     trouble: PykafkaError | None = None
 
@@ -57,7 +61,7 @@ class PartitionQueue:
         return (
             bool(self.waiting)
             and not self.returned
-            and len(self.in_flight) < self.most_in_flight
+            and len(self.in_flight) < (self.most_in_flight if self.begun else 1)
             and now >= self.not_before
         )
 
@@ -78,6 +82,7 @@ class PartitionQueue:
         Forget a batch that the broker has.
         """
         self.in_flight.remove(batch)
+        self.begun = True
         self.trouble = None
         self._settle()
 

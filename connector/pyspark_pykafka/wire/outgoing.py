@@ -127,7 +127,6 @@ class OutgoingBatch:
             max(times),
             self.created,
             sequence,
-            self.attempts,
         )
 
 

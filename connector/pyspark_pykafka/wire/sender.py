@@ -52,6 +52,9 @@ MISSING_SECONDS = 5.0
 
 _MOST_WAIT_SECONDS = 1.0
 
+# What is left of an answer that has begun to arrive may take so long, even after its time.
+_REST_SECONDS = 1.0
+
 
 @dataclass(slots=True, eq=False)
 class _Request:
@@ -61,6 +64,29 @@ class _Request:
 
     batches: dict[TopicPartition, OutgoingBatch]
     expires: float
+
+
+class _Stopwatch:
+    """
+    Counts the seconds that are spent in its context.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._since = 0.0
+        self._before = 0.0
+
+    def __enter__(self) -> None:
+        self._since = self._now()
+
+    def __exit__(self, *_: object) -> None:
+        self._before = self.seconds()
+
+    def seconds(self) -> float:
+        """
+        Return how many they are, within the context.
+        """
+        return self._before + self._now() - self._since
 
 
 class Sender:
@@ -84,6 +110,8 @@ class Sender:
         self._config = config
         self._identity = identity
         self._now = now
+        # Batches grow old by this one: while the caller waits for rows, nobody can send.
+        self._at_work = _Stopwatch(now)
         self._queues = queues
         self._active: dict[TopicPartition, PartitionQueue] = {}
         self._requests: dict[Connection, list[_Request]] = {}
@@ -98,31 +126,35 @@ class Sender:
         Take a batch, once there is room for it.
         """
         config = self._config
-        batch = OutgoingBatch.of(payload, config.codec, config.level, self._now())
-        self._make_room(tp, batch.size)
-        queue = self._queues.get(tp)
-        if queue is None:
-            queue = self._queues[tp] = PartitionQueue(tp, config.in_flight)
-        queue.add(batch)
-        self._active[tp] = queue
-        self._bytes += batch.size
-        self._since_turn += batch.size
-        # Not for each batch, since a turn looks at every partition.
-        if self._since_turn >= config.request_bytes:
-            self._turn(0.0)
+        with self._at_work:
+            created = self._at_work.seconds()
+            batch = OutgoingBatch.of(payload, config.codec, config.level, created)
+            self._make_room(tp, batch.size)
+            queue = self._queues.get(tp)
+            if queue is None:
+                queue = self._queues[tp] = PartitionQueue(tp, config.in_flight)
+            queue.add(batch)
+            self._active[tp] = queue
+            self._bytes += batch.size
+            self._since_turn += batch.size
+            # Not for each batch, since a turn looks at every partition.
+            if self._since_turn >= config.request_bytes:
+                self._turn(0.0)
 
     def serve(self) -> None:
         """
         Take in what has been answered, and send what that lets go, without waiting.
         """
-        self._turn(0.0)
+        with self._at_work:
+            self._turn(0.0)
 
     def flush(self) -> None:
         """
         Return when everything is acknowledged.
         """
-        while self._active:
-            self._turn(_MOST_WAIT_SECONDS)
+        with self._at_work:
+            while self._active:
+                self._turn(_MOST_WAIT_SECONDS)
 
     def _make_room(self, tp: TopicPartition, size: int) -> None:
         deadline = Deadline.after(self._config.block_seconds, self._now)
@@ -142,9 +174,12 @@ class Sender:
         Send what can be sent, then take in answers, waiting at most so long for the first one.
         """
         self._since_turn = 0
+        # An answer that is here is in time, however long we were away.
+        self._receive(0.0)
         self._expire()
         self._send()
-        self._receive(min(seconds, self._until_due()))
+        if seconds > 0:
+            self._receive(min(seconds, self._until_due()))
 
     # --- Out --------------------------------------------------------------------------------------
 
@@ -208,7 +243,7 @@ class Sender:
         try:
             connection.send(request, self._request_deadline())
         except PykafkaError as error:
-            self._lose(connection, error)
+            self._lose(connection, self._named(error))
             return False
         return True
 
@@ -236,15 +271,19 @@ class Sender:
                 # Everything waits for its next try.
                 time.sleep(seconds)
             return
-        for connection in answering(list(self._requests), seconds):
-            self._receive_from(connection)
+        ready = answering(list(self._requests), seconds)
+        while ready:
+            for connection in ready:
+                self._receive_from(connection)
+            ready = answering(list(self._requests), 0.0)
 
     def _receive_from(self, connection: Connection) -> None:
         requests = self._requests[connection]
+        until = max(requests[0].expires, self._now() + _REST_SECONDS)
         try:
-            answer = connection.receive(Deadline(requests[0].expires, self._now))
+            answer = connection.receive(Deadline(until, self._now))
         except PykafkaError as error:
-            self._lose(connection, error)
+            self._lose(connection, self._named(error))
             return
         request = requests.pop(0)
         if not requests:
@@ -284,7 +323,10 @@ class Sender:
             raise self._invalid(queue.tp, batch, told)
         error = map_error_code(code, f"writing to {queue.tp}")
         if code == _OUT_OF_ORDER and queue.follows_trouble(batch):
-            error = BrokerUnavailableError(f"{queue.tp}: a batch before this one is missing yet")
+            # No try of its own: it goes again right behind the batch that is missing yet.
+            batch.attempts -= 1
+            queue.came_back(batch, self._now(), queue.trouble or error)
+            return
         if isinstance(error, (BrokerUnavailableError, UnknownTopicError)):
             self._cluster.forget(queue.tp.topic)
         self._bear(error)
@@ -320,6 +362,15 @@ class Sender:
         """
         if not error.retriable:
             raise error
+
+    def _named(self, error: PykafkaError) -> PykafkaError:
+        """
+        Return the error of a connection; one that says that time is over says also whose.
+        """
+        if not isinstance(error, TimeoutExceededError):
+            return error
+        milliseconds = _ms(self._config.request_seconds)
+        return TimeoutExceededError(f"{error} (kafka.request.timeout.ms is {milliseconds})")
 
     def _judge_missing(self, queue: PartitionQueue, error: PykafkaError) -> None:
         if not isinstance(error, UnknownTopicError):
@@ -359,7 +410,7 @@ class Sender:
             )
             self._lose(connection, TimeoutExceededError(msg))
         for queue in self._active.values():
-            if self._oldest(queue) + self._config.delivery_seconds <= now:
+            if self._left(queue) <= 0:
                 raise self._undelivered(queue)
 
     def _undelivered(self, queue: PartitionQueue) -> TimeoutExceededError:
@@ -373,8 +424,12 @@ class Sender:
         )
         return TimeoutExceededError(msg)
 
-    def _oldest(self, queue: PartitionQueue) -> float:
-        return next(queue.unacknowledged()).created
+    def _left(self, queue: PartitionQueue) -> float:
+        """
+        Return the seconds that the oldest batch may take yet.
+        """
+        age = self._at_work.seconds() - next(queue.unacknowledged()).created
+        return self._config.delivery_seconds - age
 
     def _until_due(self) -> float:
         """
@@ -387,7 +442,7 @@ class Sender:
         for requests in self._requests.values():
             yield requests[0].expires
         for queue in self._active.values():
-            yield self._oldest(queue) + self._config.delivery_seconds
+            yield now + self._left(queue)
             # One that may be sent already waits for its broker to answer.
             if queue.waiting and queue.not_before > now:
                 yield queue.not_before

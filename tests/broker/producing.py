@@ -1,0 +1,82 @@
+"""
+Writing through an engine without Spark, and what must be found afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pyspark_pykafka.columns import HEADERS, TIMESTAMP
+from pyspark_pykafka.engines import produce
+from pyspark_pykafka.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark_pykafka.testing import Record
+
+ROWS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("timestamp", TIMESTAMP),
+        ("headers", HEADERS),
+    ]
+)
+
+
+def settings(bootstrap: str, **kafka: str | int) -> KafkaSettings:
+    """
+    Return a writer's settings; keywords are Kafka's, with underscores for dots.
+    """
+    given = {name.replace("_", "."): str(value) for name, value in kafka.items()}
+    return KafkaSettings.of({"bootstrap.servers": bootstrap, **given})
+
+
+def write(
+    bootstrap: str,
+    batches: Iterable[pa.RecordBatch],
+    topic: str | None,
+    engine: str = "wire",
+    **kafka: str | int,
+) -> int:
+    """
+    Write batches with one call of an engine, and return what it says was acknowledged.
+    """
+    return produce(batches, settings(bootstrap, **kafka), topic, engine)
+
+
+def batch_of(records: Sequence[Record], **more: Any) -> pa.RecordBatch:
+    """
+    Return records as the rows of a batch; keywords are further columns.
+    """
+    columns = {
+        "key": [r.key for r in records],
+        "value": [r.value for r in records],
+        "partition": [r.partition for r in records],
+        "timestamp": [None if r.timestamp is None else 1000 * r.timestamp for r in records],
+        "headers": [
+            [{"key": k, "value": v} for k, v in r.headers] if r.headers else None for r in records
+        ],
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in ROWS]
+    return pa.RecordBatch.from_arrays(
+        [*arrays, *map(pa.array, more.values())], names=[*ROWS.names, *more]
+    )
+
+
+def placed(records: Iterable[Record]) -> list[Record]:
+    """
+    Return records that name their partition as a topic has them that was empty before.
+    """
+    seen: Counter[int | None] = Counter()
+    found = []
+    for record in records:
+        found.append(replace(record, offset=seen[record.partition]))
+        seen[record.partition] += 1
+    return sorted(found, key=lambda record: (record.partition or 0, record.offset or 0))

@@ -1,0 +1,586 @@
+"""
+What the wire engine writes, read back by everybody else; and what it refuses, in which words.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+from tests.broker.console_tool import printed
+from tests.broker.producing import batch_of, placed, write
+from tests.broker.test_wire_connection import SCRAM_MODULE, create_scram_users, login
+from tests.broker.test_wire_connection import write_certificates as make_certificates
+
+from pyspark_pykafka.errors import (
+    AuthorizationError,
+    PykafkaError,
+    RecordError,
+    UnknownTopicError,
+)
+from pyspark_pykafka.testing import KAFKA_VERSION, KafkaCluster, Record
+from pyspark_pykafka.testing.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import Row, SparkSession
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+VERSIONS = ("3.9.2", "4.0.2", KAFKA_VERSION)
+
+#: What Java's Utils.murmur2 has for these, by the tests of Kafka itself.
+MURMUR2 = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+MANY = 97
+
+# Whoever waits a time-out out where an answer is known at once runs into this one.
+at_once = pytest.mark.timeout(60)
+PATIENT = {"delivery_timeout_ms": 600_000, "max_block_ms": 600_000}
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def any_version(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """
+    A broker of each version, on which topics are made by being written to.
+    """
+    config = {"auto.create.topics.enable": True, "num.partitions": 3}
+    with KafkaCluster(version=request.param, config=config) as kafka:
+        yield kafka
+
+
+def all_kinds(codec: str, partitions: int = 3) -> list[Record]:
+    """
+    Return records with all that can be null, empty, long or repeated, in some order of time.
+    """
+    chance = random.Random(codec)
+    contents = [None, b"", b"x", "schön".encode(), chance.randbytes(300), b"long" * 3000]
+    headers = [
+        (),
+        (("a", b"\xff\x00"), ("a", b""), ("ü", None)),
+        tuple((f"h{i}", b"%d" % i) for i in range(20)),
+    ]
+    return [
+        Record(value, key, at % partitions, 1_700_000_000_000 - 977 * at, headers[at % 3])
+        for at, (key, value) in enumerate((k, v) for k in contents for v in contents)
+    ]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_is_read_back_by_a_plain_client(any_version: KafkaCluster, codec: str) -> None:
+    """
+    Keys, values, headers, times and partitions come back equal, from batches of that codec.
+    """
+    name = any_version.create_topic(f"codec-{codec}", 3)
+    rows = all_kinds(codec)
+    batch = batch_of(rows)
+
+    sliced = [batch[:7], batch[7:50], batch[50:50], batch[50:]]
+    small = {"compression_type": codec, "batch_size": 20_000}
+    assert write(any_version.bootstrap, sliced, name, **small) == len(rows)
+
+    assert any_version.consume(name) == placed(rows)
+    assert codecs_in_log(any_version, name) == {CODECS[codec]}
+
+
+def codecs_in_log(kafka: KafkaCluster, topic: str) -> set[int]:
+    """
+    Return the numbers of the codecs that a topic's record batches have on the broker's disk.
+    """
+    found = set()
+    for segment in kafka.data_folder().glob(f"{topic}-*/*.log"):
+        data, at = segment.read_bytes(), 0
+        while at < len(data):
+            (attributes,) = struct.unpack_from(">h", data, at + 21)
+            found.add(attributes & 7)
+            at += 12 + struct.unpack_from(">i", data, at + 8)[0]
+    return found
+
+
+def test_time_of_writing(any_version: KafkaCluster) -> None:
+    """
+    A row without a time gets that of the client, one with a time keeps it.
+    """
+    name = any_version.create_topic("time-of-writing")
+    (before,) = any_version.produce(name, [Record()])
+    write(any_version.bootstrap, [batch_of([Record(), Record(timestamp=1)])], name)
+    (after,) = any_version.produce(name, [Record()])
+
+    _, ours, given, _ = (r.timestamp for r in any_version.consume(name))
+    assert given == 1
+    assert before.timestamp <= ours <= after.timestamp  # type: ignore[operator]
+
+
+def test_topic_made_by_writing(any_version: KafkaCluster) -> None:
+    """
+    Where brokers make missing topics, a writer waits for them as the Java client does.
+    """
+    rows = [Record(b"%d" % i, b"%d" % i) for i in range(50)]
+    name = "made-by-writing"
+
+    assert write(any_version.bootstrap, [batch_of(rows)], name) == 50
+
+    found = any_version.consume(name)
+    assert sorted(r.key or b"" for r in found) == sorted(r.key or b"" for r in rows)
+    assert {r.partition for r in found} == {0, 1, 2}
+
+
+def test_console_consumer_reads_every_codec(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    Kafka's own console consumer shows what was written, with each codec in turn.
+    """
+    name = topic(partitions=2)
+    written: list[Record] = []
+    for at, codec in enumerate(CODECS):
+        rows = [
+            Record(b"v", f"{codec}-k".encode(), 0, 1_700_000_000_000 + at, (("a", b"1"),)),
+            Record(None, f"{codec}-tombstone".encode(), 1, 1 + at, (("a", None), ("b", b""))),
+            Record(b"", None, 1, 2 + at),
+            Record(b"%d." % at * 2000, b"", 0, 3 + at),
+        ]
+        write(kafka_cluster.bootstrap, [batch_of(rows)], name, compression_type=codec)
+        written += rows
+
+    assert printed(kafka_cluster.bootstrap, name, len(written)) == placed(written)
+
+
+@pytest.mark.side_by_side
+def test_jvm_connector_reads_every_codec(
+    agreed: Callable[..., list[Row]], kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    Spark's JVM connector, and both engines of ours, read what was written with each codec.
+    """
+    name = topic(partitions=3)
+    written: list[Record] = []
+    for codec in CODECS:
+        rows = all_kinds(codec)
+        write(kafka_cluster.bootstrap, [batch_of(rows)], name, compression_type=codec)
+        written += rows
+
+    found = [
+        Record(
+            value=row.value,
+            key=row.key,
+            partition=row.partition,
+            timestamp=round(row.timestamp.timestamp() * 1000),
+            headers=tuple((h.key, h.value) for h in row.headers or ()),
+            offset=row.offset,
+        )
+        for row in agreed(subscribe=name, includeHeaders="true")
+    ]
+    assert [r if r.value is None else shortened(r) for r in found] == [
+        r if r.value is None else shortened(r) for r in placed(written)
+    ]
+
+
+def shortened(record: Record) -> tuple[object, ...]:
+    """
+    Return what tells a record apart, so that a failure can be read.
+    """
+    value = record.value or b""
+    key = record.key if record.key is None else (len(record.key), record.key[:9])
+    return (len(value), value[:9], key, record.partition, record.timestamp, record.headers)
+
+
+# --- Partitions -----------------------------------------------------------------------------------
+
+
+def keys_of_all_lengths() -> list[bytes]:
+    """
+    Return keys that differ, of 0 to 40 bytes, and the known ones.
+    """
+    chance = random.Random(7)
+    return [*MURMUR2, b"", *(chance.randbytes(1 + i % 40) for i in range(400))]
+
+
+def partitions_by_key(kafka: KafkaCluster, topic: str) -> dict[bytes | None, int | None]:
+    """
+    Return where each key was put.
+    """
+    return {record.key: record.partition for record in kafka.consume(topic)}
+
+
+def test_keys_go_where_others_put_them(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    Both engines put a key where the Java client's murmur2 does, by Kafka's own known hashes.
+    """
+    keys = keys_of_all_lengths()
+    batch = batch_of([Record(b"v", key) for key in keys])
+    names = {engine: topic(partitions=MANY) for engine in ("wire", "librdkafka")}
+    for engine, name in names.items():
+        assert write(kafka_cluster.bootstrap, [batch], name, engine) == len(keys)
+
+    ours, theirs = (partitions_by_key(kafka_cluster, name) for name in names.values())
+    assert ours == theirs
+    assert ours.keys() == set(keys)
+    assert {key: ours[key] for key in MURMUR2} == {
+        key: (known & 0x7FFF_FFFF) % MANY for key, known in MURMUR2.items()
+    }
+
+
+@pytest.mark.side_by_side
+def test_keys_go_where_the_jvm_sink_puts_them(
+    spark: SparkSession, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    Spark's JVM sink and the wire engine choose the same partition for each key.
+    """
+    keys = keys_of_all_lengths()
+    ours, theirs = topic(partitions=MANY), topic(partitions=MANY)
+    write(kafka_cluster.bootstrap, [batch_of([Record(b"v", key) for key in keys])], ours)
+    frame = spark.createDataFrame([(key, "v") for key in keys], "key binary, value string")
+    writer = frame.write.format("kafka").option("topic", theirs)
+    writer.option("kafka.bootstrap.servers", kafka_cluster.bootstrap).save()
+
+    found = partitions_by_key(kafka_cluster, ours)
+    assert found.keys() == set(keys)
+    assert found == partitions_by_key(kafka_cluster, theirs)
+
+
+def test_rows_without_a_key_are_spread(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    Rows without key and partition fill one partition's batch, then another's (KIP-480).
+    """
+    name = topic(partitions=4)
+    rows = [Record(b"%05d" % i) for i in range(2000)]
+
+    assert write(kafka_cluster.bootstrap, [batch_of(rows)], name, batch_size=1000) == 2000
+
+    found = kafka_cluster.consume(name)
+    assert sorted(r.value or b"" for r in found) == [r.value for r in rows]
+    assert {r.partition for r in found} == {0, 1, 2, 3}
+
+
+# --- Sizes ----------------------------------------------------------------------------------------
+
+
+def in_order_per_key(records: list[Record]) -> dict[bytes | None, list[bytes | None]]:
+    """
+    Return the values of each key in the order of the log.
+    """
+    found: dict[bytes | None, list[bytes | None]] = {}
+    for record in records:
+        found.setdefault(record.key, []).append(record.value)
+    return found
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_batches_are_cut_until_they_fit(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str], codec: str
+) -> None:
+    """
+    A topic that takes small batches only gets every record, in order for each key.
+    """
+    name = topic(partitions=3, max_message_bytes=3000)
+    chance = random.Random(3)
+    rows = [Record(b"%05d" % i + chance.randbytes(100), b"k%d" % (i % 5)) for i in range(2000)]
+
+    counted = write(kafka_cluster.bootstrap, [batch_of(rows)], name, compression_type=codec)
+
+    assert counted == 2000
+    assert in_order_per_key(kafka_cluster.consume(name)) == in_order_per_key(rows)
+
+
+def test_first_batch_is_cut_before_the_next_is_sent(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    A partition that knows no producer yet would take any number, also that of a second batch
+    behind a first one that it refused (KAFKA-14359).
+    """
+    name = topic(max_message_bytes=3000)
+    chance = random.Random(4)
+    large = [Record(b"%05d" % i + chance.randbytes(500), b"k") for i in range(20)]
+    small = [Record(b"%05d" % (20 + i), b"k") for i in range(1000)]
+    batch = batch_of([*large, *small])
+
+    write(kafka_cluster.bootstrap, [batch], name, batch_size=11_000, compression_type="zstd")
+
+    found = [r.value for r in kafka_cluster.consume(name)]
+    assert found == [r.value for r in [*large, *small]]
+
+
+@at_once
+@pytest.mark.parametrize("limit", ["ours", "the broker's"])
+def test_too_large_record_fails_at_once(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str], limit: str
+) -> None:
+    """
+    One record beyond the limit is told by its key and destination, whoever has the limit.
+    """
+    name = topic(partitions=2, max_message_bytes=3000 if limit != "ours" else 10_000_000)
+    rows = [Record(b"v" * 50, b"small", 1) for _ in range(100)]
+    rows.insert(50, Record(b"v" * 2_000_000, b"large", 1))
+    own = {} if limit == "ours" else {"max_request_size": 9_000_000}
+
+    with pytest.raises(RecordError, match="MSG_SIZE_TOO_LARGE") as caught:
+        write(kafka_cluster.bootstrap, [batch_of(rows)], name, **PATIENT, **own)
+    said = f"the record with key b'large' for topic '{name}', partition 1 cannot be written"
+    assert said in str(caught.value)
+    assert "kafka.max.request.size" in str(caught.value)
+
+
+def test_large_record_where_it_is_allowed(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    A record larger than a batch gets one for itself, between the others.
+    """
+    name = topic(max_message_bytes=9_000_000)
+    rows = [Record(b"a"), Record(b"x" * 8_000_000), Record(b"b")]
+
+    write(kafka_cluster.bootstrap, [batch_of(rows)], name, max_request_size=9_000_000)
+
+    found = [r.value for r in kafka_cluster.consume(name)]
+    assert [len(value or b"") for value in found] == [1, 8_000_000, 1]
+    assert found == [r.value for r in rows]
+
+
+@pytest.mark.parametrize("partitions", [2, 500])
+def test_buffer_smaller_than_the_data(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str], partitions: int
+) -> None:
+    """
+    What does not fit into the buffer is written all the same, to few partitions or to many.
+    """
+    name = topic(partitions=partitions)
+    rows = [Record(b"%07d" % i + b"." * 1000, b"k%d" % (i % 1500)) for i in range(6_000)]
+    batch = batch_of(rows)
+
+    batches = [batch[at : at + 2000] for at in range(0, len(rows), 2000)]
+    assert write(kafka_cluster.bootstrap, batches, name, buffer_memory=262_144) == len(rows)
+
+    found = kafka_cluster.consume(name)
+    assert in_order_per_key(found) == in_order_per_key(rows)
+    assert len({r.partition for r in found}) > partitions * 0.9
+
+
+# --- Refusals -------------------------------------------------------------------------------------
+
+
+@at_once
+def test_compacted_topic_wants_keys(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+    """
+    The broker's refusal of one record is passed on with its key and destination.
+    """
+    name = topic(partitions=2, cleanup_policy="compact")
+    rows = [Record(b"v", b"k", 1), Record(b"v", None, 1), Record(b"v", b"l", 1)]
+
+    with pytest.raises(RecordError, match="INVALID_RECORD") as caught:
+        write(kafka_cluster.bootstrap, [batch_of(rows)], name, **PATIENT)
+    said = f"the record with key None for topic '{name}', partition 1 cannot be written: the broker"
+    assert said in str(caught.value)
+    assert "key" in str(caught.value).partition("the broker says: ")[2]
+
+
+@at_once
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (
+            Record(b"v", b"k", partition=2),
+            r"\[UNKNOWN_PARTITION\] .* key b'k' for topic '.*', partition 2 .* partitions 0 to 1$",
+        ),
+        (Record(b"v", b"k", partition=-1), r"\[UNKNOWN_PARTITION\].*partition -1"),
+        (Record(b"v", b"k", headers=((None, b"v"),)), r"NULL_HEADER_KEY"),  # type: ignore[arg-type]
+        (Record(b"v", b"k", timestamp=0), r"INVALID_TIMESTAMP"),
+        (Record(b"v", b"k", timestamp=-1), r"INVALID_TIMESTAMP"),
+    ],
+)
+def test_bad_rows_fail_at_once(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str], row: Record, says: str
+) -> None:
+    """
+    A row that cannot become a record is told as the other engine tells it.
+    """
+    name = topic(partitions=2)
+    batches = [batch_of([Record(b"good"), row])]
+    said = {}
+    for engine in ("wire", "librdkafka"):
+        with pytest.raises(RecordError, match=says) as caught:
+            write(kafka_cluster.bootstrap, batches, name, engine, **PATIENT)
+        said[engine] = str(caught.value)
+    assert said["wire"] == said["librdkafka"]
+
+
+@at_once
+def test_null_topic_fails_at_once(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+    """
+    A row without a topic is told by its number and key.
+    """
+    batch = batch_of([Record(b"v"), Record(b"v", b"k")], topic=[topic(), None])
+
+    with pytest.raises(RecordError, match=r"NULL_TOPIC_IN_DATA\].*row 1 of a batch, with key b'k'"):
+        write(kafka_cluster.bootstrap, [batch], None, **PATIENT)
+
+
+def test_topic_of_each_row(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+    """
+    Rows go to the topics of their column, in one call, and all to the option's where it is set.
+    """
+    names = [topic(), topic(partitions=3)]
+    rows = [Record(b"%d" % i, b"k%d" % i) for i in range(100)]
+    column = pa.array([names[i % 2] for i in range(100)])
+
+    assert write(kafka_cluster.bootstrap, [batch_of(rows, topic=column)], None) == 100
+    for at, name in enumerate(names):
+        found = {r.value for r in kafka_cluster.consume(name)}
+        assert found == {r.value for r in rows[at::2]}
+
+    assert write(kafka_cluster.bootstrap, [batch_of(rows, topic=column)], names[0]) == 100
+    assert len(kafka_cluster.consume(names[0])) == 150
+
+
+@at_once
+def test_missing_topic_fails_soon(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+    """
+    A topic that nobody makes is waited for a moment only, and told with a row that is for it.
+    """
+    batch = batch_of([Record(b"v", b"k0"), Record(b"v", b"k1")], topic=[topic(), "nowhere"])
+
+    with pytest.raises(UnknownTopicError) as caught:
+        write(kafka_cluster.bootstrap, [batch], None, **PATIENT)
+    assert "the record with key b'k1' for topic 'nowhere' cannot be written" in str(caught.value)
+    with pytest.raises(UnknownTopicError, match="topic 'nowhere' was not found within 300 ms"):
+        write(kafka_cluster.bootstrap, [batch], "nowhere", max_block_ms=300)
+
+
+@at_once
+def test_topic_with_an_impossible_name(kafka_cluster: KafkaCluster) -> None:
+    """
+    A name that no topic can have is an error that shows it.
+    """
+    with pytest.raises(PykafkaError, match="no such/topic"):
+        write(kafka_cluster.bootstrap, [batch_of([Record(b"v")])], "no such/topic", **PATIENT)
+
+
+def test_nothing_to_write(kafka_cluster: KafkaCluster) -> None:
+    """
+    No batches, or empty ones, are written by asking nobody: the topic need not even exist.
+    """
+    assert write(kafka_cluster.bootstrap, [], "nowhere") == 0
+    assert write(kafka_cluster.bootstrap, [batch_of([])] * 2, "nowhere") == 0
+
+
+# --- Who may write --------------------------------------------------------------------------------
+
+
+class Guarded(NamedTuple):
+    """
+    A broker with a TLS listener, logins and permissions; whoever has no name may do all.
+    """
+
+    kafka: KafkaCluster
+    settings: dict[str, str]
+
+    def write(self, topic: str, **more: str | int) -> int:
+        """
+        Write a row as the user who may write to the topic 'allowed' only.
+        """
+        return write("", [batch_of([Record(b"v")])], topic, **{**self.settings, **more})
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    files = tmp_path_factory.mktemp("certificates")
+    make_certificates(files)
+    port, secure, controller = free_ports(3)
+    listeners = f"CLIENT://localhost:{port},SCRAM://localhost:{secure}"
+    config: dict[str, str | int | bool] = {
+        "listeners": f"{listeners},CONTROLLER://localhost:{controller}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,SCRAM:SASL_SSL,CONTROLLER:PLAINTEXT",
+        "controller.quorum.voters": f"1@localhost:{controller}",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(files / "broker.pem"),
+        "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.scram.scram-sha-512.sasl.jaas.config": SCRAM_MODULE,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with KafkaCluster(config=config, port=port) as kafka:
+        create_scram_users(kafka)
+        user = login("SCRAM-SHA-512")
+        for name in ("allowed", "seen", "hidden"):
+            kafka.create_topic(name)
+        allow(kafka, user["sasl_username"], "allowed", AclOperation.WRITE)
+        allow(kafka, user["sasl_username"], "seen", AclOperation.DESCRIBE)
+        given = {
+            "bootstrap_servers": f"localhost:{secure}",
+            "security_protocol": "SASL_SSL",
+            "ssl_ca_location": str(files / "ca.pem"),
+            **user,
+        }
+        yield Guarded(kafka, given)
+
+
+def allow(kafka: KafkaCluster, user: str, topic: str, operation: AclOperation) -> None:
+    """
+    Let a user do something with a topic.
+    """
+    permission = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        f"User:{user}",
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
+    )
+    admin = kafka.admin()
+    (made,) = admin.create_acls([permission]).values()
+    made.result(30)
+
+
+def test_tls_with_a_login(guarded: Guarded) -> None:
+    """
+    Over TLS, and logged in by SCRAM, a row goes where the user may write.
+    """
+    assert guarded.write("allowed") == 1
+    assert [r.value for r in guarded.kafka.consume("allowed")] == [b"v"]
+
+
+@at_once
+@pytest.mark.parametrize("topic", ["seen", "hidden"])
+def test_forbidden_topic_is_an_error_at_once(guarded: Guarded, topic: str) -> None:
+    """
+    No permission is told as that, be it to write or to see the topic, and not tried again.
+    """
+    with pytest.raises(AuthorizationError, match=rf"{topic}.*TOPIC_AUTHORIZATION_FAILED") as caught:
+        guarded.write(topic, **PATIENT)
+    assert not caught.value.retriable
+
+
+@at_once
+def test_user_without_any_permission(guarded: Guarded) -> None:
+    """
+    A user who may write nowhere gets no producer id, and the error says that it is about that.
+    """
+    nobody = login("SCRAM-SHA-512", "al=ice,canary")
+    allow(guarded.kafka, nobody["sasl_username"], "seen", AclOperation.DESCRIBE)
+
+    with pytest.raises(AuthorizationError, match="producer id.*CLUSTER_AUTHORIZATION_FAILED"):
+        guarded.write("seen", **nobody, **PATIENT)
