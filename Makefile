@@ -46,7 +46,7 @@ matrix-smoke: $(READY)  ## run the few tests marked smoke on Spark 4.0, 4.1 and 
 soak: $(READY)  ## run the slow tests: random schedules with many seeds, every codec, many partitions
 	@$(RUN) python -m pytest --require-broker --soak $(ARGS)
 
-bench: $(READY)  ## measure against the JVM connector: an hour, on a machine that does nothing else
+bench: $(READY)  ## measure against the JVM connector: an hour or more, on a machine that does nothing else
 	@$(RUN) python -m bench $(ARGS)
 
 bench-quick: $(READY)  ## measure batch reads of 100 B and 1 KB in three minutes; prints ratios

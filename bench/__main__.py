@@ -24,6 +24,7 @@ from bench.server import running_broker
 from bench.session import running_spark
 from bench.throughput import Bench, measure_topics
 from bench.versions import machine, versions
+from bench.writes import WriteBench, measure_writes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +75,9 @@ def _measurements(
 ) -> Iterator[Measurement]:
     if "throughput" in plan.parts:
         yield from measure_topics(bench, kafka, plan.topics, plan.modes)
+    if "writes" in plan.parts:
+        writes = WriteBench(spark, kafka, plan.writers, plan.rounds, not plan.quick, bench.latest)
+        yield from measure_writes(writes, plan.written)
     if "latency" in plan.parts:
         yield from measure_latency(spark, kafka, plan.turns, plan.seconds)
     if "planning" in plan.parts:

@@ -8,14 +8,24 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.cases import QUICK_PARTITIONS, READERS, RECORDS, Contender, TopicSpec, records_of, topics
+from bench.cases import (
+    READERS,
+    RECORDS,
+    USUAL_PARTITIONS,
+    WRITERS,
+    Contender,
+    TopicSpec,
+    records_of,
+    topics,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 MODES = ("batch", "stream")
-PARTS = ("throughput", "latency", "planning", "first", "memory", "audit")
+PARTS = ("throughput", "writes", "latency", "planning", "first", "memory", "audit")
+WRITTEN_SIZES = (100, 1024)
 GIGABYTES = 4
 
 
@@ -31,6 +41,8 @@ class Plan:
     topics: tuple[TopicSpec, ...]
     modes: tuple[str, ...]
     contenders: tuple[Contender, ...]
+    written: tuple[TopicSpec, ...]
+    writers: tuple[Contender, ...]
     rounds: int
     cores: int
     planning: tuple[int, ...]
@@ -48,7 +60,7 @@ def parse(words: Sequence[str], name: str) -> Plan:
     sizes = given.sizes or ((100, 1024) if quick else tuple(RECORDS))
     counts = {size: given.records or records_of(size, quick=quick) for size in sizes}
     codecs = given.codecs or (("none",) if quick else CODECS[:3])
-    partitions = given.partitions or ((QUICK_PARTITIONS,) if quick else (1, 8))
+    partitions = given.partitions or (USUAL_PARTITIONS,)
     return Plan(
         name=given.name or ("quick" if quick else name),
         quick=quick,
@@ -56,6 +68,8 @@ def parse(words: Sequence[str], name: str) -> Plan:
         topics=tuple(topics(sizes, codecs, partitions, counts)),
         modes=given.modes or (MODES[:1] if quick else MODES),
         contenders=tuple(READERS[one] for one in given.contenders or READERS),
+        written=_written(given),
+        writers=tuple(WRITERS[one] for one in given.writers or WRITERS),
         rounds=given.rounds or (3 if quick else 5),
         cores=given.cores,
         planning=given.planning,
@@ -65,6 +79,13 @@ def parse(words: Sequence[str], name: str) -> Plan:
     )
 
 
+def _written(given: argparse.Namespace) -> tuple[TopicSpec, ...]:
+    sizes = given.sizes or WRITTEN_SIZES
+    # A write takes longer than a read.
+    counts = {size: given.records or records_of(size, quick=True) for size in sizes}
+    return tuple(topics(sizes, ("none",), given.partitions or (USUAL_PARTITIONS,), counts))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument
@@ -72,10 +93,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--parts", type=_words(PARTS), help="comma-separated: " + ",".join(PARTS))
     add("--sizes", type=_numbers, help="bytes of a value, such as 100,1024")
     add("--codecs", type=_words(CODECS), help="comma-separated: " + ",".join(CODECS))
-    add("--partitions", type=_numbers, help="partitions of a topic, such as 1,8")
+    add("--partitions", type=_numbers, help="partitions of a topic, such as 1,8; default: 2")
     add("--modes", type=_words(MODES), help="comma-separated: " + ",".join(MODES))
     add("--contenders", type=_words(tuple(READERS)), help="comma-separated: " + ",".join(READERS))
-    add("--rounds", type=_positive, help="timed reads of each contender in each case")
+    add("--writers", type=_words(tuple(WRITERS)), help="comma-separated: " + ",".join(WRITERS))
+    add("--rounds", type=_positive, help="timed reads or writes of each contender in each case")
     add("--records", type=_positive, help="records of a topic, whatever their size")
     add("--cores", type=_positive, default=2, help="Spark's cores; default: 2")
     add("--planning", type=_numbers, default=(1000, 5000), help="partitions to plan")

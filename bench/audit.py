@@ -1,9 +1,11 @@
 """
-Measures what the audit of a stream costs: the same read with and without it.
+Measures what the audit of a stream costs: the same read without it and with it, in both its ways.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -12,16 +14,20 @@ from bench.figures import check_records
 from bench.load import loaded
 from bench.measurement import Measurement, Series
 from bench.processes import Cpu
-from bench.reads import options_for, read_stream
+from bench.reads import SECONDS, options_for, read_stream
 from bench.session import collect_garbage, jvm_pid
-from pyspark_pykafka.auditor import Auditor
+from pyspark_pykafka.auditor import AuditListener, Auditor
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
+    from pyspark_pykafka.audit import AuditReport
     from pyspark_pykafka.testing import KafkaCluster
 
-PLAIN, AUDITED = "plain", "audited"
+PLAIN, OBSERVED, BY_OFFSETS = "plain", "observed", "by-offsets"
+NAMES = [PLAIN, OBSERVED, BY_OFFSETS]
 SIZE = 100
 PARTITIONS = 2
 
@@ -35,26 +41,46 @@ def measure_audit(spark: SparkSession, kafka: KafkaCluster, rounds: int) -> Meas
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     cpu_seconds: defaultdict[str, list[float]] = defaultdict(list)
 
-    def read(name: str) -> float:
-        auditor = Auditor("bench", enabled=name == AUDITED)
-
-        def audited(frame: DataFrame) -> DataFrame:
-            return auditor.sink(auditor.source(frame))
-
-        found = read_stream(spark, PYKAFKA.format, options, audited)
-        check_records(f"{name} in the audit", topic.records, found.records)
-        return found.seconds
-
     with loaded(spark, kafka, topic):
-        for name in (PLAIN, AUDITED):
-            read(name)
-        for order in shuffled_rounds([PLAIN, AUDITED], rounds, seed="audit"):
+        for name in NAMES:
+            _read(spark, name, options, topic.records)
+        for order in shuffled_rounds(NAMES, rounds, seed="audit"):
             for name in order:
                 collect_garbage(spark)
+                own = time.process_time()
                 with Cpu(jvm_pid(spark)) as cpu:
-                    seconds[name].append(read(name))
-                cpu_seconds[name].append(cpu.seconds)
-    series = {
-        name: Series(tuple(seconds[name]), tuple(cpu_seconds[name])) for name in (PLAIN, AUDITED)
-    }
+                    seconds[name].append(_read(spark, name, options, topic.records))
+                cpu_seconds[name].append(cpu.seconds + time.process_time() - own)
+    series = {name: Series(tuple(seconds[name]), tuple(cpu_seconds[name])) for name in NAMES}
     return Measurement("audit-100B", "audit", series, topic.records, base=PLAIN)
+
+
+def _read(spark: SparkSession, name: str, options: Mapping[str, str], records: int) -> float:
+    """
+    Return the seconds until the stream has ended, and until its audit has told that it is complete.
+    """
+    given = options if name == BY_OFFSETS else None
+    auditor = Auditor("bench", options=given, enabled=name != PLAIN)
+    told = threading.Event()
+    reports: list[AuditReport] = []
+
+    def take(report: AuditReport) -> None:
+        reports.append(report)
+        told.set()
+
+    def audited(frame: DataFrame) -> DataFrame:
+        return auditor.sink(auditor.source(frame))
+
+    listener = AuditListener(auditor, take)
+    spark.streams.addListener(listener)
+    began = time.perf_counter()
+    found = read_stream(spark, PYKAFKA.format, options, audited)
+    if auditor.enabled:
+        told.wait(SECONDS)
+    seconds = time.perf_counter() - began
+    spark.streams.removeListener(listener)
+    check_records(f"{name} in the audit", records, found.records)
+    if auditor.enabled:
+        check_records(f"{name}'s audit", records, sum(one.whole.left for one in reports))
+        assert all(one.complete for one in reports), reports
+    return seconds

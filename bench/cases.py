@@ -22,7 +22,7 @@ QUICK_RECORDS = {100: 3_000_000, 1024: 600_000, 10_240: 100_000}
 BYTES_OF_A_READ = 1_000_000_000
 MOST_RECORDS = 5_000_000
 
-QUICK_PARTITIONS = 2
+USUAL_PARTITIONS = 2
 
 CEILING_FORMAT = "bench_ceiling"
 
@@ -30,7 +30,7 @@ CEILING_FORMAT = "bench_ceiling"
 @dataclass(frozen=True, slots=True)
 class Contender:
     """
-    One way to read: its name in the results, and what Spark is told.
+    One way to read or to write: its name in the results, and what Spark is told.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Contender:
     @property
     def is_ceiling(self) -> bool:
         """
-        Tell whether it makes its records up instead of reading a topic.
+        Tell whether it does without Kafka: it makes its records up, or drops them.
         """
         return self.format == CEILING_FORMAT
 
@@ -52,6 +52,33 @@ CEILING = Contender("ceiling", CEILING_FORMAT)
 PYKAFKA = Contender("pykafka", "pykafka")
 
 READERS = {one.name: one for one in (JVM, WIRE, LIBRDKAFKA, CEILING)}
+
+LZ4 = {"kafka.compression.type": "lz4"}
+JVM_TUNED = Contender(
+    "jvm-tuned",
+    "kafka",
+    {
+        **LZ4,
+        "kafka.batch.size": str(1024 * 1024),
+        "kafka.buffer.memory": str(128 * 1024 * 1024),
+        "kafka.linger.ms": "50",
+    },
+)
+#: The rows alone, which go nowhere.
+SOURCE = Contender("source", "noop")
+
+WRITERS = {
+    one.name: one
+    for one in (
+        JVM,
+        JVM_TUNED,
+        WIRE,
+        Contender("wire-lz4", "pykafka", {"engine": "wire", **LZ4}),
+        LIBRDKAFKA,
+        CEILING,
+        SOURCE,
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +103,7 @@ class TopicSpec:
 @dataclass(frozen=True, slots=True)
 class Case:
     """
-    One topic, read in one mode: `batch`, or `stream` (availableNow).
+    One topic in one mode: read in a `batch` or a `stream` (availableNow), or the goal of a `write`.
     """
 
     mode: str
@@ -87,12 +114,12 @@ class Case:
         """
         Return `batch-100B-lz4-8p`.
 
-        No compression goes without saying, and so do two partitions, the number of the quick run.
+        No compression goes without saying, and so do two partitions.
         """
         parts = [self.mode, size_text(self.topic.size)]
         if self.topic.codec != "none":
             parts.append(self.topic.codec)
-        if self.topic.partitions != QUICK_PARTITIONS:
+        if self.topic.partitions != USUAL_PARTITIONS:
             parts.append(f"{self.topic.partitions}p")
         return "-".join(parts)
 

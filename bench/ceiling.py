@@ -1,12 +1,14 @@
 """
-The ceiling: a Python data source that hands Spark ready-made Arrow batches, over and over.
+The ceiling: a Python data source that hands Spark ready-made Arrow batches, over and over, and
+drops what Spark hands to it.
 
 No connector on Spark's Python Data Source API can be faster; what is missing to it is what reading
-and decoding cost.
+and decoding, or encoding and writing cost.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -14,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
+    WriterCommitMessage,
 )
 
 from bench.cases import CEILING_FORMAT
+from bench.figures import check_records
 from bench.values import samples
 from pyspark_pykafka.columns import SOURCE_TYPES
 
@@ -38,6 +43,8 @@ ROWS, BYTES = 10_000, 4 * 1024 * 1024
 class Ceiling(DataSource):
     """
     Spark's door to it; the options are `records`, `size` (of a value, in bytes) and `partitions`.
+
+    A writer needs only `records`, how many rows it will be given.
     """
 
     @classmethod
@@ -64,6 +71,12 @@ class Ceiling(DataSource):
         Return the reader of a streaming query.
         """
         return _StreamReader(self.options)
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002
+        """
+        Return the writer of a batch query.
+        """
+        return _Writer(int(self.options["records"]))
 
 
 class _Records:
@@ -110,6 +123,31 @@ class _StreamReader(_Records, DataSourceStreamReader):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         return self.split(end["records"] - start["records"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Dropped(WriterCommitMessage):
+    """
+    How many rows a task was given.
+    """
+
+    records: int
+
+
+class _Writer(DataSourceArrowWriter):
+    """
+    Drops its rows; where Spark hands over another number than ``records``, the write fails.
+    """
+
+    def __init__(self, records: int) -> None:
+        self._records = records
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Dropped:
+        return _Dropped(sum(batch.num_rows for batch in iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        found = sum(one.records for one in messages if isinstance(one, _Dropped))
+        check_records("Spark", self._records, found)
 
 
 @cache

@@ -26,10 +26,13 @@ PANELS = {
     "Batch": ("batch",),
     "Streaming (availableNow), the whole query": ("stream",),
     "Streaming, the micro-batches alone": ("trigger",),
+    "Writing a batch": ("write",),
     "Latency, planning, first batch": ("latency", "planning", "first"),
 }
 COLOURS = {
+    "jvm-tuned": "#d62728",
     "wire": "#1f77b4",
+    "wire-lz4": "#17becf",
     "pykafka": "#1f77b4",
     "librdkafka": "#ff9f40",
     "ceiling": "#c4c9cf",

@@ -1,6 +1,6 @@
 """
 Turns measured values into figures: paired ratios with their spread, percentiles, and the refusal
-of a read that was short.
+of what was short.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 class ShortReadError(RuntimeError):
     """
-    A contender delivered other records than the topic holds; its time means nothing.
+    A contender delivered another number of records than it was to; its time means nothing.
     """
 
     def __init__(self, who: str, wanted: int, found: int) -> None:
         self.who, self.wanted, self.found = who, wanted, found
         super().__init__(
-            f"{who} delivered {found:,} records of {wanted:,}; only complete reads are timed. "
+            f"{who} delivered {found:,} records of {wanted:,}; only what is complete is timed. "
             "Find out which are missing or doubled before you measure again"
         )
 
 
 def check_records(who: str, wanted: int, found: int) -> None:
     """
-    Refuse a read that is not complete.
+    Refuse a read or a write that is not complete.
     """
     if found != wanted:
         raise ShortReadError(who, wanted, found)

@@ -31,9 +31,9 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """
-    What all contenders needed for the same thing: reading ``records``, or one of something.
+    What all contenders needed for the same thing: ``records``, or one of something.
 
-    ``base`` is the one that the others are held against.
+    ``base`` is the one that the others are held against, and ``also`` are more such.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Measurement:
     records: int = 1
     facts: Mapping[str, Any] = field(default_factory=dict)
     base: str = BASE
+    also: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Measurement:
@@ -52,7 +53,8 @@ class Measurement:
             name: Series(tuple(one["seconds"]), tuple(one["cpu_seconds"]), one["worker_peak_bytes"])
             for name, one in document["series"].items()
         }
-        return cls(**{**document, "series": series})
+        also = tuple(document.get("also", ()))
+        return cls(**{**document, "series": series, "also": also})
 
     def to_json(self) -> dict[str, Any]:
         """
@@ -81,11 +83,11 @@ class Measurement:
 
     def ratios(self) -> Iterator[tuple[str, Spread]]:
         """
-        Yield each contender over the base, then the contenders over the ceiling.
+        Yield each contender over the base and its like, then the contenders over the ceiling.
 
         1 is a draw and more is faster, whatever was measured.
         """
-        for over in (self.base, TOP):
+        for over in (self.base, *self.also, TOP):
             others = [who for who in self.series if who not in {over, self.base}]
             for who in others if over in self.series else []:
                 yield f"{self.name}-{who}/{over}", self.speedup(who, over)

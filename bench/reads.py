@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 from bench.cases import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame, SparkSession
@@ -102,10 +102,16 @@ def read_stream(
 
 def checksum(spark: SparkSession, source: str, options: Mapping[str, str]) -> tuple[int, int]:
     """
-    Return the number of rows, and one number from all columns of all of them in any order.
+    Return the :func:`checksum_of` all that a source gives.
     """
-    frame: DataFrame = spark.read.format(source).options(**options).load()
-    row = frame.agg(F.count("*"), F.bit_xor(F.xxhash64(*COLUMNS))).first()
+    return checksum_of(spark.read.format(source).options(**options).load(), COLUMNS)
+
+
+def checksum_of(frame: DataFrame, columns: Sequence[str]) -> tuple[int, int]:
+    """
+    Return the number of rows, and one number from those columns of all of them in any order.
+    """
+    row = frame.agg(F.count("*"), F.bit_xor(F.xxhash64(*columns))).first()
     assert row is not None
     return int(row[0]), int(row[1] or 0)
 

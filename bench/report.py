@@ -4,6 +4,7 @@ Writes measurements as text: a table for people, or a line for each ratio.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from bench.measurement import TOP
@@ -25,6 +26,18 @@ RATE_HEAD = (
     "CPU s/M",
     "worker MB",
 )
+WRITE_HEAD = (
+    "case",
+    "writer",
+    "records/s",
+    "x base",
+    "(spread)",
+    "x tuned",
+    "(spread)",
+    "of ceiling",
+    "CPU s/M",
+    "worker MB",
+)
 TIME_HEAD = ("case", "reader", "ms", "x base", "(spread)")
 
 
@@ -41,10 +54,12 @@ def table(results: Results) -> str:
     """
     Return all of it for the terminal.
     """
+    kinds = (*RATES, "write")
     rates = [row for one in results.measurements if one.kind in RATES for row in _rates(one)]
-    times = [row for one in results.measurements if one.kind not in RATES for row in _times(one)]
-    parts = [aligned([RATE_HEAD, *rates])] if rates else []
-    parts += [aligned([TIME_HEAD, *times])] if times else []
+    writes = [row for one in results.measurements if one.kind == "write" for row in _rates(one)]
+    times = [row for one in results.measurements if one.kind not in kinds for row in _times(one)]
+    headed = ((RATE_HEAD, rates), (WRITE_HEAD, writes), (TIME_HEAD, times))
+    parts = [aligned([head, *rows]) for head, rows in headed if rows]
     parts += ["\n".join(_memory(results))] if results.memory else []
     return "\n\n".join(parts)
 
@@ -70,7 +85,7 @@ def _rates(one: Measurement) -> Iterator[tuple[str, ...]]:
             one.name,
             who,
             f"{one.records_per_second(who):,.0f}",
-            *_speedup(one, who),
+            *chain.from_iterable(_speedup(one, who, over) for over in (one.base, *one.also)),
             _share(one, who),
             f"{cpu:.2f}" if cpu is not None else "-",
             f"{peak / 1e6:.0f}" if peak is not None else "-",
@@ -80,13 +95,13 @@ def _rates(one: Measurement) -> Iterator[tuple[str, ...]]:
 def _times(one: Measurement) -> Iterator[tuple[str, ...]]:
     for who in one.series:
         milliseconds = 1e9 / one.records_per_second(who) / 1e6
-        yield one.name, who, f"{milliseconds:,.0f}", *_speedup(one, who)
+        yield one.name, who, f"{milliseconds:,.0f}", *_speedup(one, who, one.base)
 
 
-def _speedup(one: Measurement, who: str) -> tuple[str, str]:
-    if who == one.base or one.base not in one.series:
+def _speedup(one: Measurement, who: str, over: str) -> tuple[str, str]:
+    if who in {over, one.base} or over not in one.series:
         return "-", ""
-    found = one.speedup(who)
+    found = one.speedup(who, over)
     return f"{found.middle:.2f}", f"{found.low:.2f}..{found.high:.2f}"
 
 

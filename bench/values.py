@@ -11,6 +11,8 @@ WORDS = 1200
 #: Samples together take up to so many bytes: more than a record batch holds, so that compression
 #: finds words again, but not whole records.
 SAMPLE_BYTES = 2_000_000
+#: Keys of records to write: prime, and none of the numbers of samples, so that pairs differ.
+KEYS = 1009
 # Prime, so that every sample comes to every partition.
 PRIMES = (4999, 1999, 997, 499, 199)
 
@@ -23,6 +25,13 @@ def samples(size: int) -> list[bytes]:
     words = [_word(chance) for _ in range(WORDS)]
     count = next((prime for prime in PRIMES if prime * size <= SAMPLE_BYTES), PRIMES[-1])
     return [_document(chance, words, size) for _ in range(count)]
+
+
+def keys() -> list[bytes]:
+    """
+    Return different keys of eight bytes.
+    """
+    return [b"k-%06d" % number for number in range(KEYS)]
 
 
 def _word(chance: random.Random) -> str:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from bench import results as results_module
 from bench.arguments import parse
-from bench.cases import Case, TopicSpec, shuffled_rounds
+from bench.cases import JVM, JVM_TUNED, WRITERS, Case, TopicSpec, shuffled_rounds
 from bench.chart import draw
 from bench.figures import ShortReadError, check_records, percentile, spread, times_as_fast
 from bench.measurement import Measurement, Series
 from bench.report import ratio_lines, table
 from bench.results import Results, load
-from bench.values import samples
+from bench.values import keys, samples
+from bench.writes import in_kafka
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +40,20 @@ def measurement() -> Measurement:
         "ceiling": Series((0.8, 1.6, 0.8), (1.0, 1.0, 1.0)),
     }
     return Measurement("batch-100B", "batch", series, 2_000_000, {"size": 100})
+
+
+@pytest.fixture
+def writes() -> Measurement:
+    """
+    Return two rounds of writers, with another base beside the usual one.
+    """
+    series = {
+        "jvm": Series((8.0, 8.0)),
+        "jvm-tuned": Series((4.0, 2.0)),
+        "wire": Series((2.0, 2.0), (1.0, 1.0)),
+        "ceiling": Series((1.0, 1.0)),
+    }
+    return Measurement("write-100B", "write", series, 1_000_000, also=("jvm-tuned",))
 
 
 @pytest.fixture
@@ -156,10 +171,43 @@ def test_table_has_a_row_for_each_reader(results: Results) -> None:
     ]  # fmt: skip
 
 
-def test_results_come_back_from_their_file(results: Results) -> None:
+def test_writers_are_held_against_two(writes: Measurement) -> None:
+    """
+    Ratios are over the JVM sink with its defaults, over the tuned one, and over the ceiling.
+    """
+    assert [(name, ratio.middle) for name, ratio in writes.ratios()] == [
+        ("write-100B-jvm-tuned/jvm", 3.0),
+        ("write-100B-wire/jvm", 4.0),
+        ("write-100B-ceiling/jvm", 8.0),
+        ("write-100B-wire/jvm-tuned", 1.5),
+        ("write-100B-ceiling/jvm-tuned", 3.0),
+        ("write-100B-jvm-tuned/ceiling", 0.375),
+        ("write-100B-wire/ceiling", 0.5),
+    ]
+
+
+def test_table_of_writers_has_both_ratios(results: Results, writes: Measurement) -> None:
+    """
+    Writers have a table of their own, in which a row holds both ratios with their spreads.
+    """
+    results.measurements.append(writes)
+
+    rows = [line.split() for line in table(results).splitlines()]
+
+    assert [
+        "write-100B", "wire", "500,000", "4.00", "4.00..4.00", "1.50", "1.00..2.00", "50%",
+        "1.00", "-",
+    ] in rows  # fmt: skip
+    assert len(results.measurements[0].series) + len(writes.series) == len(
+        [row for row in rows if row and row[0] in {"batch-100B", "write-100B"}]
+    )
+
+
+def test_results_come_back_from_their_file(results: Results, writes: Measurement) -> None:
     """
     What was saved is what is loaded, and the file has the ratios for others to read.
     """
+    results.measurements.append(writes)
     results.save()
 
     assert load(results.path) == results
@@ -167,10 +215,25 @@ def test_results_come_back_from_their_file(results: Results) -> None:
     assert document["ratios"]["batch-100B-wire/jvm"] == {"median": 4.0, "min": 4.0, "max": 4.4}
 
 
-def test_chart_is_drawn_twice(results: Results) -> None:
+def test_older_results_still_load(results: Results) -> None:
+    """
+    A file from before there were several bases has one.
+    """
+    results.save()
+    document = json.loads(results.path.read_text())
+    for one in document["measurements"]:
+        del one["also"]
+    results.path.write_text(json.dumps(document))
+
+    assert load(results.path) == results
+
+
+def test_chart_is_drawn_twice(results: Results, writes: Measurement) -> None:
     """
     A PNG and an SVG lie beside the JSON file.
     """
+    results.measurements.append(writes)
+
     png, svg = draw(results)
 
     assert png.read_bytes().startswith(b"\x89PNG")
@@ -211,13 +274,45 @@ def test_quick_run_measures_two_rows() -> None:
 
 def test_full_run_measures_every_combination() -> None:
     """
-    Three sizes, three codecs, one and eight partitions.
+    Three sizes and three codecs, in two partitions: more takes longer than an hour.
     """
     plan = parse([], "unnamed")
 
-    assert len(plan.topics) == 18
+    assert len(plan.topics) == 9
+    assert {topic.partitions for topic in plan.topics} == {2}
     assert plan.modes == ("batch", "stream")
     assert (plan.rounds, plan.name) == (5, "unnamed")
+
+
+def test_writes_are_small_records_to_two_partitions() -> None:
+    """
+    Unless asked for otherwise, every writer writes values of 100 B and 1 KB.
+    """
+    plan = parse(["--parts", "writes"], "unnamed")
+
+    assert [Case("write", spec).name for spec in plan.written] == ["write-100B", "write-1KB"]
+    assert plan.writers == tuple(WRITERS.values())
+
+
+def test_writers_and_their_topics_can_be_chosen() -> None:
+    """
+    Sizes, partitions and records are those of the reads' arguments.
+    """
+    words = "--writers jvm,jvm-tuned --sizes 500 --partitions 8 --records 7"
+
+    plan = parse(words.split(), "unnamed")
+
+    assert plan.writers == (JVM, JVM_TUNED)
+    assert plan.written == (TopicSpec(500, "none", 8, 7),)
+
+
+def test_only_what_reaches_kafka_is_looked_for_there() -> None:
+    """
+    The ceiling and the source of the rows leave nothing in a topic.
+    """
+    outside = {name for name, one in WRITERS.items() if not in_kafka(one)}
+
+    assert outside == {"ceiling", "source"}
 
 
 def test_unknown_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,3 +335,13 @@ def test_values_have_their_size_and_are_the_same_again(size: int) -> None:
     assert {len(one) for one in made} == {size}
     assert len(set(made)) == len(made)
     assert made == samples(size)
+
+
+def test_pairs_of_key_and_value_differ() -> None:
+    """
+    Records to write begin anew with their keys at another place than with their values.
+    """
+    made, values = keys(), samples(100)
+
+    assert {len(one) for one in made} == {8}
+    assert len({(at % len(made), at % len(values)) for at in range(100_000)}) == 100_000
