@@ -8,19 +8,21 @@ import logging
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.client import direct_producer_refusal, direct_refusal
+from pyspark_pykafka.client import direct_producer_refusal, direct_refusal, transaction_timeout_ms
 from pyspark_pykafka.errors import OptionsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
     from pyspark_pykafka.engine import FetchSettings
     from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.wire.transactions import Transactions
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -64,6 +66,38 @@ def produce(
     from pyspark_pykafka.rdkafka import produce as produce_by_librdkafka
 
     return produce_by_librdkafka(batches, kafka, topic)
+
+
+def prepare(
+    batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None, name: str
+) -> tuple[int, tuple[str, int, int] | None]:
+    """
+    Write every row into a transaction of this name; return their number and what it is ended by.
+
+    It stays open for ``kafka.transaction.timeout.ms`` at most. Without rows there is none. Raises
+    :class:`OptionsError` where the wire engine cannot be used: librdkafka cannot hand one over.
+    """
+    written: tuple[int, tuple[str, int, int] | None]
+    written = _wire_producing(kafka).prepare(
+        batches, kafka, topic, name, transaction_timeout_ms(kafka)
+    )
+    return written
+
+
+def transactions_of(kafka: KafkaSettings) -> AbstractContextManager[Transactions]:
+    """
+    Lend what ends and finds transactions. Raises :class:`OptionsError` as :func:`prepare` does.
+    """
+    lent: AbstractContextManager[Transactions] = _wire_producing(kafka).transactions_of(kafka)
+    return lent
+
+
+def _wire_producing(kafka: KafkaSettings) -> Any:
+    refusal = wire_write_refusal(kafka)
+    if refusal is not None:
+        msg = f"transactions need the wire engine, which cannot be used: {refusal}"
+        raise OptionsError((msg,))
+    return import_module("pyspark_pykafka.wire.produce")
 
 
 def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicPartition, float]:

@@ -27,6 +27,7 @@ def test_defaults(streaming: bool) -> None:
         checkpoint_location=None,
         query_name=None,
         delivery_guarantee="at-least-once",
+        transactional_id_prefix=None,
     )
 
 
@@ -56,7 +57,7 @@ def test_every_option_of_writing() -> None:
     [
         ({"topic": ""}, "topic is ''; it must be: the name of a topic"),
         ({"topic": "a b"}, "topic is 'a b'; 'a b' cannot be the name of a topic"),
-        ({"deliveryGuarantee": "exactly-once"}, "does not support that yet"),
+        ({"deliveryGuarantee": "exactly-once"}, "supports in batch writes only"),
         ({"deliveryGuarantee": "twice"}, "it must be: one of: at-least-once"),
         ({"subscribe": "t"}, "'subscribe' is not valid in a streaming write"),
         ({"kafka.acks": "1"}, "kafka.acks is '1'; it must be: all"),
@@ -78,6 +79,18 @@ def test_mistakes_of_writing(options: dict[str, str], text: str) -> None:
 
     (mistake,) = caught.value.mistakes
     assert text in mistake
+
+
+def test_librdkafka_cannot_hand_transactions_over() -> None:
+    """
+    What is refused is said before anything is written.
+    """
+    given = {**SERVERS, "deliveryGuarantee": "exactly-once"}
+    sink = parse_sink({**given, "transactionalIdPrefix": "orders"}, streaming=False)
+    assert (sink.delivery_guarantee, sink.transactional_id_prefix) == ("exactly-once", "orders")
+
+    with pytest.raises(OptionsError, match="librdkafka has no way to do.*set it to: wire"):
+        parse_sink({**given, "engine": "librdkafka"}, streaming=False)
 
 
 def test_engine_is_chosen_for_writing_too() -> None:

@@ -12,6 +12,7 @@ from pyspark_pykafka.cli.checkpoint import PLAIN_CHECKPOINT
 from pyspark_pykafka.cli.deadletter import DEADLETTER
 from pyspark_pykafka.cli.dev import DEV
 from pyspark_pykafka.cli.progress import LAG, PROGRESS
+from pyspark_pykafka.cli.transactions import TRANSACTIONS
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.testing import FetchError, JavaNotFoundError, ServerError
 
@@ -24,7 +25,7 @@ __all__ = ["COMMANDS", "main"]
 
 INTERRUPTED = 130
 
-COMMANDS = (DEV, PROGRESS, LAG, DEADLETTER, PLAIN_CHECKPOINT)
+COMMANDS = (DEV, PROGRESS, LAG, DEADLETTER, TRANSACTIONS, PLAIN_CHECKPOINT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

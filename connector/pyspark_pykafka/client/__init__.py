@@ -12,6 +12,7 @@ from pyspark_pykafka.client.configuration import (
     delivery_timeout_ms,
     max_block_ms,
     producer_config,
+    transaction_timeout_ms,
 )
 from pyspark_pykafka.client.direct import (
     Address,
@@ -53,5 +54,6 @@ __all__ = [
     "map_kafka_error",
     "max_block_ms",
     "producer_config",
+    "transaction_timeout_ms",
     "translating_errors",
 ]

@@ -16,6 +16,7 @@ _REQUEST_TIMEOUT_MS = 30_000
 _MAX_REQUEST_BYTES = 1_048_576
 _DELIVERY_TIMEOUT_MS = 120_000
 _BUFFER_KBYTES = 65_536
+_TRANSACTION_TIMEOUT_MS = 900_000
 
 # Every one of these gives way to the user's own setting.
 _DEFAULTS: dict[str, str] = {
@@ -115,6 +116,16 @@ def delivery_timeout_ms(kafka: KafkaSettings) -> int:
     Return how long a record may take from the writer's hand to its acknowledgement.
     """
     return int(producer_config(kafka)["delivery.timeout.ms"])
+
+
+def transaction_timeout_ms(kafka: KafkaSettings) -> int:
+    """
+    Return how long a transaction may be open: from a task's first record to the end of all tasks.
+
+    The brokers' usual most (``transaction.max.timeout.ms``), where the user gave none: Java's
+    minute is for one process that commits by itself.
+    """
+    return int(producer_config(kafka).get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS))
 
 
 def _kept(kafka: KafkaSettings, name: str) -> int:

@@ -93,15 +93,26 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
     Return the options of ``write`` or ``writeStream``; raise :class:`OptionsError` likewise.
     """
     given = Given(options, Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE)
-    given.get(table.DELIVERY_GUARANTEE)
+    guarantee, engine = given.get(table.DELIVERY_GUARANTEE), given.get(table.ENGINE)
+    if guarantee == "exactly-once" and streaming:
+        given.mistakes.append(
+            "deliveryGuarantee is 'exactly-once', which this version of pykafka supports in batch "
+            "writes only; it must be: at-least-once"
+        )
+    if guarantee == "exactly-once" and engine == "librdkafka":
+        given.mistakes.append(
+            "deliveryGuarantee is 'exactly-once', which the engine librdkafka has no way to do; "
+            "leave the option engine out, or set it to: wire"
+        )
     sink = SinkOptions(
-        engine=given.get(table.ENGINE),
+        engine=engine,
         topic=given.find(table.SINK_TOPIC),
         include_headers=given.get(table.INCLUDE_HEADERS),
         kafka=given.kafka(Role.PRODUCER),
         checkpoint_location=given.own("checkpointLocation"),
         query_name=given.own("queryName"),
-        delivery_guarantee="at-least-once",
+        delivery_guarantee=guarantee,
+        transactional_id_prefix=given.find(table.TRANSACTIONAL_ID_PREFIX),
     )
     given.raise_mistakes()
     return sink

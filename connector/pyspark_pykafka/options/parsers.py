@@ -67,18 +67,15 @@ class Parser(Generic[T]):
             raise UnfitError(msg) from cause
 
 
-def one_of(*choices: Word, not_yet: tuple[str, ...] = ()) -> Parser[Word]:
+def one_of(*choices: Word) -> Parser[Word]:
     """
-    Read one of several words in any case; those of ``not_yet`` are known and not supported.
+    Read one of several words in any case.
     """
     expects = f"one of: {', '.join(choices)}"
     known = {choice.lower(): choice for choice in choices}
 
     def read(text: str) -> Word:
         word = text.strip().lower()
-        if word in not_yet:
-            msg = f"this version of pykafka does not support that yet; it must be: {expects}"
-            raise UnfitError(msg)
         if word not in known:
             raise ValueError(text)
         return known[word]

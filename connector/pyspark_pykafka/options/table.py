@@ -26,7 +26,7 @@ from pyspark_pykafka.options.parsers import (
 )
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.options.values import Acl
+    from pyspark_pykafka.options.values import Acl, DeliveryGuarantee
 
 ASSIGN = Option(
     "assign",
@@ -291,12 +291,21 @@ SINK_TOPIC = Option(
     "The topic of every row; wins over the column topic.",
     Scope.WRITE,
 )
-DELIVERY_GUARANTEE = Option(
+DELIVERY_GUARANTEE: Option[DeliveryGuarantee] = Option(
     "deliveryGuarantee",
-    one_of("at-least-once", not_yet=("exactly-once",)),
-    "What a failure may do to rows: at-least-once loses none and may repeat some.",
+    one_of("at-least-once", "exactly-once"),
+    "What a failure may do to rows: at-least-once loses none and may repeat some; exactly-once "
+    "makes the rows of a batch write visible all together, once, or not at all, to readers of "
+    "committed records.",
     Scope.WRITE,
     default="at-least-once",
+)
+TRANSACTIONAL_ID_PREFIX = Option(
+    "transactionalIdPrefix",
+    TEXT,
+    "What the names of the transactions begin with; one write at a time may use it. A new one for "
+    "each write if it is not given, which brokers then remember for seven days.",
+    Scope.WRITE,
 )
 
 #: The table itself, in the order of the documentation.
@@ -338,6 +347,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     ZOOKEEPER_DIGEST,
     ZOOKEEPER_ACL,
     DELIVERY_GUARANTEE,
+    TRANSACTIONAL_ID_PREFIX,
 )
 
 #: The same by the name as Spark hands it over.

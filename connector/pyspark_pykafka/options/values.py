@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NoMatch = Literal["error", "latest"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
-DeliveryGuarantee = Literal["at-least-once"]
+DeliveryGuarantee = Literal["at-least-once", "exactly-once"]
 Acl = Literal["open", "creator", "readable"]
 
 
@@ -229,3 +229,4 @@ class SinkOptions:
     checkpoint_location: str | None
     query_name: str | None
     delivery_guarantee: DeliveryGuarantee
+    transactional_id_prefix: str | None

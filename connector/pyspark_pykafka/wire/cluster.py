@@ -98,6 +98,20 @@ class Cluster:
             raise BrokerUnavailableError(msg)
         return len(leaders), [at for at, it in leaders.items() if it.node in self._addresses]
 
+    def addresses(self, deadline: Deadline) -> list[Address]:
+        """
+        Return where all brokers of the cluster are, asking anew.
+        """
+        found = self._first(lambda at, share: self._ask_metadata(at, None, share), deadline)
+        self._addresses = {b.node_id: Address(b.host, b.port) for b in found.brokers}
+        return list(self._addresses.values())
+
+    def connection_at(self, address: Address, deadline: Deadline) -> Connection:
+        """
+        Return the connection to a broker that another one has named.
+        """
+        return self._connect(address, deadline)
+
     def any_connection(self, deadline: Deadline) -> Connection:
         """
         Return a connection to whichever broker can be reached.
@@ -184,12 +198,12 @@ class Cluster:
         known = [*self._connections, *self._addresses.values(), *self.config.bootstrap]
         yield from dict.fromkeys(known)
 
-    def _ask_metadata(self, address: Address, topic: str, deadline: Deadline) -> Any:
+    def _ask_metadata(self, address: Address, topic: str | None, deadline: Deadline) -> Any:
         from kafka.protocol.metadata import MetadataRequest
 
         connection = self._idle(address, deadline)
         request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
+            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in (topic,) if name],
             allow_auto_topic_creation=self.creates_topics,
             version=connection.version(MetadataRequest, _METADATA),
         )

@@ -26,7 +26,7 @@ _FRONT = struct.Struct(">qiibI")
 # Attributes, last offset delta, base and maximum timestamp, producer id and epoch, sequence, count.
 _CHECKED = struct.Struct(">hiqqqhii")
 _AFTER_LENGTH = 12
-_NO_EPOCH, _MAGIC = -1, 2
+_NO_EPOCH, _MAGIC, _TRANSACTIONAL = -1, 2, 0x10
 
 _SEQUENCES = 2**31
 
@@ -80,13 +80,13 @@ class OutgoingBatch:
         """
         return _HEADER + len(self.records)
 
-    def encode(self, identity: Identity) -> list[Buffer]:
+    def encode(self, identity: Identity, *, transactional: bool = False) -> list[Buffer]:
         """
         Return the batch as it goes out: its header, and its records as they are.
         """
         assert self.sequence is not None
         checked = _CHECKED.pack(
-            self.codec,
+            self.codec | (_TRANSACTIONAL if transactional else 0),
             self.count - 1,
             self.base_timestamp,
             self.max_timestamp,

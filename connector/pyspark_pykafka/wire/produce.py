@@ -4,7 +4,9 @@ Writing Arrow batches as records over connections of our own, each of them once 
 
 from __future__ import annotations
 
+import logging
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,9 +20,11 @@ from pyspark_pykafka.wire.cluster import Cluster
 from pyspark_pykafka.wire.encoding import RowEncoder
 from pyspark_pykafka.wire.outgoing import Identity
 from pyspark_pykafka.wire.sender import MISSING_SECONDS, Sender
+from pyspark_pykafka.wire.transactions import Transactions
+from pyspark_pykafka.wire.writer import PlainWriter, TransactionalWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.wire.outbox import PartitionQueue
+    from pyspark_pykafka.wire.transactions import Prepared
+
+logger = logging.getLogger("pyspark_pykafka")
 
 T = TypeVar("T")
 
@@ -52,6 +59,34 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
         return producer.write(batches, topic)
 
 
+def prepare(
+    batches: Iterable[pa.RecordBatch],
+    kafka: KafkaSettings,
+    topic: str | None,
+    transactional_id: str,
+    timeout_ms: int,
+) -> tuple[int, Prepared | None]:
+    """
+    Write every row into a transaction, and return their number and what it can be ended by.
+
+    Nobody ends it but who is told to, or the coordinator after ``timeout_ms``; without rows there
+    is none. A write that fails aborts it. Raises as :func:`produce` does.
+    """
+    config = _config(kafka)
+    with _pool.borrow(config, lambda: _Producer(config)) as producer:
+        return producer.prepare(batches, topic, transactional_id, timeout_ms)
+
+
+@contextmanager
+def transactions_of(kafka: KafkaSettings) -> Iterator[Transactions]:
+    """
+    Lend what ends and finds transactions.
+    """
+    config = _config(kafka)
+    with _pool.borrow(config, lambda: _Producer(config)) as producer:
+        yield producer.transactions
+
+
 @dataclass(slots=True)
 class _Producer:
     """
@@ -60,6 +95,7 @@ class _Producer:
 
     config: ProducerConfig
     cluster: Cluster = field(init=False)
+    transactions: Transactions = field(init=False)
     queues: dict[TopicPartition, PartitionQueue] = field(init=False, default_factory=dict)
     _identity: Identity | None = field(init=False, default=None)
 
@@ -69,8 +105,41 @@ class _Producer:
             creates_topics=True,
             metadata_seconds=self.config.metadata_seconds,
         )
+        # Connections of its own: it is asked while records are under way.
+        self.transactions = Transactions(Cluster(self.config.direct), self.config)
 
     def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
+        return self._write(batches, topic, self._plain_sender)
+
+    def prepare(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        topic: str | None,
+        transactional_id: str,
+        timeout_ms: int,
+    ) -> tuple[int, Prepared | None]:
+        writer: TransactionalWriter | None = None
+
+        def sender() -> Sender:
+            nonlocal writer
+            identity = self.transactions.begin(transactional_id, timeout_ms)
+            writer = TransactionalWriter(self.transactions, transactional_id, identity)
+            return Sender(self.cluster, self.config, writer, {})
+
+        try:
+            count = self._write(batches, topic, sender)
+        except BaseException:
+            if writer is not None:
+                _abort(writer)
+            raise
+        return count, None if writer is None else writer.prepared
+
+    def _write(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        topic: str | None,
+        open_sender: Callable[[], Sender],
+    ) -> int:
         config = self.config
         encoder = RecordEncoder(
             min(config.batch_bytes, config.request_bytes),
@@ -82,12 +151,12 @@ class _Producer:
         sender = None
         for batch in batches:
             for tp, payload in rows.full(batch):
-                sender = sender or self._sender()
+                sender = sender or open_sender()
                 sender.put(tp, payload)
             if sender is not None:
                 sender.serve()
         for tp, payload in rows.rest():
-            sender = sender or self._sender()
+            sender = sender or open_sender()
             sender.put(tp, payload)
         if sender is None:
             return 0
@@ -96,11 +165,12 @@ class _Producer:
 
     def close(self) -> None:
         self.cluster.close()
+        self.transactions.cluster.close()
 
-    def _sender(self) -> Sender:
+    def _plain_sender(self) -> Sender:
         if self._identity is None:
             self._identity = self._retrying(self._init_producer_id, "asking for a producer id")
-        return Sender(self.cluster, self.config, self._identity, self.queues)
+        return Sender(self.cluster, self.config, PlainWriter(self._identity), self.queues)
 
     def _init_producer_id(self, deadline: Deadline) -> Identity:
         from kafka.protocol.producer import InitProducerIdRequest
@@ -176,6 +246,20 @@ class _NotMadeError(UnknownTopicError):
     """
 
     retriable = False
+
+
+def _abort(writer: TransactionalWriter) -> None:
+    """
+    Abort after an error, which is the one to be told.
+    """
+    try:
+        writer.abort()
+    except PykafkaError as error:
+        logger.warning(
+            "the transaction %s of a write that failed could not be aborted: %s; the "
+            "coordinator does so when its time is over",
+            *(writer.transactional_id, error),
+        )
 
 
 _pool: ClientPool[_Producer] = ClientPool(_Producer.close)

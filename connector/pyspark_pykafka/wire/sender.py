@@ -36,11 +36,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.wire._encoder import Payload
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
-    from pyspark_pykafka.wire.outgoing import Identity
+    from pyspark_pykafka.wire.writer import Writer
 
 logger = logging.getLogger("pyspark_pykafka")
-
-_NEWEST = 12
 
 # What brokers may say of a batch, by Kafka's numbers, beside what client.codes knows.
 _MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE = 10, 18
@@ -102,13 +100,13 @@ class Sender:
         self,
         cluster: Cluster,
         config: ProducerConfig,
-        identity: Identity,
+        writer: Writer,
         queues: dict[TopicPartition, PartitionQueue],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._config = config
-        self._identity = identity
+        self._writer = writer
         self._now = now
         # Batches grow old by this one: while the caller waits for rows, nobody can send.
         self._at_work = _Stopwatch(now)
@@ -233,10 +231,17 @@ class Sender:
         batches = self._take(queues)
         if not batches:
             return False
+        writer = self._writer
+        writer.join(batches)
+        transactional = writer.transactional_id is not None
         request = ProduceRequest(
-            {tp: batch.encode(self._identity) for tp, batch in batches.items()},
+            {
+                tp: batch.encode(writer.identity, transactional=transactional)
+                for tp, batch in batches.items()
+            },
             _ms(self._config.request_seconds),
-            connection.version(ProduceRequest, _NEWEST),
+            connection.version(ProduceRequest, writer.newest_version),
+            writer.transactional_id,
         )
         expires = self._now() + self._config.request_seconds
         self._requests.setdefault(connection, []).append(_Request(batches, expires))

@@ -1,0 +1,92 @@
+"""`pykafka transactions`: what exactly-once writes have open, and aborting it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
+from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
+from pyspark_pykafka.cli.output import print_table
+from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.options import parse_sink
+from pyspark_pykafka.wire.transactions import State
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.wire.transactions import Described
+
+_OPEN = (State.ONGOING, State.PREPARE_EPOCH_FENCE)
+
+
+def _settings(chosen: argparse.Namespace) -> KafkaSettings:
+    return parse_sink(broker_options(chosen), streaming=False).kafka
+
+
+def _list(chosen: argparse.Namespace) -> int:
+    with transactions_of(_settings(chosen)) as transactions:
+        names = transactions.names(chosen.prefix, () if chosen.all else _OPEN)
+        found = [it for it in map(transactions.describe, names) if it is not None]
+    if chosen.json:
+        print(json.dumps([_as_json(it) for it in found], indent=2))
+        return 0
+    head = ("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "EPOCH", "PARTITIONS", "SINCE")
+    print_table(head, [_row(it) for it in found])
+    return 0
+
+
+def _row(found: Described) -> tuple[object, ...]:
+    since = None
+    if found.started_ms > 0:
+        at = datetime.fromtimestamp(found.started_ms / 1000, tz=timezone.utc)
+        since = at.isoformat(timespec="seconds")
+    who = (found.transactional_id, found.state.value, found.producer_id, found.epoch)
+    return (*who, found.partitions, since)
+
+
+def _as_json(found: Described) -> dict[str, Any]:
+    return {**asdict(found), "state": found.state.value}
+
+
+def _abort(chosen: argparse.Namespace) -> int:
+    with transactions_of(_settings(chosen)) as transactions:
+        names = transactions.names(chosen.prefix, _OPEN)
+        for name in names:
+            if chosen.execute:
+                transactions.abort(name)
+            print(f"{'aborted' if chosen.execute else 'would abort'} {name}")
+    if names and not chosen.execute:
+        print("Nothing was changed; give --execute to do it, when no write is using them.")
+    return 0
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    add_brokers(parser)
+    parser.add_argument(
+        "--prefix",
+        required=True,
+        help="what the transactional ids begin with: the option transactionalIdPrefix",
+    )
+
+
+def _add_all(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="those that have ended, too")
+
+
+TRANSACTIONS = Command(
+    "transactions",
+    "Show the transactions that exactly-once writes have open, and abort them.",
+    lambda parser: add_actions(
+        parser,
+        (
+            Action("list", "Show what is open.", _list, (_add_all, add_json)),
+            Action("abort", "Abort what is open.", _abort, (add_execute,)),
+        ),
+        _add_common,
+    ),
+    run_action,
+)

@@ -1,0 +1,355 @@
+"""
+Kafka's transactions from several processes: begun by one, ended by another, found by their names.
+
+A transaction belongs to (transactional id, producer id, epoch), not to a connection, so whoever
+knows these can end it, and may ask again (KIP-98). A later initialisation of the same transactional
+id ends an open transaction, and refuses all that come with the older epoch.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pyspark_pykafka.client import Address, map_error_code
+from pyspark_pykafka.errors import (
+    KafkaClientError,
+    PykafkaError,
+    TimeoutExceededError,
+)
+from pyspark_pykafka.offsets import describe
+from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
+from pyspark_pykafka.wire.outgoing import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark_pykafka.client import ProducerConfig
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.wire.cluster import Cluster
+    from pyspark_pykafka.wire.connection import Connection
+
+T = TypeVar("T")
+
+# The newest whose answers we know. From 4 on AddPartitionsToTxn is for brokers among themselves,
+# and from 5 on EndTxn changes the epoch (KIP-890), which the one who began would not learn.
+_FIND_COORDINATOR, _INIT_PRODUCER_ID, _ADD_PARTITIONS, _END = 4, 4, 3, 4
+_DESCRIBE, _LIST = 0, 0
+
+_TRANSACTION = 1
+
+# Of a transaction that is begun to end another one, and never used; any time will do.
+_ABORTING_MS = 60_000
+
+# Kafka's numbers. A coordinator that loads, is away, or is another one now; then what is said to
+# one whose transaction ended without it: an old epoch, a wrong state, an id that is not mapped.
+_NOT_COORDINATOR = frozenset({14, 15, 16})
+_FENCED = frozenset({47, 48, 49, 90})
+_INVALID_TIMEOUT = 50
+_NOT_ATTEMPTED = 55
+_ID_NOT_FOUND = 105
+
+# A coordinator that is ending the last transaction says "concurrent" until it is done, which takes
+# a few milliseconds.
+_LEAST_PAUSE = 0.01
+
+
+class State(enum.Enum):
+    """
+    Where a transaction stands, in Kafka's words (``TransactionState``).
+    """
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+class Prepared(NamedTuple):
+    """
+    A transaction that has all its records and waits for its end.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """
+    What the coordinator says of a transactional id; times are milliseconds of the epoch.
+    """
+
+    transactional_id: str
+    state: State
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    started_ms: int
+    partitions: int
+
+
+class FencedError(KafkaClientError):
+    """
+    The transaction is not ours any more: it was aborted, timed out, or its name was taken over.
+    """
+
+
+@dataclass(slots=True)
+class Transactions:
+    """
+    Begins, ends and finds transactions; each call takes at most ``config.block_seconds``.
+
+    The cluster's connections must be for this alone, without answers of others under way on them.
+    Raises the errors of :mod:`pyspark_pykafka.errors`.
+    """
+
+    cluster: Cluster
+    config: ProducerConfig
+    _coordinators: dict[str, Address] = field(init=False, default_factory=dict)
+
+    def begin(self, transactional_id: str, timeout_ms: int) -> Identity:
+        """
+        Return the identity for a new transaction; one that is open under this name is aborted.
+
+        Raises :class:`KafkaClientError` if the brokers allow no transaction to be open so long.
+        """
+        from kafka.protocol.producer import InitProducerIdRequest
+
+        def request(connection: Connection) -> Any:
+            return InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=-1,
+                producer_epoch=-1,
+                version=connection.version(InitProducerIdRequest, _INIT_PRODUCER_ID),
+            )
+
+        doing = f"beginning the transaction {transactional_id}"
+        answer = self._coordinated(transactional_id, request, _own_code, doing)
+        return Identity(answer.producer_id, answer.producer_epoch)
+
+    def add(self, transactional_id: str, identity: Identity, tps: Iterable[TopicPartition]) -> None:
+        """
+        Tell the coordinator which partitions the transaction writes to, before it does.
+
+        Raises :class:`FencedError`.
+        """
+        from kafka.protocol.producer import AddPartitionsToTxnRequest
+
+        tps = list(tps)
+        topics: dict[str, list[int]] = {}
+        for tp in tps:
+            topics.setdefault(tp.topic, []).append(tp.partition)
+
+        def request(connection: Connection) -> Any:
+            kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+            return AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=transactional_id,
+                v3_and_below_producer_id=identity.producer_id,
+                v3_and_below_producer_epoch=identity.epoch,
+                v3_and_below_topics=[
+                    kind(name=name, partitions=partitions) for name, partitions in topics.items()
+                ],
+                version=connection.version(AddPartitionsToTxnRequest, _ADD_PARTITIONS),
+            )
+
+        doing = f"adding {describe(tps)} to the transaction {transactional_id}"
+        self._coordinated(transactional_id, request, _worst_of_partitions, doing)
+
+    def end(self, prepared: Prepared, *, commit: bool) -> None:
+        """
+        Commit or abort; to ask again for what has been done already is no error.
+
+        Raises :class:`FencedError` if it was not, and cannot be done any more.
+        """
+        from kafka.protocol.producer import EndTxnRequest
+
+        def request(connection: Connection) -> Any:
+            return EndTxnRequest(
+                transactional_id=prepared.transactional_id,
+                producer_id=prepared.producer_id,
+                producer_epoch=prepared.epoch,
+                committed=commit,
+                version=connection.version(EndTxnRequest, _END),
+            )
+
+        doing = f"{'committing' if commit else 'aborting'} {prepared.transactional_id}"
+        self._coordinated(prepared.transactional_id, request, _own_code, doing)
+
+    def abort(self, transactional_id: str) -> None:
+        """
+        Abort what is open under a name, whoever wrote it, and refuse what still comes from there.
+        """
+        self.begin(transactional_id, _ABORTING_MS)
+
+    def describe(self, transactional_id: str) -> Described | None:
+        """
+        Return where a transactional id stands, or None if the brokers do not know it.
+        """
+        from kafka.protocol.admin import DescribeTransactionsRequest
+
+        def request(connection: Connection) -> Any:
+            return DescribeTransactionsRequest(
+                transactional_ids=[transactional_id],
+                version=connection.version(DescribeTransactionsRequest, _DESCRIBE),
+            )
+
+        def code(answer: Any) -> int:
+            found = int(answer.transaction_states[0].error_code)
+            return 0 if found == _ID_NOT_FOUND else found
+
+        doing = f"asking for the transaction {transactional_id}"
+        answer = self._coordinated(transactional_id, request, code, doing)
+        found = answer.transaction_states[0]
+        if found.error_code:
+            return None
+        return Described(
+            transactional_id,
+            State(found.transaction_state),
+            found.producer_id,
+            found.producer_epoch,
+            found.transaction_timeout_ms,
+            found.transaction_start_time_ms,
+            sum(len(topic.partitions) for topic in found.topics),
+        )
+
+    def names(self, prefix: str, states: Iterable[State] = ()) -> list[str]:
+        """
+        Return the transactional ids that begin with a prefix, in these states if any are given.
+        """
+        from kafka.protocol.admin import ListTransactionsRequest
+
+        wanted = [state.value for state in states]
+
+        def ask(address: Address, deadline: Deadline) -> Any:
+            connection = self.cluster.connection_at(address, deadline)
+            request = ListTransactionsRequest(
+                state_filters=wanted,
+                producer_id_filters=[],
+                version=connection.version(ListTransactionsRequest, _LIST),
+            )
+            answer = self._request(connection, request, deadline)
+            if answer.error_code:
+                raise map_error_code(answer.error_code, "listing transactions")
+            return answer
+
+        def everywhere(deadline: Deadline) -> set[str]:
+            return {
+                found.transactional_id
+                for address in self.cluster.addresses(deadline)
+                for found in ask(address, deadline).transaction_states
+                if found.transactional_id.startswith(prefix)
+            }
+
+        return sorted(self._retrying(everywhere, "listing transactions"))
+
+    def _coordinated(
+        self,
+        transactional_id: str,
+        request: Callable[[Connection], Any],
+        code: Callable[[Any], int],
+        doing: str,
+    ) -> Any:
+        """
+        Ask the coordinator of a name until it is done, or refused for good.
+        """
+
+        def ask(deadline: Deadline) -> Any:
+            address = self._coordinators.get(transactional_id)
+            if address is None:
+                address = self._find(transactional_id, deadline)
+                self._coordinators[transactional_id] = address
+            try:
+                connection = self.cluster.connection_at(address, deadline)
+                answer = self._request(connection, request(connection), deadline)
+            except PykafkaError:
+                del self._coordinators[transactional_id]
+                raise
+            found = code(answer)
+            if found in _NOT_COORDINATOR:
+                del self._coordinators[transactional_id]
+            if found:
+                raise _refused(found, doing)
+            return answer
+
+        return self._retrying(ask, doing)
+
+    def _find(self, transactional_id: str, deadline: Deadline) -> Address:
+        from kafka.protocol.metadata import FindCoordinatorRequest
+
+        connection = self.cluster.any_connection(deadline)
+        version = connection.version(FindCoordinatorRequest, _FIND_COORDINATOR)
+        request = FindCoordinatorRequest(
+            key=transactional_id,
+            key_type=_TRANSACTION,
+            coordinator_keys=[transactional_id],
+            version=version,
+        )
+        answer = self._request(connection, request, deadline)
+        found = answer.coordinators[0] if version >= _FIND_COORDINATOR else answer
+        if found.error_code:
+            raise map_error_code(found.error_code, f"asking who coordinates {transactional_id}")
+        return Address(found.host, found.port)
+
+    def _request(self, connection: Connection, request: Any, deadline: Deadline) -> Any:
+        try:
+            return connection.request(request, deadline)
+        except BaseException:
+            self.cluster.drop(connection)
+            raise
+
+    def _retrying(self, ask: Callable[[Deadline], T], doing: str) -> T:
+        direct = self.config.direct
+        deadline = Deadline.after(self.config.block_seconds)
+        backoff = Backoff(_LEAST_PAUSE, direct.retry_backoff_max_seconds)
+
+        def once() -> T:
+            return ask(Deadline.after(max(deadline.remaining(self.config.request_seconds), 1.0)))
+
+        try:
+            return retrying_until(once, deadline, backoff)
+        except PykafkaError as error:
+            if not error.retriable:
+                raise
+            msg = (
+                f"{doing}: not done within {self.config.block_seconds * 1000:.0f} ms "
+                f"(kafka.max.block.ms): {error}"
+            )
+            raise TimeoutExceededError(msg) from error
+
+
+def _own_code(answer: Any) -> int:
+    return int(answer.error_code)
+
+
+def _worst_of_partitions(answer: Any) -> int:
+    """
+    Return the code of the partition that failed; the others were not attempted then.
+    """
+    codes = {
+        int(partition.partition_error_code)
+        for topic in answer.results_by_topic_v3_and_below
+        for partition in topic.results_by_partition
+    }
+    return max(codes - {_NOT_ATTEMPTED}, default=max(codes, default=0))
+
+
+def _refused(code: int, doing: str) -> PykafkaError:
+    error = map_error_code(code, doing)
+    if code in _FENCED:
+        msg = f"{error}: the transaction was ended, timed out, or its name was taken over"
+        return FencedError(msg, code, "PRODUCER_FENCED", retriable=False)
+    if code == _INVALID_TIMEOUT:
+        msg = (
+            f"{error}: the brokers let no transaction be open so long; lower "
+            "kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms on the brokers"
+        )
+        return KafkaClientError(msg, code, "INVALID_TRANSACTION_TIMEOUT", retriable=False)
+    return error

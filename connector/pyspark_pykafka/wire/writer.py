@@ -1,0 +1,101 @@
+"""
+Who writes: the identity that brokers tell duplicates by, and the transaction, if there is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark_pykafka.wire.transactions import Prepared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.wire.outgoing import Identity
+    from pyspark_pykafka.wire.transactions import Transactions
+
+# From 12 on a broker adds partitions to transactions by itself, and ends them in another way.
+_NEWEST, _NEWEST_OF_TRANSACTIONS = 12, 11
+
+
+class Writer(Protocol):
+    """
+    What a sender puts on its batches and requests.
+    """
+
+    @property
+    def identity(self) -> Identity:
+        """
+        The producer's id and epoch.
+        """
+
+    @property
+    def transactional_id(self) -> str | None:
+        """
+        The name of the transaction, or None.
+        """
+
+    @property
+    def newest_version(self) -> int:
+        """
+        The newest version of Produce that can be used.
+        """
+
+    def join(self, tps: Iterable[TopicPartition]) -> None:
+        """
+        Prepare to write to partitions.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class PlainWriter:
+    """
+    Writes without a transaction: every record is visible once it is acknowledged.
+    """
+
+    identity: Identity
+    transactional_id: None = None
+    newest_version: int = _NEWEST
+
+    def join(self, _tps: Iterable[TopicPartition]) -> None:
+        """
+        Do nothing: any partition can be written to.
+        """
+
+
+@dataclass(slots=True)
+class TransactionalWriter:
+    """
+    Writes into one transaction, which whoever gets :attr:`prepared` can end.
+    """
+
+    transactions: Transactions
+    transactional_id: str
+    identity: Identity
+    newest_version: int = _NEWEST_OF_TRANSACTIONS
+    _joined: set[TopicPartition] = field(init=False, default_factory=set)
+
+    @property
+    def prepared(self) -> Prepared:
+        """
+        What is needed to end the transaction.
+        """
+        return Prepared(self.transactional_id, *self.identity)
+
+    def join(self, tps: Iterable[TopicPartition]) -> None:
+        """
+        Tell the coordinator of partitions that are new, since it has to end the transaction there.
+        """
+        new = set(tps) - self._joined
+        if new:
+            self.transactions.add(self.transactional_id, self.identity, sorted(new))
+            self._joined |= new
+
+    def abort(self) -> None:
+        """
+        Leave nothing of what was written; for a writer that failed.
+        """
+        if self._joined:
+            self.transactions.end(self.prepared, commit=False)

@@ -1,0 +1,268 @@
+"""
+Transactions that one process writes and another one ends, seen by plain readers.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from pyspark_pykafka.errors import KafkaClientError, RecordError
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.wire.produce import prepare, transactions_of
+from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+SECONDS = 30.0
+TIMEOUT_MS = 60_000
+COMMITTED = {"isolation.level": "read_committed"}
+
+PREPARING = """
+import sys
+import pyarrow as pa
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.wire.produce import prepare
+
+bootstrap, topic, name = sys.argv[1:]
+rows = {"value": [b"0", b"1", b"2"], "partition": pa.array([0, 1, 0], "int32")}
+kafka = KafkaSettings.of({"bootstrap.servers": bootstrap})
+_, prepared = prepare([pa.RecordBatch.from_pydict(rows)], kafka, topic, name, 60000)
+print(*prepared)
+"""
+
+
+def rows(*values: bytes) -> pa.RecordBatch:
+    """
+    Return rows with these values and no key.
+    """
+    return pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+
+
+class Sink:
+    """
+    Writes transactions to one topic.
+    """
+
+    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        self._cluster = cluster
+        self.topic = topic
+        self.settings = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
+
+    def prepare(self, name: str, *values: bytes, timeout_ms: int = TIMEOUT_MS) -> Prepared:
+        """
+        Write values into a transaction that stays open.
+        """
+        count, prepared = prepare(
+            [rows(*values)], self.settings, self.topic, f"{self.topic}-{name}", timeout_ms
+        )
+        assert count == len(values)
+        assert prepared is not None
+        return prepared
+
+    def end(self, prepared: Prepared, *, commit: bool) -> None:
+        """
+        End it.
+        """
+        with transactions_of(self.settings) as transactions:
+            transactions.end(prepared, commit=commit)
+
+    def state(self, name: str) -> State | None:
+        """
+        Return where the transaction of this name stands.
+        """
+        with transactions_of(self.settings) as transactions:
+            found = transactions.describe(f"{self.topic}-{name}")
+        return None if found is None else found.state
+
+    def visible(self) -> list[bytes | None]:
+        """
+        Return what a plain reader sees that reads committed records.
+        """
+        return sorted(r.value or b"" for r in self._cluster.consume(self.topic, COMMITTED))
+
+    def written(self) -> int:
+        """
+        Return how many records lie in the topic, committed or not.
+        """
+        return len(self._cluster.consume(self.topic))
+
+
+@pytest.fixture
+def sink(kafka_cluster: KafkaCluster, topic: NewTopicName) -> Sink:
+    """
+    Return the way to write to a new topic of two partitions.
+    """
+    return Sink(kafka_cluster, topic(2))
+
+
+def test_another_process_commits(sink: Sink, kafka_cluster: KafkaCluster) -> None:
+    """
+    What a process that is gone has prepared can be committed by what it has said of it.
+    """
+    name = f"{sink.topic}-of-another"
+    found = subprocess.run(
+        [sys.executable, "-c", PREPARING, kafka_cluster.bootstrap, sink.topic, name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    said, producer_id, epoch = found.stdout.split()
+    assert said == name
+    assert sink.written() == 3
+    assert sink.visible() == []
+
+    sink.end(Prepared(name, int(producer_id), int(epoch)), commit=True)
+
+    assert sink.visible() == [b"0", b"1", b"2"]
+
+
+def test_ending_twice_is_ending_once(sink: Sink) -> None:
+    """
+    Whoever did not hear the answer asks again.
+    """
+    prepared = sink.prepare("a", b"x")
+    for _ in range(2):
+        sink.end(prepared, commit=True)
+
+    assert sink.visible() == [b"x"]
+    assert sink.state("a") is State.COMPLETE_COMMIT
+
+
+def test_aborted_records_are_never_seen(sink: Sink) -> None:
+    """
+    They stay in the log, and no reader of committed records gets them.
+    """
+    prepared = sink.prepare("a", b"x")
+    for _ in range(2):
+        sink.end(prepared, commit=False)
+
+    assert (sink.visible(), sink.written()) == ([], 1)
+    with pytest.raises(FencedError, match="committing .*-a: .*was ended"):
+        sink.end(prepared, commit=True)
+    assert sink.visible() == []
+
+
+def test_the_next_of_a_name_fences_the_last(sink: Sink) -> None:
+    """
+    A task that is run again takes the name over: what the first one wrote is gone for good.
+    """
+    first = sink.prepare("a", b"first")
+    second = sink.prepare("a", b"second")
+
+    with pytest.raises(FencedError):
+        sink.end(first, commit=True)
+    sink.end(second, commit=True)
+
+    assert sink.visible() == [b"second"]
+
+
+def test_a_late_end_does_not_hit_the_next_transaction(sink: Sink) -> None:
+    """
+    Whatever is still under way of a first transaction, even its end, is refused.
+    """
+    first = sink.prepare("a", b"first")
+    sink.end(first, commit=True)
+    second = sink.prepare("a", b"second")
+
+    for commit in (True, False):
+        with pytest.raises(FencedError):
+            sink.end(first, commit=commit)
+
+    assert sink.state("a") is State.ONGOING
+    sink.end(second, commit=True)
+    assert sink.visible() == [b"first", b"second"]
+
+
+def test_a_write_that_fails_aborts_at_once(sink: Sink) -> None:
+    """
+    Nothing holds readers of committed records up after it.
+    """
+    bad = pa.RecordBatch.from_pydict(
+        {"value": pa.array([b"x"], pa.binary()), "partition": pa.array([7], pa.int32())}
+    )
+    good = [rows(*[b"%d" % at * 1_000 for at in range(2_000)])] * 2
+
+    with pytest.raises(RecordError, match="partition 7"):
+        prepare([*good, bad], sink.settings, sink.topic, f"{sink.topic}-a", TIMEOUT_MS)
+
+    wait_until(
+        lambda: None if sink.state("a") is State.COMPLETE_ABORT else "it is not aborted", SECONDS
+    )
+    assert sink.visible() == []
+    assert sink.written() > 0
+
+
+def test_nothing_to_write_is_no_transaction(sink: Sink) -> None:
+    """
+    A task without rows asks no broker for anything.
+    """
+    assert prepare([rows()], sink.settings, sink.topic, f"{sink.topic}-a", TIMEOUT_MS) == (0, None)
+    assert sink.state("a") is None
+
+
+def test_transactions_are_found_by_their_names(sink: Sink) -> None:
+    """
+    With where they stand, and how much they hold.
+    """
+    prefix = f"{sink.topic}-"
+    done, open_one = sink.prepare("done", b"x"), sink.prepare("open", b"y")
+    sink.end(done, commit=True)
+
+    with transactions_of(sink.settings) as transactions:
+        wait_until(
+            lambda: (
+                None if transactions.names(prefix, [State.ONGOING]) == [f"{prefix}open"] else "both"
+            ),
+            SECONDS,
+        )
+        assert transactions.names(prefix) == [f"{prefix}done", f"{prefix}open"]
+        assert transactions.names(f"{prefix}other") == []
+        found = transactions.describe(open_one.transactional_id)
+    assert found is not None
+    assert (found.state, found.partitions, found.timeout_ms) == (State.ONGOING, 1, TIMEOUT_MS)
+    assert (found.producer_id, found.epoch) == open_one[1:]
+    sink.end(open_one, commit=False)
+
+
+def test_a_time_that_brokers_do_not_allow(sink: Sink) -> None:
+    """
+    The error names both settings.
+    """
+    with pytest.raises(
+        KafkaClientError, match=r"kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms"
+    ):
+        sink.prepare("a", b"x", timeout_ms=2**31 - 1)
+
+
+def test_many_records_in_one_transaction(sink: Sink, kafka_cluster: KafkaCluster) -> None:
+    """
+    Several requests and batches, more than a buffer holds, all or nothing.
+    """
+    values = [b"%06d" % at + b"x" * 200 for at in range(20_000)]
+    kafka = KafkaSettings.of(
+        {
+            "bootstrap.servers": kafka_cluster.bootstrap,
+            "batch.size": "10000",
+            "buffer.memory": "100000",
+        }
+    )
+    name = f"{sink.topic}-a"
+
+    written, prepared = prepare([rows(*values)], kafka, sink.topic, name, TIMEOUT_MS)
+
+    assert written == len(values)
+    assert prepared is not None
+    assert sink.visible() == []
+    sink.end(prepared, commit=True)
+    assert sink.visible() == values

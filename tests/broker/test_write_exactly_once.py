@@ -1,0 +1,178 @@
+"""
+Batch writes that are visible whole, once, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import functions as sf
+
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.wire.produce import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+COMMITTED = {"isolation.level": "read_committed"}
+COUNT = 3_000
+
+
+@pytest.fixture
+def name(topic: NewTopicName) -> str:
+    """
+    Return a new topic of two partitions.
+    """
+    return topic(2)
+
+
+@pytest.fixture
+def write(kafka_cluster: KafkaCluster, name: str) -> Callable[..., None]:
+    """
+    Return the way to write a frame exactly once, with the topic's name as the prefix.
+    """
+
+    def writing(frame: DataFrame, **options: Any) -> None:
+        writer = frame.write.format("pykafka").mode("append").options(topic=name)
+        writer = writer.option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
+        writer = writer.option("deliveryGuarantee", "exactly-once")
+        given = {"transactionalIdPrefix": name, **options}
+        writer.options(**{key: it for key, it in given.items() if it is not None}).save()
+
+    return writing
+
+
+def numbers(spark: SparkSession, tasks: int = 4) -> DataFrame:
+    """
+    Return one row for each number, in so many tasks.
+    """
+    return spark.range(0, COUNT, 1, tasks).select(sf.col("id").cast("string").alias("value"))
+
+
+def seen(cluster: KafkaCluster, topic: str) -> list[int]:
+    """
+    Return the numbers that a plain reader of committed records finds.
+    """
+    return sorted(int(r.value or b"") for r in cluster.consume(topic, COMMITTED))
+
+
+def open_transactions(cluster: KafkaCluster, prefix: str) -> list[str]:
+    """
+    Return what the command shows as open.
+    """
+    printed = StringIO()
+    arguments = ["transactions", "list", "--bootstrap-server", cluster.bootstrap, "--json"]
+    with redirect_stdout(printed):
+        assert main([*arguments, "--prefix", prefix]) == 0
+    return [entry["transactional_id"] for entry in json.loads(printed.getvalue())]
+
+
+def prepare_one(bootstrap: str, name: str) -> None:
+    """
+    Leave a transaction open under the name that the first attempt of the first task has.
+    """
+    row = pa.RecordBatch.from_pydict({"value": [b"-1"]})
+    kafka = KafkaSettings.of({"bootstrap.servers": bootstrap})
+    prepare([row], kafka, name, f"{name}-0-0", 60_000)
+
+
+def test_every_row_once(
+    spark: SparkSession, kafka_cluster: KafkaCluster, name: str, write: Callable[..., None]
+) -> None:
+    """
+    Several tasks, all visible afterwards, and nothing left open.
+    """
+    write(numbers(spark))
+
+    assert seen(kafka_cluster, name) == list(range(COUNT))
+    assert open_transactions(kafka_cluster, name) == []
+
+
+def test_names_of_its_own(
+    spark: SparkSession, kafka_cluster: KafkaCluster, name: str, write: Callable[..., None]
+) -> None:
+    """
+    Without a prefix two writes do not share one, and a write of nothing is one, too.
+    """
+    write(numbers(spark), transactionalIdPrefix=None)
+    write(numbers(spark).limit(0), transactionalIdPrefix=None)
+
+    assert seen(kafka_cluster, name) == list(range(COUNT))
+
+
+def test_a_failed_write_leaves_nothing(
+    spark: SparkSession, kafka_cluster: KafkaCluster, name: str, write: Callable[..., None]
+) -> None:
+    """
+    Rows of tasks that were done are taken back, and readers are not held up (the JVM sink, and
+    ours without transactions, leave them there).
+    """
+
+    def fail_late(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        task = TaskContext.get()
+        if task is not None and task.partitionId() == 3:
+            msg = "planted"
+            raise RuntimeError(msg)
+
+    frame = numbers(spark).mapInArrow(fail_late, "value string")
+    with pytest.raises(Exception, match="planted"):
+        write(frame)
+
+    assert seen(kafka_cluster, name) == []
+    assert open_transactions(kafka_cluster, name) == []
+
+    with pytest.raises(Exception, match="planted"):
+        write(frame, deliveryGuarantee="at-least-once")
+    assert seen(kafka_cluster, name) != []
+
+
+def test_another_write_of_the_same_prefix_is_refused(
+    spark: SparkSession, kafka_cluster: KafkaCluster, name: str, write: Callable[..., None]
+) -> None:
+    """
+    The later one takes the names over; the first finds that out before it commits anything.
+    """
+    bootstrap = kafka_cluster.bootstrap
+
+    def take_over(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        task = TaskContext.get()
+        if task is not None and task.partitionId() == 1:
+            prepare_one(bootstrap, name)
+
+    frame = numbers(spark, tasks=2).mapInArrow(take_over, "value string")
+    with pytest.raises(Exception, match="another one uses the same transactionalIdPrefix"):
+        write(frame)
+
+    assert seen(kafka_cluster, name) == []
+
+
+def test_what_a_dead_driver_left_open_can_be_aborted(
+    kafka_cluster: KafkaCluster, name: str
+) -> None:
+    """
+    The command shows it, aborts nothing unless told to, and then readers go on.
+    """
+    prepare_one(kafka_cluster.bootstrap, name)
+    assert open_transactions(kafka_cluster, name) == [f"{name}-0-0"]
+    arguments = ["transactions", "abort", "--bootstrap-server", kafka_cluster.bootstrap]
+
+    assert main([*arguments, "--prefix", name]) == 0
+    assert open_transactions(kafka_cluster, name) == [f"{name}-0-0"]
+
+    assert main([*arguments, "--prefix", name, "--execute"]) == 0
+    assert open_transactions(kafka_cluster, name) == []
+    assert seen(kafka_cluster, name) == []

@@ -1,0 +1,99 @@
+"""
+A job of its own process: numbers are written exactly once to a topic, and something goes wrong.
+
+Arguments: bootstrap servers, topic, the fault's name, a file that says that it has happened, and
+the options of the write as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+COUNT = 40_000
+TASKS = 4
+
+bootstrap, topic, fault, said, options = sys.argv[1:]
+
+
+def first(task: TaskContext) -> bool:
+    """
+    Return whether this is the task and the attempt that something happens to.
+    """
+    return task.partitionId() == 1 and task.attemptNumber() == 0
+
+
+def kill_workers() -> None:
+    """
+    End all Python workers beside this one, those that write among them, and then this one.
+    """
+    for worker in psutil.Process(os.getppid()).children():
+        if worker.pid != os.getpid():
+            worker.kill()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail() -> None:
+    """
+    Fail as a user's function does.
+    """
+    msg = "planted"
+    raise RuntimeError(msg)
+
+
+def wait_to_be_killed() -> None:
+    """
+    Hold the job up for as long as the driver lives.
+    """
+    threading.Event().wait(600)
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    "none": lambda: None,
+    "workers killed": kill_workers,
+    "task failed": fail,
+    "driver killed": wait_to_be_killed,
+}
+
+
+def with_fault(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the batches, and let it happen once most rows of the task have been written.
+    """
+    task = TaskContext.get()
+    assert task is not None
+    for at, batch in enumerate(batches):
+        if at == 8 and first(task):
+            Path(said).touch()
+            FAULTS[fault]()
+        yield batch
+
+
+spark = (
+    SparkSession.builder.master("local[2,4]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+    .getOrCreate()
+)
+# Rows long enough, and batches small enough, for those before the fault to have gone out.
+value = sf.rpad(sf.col("id").cast("string"), 300, " ").alias("value")
+numbers = spark.range(0, COUNT, 1, TASKS).select(value)
+writer = numbers.mapInArrow(with_fault, "value string").write.format("pykafka").mode("append")
+writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
+writer = writer.option("kafka.batch.size", "2000").options(**json.loads(options))
+writer.save()

@@ -1,0 +1,129 @@
+"""
+Jobs that write exactly once and lose workers, tasks or their driver: all rows once, or none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing import KafkaCluster
+from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.wire.transactions import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+JOB = Path(__file__).parent / "exactly_once_job.py"
+SECONDS = 120.0
+COUNT = 40_000
+#: How long a transaction may be open that nobody will end.
+SHORT = {"kafka.transaction.timeout.ms": "5000"}
+COMMITTED = {"isolation.level": "read_committed"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    """
+    A broker that looks for transactions whose time is over every second, not every ten.
+    """
+    often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000}
+    with KafkaCluster(config=often) as made:
+        yield made
+
+
+def start(
+    cluster: KafkaCluster, topic: str, fault: str, said: Path, **options: str
+) -> subprocess.Popen[str]:
+    """
+    Start the job in a session of its own, so that what it leaves behind can be ended.
+    """
+    options = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": topic, **options}
+    return subprocess.Popen(
+        [sys.executable, JOB, cluster.bootstrap, topic, fault, said, json.dumps(options)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+
+
+def met(cluster: KafkaCluster, topic: str) -> Counter[int]:
+    """
+    Return how often a plain reader of committed records finds each number.
+    """
+    return Counter(int(r.value or b"") for r in cluster.consume(topic, COMMITTED))
+
+
+def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
+    """
+    Return the transactions that are open.
+    """
+    kafka = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
+    with transactions_of(kafka) as transactions:
+        return transactions.names(prefix, [State.ONGOING])
+
+
+@pytest.mark.parametrize("fault", ["workers killed", "task failed"])
+def test_tasks_that_run_again_write_once(cluster: KafkaCluster, tmp_path: Path, fault: str) -> None:
+    """
+    What the attempts that were lost had written is never seen, and none of it stays open.
+    """
+    topic = cluster.create_topic(f"again-{fault.replace(' ', '-')}", partitions=3)
+    said = tmp_path / "said"
+    with start(cluster, topic, fault, said) as job:
+        _, err = job.communicate(timeout=SECONDS)
+
+    assert job.returncode == 0, err[-3_000:]
+    assert said.exists()
+    assert met(cluster, topic) == Counter(range(COUNT))
+    assert len(cluster.consume(topic)) > COUNT
+    assert open_names(cluster, topic) == []
+
+
+def test_without_transactions_rows_are_doubled(cluster: KafkaCluster, tmp_path: Path) -> None:
+    """
+    The same job shows what at-least-once means, so the check above can fail.
+    """
+    topic = cluster.create_topic("doubled", partitions=3)
+    with start(
+        cluster, topic, "task failed", tmp_path / "said", deliveryGuarantee="at-least-once"
+    ) as job:
+        _, err = job.communicate(timeout=SECONDS)
+
+    assert job.returncode == 0, err[-3_000:]
+    found = met(cluster, topic)
+    assert set(found) == set(range(COUNT))
+    assert found.total() > COUNT
+
+
+def test_a_killed_driver_leaves_nothing(cluster: KafkaCluster, tmp_path: Path) -> None:
+    """
+    Tasks have written, and nobody is left to commit: the coordinator aborts when time is over.
+    """
+    topic = cluster.create_topic("left", partitions=3)
+    said = tmp_path / "said"
+    with start(cluster, topic, "driver killed", said, **SHORT) as job:
+        try:
+            wait_until(lambda: None if said.exists() else "the job has not begun", SECONDS)
+            wait_until(
+                lambda: None if len(open_names(cluster, topic)) > 1 else "one task at most wrote",
+                SECONDS,
+            )
+        finally:
+            os.killpg(job.pid, 9)
+            job.communicate(timeout=SECONDS)
+
+    assert len(cluster.consume(topic)) > 0
+    wait_until(lambda: ", ".join(open_names(cluster, topic)) or None, SECONDS)
+    assert met(cluster, topic) == Counter()
