@@ -31,6 +31,7 @@ PANELS = {
 }
 COLOURS = {
     "jvm-tuned": "#d62728",
+    "jvm-tuned-lz4": "#f4a3a4",
     "wire": "#1f77b4",
     "wire-lz4": "#17becf",
     "pykafka": "#1f77b4",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bench.measurement import TOP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from bench.measurement import Measurement
     from bench.results import Results
@@ -26,6 +26,7 @@ RATE_HEAD = (
     "CPU s/M",
     "worker MB",
 )
+WRITE_YARDSTICKS = ("jvm-tuned", "jvm-tuned-lz4")
 WRITE_HEAD = (
     "case",
     "writer",
@@ -33,6 +34,8 @@ WRITE_HEAD = (
     "x base",
     "(spread)",
     "x tuned",
+    "(spread)",
+    "x tuned lz4",
     "(spread)",
     "of ceiling",
     "CPU s/M",
@@ -56,7 +59,7 @@ def table(results: Results) -> str:
     """
     kinds = (*RATES, "write")
     rates = [row for one in results.measurements if one.kind in RATES for row in _rates(one)]
-    writes = [row for one in results.measurements if one.kind == "write" for row in _rates(one)]
+    writes = [row for one in results.measurements if one.kind == "write" for row in _writes(one)]
     times = [row for one in results.measurements if one.kind not in kinds for row in _times(one)]
     headed = ((RATE_HEAD, rates), (WRITE_HEAD, writes), (TIME_HEAD, times))
     parts = [aligned([head, *rows]) for head, rows in headed if rows]
@@ -78,14 +81,18 @@ def aligned(rows: list[tuple[str, ...]]) -> str:
     )
 
 
-def _rates(one: Measurement) -> Iterator[tuple[str, ...]]:
+def _writes(one: Measurement) -> Iterator[tuple[str, ...]]:
+    return _rates(one, (one.base, *WRITE_YARDSTICKS))
+
+
+def _rates(one: Measurement, bases: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
     for who, series in one.series.items():
         cpu, peak = one.cpu_per_million(who), series.worker_peak_bytes
         yield (
             one.name,
             who,
             f"{one.records_per_second(who):,.0f}",
-            *chain.from_iterable(_speedup(one, who, over) for over in (one.base, *one.also)),
+            *chain.from_iterable(_speedup(one, who, over) for over in bases or (one.base,)),
             _share(one, who),
             f"{cpu:.2f}" if cpu is not None else "-",
             f"{peak / 1e6:.0f}" if peak is not None else "-",

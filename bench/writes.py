@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 
-from bench.cases import JVM, JVM_TUNED, Case, Contender, TopicSpec, shuffled_rounds
+from bench.cases import JVM, JVM_TUNED, JVM_TUNED_LZ4, Case, Contender, TopicSpec, shuffled_rounds
 from bench.figures import ShortReadError, check_records
 from bench.load import TOPIC
 from bench.measurement import Measurement, Series
@@ -84,7 +84,7 @@ class WriteBench:
             name: Series(tuple(seconds[name]), tuple(cpu_seconds[name]), peaks[name])
             for name in named
         }
-        also = tuple({JVM_TUNED.name} & set(named))
+        also = tuple(one.name for one in (JVM_TUNED, JVM_TUNED_LZ4) if one.name in named)
         return Measurement(case.name, case.mode, series, spec.records, asdict(spec), also=also)
 
     def inspect(self, writer: Contender, frame: DataFrame, spec: TopicSpec) -> int | None:

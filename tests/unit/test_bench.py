@@ -195,7 +195,7 @@ def test_table_of_writers_has_both_ratios(results: Results, writes: Measurement)
     rows = [line.split() for line in table(results).splitlines()]
 
     assert [
-        "write-100B", "wire", "500,000", "4.00", "4.00..4.00", "1.50", "1.00..2.00", "50%",
+        "write-100B", "wire", "500,000", "4.00", "4.00..4.00", "1.50", "1.00..2.00", "-", "50%",
         "1.00", "-",
     ] in rows  # fmt: skip
     assert len(results.measurements[0].series) + len(writes.series) == len(
