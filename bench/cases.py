@@ -54,7 +54,7 @@ PYKAFKA = Contender("pykafka", "pykafka")
 READERS = {one.name: one for one in (JVM, WIRE, LIBRDKAFKA, CEILING)}
 
 LZ4 = {"kafka.compression.type": "lz4"}
-#: A JVM sink that is set for throughput; with less it was slower.
+#: What makes a JVM sink fast: large batches, time to fill them, and requests that hold several.
 TUNED = {
     "kafka.batch.size": str(1024 * 1024),
     "kafka.buffer.memory": str(128 * 1024 * 1024),
