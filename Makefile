@@ -8,6 +8,8 @@ BIN := $(CURDIR)/$(VENV)/bin
 READY := $(VENV)/ready
 # The newest Spark whose JVM Kafka connector can be fetched, for the side-by-side tests.
 SPARK := tests/matrix/spark-4.2.txt
+# Compiled at the install, so a change means another one.
+COMPILED := $(wildcard connector/pyspark_pykafka/wire/*.pyx)
 # Spark starts its Java from JAVA_HOME, and its Python workers from PYSPARK_PYTHON.
 RUN := JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" && export JAVA_HOME && \
 	PYSPARK_PYTHON="$(BIN)/python" PATH="$(BIN):$$PATH"
@@ -65,7 +67,7 @@ clean:  ## remove what the targets made, the virtual environment too
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml $(SPARK)
+$(READY): pyproject.toml $(SPARK) $(COMPILED)
 	@$(PYTHON) -c 'import sys; \
 		sys.exit("pykafka needs Python 3.10 or newer, but $(PYTHON) is %d.%d. Name another with: make PYTHON=python3.12" % sys.version_info[:2] \
 		if sys.version_info < (3, 10) else 0)'
