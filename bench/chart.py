@@ -79,8 +79,9 @@ def _panel(axes: Axes, title: str, measurements: Sequence[Measurement]) -> None:
     axes.set_xlim(-0.6, max(len(measurements), LEAST_GROUPS) - 0.4)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(
-        fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(readers)
-    )
+        fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(readers),
+        columnspacing=1, handlelength=1,
+    )  # fmt: skip
 
 
 def _label(measurement: Measurement) -> str:

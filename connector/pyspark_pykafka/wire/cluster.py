@@ -72,14 +72,18 @@ class Cluster:
             self._learn(tp.topic, deadline)
         leader = self._leaders[tp.topic].get(tp.partition)
         if leader is None:
-            self.forget(tp.topic)
             msg = f"the brokers do not have the partition {tp}"
             raise UnknownTopicError(msg)
         if leader.node not in self._addresses:
-            self.forget(tp.topic)
             msg = f"{tp} has no leader at the moment; are all brokers up?"
             raise BrokerUnavailableError(msg)
         return leader
+
+    def knows(self, topic: str) -> bool:
+        """
+        Return whether the next question about the topic's partitions asks no broker.
+        """
+        return topic in self._leaders
 
     def partitions(self, topic: str, deadline: Deadline) -> tuple[int, list[int]]:
         """

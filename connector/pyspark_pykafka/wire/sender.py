@@ -196,19 +196,32 @@ class Sender:
         """
         now = self._now()
         ready: dict[int, list[PartitionQueue]] = {}
-        for queue in list(self._active.values()):
+        asked: dict[str, PykafkaError] = {}
+        for queue in self._active.values():
             if queue.sendable(now):
-                node = self._leader(queue)
+                node = self._leader(queue, asked)
                 if node is not None:
                     ready.setdefault(node, []).append(queue)
+        for topic in asked:
+            self._cluster.forget(topic)
         return ready
 
-    def _leader(self, queue: PartitionQueue) -> int | None:
+    def _leader(self, queue: PartitionQueue, asked: dict[str, PykafkaError]) -> int | None:
+        """
+        Return who leads, or None for the time being.
+
+        ``asked`` has the topics that had trouble in this turn: nobody is asked of them once more,
+        since a broker that hangs would take its time for each partition.
+        """
+        topic = queue.tp.topic
         try:
+            if topic in asked and not self._cluster.knows(topic):
+                raise asked[topic]
             node = self._cluster.leader(queue.tp, self._request_deadline()).node
         except PykafkaError as error:
             self._bear(error)
             self._judge_missing(queue, error)
+            asked[topic] = error
             queue.postponed(self._now() + self._pause(queue.tp), error)
             return None
         self._missing_since.pop(queue.tp, None)
@@ -326,7 +339,7 @@ class Sender:
             return
         if code in {_INVALID_RECORD, _INVALID_TIMESTAMP}:
             raise self._invalid(queue.tp, batch, told)
-        error = map_error_code(code, f"writing to {queue.tp}")
+        error = self._named(map_error_code(code, f"writing to {queue.tp}"))
         if code == _OUT_OF_ORDER and queue.follows_trouble(batch):
             # No try of its own: it goes again right behind the batch that is missing yet.
             batch.attempts -= 1
@@ -370,7 +383,7 @@ class Sender:
 
     def _named(self, error: PykafkaError) -> PykafkaError:
         """
-        Return the error of a connection; one that says that time is over says also whose.
+        Return the error; one that says that the time for a request is over says also whose.
         """
         if not isinstance(error, TimeoutExceededError):
             return error

@@ -1,0 +1,552 @@
+"""
+The wire writer while its brokers fail: every record once, in order, or an error that says why.
+
+Faults hit at known points: between two batches of rows, or when the writer says that it tries
+again. The buffer is small, so that the rows come no faster than the brokers acknowledge them.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import ElectionType
+from confluent_kafka import TopicPartition as Position
+from tests.broker.producing import batch_of, settings, write
+
+from pyspark_pykafka.client import Address, direct_config
+from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.wire.connection import Connection
+from pyspark_pykafka.wire.outbox import PartitionQueue
+from pyspark_pykafka.wire.outgoing import Identity, OutgoingBatch
+from pyspark_pykafka.wire.sender import Sender
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
+
+pytestmark = pytest.mark.timeout(240)
+
+NODES = {1, 2, 3}
+BATCHES, ROWS, KEYS = 40, 500, 480
+PARTITIONS = 6
+#: Many small requests, and a writer that gets ahead of the brokers by one batch of rows at most.
+SMALL = {"batch_size": 4000, "buffer_memory": 65_536}
+#: The writer's words when something is to be sent again.
+AGAIN = r"sending \d+ records"
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[KafkaCluster]:
+    """
+    Three brokers; each test leaves all of them running.
+    """
+    with KafkaCluster(3) as cluster:
+        yield cluster
+
+
+@dataclass(frozen=True)
+class Findings:
+    """
+    What is wrong with a topic: numbers that are not there, or twice, or behind a larger one.
+    """
+
+    lost: frozenset[int] = frozenset()
+    repeated: frozenset[int] = frozenset()
+    disordered: frozenset[int] = frozenset()
+
+
+def examined(cluster: KafkaCluster, topic: str, batches: int = BATCHES) -> Findings:
+    """
+    Return what is wrong with the numbered records that a topic has in the end.
+    """
+    found = [(r.partition, int((r.value or b"").split(b".")[0])) for r in cluster.consume(topic)]
+    numbers = [number for _, number in found]
+    first = list(dict.fromkeys(found))
+    return Findings(
+        lost=frozenset(range(batches * ROWS)) - set(numbers),
+        repeated=frozenset(number for number, times in Counter(numbers).items() if times > 1),
+        disordered=frozenset(
+            after for (p, before), (q, after) in pairwise(first) if p == q and after < before
+        ),
+    )
+
+
+def rows(
+    faults: Mapping[int, Callable[[], object]] | None = None, batches: int = BATCHES
+) -> Iterator[pa.RecordBatch]:
+    """
+    Yield batches of numbered rows; before some of them, something happens.
+    """
+    for at in range(batches):
+        if faults and at in faults:
+            faults[at]()
+        numbers = range(at * ROWS, (at + 1) * ROWS)
+        yield batch_of([Record(b"%d." % i + b"x" * 100, b"k%d" % (i % KEYS)) for i in numbers])
+
+
+def write_all(cluster: KafkaCluster, topic: str, given: Any, **kafka: str | int) -> int:
+    """
+    Write rows through a small buffer.
+    """
+    return write(cluster.bootstrap, given, topic, **{**SMALL, **kafka})
+
+
+@contextmanager
+def on_retry(
+    act: Callable[[], object] = lambda: None, *, time: int = 1, because: str = ""
+) -> Iterator[list[str]]:
+    """
+    Do something when the writer tries again for the so manieth time, for such a reason.
+
+    Gives the messages, which grow.
+    """
+    said: list[str] = []
+
+    class Hearing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            message = record.getMessage()
+            if re.search(f"{because}.*{AGAIN}", message):
+                said.append(message)
+                if len(said) == time:
+                    act()
+
+    logger = logging.getLogger("pyspark_pykafka")
+    hearing, level = Hearing(), logger.level
+    logger.addHandler(hearing)
+    logger.setLevel(logging.INFO)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(hearing)
+        logger.setLevel(level)
+
+
+# --- What can be done to brokers ------------------------------------------------------------------
+
+
+def leader(cluster: KafkaCluster, topic: str, partition: int = 0) -> int:
+    """
+    Return the broker that leads a partition, by the word of one that answers.
+    """
+    admin = cluster.admin(",".join(cluster.answering()))
+    return int(admin.list_topics(topic, timeout=30).topics[topic].partitions[partition].leader)
+
+
+def new_leader(cluster: KafkaCluster, topic: str, partition: int, node: int) -> None:
+    """
+    Let another broker lead a partition: make it the first of the replicas, and elect that one.
+    """
+    from kafka.protocol.admin import AlterPartitionReassignmentsRequest
+
+    place = AlterPartitionReassignmentsRequest.ReassignableTopic
+    replicas = [node, *sorted(NODES - {node})]
+    wanted = place.ReassignablePartition(partition_index=partition, replicas=replicas)
+    host, port = cluster.answering()[0].split(":")
+    config = direct_config(settings(cluster.bootstrap))
+    deadline = Deadline.after(30)
+    connection = Connection.open(Address(host, int(port)), config, deadline)
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=30_000,
+        topics=[place(name=topic, partitions=[wanted])],
+        version=connection.version(AlterPartitionReassignmentsRequest, 0),
+    )
+    answer = connection.request(request, deadline)
+    connection.close()
+    assert [p.error_code for t in answer.responses for p in t.partitions] == [0]
+    admin = cluster.admin()
+    admin.elect_leaders(ElectionType.PREFERRED, [Position(topic, partition)]).result(30)
+    wait_until(lambda: None if leader(cluster, topic, partition) == node else "no election", 30)
+
+
+class Victims:
+    """
+    Brokers that were killed or paused, so that all can be brought back.
+    """
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.cluster = cluster
+        self.killed: list[int] = []
+
+    def kill(self, node: int) -> None:
+        self.cluster.kill(node)
+        self.killed.append(node)
+
+    def kill_leader(self, topic: str, partition: int = 0) -> None:
+        self.kill(leader(self.cluster, topic, partition))
+
+    def bring_back(self) -> None:
+        while self.killed:
+            self.cluster.restart(self.killed.pop())
+
+
+@pytest.fixture
+def victims(three: KafkaCluster) -> Iterator[Victims]:
+    """
+    Return the way to kill brokers; they are back at the end.
+    """
+    victims = Victims(three)
+    yield victims
+    if three.answering_ids() != NODES:
+        for node in NODES - three.answering_ids():
+            three.restart(node)
+
+
+# --- The checker catches what it is for -----------------------------------------------------------
+
+
+def silent_follower(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]:
+    """
+    Write while a follower says nothing: batches are in the log, and none is acknowledged in time.
+    """
+    cluster.create_topic(name)
+    follower = min(NODES - {leader(cluster, name)})
+
+    with on_retry(lambda: cluster.resume(follower), time=2) as said:
+        try:
+            given = rows({5: lambda: cluster.pause(follower)}, 10)
+            write_all(cluster, name, given, request_timeout_ms=1000, **kafka)
+        finally:
+            if follower not in cluster.answering_ids():
+                cluster.resume(follower)
+    return said
+
+
+def moving_leaders(cluster: KafkaCluster, name: str) -> list[str]:
+    """
+    Write while one partition after another gets a new leader, of which the writer is not told.
+    """
+    cluster.create_topic(name, PARTITIONS)
+
+    def move(at: int) -> None:
+        partition = at % PARTITIONS
+        now = leader(cluster, name, partition)
+        new_leader(cluster, name, partition, now % 3 + 1)
+
+    moves = {at: (lambda at=at: move(at)) for at in range(3, BATCHES, 3)}  # type: ignore[misc]
+    with on_retry(because="NOT_LEADER_FOR_PARTITION") as said:
+        write_all(cluster, name, rows(moves))
+    return said
+
+
+def test_no_acknowledgement_in_time(three: KafkaCluster) -> None:
+    """
+    Batches that a leader has, and did not acknowledge in time, are sent again and are there once.
+    """
+    said = silent_follower(three, "silent-follower")
+
+    assert len(said) >= 2
+    assert examined(three, "silent-follower", 10) == Findings()
+
+
+def test_leaders_that_move(three: KafkaCluster) -> None:
+    """
+    Partitions whose leaders move again and again have each record once and in order (F03).
+    """
+    said = moving_leaders(three, "moving")
+
+    assert len(said) >= 5
+    assert examined(three, "moving") == Findings()
+
+
+def test_new_sequences_are_caught(three: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A writer that numbers a batch anew when it is sent again would repeat records, and we see it.
+    """
+    send = PartitionQueue.send
+
+    def renumbering(self: PartitionQueue) -> OutgoingBatch:
+        self.waiting[0].sequence = None
+        return send(self)
+
+    monkeypatch.setattr(PartitionQueue, "send", renumbering)
+    silent_follower(three, "renumbered", max_in_flight_requests_per_connection=1)
+
+    assert examined(three, "renumbered", 10).repeated
+
+
+def without_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let batches go without a producer's id, so that no broker compares their numbers.
+    """
+    encode = OutgoingBatch.encode
+
+    def anonymous(self: OutgoingBatch, _identity: Identity, **more: Any) -> Any:
+        return encode(self, Identity(-1, -1), **more)
+
+    monkeypatch.setattr(OutgoingBatch, "encode", anonymous)
+
+
+def test_refusals_for_acknowledgements_are_caught(
+    three: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A writer that forgets what was refused would lose records, and we see it.
+    """
+    without_identity(monkeypatch)
+
+    def content(self: Sender, queue: PartitionQueue, batch: OutgoingBatch, _error: Any) -> None:
+        self._acknowledge(queue, batch)
+
+    monkeypatch.setattr(Sender, "_again", content)
+    moving_leaders(three, "forgotten")
+
+    assert examined(three, "forgotten").lost
+
+
+def test_batches_that_overtake_are_caught(
+    three: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A writer that sends others before those that came back would mix records up, and we see it.
+    """
+    without_identity(monkeypatch)
+
+    def last(self: PartitionQueue, batch: OutgoingBatch, not_before: float, _error: Any) -> None:
+        self.in_flight.remove(batch)
+        self.waiting.append(batch)
+        self.not_before = not_before
+
+    monkeypatch.setattr(PartitionQueue, "came_back", last)
+    moving_leaders(three, "mixed")
+
+    assert examined(three, "mixed").disordered
+
+
+# --- Brokers that go, and come back ---------------------------------------------------------------
+
+
+def test_killed_leaders(three: KafkaCluster, victims: Victims) -> None:
+    """
+    Whichever broker leads is killed (-9), again and again, and started while rows flow (F01).
+    """
+    name = three.create_topic("killed", PARTITIONS)
+    faults: dict[int, Callable[[], object]] = {}
+    for at, partition in ((5, 0), (15, 1), (25, 2)):
+        faults[at] = lambda partition=partition: victims.kill_leader(name, partition)  # type: ignore[misc]
+        faults[at + 5] = victims.bring_back
+
+    with on_retry() as said:
+        assert write_all(three, name, rows(faults)) == BATCHES * ROWS
+
+    assert said
+    assert examined(three, name) == Findings()
+
+
+def test_leader_killed_with_answers_owed(three: KafkaCluster, victims: Victims) -> None:
+    """
+    What a killed leader had handed on without an acknowledgement is not written again by the next.
+    """
+    name = three.create_topic("owed")
+    first = leader(three, name)
+    silent, heir = sorted(NODES - {first})
+    sizes = {node: log_size(three, name, node) for node in (first, heir)}
+
+    def kill_behind_a_copy() -> None:
+        # Of what the rows before this point became, the heir has a part, and nobody said so.
+        wait_until(lambda: None if log_size(three, name, heir) > sizes[heir] else "no copy yet", 30)
+        victims.kill(first)
+        three.resume(silent)
+
+    def silence() -> None:
+        sizes[heir] = log_size(three, name, heir)
+        three.pause(silent)
+
+    with on_retry() as said:
+        given = rows({5: silence, 6: kill_behind_a_copy}, 12)
+        written = write_all(three, name, given, buffer_memory=1_048_576)
+    victims.bring_back()
+
+    assert written == 12 * ROWS
+    assert said
+    assert examined(three, name, 12) == Findings()
+
+
+def log_size(cluster: KafkaCluster, topic: str, node: int) -> int:
+    """
+    Return how many bytes a broker has of a topic's partition 0.
+    """
+    segments = cluster.data_folder(node).glob(f"{topic}-0/*.log")
+    return sum(segment.stat().st_size for segment in segments)
+
+
+def test_paused_leader(three: KafkaCluster) -> None:
+    """
+    A leader that freezes is left after the request time-out; what it does when it goes on, with
+    requests that it had got before, changes nothing (F08).
+    """
+    name = three.create_topic("paused", PARTITIONS)
+    paused: list[int] = []
+
+    def pause() -> None:
+        paused.append(leader(three, name))
+        three.pause(paused[0])
+
+    try:
+        with on_retry(because=r"no answer to Produce.*kafka\.request\.timeout\.ms") as said:
+            written = write_all(
+                three,
+                name,
+                rows({5: pause, 20: lambda: three.resume(paused[0])}),
+                request_timeout_ms=1500,
+            )
+    finally:
+        if three.answering_ids() != NODES:
+            three.resume(paused[0])
+
+    assert written == BATCHES * ROWS
+    assert said
+    assert examined(three, name) == Findings()
+
+
+def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:
+    """
+    With fewer replicas in sync than the topic wants, the writer goes on when they are back (F06).
+    """
+    name = three.create_topic("too-few", PARTITIONS, {"min.insync.replicas": 3})
+    follower = min(NODES - {leader(three, name)})
+
+    with on_retry(victims.bring_back, time=4, because="NOT_ENOUGH_REPLICAS") as said:
+        written = write_all(three, name, rows({5: lambda: victims.kill(follower)}))
+
+    assert written == BATCHES * ROWS
+    assert len(said) >= 4
+    assert examined(three, name) == Findings()
+
+
+def test_two_of_three_killed(three: KafkaCluster, victims: Victims) -> None:
+    """
+    With two brokers gone nothing is acknowledged; once they are back, all of it is (F04).
+    """
+    name = three.create_topic("two-gone", PARTITIONS)
+    last = leader(three, name)
+
+    def kill_others() -> None:
+        for node in NODES - {last}:
+            victims.kill(node)
+
+    with on_retry(victims.bring_back, time=3) as said:
+        written = write_all(three, name, rows({5: kill_others}), request_timeout_ms=1500)
+
+    assert written == BATCHES * ROWS
+    assert len(said) >= 3
+    assert examined(three, name) == Findings()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.timeout(600)
+def test_faults_by_chance(three: KafkaCluster, victims: Victims, seed: int) -> None:
+    """
+    Kills, pauses and moved leaders in any order change nothing in what is there at the end.
+    """
+    chance = random.Random(seed)
+    name = three.create_topic(f"chance-{seed}", PARTITIONS)
+
+    def kill() -> None:
+        victims.kill_leader(name, chance.randrange(PARTITIONS))
+
+    def pause() -> None:
+        three.pause(leader(three, name, chance.randrange(PARTITIONS)))
+
+    def move() -> None:
+        new_leader(three, name, chance.randrange(PARTITIONS), chance.choice(sorted(NODES)))
+
+    def heal() -> None:
+        victims.bring_back()
+        for node in NODES - three.answering_ids():
+            three.resume(node)
+
+    faults: dict[int, Callable[[], object]] = {}
+    for at in range(4, 4 * BATCHES, 8):
+        faults[at] = chance.choice([kill, pause, move, move])
+        faults[at + 4] = heal
+
+    codec = chance.choice(["none", "lz4", "zstd"])
+    written = write_all(
+        three,
+        name,
+        rows(faults, 4 * BATCHES),
+        request_timeout_ms=2000,
+        compression_type=codec,
+    )
+    assert written == 4 * BATCHES * ROWS
+    assert examined(three, name, 4 * BATCHES) == Findings()
+
+
+# --- Time-outs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [1, 200])
+@pytest.mark.timeout(60)
+def test_delivery_time_out_is_named(three: KafkaCluster, partitions: int) -> None:
+    """
+    What cannot be delivered ends in an error with the time-out that expired, and the last trouble;
+    brokers that hang take up the time of a few requests, not of one for each partition.
+    """
+    name = three.create_topic(f"undelivered-{partitions}", partitions)
+
+    write_all(three, name, rows(batches=2))
+    short = {"request_timeout_ms": 1000, "delivery_timeout_ms": 5000, "linger_ms": 0}
+    try:
+        with pytest.raises(TimeoutExceededError) as caught:
+            write_all(three, name, rows({2: three.pause}), **short)
+        assert not three.answering()
+    finally:
+        three.resume()
+    assert re.search(
+        rf"records for {name}-\d+ were not acknowledged within 5000 ms "
+        r"\(kafka\.delivery\.timeout\.ms\); .* after \d tries; the last error: ",
+        str(caught.value),
+    )
+
+
+def test_request_time_out_is_named(three: KafkaCluster) -> None:
+    """
+    With one retry, two requests without an answer end the write, and say whose time was over.
+    """
+    name = three.create_topic("unanswered")
+    follower = min(NODES - {leader(three, name)})
+
+    short = {"request_timeout_ms": 500, "retries": 1}
+    try:
+        with pytest.raises(KafkaClientError) as caught:
+            write_all(three, name, rows({2: lambda: three.pause(follower)}), **short)
+    finally:
+        three.resume(follower)
+    assert caught.value.retriable
+    assert re.search(
+        rf"records for {name}-0 were refused after 2 tries \(kafka\.retries\): .*"
+        r"kafka\.request\.timeout\.ms",
+        str(caught.value),
+    )
+
+
+def test_waiting_for_rows_does_not_count(three: KafkaCluster) -> None:
+    """
+    Rows that are long in coming make no batch late that was sent, or waited to be sent.
+    """
+    name = three.create_topic("slow-rows", PARTITIONS)
+
+    def dawdle() -> None:
+        over = Deadline.after(1.2)
+        wait_until(lambda: None if over.expired else "time has to go by", 30)
+
+    short = {"request_timeout_ms": 500, "delivery_timeout_ms": 1000, "linger_ms": 0}
+    written = write_all(
+        three, name, rows(dict.fromkeys((1, 5, 9), dawdle), 12), **{**short, "batch_size": 1000}
+    )
+
+    assert written == 12 * ROWS
+    assert examined(three, name, 12) == Findings()
