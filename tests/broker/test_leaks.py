@@ -1,0 +1,211 @@
+"""
+Nothing leaks while batches fail: files, threads, processes and memory stay what they were.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from tests.broker.footprint import Footprint, check_growth, footprint
+from tests.broker.streams import SECONDS, values
+
+from pyspark_pykafka.deadletter import DeadLetterTopic
+from pyspark_pykafka.isolation import isolate_poison
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+#: More than what may come and go by itself, so that one of anything for each batch is seen.
+FEW, MANY = 6, 100
+WARM_UP = 2
+#: More than may come and go of files and threads in the driver's Python.
+ENOUGH = 4
+
+NUMBERS = "numbers_of_the_tests"
+
+HOW_MANY = pytest.mark.parametrize("rounds", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
+
+
+def numbers() -> type[DataSource]:
+    """
+    Return the least that a stream in Python can be: what it leaves behind is Spark's own doing.
+    """
+
+    # Local, so that Spark's workers get them by value: they cannot import the tests.
+    class Reader(SimpleDataSourceStreamReader):
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802 (Spark's name)
+            return {"next": 0}
+
+        def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int]], dict[str, int]]:
+            at = start["next"]
+            return iter([(at,)]), {"next": at + 1}
+
+        def readBetweenOffsets(  # noqa: N802 (Spark's name)
+            self, start: dict[str, int], end: dict[str, int]
+        ) -> Iterator[tuple[int]]:
+            return ((at,) for at in range(start["next"], end["next"]))
+
+    class Numbers(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return NUMBERS
+
+        def schema(self) -> str:
+            return "value INT"
+
+        def simpleStreamReader(self, schema: object) -> Reader:  # noqa: ARG002, N802 (Spark's)
+            return Reader()
+
+    return Numbers
+
+
+Fail = Callable[..., None]
+
+
+@pytest.fixture
+def failing(
+    spark: SparkSession,
+    kafka_cluster: KafkaCluster,
+    topic: NewTopicName,
+    checkpoint: str,
+) -> Fail:
+    """
+    Return the way to let a query fail in its batch and be started again, so many times.
+    """
+    name = topic(2)
+    kafka_cluster.produce(name, values(0, 20))
+    where = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
+    options = {**where, "subscribe": name, "startingOffsets": "earliest"}
+    spark.dataSource.register(numbers())
+
+    def fail(rounds: int, source: str = "pykafka", harm: Callable[[], None] = lambda: None) -> None:
+        def refuse(frame: DataFrame, _: int) -> None:
+            frame.collect()
+            harm()
+            msg = "planted failure"
+            raise RuntimeError(msg)
+
+        reader = spark.readStream.format(source)
+        frame = (reader.options(**options) if source == "pykafka" else reader).load()
+        writer = frame.writeStream.foreachBatch(refuse)
+        writer = writer.option("checkpointLocation", f"{checkpoint}-{source}")
+        for _ in range(rounds):
+            with pytest.raises(StreamingQueryException, match="planted failure"):
+                writer.start().awaitTermination(SECONDS)
+
+    return fail
+
+
+@pytest.fixture
+def own_growth(spark: SparkSession, failing: Fail) -> Callable[[int], Footprint]:
+    """
+    Return the way to tell how much Spark itself leaves behind when queries fail so many times.
+
+    Spark 4.2 leaves a connection and a thread in the driver's Python for each start of a query with
+    foreachBatch, and a thread in the JVM for each process of a source in Python.
+    """
+
+    def grown(rounds: int) -> Footprint:
+        failing(WARM_UP, NUMBERS)
+        before = footprint(spark)
+        failing(rounds, NUMBERS)
+        return footprint(spark).grown_since(before)
+
+    return grown
+
+
+@HOW_MANY
+def test_queries_that_fail_and_start_again(
+    spark: SparkSession, failing: Fail, own_growth: Callable[[int], Footprint], rounds: int
+) -> None:
+    """
+    No more is left behind than by the least of all sources.
+    """
+    own = own_growth(rounds)
+    failing(WARM_UP)
+    before = footprint(spark)
+
+    failing(rounds)
+
+    check_growth(spark, before.with_room(own))
+
+
+@HOW_MANY
+def test_batches_with_poison(
+    spark: SparkSession,
+    kafka_cluster: KafkaCluster,
+    topic: NewTopicName,
+    checkpoint: str,
+    rounds: int,
+) -> None:
+    """
+    In one query whose every batch fails, is divided, and goes on without a record.
+    """
+    name, letters = topic(1), topic(1)
+    where = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
+    read = {**where, "subscribe": name, "startingOffsets": "earliest"}
+    failed = 0
+
+    def sink(frame: DataFrame, batch: int) -> None:
+        nonlocal failed
+        if frame.filter("cast(value as string) like '%3'").count():
+            failed += 1
+            msg = f"batch {batch} cannot be taken"
+            raise ValueError(msg)
+
+    def run(batches: int) -> None:
+        for _ in range(batches):
+            kafka_cluster.produce(name, values(0, 4))
+            query.processAllAvailable()
+
+    frame = spark.readStream.format("pykafka").options(**read).load()
+    take = isolate_poison(sink, DeadLetterTopic(letters, read))
+    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
+    query = writer.start()
+    try:
+        run(WARM_UP)
+        before = footprint(spark)
+        run(rounds)
+        check_growth(spark, before)
+    finally:
+        query.stop()
+
+    assert failed >= WARM_UP + rounds
+    assert len(kafka_cluster.consume(letters)) == WARM_UP + rounds
+
+
+def test_planted_leaks_are_caught(
+    spark: SparkSession, failing: Fail, own_growth: Callable[[int], Footprint]
+) -> None:
+    """
+    A file, and a thread, that each failing batch leaves behind.
+    """
+    own = own_growth(ENOUGH)
+    failing(WARM_UP)
+    before, over = footprint(spark).with_room(own), threading.Event()
+    files: list[int] = []
+
+    def harm() -> None:
+        files.append(os.open(os.devnull, os.O_RDONLY))
+        threading.Thread(target=over.wait, daemon=True).start()
+
+    try:
+        failing(ENOUGH, harm=harm)
+        with pytest.raises(AssertionError, match=r"files: \d+, not more .*; threads: \d+, not"):
+            check_growth(spark, before, seconds=1.0)
+    finally:
+        over.set()
+        for each in files:
+            os.close(each)
+    check_growth(spark, before)
