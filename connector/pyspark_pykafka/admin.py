@@ -10,10 +10,10 @@ from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pyspark_pykafka.client import FatalErrors, admin_config, api_timeout_ms, map_kafka_error
-from pyspark_pykafka.errors import TimeoutExceededError
+from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ _GRACE_SECONDS = 5.0
 # librdkafka 2.16 sends many questions to the broker that it takes for the controller. When that
 # one is lost, the client goes on waiting for it, and no other call makes it look for a new one.
 _PATIENCE_SECONDS = 2.0
+
+# The brokers' own number of replicas.
+_ANY = -1
 
 _MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "GROUP_ID_NOT_FOUND")
 
@@ -75,6 +78,25 @@ class Admin:
                 if deadline.expired:
                     raise
             patience *= 2
+
+    def make_topic(self, name: str, config: Mapping[str, str], doing: str) -> None:
+        """
+        Return once there is a topic of this name; a new one has one partition and this config.
+
+        Raises :class:`AuthorizationError`, and the other errors of :meth:`ask`.
+        """
+
+        def make(client: AdminClient, seconds: float) -> Futures:
+            topic = NewTopic(name, 1, _ANY, config=dict(config))
+            made: Futures = client.create_topics([topic], request_timeout=seconds)
+            return made
+
+        try:
+            self.ask(make, doing)
+        except KafkaClientError as error:
+            # Somebody else was faster.
+            if error.name != "TOPIC_ALREADY_EXISTS":
+                raise
 
     def _answers(self, futures: Futures, deadline: Deadline, doing: str) -> dict[Any, Any]:
         answers = {}

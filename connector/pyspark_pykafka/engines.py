@@ -14,7 +14,7 @@ from pyspark_pykafka.client import direct_producer_refusal, direct_refusal, tran
 from pyspark_pykafka.errors import OptionsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engine import FetchSettings
     from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.wire.produce import OpenTransaction
     from pyspark_pykafka.wire.transactions import Transactions
+
+    #: A ledger's topic, and the record that tells of a task with so many rows.
+    Ledger = tuple[str, Callable[[int], tuple[bytes, bytes]]]
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -69,18 +73,22 @@ def produce(
 
 
 def prepare(
-    batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None, name: str
-) -> tuple[int, tuple[str, int, int] | None]:
+    batches: Iterable[pa.RecordBatch],
+    kafka: KafkaSettings,
+    topic: str | None,
+    name: str,
+    ledger: Ledger | None = None,
+) -> OpenTransaction:
     """
-    Write every row into a transaction of this name; return their number and what it is ended by.
+    Write every row into a transaction of this name, which stays open, and its entry for the ledger.
 
-    It stays open for ``kafka.transaction.timeout.ms`` at most. Without rows there is none. Raises
-    :class:`OptionsError` where the wire engine cannot be used: librdkafka cannot hand one over.
+    It stays open for ``kafka.transaction.timeout.ms`` at most. Raises :class:`OptionsError` where
+    the wire engine cannot be used: librdkafka cannot hand a transaction over.
     """
-    written: tuple[int, tuple[str, int, int] | None]
-    written = _wire_producing(kafka).prepare(
-        batches, kafka, topic, name, transaction_timeout_ms(kafka)
-    )
+    wire = _wire_producing(kafka)
+    note = None if ledger is None else wire.Note(*ledger)
+    wanted = wire.Transaction(name, transaction_timeout_ms(kafka), note)
+    written: OpenTransaction = wire.prepare(batches, kafka, topic, wanted)
     return written
 
 
@@ -92,11 +100,18 @@ def transactions_of(kafka: KafkaSettings) -> AbstractContextManager[Transactions
     return lent
 
 
-def _wire_producing(kafka: KafkaSettings) -> Any:
+def check_transactions(kafka: KafkaSettings) -> None:
+    """
+    Raise :class:`OptionsError` where nothing can be written in transactions.
+    """
     refusal = wire_write_refusal(kafka)
     if refusal is not None:
         msg = f"transactions need the wire engine, which cannot be used: {refusal}"
         raise OptionsError((msg,))
+
+
+def _wire_producing(kafka: KafkaSettings) -> Any:
+    check_transactions(kafka)
     return import_module("pyspark_pykafka.wire.produce")
 
 

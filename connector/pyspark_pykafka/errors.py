@@ -9,6 +9,8 @@ The errors that users of the connector can catch.
     ├── DataLossError           records that were to be read are gone
     ├── RecordError             one record that cannot be read or written as asked
     ├── ProgressError           a progress store that is another query's, or about another topic
+    ├── ExactlyOnceError        a write that cannot be made exactly-once any more
+    │   └── ConcurrentWriteError    the same batch, written by two at once   (retriable)
     ├── UnknownTopicError       a topic or partition that does not exist  (retriable)
     ├── AuthenticationError     the broker does not accept who we are
     ├── AuthorizationError      the broker knows us and refuses the operation
@@ -100,6 +102,20 @@ class ProgressError(_ConditionError):
     """
     A progress store that belongs to another query, or whose records are about another topic.
     """
+
+
+class ExactlyOnceError(_ConditionError):
+    """
+    A write of which nobody could say that each row is there once, or whose prefix is another's.
+    """
+
+
+class ConcurrentWriteError(ExactlyOnceError):
+    """
+    Two processes write the same micro-batch; nothing of this one is visible.
+    """
+
+    retriable = True
 
 
 class UnknownTopicError(PykafkaError):

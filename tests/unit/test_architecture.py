@@ -27,11 +27,11 @@ LAYERS = [
     {"progress.record", "progress.store", "progress.keeper", "progress.completion"},
     {
         *("ends", "losses", "microbatches", "pruning", "checkpoint", "selection"),
-        *("supervision", "poison", "audit", "ids", "entered", "progress.recorder"),
+        *("supervision", "poison", "audit", "ids", "entered", "replay", "progress.recorder"),
     },
     {"engine", "client"},
     {"rdkafka", "wire", "broker", "admin", "progress.kafka", "progress.zookeeper"},
-    {"engines", "prefetch", "progress.stores"},
+    {"engines", "prefetch", "progress.stores", "ledgers", "delivery"},
     {"compat", "reading", "batch", "stream", "sink", "datasource", "listener"},
     {"isolation", "deadletter", "auditor", "entrance"},
     {"testing", "cli"},

@@ -17,6 +17,8 @@ ALL = [
     errors.DataLossError("KAFKA_DATA_LOSS.X", "text"),
     errors.RecordError("CONDITION", "text"),
     errors.ProgressError("CONDITION", "text"),
+    errors.ExactlyOnceError("CONDITION", "text"),
+    errors.ConcurrentWriteError("CONDITION", "text"),
     errors.UnknownTopicError("text"),
     errors.AuthenticationError("text"),
     errors.AuthorizationError("text"),

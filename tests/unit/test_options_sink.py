@@ -57,7 +57,7 @@ def test_every_option_of_writing() -> None:
     [
         ({"topic": ""}, "topic is ''; it must be: the name of a topic"),
         ({"topic": "a b"}, "topic is 'a b'; 'a b' cannot be the name of a topic"),
-        ({"deliveryGuarantee": "exactly-once"}, "supports in batch writes only"),
+        ({"transactionalIdPrefix": "a b"}, "'a b'; it must be: at most 200 letters, digits"),
         ({"deliveryGuarantee": "twice"}, "it must be: one of: at-least-once"),
         ({"subscribe": "t"}, "'subscribe' is not valid in a streaming write"),
         ({"kafka.acks": "1"}, "kafka.acks is '1'; it must be: all"),

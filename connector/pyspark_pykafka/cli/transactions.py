@@ -1,4 +1,4 @@
-"""`pykafka transactions`: what exactly-once writes have open, and aborting it."""
+"""`pykafka transactions`: what exactly-once writes have open, and whose a prefix is."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
 from pyspark_pykafka.engines import transactions_of
 from pyspark_pykafka.options import parse_sink
+from pyspark_pykafka.wire.ending import owner_of, release
 from pyspark_pykafka.wire.transactions import State
 
 if TYPE_CHECKING:
@@ -64,6 +65,21 @@ def _abort(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _release(chosen: argparse.Namespace) -> int:
+    with transactions_of(_settings(chosen)) as transactions:
+        held = owner_of(transactions, chosen.prefix)
+        if held is None:
+            print(f"No query has the prefix {chosen.prefix}.")
+            return 0
+        if chosen.execute:
+            release(transactions, held, chosen.prefix)
+    verb = "released" if chosen.execute else "would release"
+    print(f"{verb} {chosen.prefix} from the query {held.query}, last batch {held.batch}")
+    if not chosen.execute:
+        print("Nothing was changed; give --execute to do it, when that query has been stopped.")
+    return 0
+
+
 def _add_common(parser: argparse.ArgumentParser) -> None:
     add_brokers(parser)
     parser.add_argument(
@@ -79,12 +95,13 @@ def _add_all(parser: argparse.ArgumentParser) -> None:
 
 TRANSACTIONS = Command(
     "transactions",
-    "Show the transactions that exactly-once writes have open, and abort them.",
+    "Show and abort what exactly-once writes have open; release a stream's prefix.",
     lambda parser: add_actions(
         parser,
         (
             Action("list", "Show what is open.", _list, (_add_all, add_json)),
             Action("abort", "Abort what is open.", _abort, (add_execute,)),
+            Action("release", "Let another query have the prefix.", _release, (add_execute,)),
         ),
         _add_common,
     ),

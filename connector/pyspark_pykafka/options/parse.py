@@ -94,11 +94,6 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
     """
     given = Given(options, Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE)
     guarantee, engine = given.get(table.DELIVERY_GUARANTEE), given.get(table.ENGINE)
-    if guarantee == "exactly-once" and streaming:
-        given.mistakes.append(
-            "deliveryGuarantee is 'exactly-once', which this version of pykafka supports in batch "
-            "writes only; it must be: at-least-once"
-        )
     if guarantee == "exactly-once" and engine == "librdkafka":
         given.mistakes.append(
             "deliveryGuarantee is 'exactly-once', which the engine librdkafka has no way to do; "

@@ -37,6 +37,8 @@ _PATH = re.compile(rf"(/{_NODE.pattern})+")
 
 # What Kafka itself allows; no broker can hold a topic of another name.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+# With what is put behind it, it names topics too.
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class UnfitError(ValueError):
@@ -194,6 +196,13 @@ def _read_node(text: str) -> str:
     return name
 
 
+def _read_prefix(text: str) -> str:
+    prefix = text.strip()
+    if not _PREFIX.fullmatch(prefix):
+        raise ValueError(text)
+    return prefix
+
+
 def _read_credentials(text: str) -> tuple[str, str]:
     user, colon, password = text.partition(":")
     if not (user.strip() and colon and password):
@@ -221,6 +230,7 @@ TOPICS = Parser(_read_topics, "one topic or more, as orders,payments")
 TOPIC = Parser(lambda text: topic_name(_read_text(text)), "the name of a topic")
 HOSTS = Parser(_read_hosts, "the servers' addresses, as host:2181,host2:2181")
 NODE_PATH = Parser(_read_path, "a path of nodes that begins with a slash, as /pykafka")
+PREFIX = Parser(_read_prefix, "at most 200 letters, digits, '.', '_' and '-'")
 NODE_NAME = Parser(_read_node, "a name of letters, digits, '.', '_' and '-'")
 CREDENTIALS = Parser(_read_credentials, "a user and a password with a colon between them")
 PATTERN = Parser(_read_pattern, "a regular expression of Python's, as ^orders-")

@@ -16,6 +16,7 @@ from pyspark_pykafka.options.parsers import (
     NODE_NAME,
     NODE_PATH,
     PATTERN,
+    PREFIX,
     TEXT,
     TOPIC,
     TOPICS,
@@ -295,16 +296,17 @@ DELIVERY_GUARANTEE: Option[DeliveryGuarantee] = Option(
     "deliveryGuarantee",
     one_of("at-least-once", "exactly-once"),
     "What a failure may do to rows: at-least-once loses none and may repeat some; exactly-once "
-    "makes the rows of a batch write visible all together, once, or not at all, to readers of "
-    "committed records.",
+    "makes the rows of a batch write or of a micro-batch visible once, after all of them have been "
+    "written, to readers of committed records.",
     Scope.WRITE,
     default="at-least-once",
 )
 TRANSACTIONAL_ID_PREFIX = Option(
     "transactionalIdPrefix",
-    TEXT,
-    "What the names of the transactions begin with; one write at a time may use it. A new one for "
-    "each write if it is not given, which brokers then remember for seven days.",
+    PREFIX,
+    "What the names of the transactions begin with; one write or query at a time may use it. A "
+    "stream keeps its ledger in the topic of this name with -ledger behind it. Without it a stream "
+    "has its query's id, and each batch write a new name, which brokers remember for seven days.",
     Scope.WRITE,
 )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.client import direct_config, map_error_code
 from pyspark_pykafka.client.direct import Address
@@ -15,6 +15,7 @@ from pyspark_pykafka.errors import BrokerUnavailableError, TimeoutExceededError,
 from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.wire.connection import Connection
+from pyspark_pykafka.wire.metadata import METADATA, metadata_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,11 +25,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.client.direct import DirectConfig
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.wire.metadata import Metadata
 
 T = TypeVar("T")
-
-# Later versions add nothing that we need.
-_METADATA = 12
 
 _UNKNOWN_TOPIC_OR_PARTITION = 3
 _LEADER_NOT_AVAILABLE = 5
@@ -171,10 +170,9 @@ class Cluster:
             raise UnknownTopicError(msg)
         if answer.error_code not in _TOPIC_ERRORS_FOR_ALL:
             raise map_error_code(answer.error_code, f"asking who leads the topic {topic}")
-        topic_id = answer.topic_id if answer.topic_id and answer.topic_id.int else None
         self._learned[topic] = time.monotonic()
         self._leaders[topic] = {
-            p.partition_index: Leader(p.leader_id, p.leader_epoch, topic_id)
+            p.partition_index: Leader(p.leader_id, p.leader_epoch, answer.topic_id)
             for p in answer.partitions
         }
 
@@ -202,17 +200,13 @@ class Cluster:
         known = [*self._connections, *self._addresses.values(), *self.config.bootstrap]
         yield from dict.fromkeys(known)
 
-    def _ask_metadata(self, address: Address, topic: str | None, deadline: Deadline) -> Any:
-        from kafka.protocol.metadata import MetadataRequest
-
+    def _ask_metadata(self, address: Address, topic: str | None, deadline: Deadline) -> Metadata:
         connection = self._idle(address, deadline)
-        request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in (topic,) if name],
-            allow_auto_topic_creation=self.creates_topics,
-            version=connection.version(MetadataRequest, _METADATA),
-        )
+        version = connection.version(METADATA)
+        topics = [] if topic is None else [topic]
+        request = metadata_request(version, topics, creates=self.creates_topics)
         try:
-            answer = connection.request(request, deadline)
+            answer: Metadata = connection.request(request, deadline)
         except BaseException:
             self.drop(connection)
             raise

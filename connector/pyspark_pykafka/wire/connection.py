@@ -9,8 +9,7 @@ import select
 import struct
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
@@ -26,6 +25,7 @@ from pyspark_pykafka.wire.frames import (
     bad_size,
     has_flexible_header,
 )
+from pyspark_pykafka.wire.messages import encoded
 from pyspark_pykafka.wire.quota import Quota
 from pyspark_pykafka.wire.versions import Versions, ask_versions
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _NUMBER = struct.Struct(">i")
 _FETCH = 1
+_ANY_VERSION = 32767
 
 # A login is renewed after this part of its life (KIP-368), but brokers refuse one in a second.
 _LIFE_PART = 0.85
@@ -48,8 +49,7 @@ _IN_LOGIN = "; the broker ended it without a word on the login, which it may do 
 _WITHOUT_LOGIN = "; does the listener want a login (kafka.security.protocol=SASL_...)?"
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(NamedTuple):
     correlation: int
     response: Any
     version: int
@@ -132,9 +132,11 @@ class Connection:
         """
         return self._transport.fileno()
 
-    def version(self, request: type, at_most: int) -> int:
+    def version(self, request: Any, at_most: int = _ANY_VERSION) -> int:
         """
-        Return the highest version of a request that the broker, kafka-python and we all know.
+        Return the highest version of a request that the broker and we know.
+
+        The request is an :class:`~pyspark_pykafka.wire.messages.Api`, or a class of kafka-python's.
         """
         return self._versions.common(request, at_most)
 
@@ -224,16 +226,12 @@ class Connection:
 
     def _write(self, request: Any, deadline: Deadline) -> None:
         self._correlation = (self._correlation + 1) & 0x7FFF_FFFF
-        request.with_header(self._correlation, self._config.client_id)
-        response = request.header.get_response_class()
-        doing = request.name.removesuffix("Request")
-        encoded = request.encode(header=True, framed=True)
-        # kafka-python's requests are in one piece, ours in several.
-        pieces = encoded if isinstance(encoded, list) else [encoded]
-        self._transport.send(pieces, self._limit(deadline), doing)
+        sent = encoded(request, self._correlation, self._config.client_id)
+        doing = sent.name.removesuffix("Request")
+        self._transport.send(sent.pieces, self._limit(deadline), doing)
         self._used = time.monotonic()
-        if request.expect_response():
-            pending = _Pending(self._correlation, response, request.API_VERSION, doing)
+        if sent.is_answered:
+            pending = _Pending(self._correlation, sent.answer, sent.version, doing)
             self._pending.append(pending)
 
     def _read(self, pending: _Pending, limit: Deadline) -> Frame:

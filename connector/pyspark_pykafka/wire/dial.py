@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.wire.tls import tls_context
 from pyspark_pykafka.wire.transport import Transport
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.client import Address, DirectConfig
+    import ssl
+
+    from pyspark_pykafka.client import Address, DirectConfig, Tls
 
 _IN_HANDSHAKE = "; is it a TLS listener, and not a PLAINTEXT one?"
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
@@ -28,7 +29,7 @@ def dial(address: Address, config: DirectConfig, deadline: Deadline) -> tuple[Tr
     A broker with several addresses is tried at each of them; every one has the whole setup time.
     """
     failure: PykafkaError | None = None
-    context = None if config.tls is None else tls_context(config.tls)
+    context = None if config.tls is None else _context(config.tls)
     for family, target in _resolve(address, config, deadline):
         setup = Deadline.after(deadline.remaining(config.setup_seconds), deadline.now)
         try:
@@ -43,15 +44,24 @@ def dial(address: Address, config: DirectConfig, deadline: Deadline) -> tuple[Tr
     raise failure or BrokerUnavailableError(f"{address}: the name has no address; check it")
 
 
+def _context(tls: Tls) -> ssl.SSLContext:
+    # Here, since importing ssl takes a worker that needs no TLS some milliseconds.
+    from pyspark_pykafka.wire.tls import tls_context
+
+    return tls_context(tls)
+
+
 def _resolve(
     address: Address, config: DirectConfig, deadline: Deadline
 ) -> list[tuple[int, tuple[Any, ...]]]:
     family = _FAMILIES[config.address_family]
     answers: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
+    # As bytes where that is the same: for text Python loads the tables of international names.
+    host = address.host.encode() if address.host.isascii() else address.host
 
     def look_up(flags: int = 0) -> None:
         try:
-            found = socket.getaddrinfo(*address, family, socket.SOCK_STREAM, flags=flags)
+            found = socket.getaddrinfo(host, address.port, family, socket.SOCK_STREAM, flags=flags)
         except (OSError, UnicodeError) as cause:
             answers.put(cause)
         else:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pyspark_pykafka.wire._encoder import Column, Payload
 
 
+# More than a record batch and a record add to the record's own bytes.
+_ONE_RECORD_BYTES = 256
+
+
 class RowEncoder:
     """
     Turns rows whose schema :func:`columns.check_sink_schema` has accepted into full batches.
@@ -141,6 +145,18 @@ class RowEncoder:
         if error.why == RowError.NO_PARTITION:
             return faults.unknown_partition(where, error.detail)
         return faults.too_large(where, f"it has about {error.detail} bytes")
+
+
+def encode_one(topic: str, key: bytes, value: bytes) -> Payload:
+    """
+    Return the batch of a single record for a topic that has one partition.
+    """
+    most = 2 * (len(key) + len(value)) + _ONE_RECORD_BYTES
+    encoder = RecordEncoder(most, most, 0)
+    rows = RowEncoder(topic, lambda _: (1, (0,)), encoder, most)
+    batch = pa.RecordBatch.from_pydict({"key": [key], "value": [value]})
+    ((_, payload),) = [*rows.full(batch), *rows.rest()]
+    return payload
 
 
 _VARIABLE = ("key", "value")

@@ -7,11 +7,22 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.replay import (
+    Release,
+    check_alone,
+    check_owner,
+    committed_tasks,
+    ledger_topic,
+    names_of,
+    owner,
+)
+from pyspark_pykafka.wire.ledger import Ledger
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from pyspark_pykafka.replay import Marker, WrittenBatch
     from pyspark_pykafka.wire.transactions import Described, Transactions
 
     Names = Iterable[tuple[str, int, int]]
@@ -19,6 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 _UNDER_WAY = (State.ONGOING, State.PREPARE_EPOCH_FENCE)
+
+# Offsets to look back for each task: its marker and the end of its transaction, in two batches.
+_OFFSETS_PER_TASK = 4
+_LEAST_OFFSETS = 64
 
 
 def commit_all(transactions: Transactions, prepared: Names, prefix: str) -> None:
@@ -29,11 +44,34 @@ def commit_all(transactions: Transactions, prepared: Names, prefix: str) -> None
     :class:`FencedError` if one is not open any more; then none has been committed.
     """
     waiting = [Prepared(*one) for one in prepared]
-    for one in waiting:
-        _check(one, transactions.describe(one.transactional_id))
-    for one in waiting:
-        transactions.end(one, commit=True)
+    _check_open(transactions, waiting)
+    transactions.end_all(waiting, commit=True)
     _sweep(transactions, prefix)
+
+
+def commit_batch(transactions: Transactions, batch: WrittenBatch) -> None:
+    """
+    Commit what tasks of a micro-batch wrote, but for what an earlier write of it has committed.
+
+    Raises :class:`ExactlyOnceError` if that cannot be told or is not allowed, and
+    :class:`FencedError` if a transaction is not open any more. None has been committed then.
+    """
+    ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(batch.prefix))
+    done = _committed_before(transactions, ledger, batch)
+    prepared = {task.task: Prepared(*task.prepared) for task in batch.written}
+    _check_open(transactions, list(prepared.values()))
+    new = [one for task, one in prepared.items() if task not in done]
+    if new:
+        ledger.append(batch.intent)
+        transactions.end_all(new, commit=True)
+    if done:
+        logger.warning(
+            "batch %d of the query %s had been committed in part before a failure: of %d tasks "
+            "%d were not written again",
+            *(batch.batch, batch.query, batch.tasks, len(done)),
+        )
+        again = [one for task, one in prepared.items() if task in done]
+        transactions.end_all(again, commit=False)
 
 
 def abort_all(transactions: Transactions, prepared: Names, prefix: str) -> None:
@@ -46,6 +84,54 @@ def abort_all(transactions: Transactions, prepared: Names, prefix: str) -> None:
         except FencedError as gone:
             logger.info("%s; nothing of it is left to abort", gone)
     _sweep(transactions, prefix)
+
+
+def owner_of(transactions: Transactions, prefix: str) -> Marker | None:
+    """
+    Return the last committed entry of the query that a prefix belongs to, or None.
+
+    Raises :class:`UnknownTopicError` if the prefix never had a ledger.
+    """
+    ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(prefix))
+    return owner(ledger.committed(*ledger.ended()))
+
+
+def release(transactions: Transactions, held: Marker, prefix: str) -> None:
+    """
+    Let another query have the prefix, and the same one write a batch whole again.
+
+    What is open under the prefix is aborted.
+    """
+    _sweep(transactions, prefix)
+    ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(prefix))
+    ledger.append(Release(held.query))
+
+
+def _committed_before(
+    transactions: Transactions, ledger: Ledger, batch: WrittenBatch
+) -> frozenset[int]:
+    """
+    Return the tasks that an earlier write has committed, once every earlier one has ended.
+    """
+    first = batch.first
+    ended = min(ledger.ended()[1], first)
+    width = _OFFSETS_PER_TASK * batch.tasks + _LEAST_OFFSETS
+    committed = ledger.committed_back(ended, batch.batch, width)
+    check_owner(batch, committed)
+    # Only now: another query's transactions are none of ours to abort.
+    _sweep(transactions, names_of(batch.prefix, batch.query), batch)
+    if ended < first:
+        ledger.wait_until_ended(first)
+        committed += ledger.committed(ended, first)
+        check_owner(batch, committed)
+    check_alone(batch, ledger.all_since(first))
+    return committed_tasks(batch, committed)
+
+
+def _check_open(transactions: Transactions, waiting: Sequence[Prepared]) -> None:
+    described = transactions.describe_all([one.transactional_id for one in waiting])
+    for one in waiting:
+        _check(one, described[one.transactional_id])
 
 
 def _check(wanted: Prepared, found: Described | None) -> None:
@@ -63,9 +149,11 @@ def _check(wanted: Prepared, found: Described | None) -> None:
     raise FencedError(msg, 90, "PRODUCER_FENCED", retriable=False)
 
 
-def _sweep(transactions: Transactions, prefix: str) -> None:
+def _sweep(transactions: Transactions, prefix: str, but: WrittenBatch | None = None) -> None:
     """
     Abort what is open still: it would hold readers of committed records up until its time is over.
     """
+    ours = {task.prepared[0] for task in but.written} if but else set()
     for name in transactions.names(f"{prefix}-", _UNDER_WAY):
-        transactions.abort(name)
+        if name not in ours:
+            transactions.abort(name)

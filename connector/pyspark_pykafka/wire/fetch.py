@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.client import DirectConfig
+    from pyspark_pykafka.wire.cluster import Cluster
 
 # How often at least the leader must say that it has nothing before that is believed.
 _LEAST_ANSWERS = 2
@@ -58,14 +59,23 @@ def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
     another engine has to go on, and the other errors of :mod:`pyspark_pykafka.errors` as named.
     """
     with borrowed_cluster(settings.kafka) as cluster:
-        topic_id = None if wanted.topic_id is None else _uuid(wanted.topic_id)
-        partition = PartitionClient(cluster, wanted.tp, settings.isolation_level, topic_id)
-        asking = Asking(partition, settings.poll_timeout_ms)
-        bound = wanted
-        if not wanted.resolved:
-            bound = bind(wanted, *asking.borders())
-        if bound.size > 0:
-            yield from _RangeReader(asking, settings, cluster.config, bound).batches()
+        yield from fetch_from(cluster, wanted, settings)
+
+
+def fetch_from(
+    cluster: Cluster, wanted: OffsetRange, settings: FetchSettings
+) -> Iterator[pa.RecordBatch]:
+    """
+    Yield as :func:`fetch` does, over connections that the caller has.
+    """
+    topic_id = None if wanted.topic_id is None else _uuid(wanted.topic_id)
+    partition = PartitionClient(cluster, wanted.tp, settings.isolation_level, topic_id)
+    asking = Asking(partition, settings.poll_timeout_ms)
+    bound = wanted
+    if not wanted.resolved:
+        bound = bind(wanted, *asking.borders())
+    if bound.size > 0:
+        yield from _RangeReader(asking, settings, cluster.config, bound).batches()
 
 
 def _uuid(text: str) -> UUID:

@@ -5,26 +5,28 @@ Responses as they come off the wire: one frame each, into a buffer that is used 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.errors import KafkaClientError
+from pyspark_pykafka.wire.primitives import Reader
 
 if TYPE_CHECKING:
     from pyspark_pykafka.client import Address
 
 _BAD_MESSAGE = (-199, "_BAD_MSG")
 _API_VERSIONS = 18
+# The first version of a response's header that may hold tagged fields.
+_FLEXIBLE = 1
 _USUAL_BYTES = 4 * 1024 * 1024
 _SMALL_FRAMES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """
     The body of one response; it lies in the connection's buffer, until that receives the next.
 
-    ``response`` is kafka-python's class of it.
+    ``response`` is kafka-python's class of it, or our
+    :class:`~pyspark_pykafka.wire.messages.Answer`.
     """
 
     response: Any
@@ -33,14 +35,14 @@ class Frame:
 
     def decode(self) -> Any:
         """
-        Return the response as kafka-python's object, which holds nothing of the buffer.
+        Return what the response says, in an object that holds nothing of the buffer.
 
         Raises :class:`KafkaClientError` for what is no response of this kind.
         """
         try:
             return self.response.decode(self.body, version=self.version, header=False)
         except (ValueError, LookupError, TypeError, struct.error) as cause:
-            msg = f"a broker's answer is no {self.response.__name__}: {type(cause).__name__}"
+            msg = f"a broker's answer is no {self.response.name}: {type(cause).__name__}"
             raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True) from cause
 
 
@@ -78,26 +80,13 @@ def after_tags(view: memoryview, address: Address) -> memoryview:
     """
     Return what follows the tagged fields that a view begins with.
     """
+    reader = Reader(view, _FLEXIBLE, _FLEXIBLE)
     try:
-        count, at = _varint(view, 0)
-        for _ in range(count):
-            _, at = _varint(view, at)
-            size, at = _varint(view, at)
-            at += size
-    except IndexError:
-        at = len(view) + 1
-    if at > len(view):
+        reader.skip_tags()
+    except (IndexError, ValueError) as cause:
         msg = f"{address}: the header of an answer does not end; is it a Kafka broker?"
-        raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True)
-    return view[at:]
-
-
-def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    value, shift = 0, 0
-    while view[at] & 0x80:
-        value |= (view[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    return value | view[at] << shift, at + 1
+        raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True) from cause
+    return view[reader.at :]
 
 
 def bad_size(size: int, largest: int, address: Address, doing: str) -> KafkaClientError:

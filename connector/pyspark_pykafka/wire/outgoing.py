@@ -8,8 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from crc32c import crc32c
-
+from pyspark_pykafka.wire.checksum import crc32c
 from pyspark_pykafka.wire.compression import CODECS, Decompressor, compress
 
 if TYPE_CHECKING:

@@ -6,12 +6,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.client import map_error_code
 from pyspark_pykafka.errors import UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST
 from pyspark_pykafka.wire.answer import FetchAnswer, read_fetch_answer
+from pyspark_pykafka.wire.fetch_request import (
+    FETCH,
+    NEWEST_FETCH,
+    NEWEST_FETCH_BY_NAME,
+    FetchWish,
+    fetch_request,
+)
+from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS, list_offsets_request
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -20,11 +28,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.wire.cluster import Cluster, Leader
     from pyspark_pykafka.wire.connection import Connection
-
-# The newest versions that bring something: topic ids in 13, and 17 for brokers that require it.
-_FETCH = 17
-_FETCH_BY_NAME = 12
-_LIST_OFFSETS = 7
+    from pyspark_pykafka.wire.list_offsets import ListedOffset
+    from pyspark_pykafka.wire.messages import Request
 
 _OFFSET_OUT_OF_RANGE = 1
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
@@ -42,8 +47,7 @@ class OutOfRangeError(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(NamedTuple):
     """
     What a broker answered: whole record batches, the last one perhaps cut off, until the next.
 
@@ -60,8 +64,7 @@ class Fetched:
     conclusive: bool
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     connection: Connection
     offset: int
     node: int
@@ -157,34 +160,20 @@ class PartitionClient:
 
     def _fetch_request(
         self, connection: Connection, leader: Leader, offset: int, size: int, wait_ms: int
-    ) -> Any:
-        from kafka.protocol.consumer import FetchRequest
-
-        newest = _FETCH_BY_NAME if leader.topic_id is None else _FETCH
-        partition = FetchRequest.FetchTopic.FetchPartition(
-            partition=self.tp.partition,
-            current_leader_epoch=leader.epoch,
-            fetch_offset=offset,
-            partition_max_bytes=size,
-        )
-        return FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=size,
-            isolation_level=_ISOLATION[self.isolation_level],
-            # No fetch session: it saves naming many partitions again, and there is only one here.
-            session_id=0,
-            session_epoch=-1,
-            topics=[
-                FetchRequest.FetchTopic(
-                    topic=self.tp.topic, topic_id=leader.topic_id, partitions=[partition]
-                )
-            ],
-            forgotten_topics_data=[],
+    ) -> Request:
+        newest = NEWEST_FETCH_BY_NAME if leader.topic_id is None else NEWEST_FETCH
+        wish = FetchWish(
+            tp=self.tp,
+            topic_id=leader.topic_id,
+            leader_epoch=leader.epoch,
+            offset=offset,
+            size=size,
+            wait_ms=wait_ms,
+            isolation=_ISOLATION[self.isolation_level],
             # Without a rack the leader serves by itself.
-            rack_id=self.cluster.config.client_rack if self._may_roam() else "",
-            version=connection.version(FetchRequest, newest),
+            rack=self.cluster.config.client_rack if self._may_roam() else "",
         )
+        return fetch_request(connection.version(FETCH, newest), wish)
 
     def _fetched(self, answer: FetchAnswer, asked: _Asked) -> Fetched:
         if answer.error_code == _OFFSET_OUT_OF_RANGE:
@@ -228,22 +217,12 @@ class PartitionClient:
         return time.monotonic() >= self._shun_until
 
     def _list_offset(self, what: int, deadline: Deadline) -> int:
-        from kafka.protocol.consumer import ListOffsetsRequest
-
         leader = self.cluster.leader(self.tp, deadline)
         connection = self.cluster.connection(leader.node, deadline)
-        partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
-            partition_index=self.tp.partition, current_leader_epoch=leader.epoch, timestamp=what
-        )
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=_ISOLATION[self.isolation_level],
-            topics=[
-                ListOffsetsRequest.ListOffsetsTopic(name=self.tp.topic, partitions=[partition])
-            ],
-            version=connection.version(ListOffsetsRequest, _LIST_OFFSETS),
-        )
-        answer = connection.request(request, deadline).topics[0].partitions[0]
+        isolation = _ISOLATION[self.isolation_level]
+        version = connection.version(LIST_OFFSETS)
+        request = list_offsets_request(version, self.tp, leader.epoch, what, isolation)
+        answer: ListedOffset = connection.request(request, deadline)
         if answer.error_code:
             raise map_error_code(answer.error_code, f"asking for the offsets of {self.tp}")
-        return int(answer.offset)
+        return answer.offset

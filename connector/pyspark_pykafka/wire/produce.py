@@ -9,15 +9,17 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_pykafka.client import direct_producer_config, map_error_code
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError, UnknownTopicError
+from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.pool import ClientPool
+from pyspark_pykafka.replay import WrittenTask
 from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
 from pyspark_pykafka.wire._encoder import RecordEncoder
 from pyspark_pykafka.wire.cluster import Cluster
-from pyspark_pykafka.wire.encoding import RowEncoder
+from pyspark_pykafka.wire.encoding import RowEncoder, encode_one
 from pyspark_pykafka.wire.outgoing import Identity
 from pyspark_pykafka.wire.sender import MISSING_SECONDS, Sender
 from pyspark_pykafka.wire.transactions import Transactions
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.client import ProducerConfig
-    from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.wire.outbox import PartitionQueue
     from pyspark_pykafka.wire.transactions import Prepared
@@ -59,22 +60,67 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
         return producer.write(batches, topic)
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """
+    A record for a topic of one partition that tells of a task; ``record`` gets its number of rows.
+    """
+
+    topic: str
+    record: Callable[[int], tuple[bytes, bytes]]
+
+    @property
+    def tp(self) -> TopicPartition:
+        """
+        Return where it goes.
+        """
+        return TopicPartition(self.topic, 0)
+
+
+class OpenTransaction(NamedTuple):
+    """
+    The transaction of a task, None if it had no rows; ``noted`` is the offset of its note, or -1.
+    """
+
+    records: int
+    prepared: Prepared | None
+    noted: int
+
+    def waiting(self, task: int) -> WrittenTask | None:
+        """
+        Return what the driver has to know of it.
+        """
+        if self.prepared is None:
+            return None
+        name, producer_id, epoch = self.prepared
+        return WrittenTask(task, self.records, (name, producer_id, epoch), self.noted)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """
+    The transaction to write into: nobody but the coordinator ends it, after ``timeout_ms``.
+    """
+
+    transactional_id: str
+    timeout_ms: int
+    note: Note | None = None
+
+
 def prepare(
     batches: Iterable[pa.RecordBatch],
     kafka: KafkaSettings,
     topic: str | None,
-    transactional_id: str,
-    timeout_ms: int,
-) -> tuple[int, Prepared | None]:
+    transaction: Transaction,
+) -> OpenTransaction:
     """
-    Write every row into a transaction, and return their number and what it can be ended by.
+    Write every row into a transaction, and its note, and leave it open; without rows there is none.
 
-    Nobody ends it but who is told to, or the coordinator after ``timeout_ms``; without rows there
-    is none. A write that fails aborts it. Raises as :func:`produce` does.
+    A write that fails aborts it. Raises as :func:`produce` does.
     """
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
-        return producer.prepare(batches, topic, transactional_id, timeout_ms)
+        return producer.prepare(batches, topic, transaction)
 
 
 @contextmanager
@@ -109,47 +155,43 @@ class _Producer:
         self.transactions = Transactions(Cluster(self.config.direct), self.config)
 
     def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
-        return self._write(batches, topic, self._plain_sender)
+        return self._write(batches, topic, self._plain_sender)[0]
 
     def prepare(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        topic: str | None,
-        transactional_id: str,
-        timeout_ms: int,
-    ) -> tuple[int, Prepared | None]:
+        self, batches: Iterable[pa.RecordBatch], topic: str | None, wanted: Transaction
+    ) -> OpenTransaction:
         writer: TransactionalWriter | None = None
+        name, note = wanted.transactional_id, wanted.note
 
         def sender() -> Sender:
             nonlocal writer
-            identity = self.transactions.begin(transactional_id, timeout_ms)
-            writer = TransactionalWriter(self.transactions, transactional_id, identity)
+            identity = self.transactions.begin(name, wanted.timeout_ms)
+            also = frozenset({note.tp} if note else ())
+            writer = TransactionalWriter(self.transactions, name, identity, also)
             return Sender(self.cluster, self.config, writer, {})
 
         try:
-            count = self._write(batches, topic, sender)
+            records, noted = self._write(batches, topic, sender, note)
         except BaseException:
             if writer is not None:
                 _abort(writer)
             raise
-        return count, None if writer is None else writer.prepared
+        return OpenTransaction(records, None if writer is None else writer.prepared, noted)
 
     def _write(
         self,
         batches: Iterable[pa.RecordBatch],
         topic: str | None,
         open_sender: Callable[[], Sender],
-    ) -> int:
-        config = self.config
-        encoder = RecordEncoder(
-            min(config.batch_bytes, config.request_bytes),
-            config.request_bytes,
-            int.from_bytes(os.urandom(8), "little"),
-        )
-        most_open = config.buffer_bytes // _OPEN_PART
-        rows = RowEncoder(topic, self._partitions, encoder, most_open)
-        sender = None
+        note: Note | None = None,
+    ) -> tuple[int, int]:
+        """
+        Return how many rows were written, and the offset of the note on them, or -1.
+        """
+        rows = self._row_encoder(topic)
+        sender, records = None, 0
         for batch in batches:
+            records += batch.num_rows
             for tp, payload in rows.full(batch):
                 sender = sender or open_sender()
                 sender.put(tp, payload)
@@ -159,9 +201,22 @@ class _Producer:
             sender = sender or open_sender()
             sender.put(tp, payload)
         if sender is None:
-            return 0
+            return 0, -1
+        if note is None:
+            sender.flush()
+            return records, -1
+        sender.put(note.tp, encode_one(note.topic, *note.record(records)))
         sender.flush()
-        return sender.acknowledged
+        return records, sender.offsets[note.tp]
+
+    def _row_encoder(self, topic: str | None) -> RowEncoder:
+        config = self.config
+        encoder = RecordEncoder(
+            min(config.batch_bytes, config.request_bytes),
+            config.request_bytes,
+            int.from_bytes(os.urandom(8), "little"),
+        )
+        return RowEncoder(topic, self._partitions, encoder, config.buffer_bytes // _OPEN_PART)
 
     def close(self) -> None:
         self.cluster.close()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyspark_pykafka.wire.primitives import INT32, layout
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -18,10 +20,8 @@ if TYPE_CHECKING:
 
 _ALL = -1
 _FLEXIBLE = 9
-_NO_TAGS = b"\x00"
+_PLAIN = layout(flexible=False)
 
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 _HEADER = struct.Struct(">hhi")
 
@@ -85,77 +85,28 @@ class ProduceRequest:
         assert framed
         pieces = self._pieces()
         size = sum(len(memoryview(piece)) for piece in pieces)
-        return [_INT32.pack(size), *pieces]
+        return [INT32.pack(size), *pieces]
 
     def _pieces(self) -> list[Buffer]:
-        layout = _Flexible() if self.API_VERSION >= _FLEXIBLE else _Plain()
+        form = layout(flexible=self.API_VERSION >= _FLEXIBLE)
         pieces: list[Buffer] = [
             _HEADER.pack(self.API_KEY, self.API_VERSION, self.header.correlation),
             # The client's id has the old form in every version of the header.
-            _Plain().string(self.header.client_id),
-            layout.tags,
-            layout.string(self._transactional_id),
+            _PLAIN.string(self.header.client_id),
+            form.tags,
+            form.string(self._transactional_id),
             _ACKS_AND_TIMEOUT.pack(_ALL, self._timeout_ms),
         ]
         topics: dict[str, list[TopicPartition]] = {}
         for tp in self._batches:
             topics.setdefault(tp.topic, []).append(tp)
-        pieces.append(layout.count(len(topics)))
+        pieces.append(form.count(len(topics)))
         for topic, tps in topics.items():
-            pieces += [layout.string(topic), layout.count(len(tps))]
+            pieces += [form.string(topic), form.count(len(tps))]
             for tp in tps:
                 batch = self._batches[tp]
                 size = sum(len(memoryview(piece)) for piece in batch)
-                pieces += [_INT32.pack(tp.partition), layout.size(size), *batch, layout.tags]
-            pieces.append(layout.tags)
-        pieces.append(layout.tags)
+                pieces += [INT32.pack(tp.partition), form.size(size), *batch, form.tags]
+            pieces.append(form.tags)
+        pieces.append(form.tags)
         return pieces
-
-
-class _Plain:
-    """
-    Lengths in two or four bytes, -1 for null, no tagged fields.
-    """
-
-    tags = b""
-
-    def string(self, text: str | None) -> bytes:
-        if text is None:
-            return _INT16.pack(-1)
-        encoded = text.encode()
-        return _INT16.pack(len(encoded)) + encoded
-
-    def count(self, elements: int) -> bytes:
-        return _INT32.pack(elements)
-
-    def size(self, size: int) -> bytes:
-        return _INT32.pack(size)
-
-
-class _Flexible(_Plain):
-    """
-    Lengths as unsigned varints of one more, 0 for null, tagged fields behind each structure.
-    """
-
-    tags = _NO_TAGS
-
-    def string(self, text: str | None) -> bytes:
-        if text is None:
-            return _varint(0)
-        encoded = text.encode()
-        return _varint(len(encoded) + 1) + encoded
-
-    def count(self, elements: int) -> bytes:
-        return _varint(elements + 1)
-
-    def size(self, size: int) -> bytes:
-        return _varint(size + 1)
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

@@ -8,9 +8,9 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from crc32c import crc32c
 
 from pyspark_pykafka.wire._records import RecordDecoder
+from pyspark_pykafka.wire.checksum import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

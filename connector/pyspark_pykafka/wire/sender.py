@@ -117,7 +117,8 @@ class Sender:
         self._missing_since: dict[TopicPartition, float] = {}
         self._bytes = 0
         self._since_turn = 0
-        self.acknowledged = 0
+        #: Where the last acknowledged batch of each partition begins, as far as brokers have said.
+        self.offsets: dict[TopicPartition, int] = {}
 
     def put(self, tp: TopicPartition, payload: Payload) -> None:
         """
@@ -321,13 +322,13 @@ class Sender:
                 self._again(queue, batch, BrokerUnavailableError(msg))
             elif told[tp].error_code in {0, _DUPLICATE}:
                 self._acknowledge(queue, batch)
+                self.offsets[tp] = told[tp].base_offset
             else:
                 self._refused(queue, batch, told[tp])
 
     def _acknowledge(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
         queue.acknowledged(batch)
         self._bytes -= batch.size
-        self.acknowledged += batch.count
         self._backoffs.pop(queue.tp, None)
         if queue.empty:
             del self._active[queue.tp]

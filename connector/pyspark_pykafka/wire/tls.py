@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.client import Address, Tls
 
+#: What TLS raises where the other side ends the connection.
+ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
 # Where systems keep whom they trust; a Python that was built elsewhere may not know the place.
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -126,10 +129,14 @@ def _written(pem: str) -> Iterator[str]:
         yield file.name
 
 
-def tls_failure(cause: ssl.SSLError, address: Address) -> TlsError:
+def tls_failure(cause: Exception, address: Address) -> TlsError | None:
     """
     Return the error that says which check failed, or what the other side disliked.
+
+    None if it was not TLS that failed.
     """
+    if not isinstance(cause, ssl.SSLError):
+        return None
     if isinstance(cause, ssl.SSLCertVerificationError):
         hint = _HINTS.get(cause.verify_code, _DISTRUST)
         return TlsError(

@@ -10,49 +10,39 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark_pykafka.client import Address, map_error_code
-from pyspark_pykafka.errors import (
-    KafkaClientError,
-    PykafkaError,
-    TimeoutExceededError,
-)
+from pyspark_pykafka.client import map_error_code
+from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import describe
-from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
+from pyspark_pykafka.wire.coordinators import Coordinators
 from pyspark_pykafka.wire.outgoing import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Sequence
 
-    from pyspark_pykafka.client import ProducerConfig
+    from pyspark_pykafka.client import Address, ProducerConfig
+    from pyspark_pykafka.errors import PykafkaError
     from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
-
-T = TypeVar("T")
+    from pyspark_pykafka.wire.coordinators import Request
 
 # The newest whose answers we know. From 4 on AddPartitionsToTxn is for brokers among themselves,
 # and from 5 on EndTxn changes the epoch (KIP-890), which the one who began would not learn.
-_FIND_COORDINATOR, _INIT_PRODUCER_ID, _ADD_PARTITIONS, _END = 4, 4, 3, 4
+_INIT_PRODUCER_ID, _ADD_PARTITIONS, _END = 4, 3, 4
 _DESCRIBE, _LIST = 0, 0
-
-_TRANSACTION = 1
 
 # Of a transaction that is begun to end another one, and never used; any time will do.
 _ABORTING_MS = 60_000
 
-# Kafka's numbers. A coordinator that loads, is away, or is another one now; then what is said to
-# one whose transaction ended without it: an old epoch, a wrong state, an id that is not mapped.
-_NOT_COORDINATOR = frozenset({14, 15, 16})
+# Kafka's numbers. What is said to one whose transaction ended without it: an old epoch, a wrong
+# state, an id that is not mapped.
 _FENCED = frozenset({47, 48, 49, 90})
 _INVALID_TIMEOUT = 50
 _NOT_ATTEMPTED = 55
 _ID_NOT_FOUND = 105
-
-# A coordinator that is ending the last transaction says "concurrent" until it is done, which takes
-# a few milliseconds.
-_LEAST_PAUSE = 0.01
 
 
 class State(enum.Enum):
@@ -112,7 +102,10 @@ class Transactions:
 
     cluster: Cluster
     config: ProducerConfig
-    _coordinators: dict[str, Address] = field(init=False, default_factory=dict)
+    _coordinators: Coordinators = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._coordinators = Coordinators(self.cluster, self.config, _refused)
 
     def begin(self, transactional_id: str, timeout_ms: int) -> Identity:
         """
@@ -132,7 +125,7 @@ class Transactions:
             )
 
         doing = f"beginning the transaction {transactional_id}"
-        answer = self._coordinated(transactional_id, request, _own_code, doing)
+        answer = self._coordinators.ask(transactional_id, request, _own_code, doing)
         return Identity(answer.producer_id, answer.producer_epoch)
 
     def add(self, transactional_id: str, identity: Identity, tps: Iterable[TopicPartition]) -> None:
@@ -161,7 +154,7 @@ class Transactions:
             )
 
         doing = f"adding {describe(tps)} to the transaction {transactional_id}"
-        self._coordinated(transactional_id, request, _worst_of_partitions, doing)
+        self._coordinators.ask(transactional_id, request, _worst_of_partitions, doing)
 
     def end(self, prepared: Prepared, *, commit: bool) -> None:
         """
@@ -169,19 +162,23 @@ class Transactions:
 
         Raises :class:`FencedError` if it was not, and cannot be done any more.
         """
-        from kafka.protocol.producer import EndTxnRequest
-
-        def request(connection: Connection) -> Any:
-            return EndTxnRequest(
-                transactional_id=prepared.transactional_id,
-                producer_id=prepared.producer_id,
-                producer_epoch=prepared.epoch,
-                committed=commit,
-                version=connection.version(EndTxnRequest, _END),
-            )
-
         doing = f"{'committing' if commit else 'aborting'} {prepared.transactional_id}"
-        self._coordinated(prepared.transactional_id, request, _own_code, doing)
+        request = _ending(prepared, commit=commit)
+        self._coordinators.ask(prepared.transactional_id, request, _own_code, doing)
+
+    def end_all(self, prepared: Sequence[Prepared], *, commit: bool) -> None:
+        """
+        Commit or abort many, without waiting for one before the next is asked for.
+
+        Raises as :meth:`end` does; then the others may have ended or not.
+        """
+        requests = {it.transactional_id: _ending(it, commit=commit) for it in prepared}
+        answers = self._coordinators.ask_at_once(requests)
+        for one in prepared:
+            answer = answers.get(one.transactional_id)
+            if answer is None or answer.error_code:
+                # It alone, again: what passes is waited for, and the rest has its error.
+                self.end(one, commit=commit)
 
     def abort(self, transactional_id: str) -> None:
         """
@@ -193,32 +190,23 @@ class Transactions:
         """
         Return where a transactional id stands, or None if the brokers do not know it.
         """
-        from kafka.protocol.admin import DescribeTransactionsRequest
-
-        def request(connection: Connection) -> Any:
-            return DescribeTransactionsRequest(
-                transactional_ids=[transactional_id],
-                version=connection.version(DescribeTransactionsRequest, _DESCRIBE),
-            )
-
-        def code(answer: Any) -> int:
-            found = int(answer.transaction_states[0].error_code)
-            return 0 if found == _ID_NOT_FOUND else found
-
         doing = f"asking for the transaction {transactional_id}"
-        answer = self._coordinated(transactional_id, request, code, doing)
-        found = answer.transaction_states[0]
-        if found.error_code:
-            return None
-        return Described(
-            transactional_id,
-            State(found.transaction_state),
-            found.producer_id,
-            found.producer_epoch,
-            found.transaction_timeout_ms,
-            found.transaction_start_time_ms,
-            sum(len(topic.partitions) for topic in found.topics),
-        )
+        request = _describing([transactional_id])
+        answer = self._coordinators.ask(transactional_id, request, _code_of_description, doing)
+        return _described(answer.transaction_states[0])
+
+    def describe_all(self, transactional_ids: Sequence[str]) -> dict[str, Described | None]:
+        """
+        Return where many stand, with one question for each coordinator.
+        """
+        described: dict[str, Described | None] = {}
+        for names in self._coordinators.of(transactional_ids).values():
+            answers = self._coordinators.ask_at_once({names[0]: _describing(names)})
+            for found in [it for answer in answers.values() for it in answer.transaction_states]:
+                if found.error_code in {0, _ID_NOT_FOUND}:
+                    described[found.transactional_id] = _described(found)
+        missing = [name for name in transactional_ids if name not in described]
+        return described | {name: self.describe(name) for name in missing}
 
     def names(self, prefix: str, states: Iterable[State] = ()) -> list[str]:
         """
@@ -235,7 +223,7 @@ class Transactions:
                 producer_id_filters=[],
                 version=connection.version(ListTransactionsRequest, _LIST),
             )
-            answer = self._request(connection, request, deadline)
+            answer = self._coordinators.request(connection, request, deadline)
             if answer.error_code:
                 raise map_error_code(answer.error_code, "listing transactions")
             return answer
@@ -248,81 +236,51 @@ class Transactions:
                 if found.transactional_id.startswith(prefix)
             }
 
-        return sorted(self._retrying(everywhere, "listing transactions"))
+        return sorted(self._coordinators.retrying(everywhere, "listing transactions"))
 
-    def _coordinated(
-        self,
-        transactional_id: str,
-        request: Callable[[Connection], Any],
-        code: Callable[[Any], int],
-        doing: str,
-    ) -> Any:
-        """
-        Ask the coordinator of a name until it is done, or refused for good.
-        """
 
-        def ask(deadline: Deadline) -> Any:
-            address = self._coordinators.get(transactional_id)
-            if address is None:
-                address = self._find(transactional_id, deadline)
-                self._coordinators[transactional_id] = address
-            try:
-                connection = self.cluster.connection_at(address, deadline)
-                answer = self._request(connection, request(connection), deadline)
-            except PykafkaError:
-                del self._coordinators[transactional_id]
-                raise
-            found = code(answer)
-            if found in _NOT_COORDINATOR:
-                del self._coordinators[transactional_id]
-            if found:
-                raise _refused(found, doing)
-            return answer
+def _ending(prepared: Prepared, *, commit: bool) -> Request:
+    from kafka.protocol.producer import EndTxnRequest
 
-        return self._retrying(ask, doing)
-
-    def _find(self, transactional_id: str, deadline: Deadline) -> Address:
-        from kafka.protocol.metadata import FindCoordinatorRequest
-
-        connection = self.cluster.any_connection(deadline)
-        version = connection.version(FindCoordinatorRequest, _FIND_COORDINATOR)
-        request = FindCoordinatorRequest(
-            key=transactional_id,
-            key_type=_TRANSACTION,
-            coordinator_keys=[transactional_id],
-            version=version,
+    def request(connection: Connection) -> Any:
+        return EndTxnRequest(
+            transactional_id=prepared.transactional_id,
+            producer_id=prepared.producer_id,
+            producer_epoch=prepared.epoch,
+            committed=commit,
+            version=connection.version(EndTxnRequest, _END),
         )
-        answer = self._request(connection, request, deadline)
-        found = answer.coordinators[0] if version >= _FIND_COORDINATOR else answer
-        if found.error_code:
-            raise map_error_code(found.error_code, f"asking who coordinates {transactional_id}")
-        return Address(found.host, found.port)
 
-    def _request(self, connection: Connection, request: Any, deadline: Deadline) -> Any:
-        try:
-            return connection.request(request, deadline)
-        except BaseException:
-            self.cluster.drop(connection)
-            raise
+    return request
 
-    def _retrying(self, ask: Callable[[Deadline], T], doing: str) -> T:
-        direct = self.config.direct
-        deadline = Deadline.after(self.config.block_seconds)
-        backoff = Backoff(_LEAST_PAUSE, direct.retry_backoff_max_seconds)
 
-        def once() -> T:
-            return ask(Deadline.after(max(deadline.remaining(self.config.request_seconds), 1.0)))
+def _describing(names: list[str]) -> Request:
+    from kafka.protocol.admin import DescribeTransactionsRequest
 
-        try:
-            return retrying_until(once, deadline, backoff)
-        except PykafkaError as error:
-            if not error.retriable:
-                raise
-            msg = (
-                f"{doing}: not done within {self.config.block_seconds * 1000:.0f} ms "
-                f"(kafka.max.block.ms): {error}"
-            )
-            raise TimeoutExceededError(msg) from error
+    def request(connection: Connection) -> Any:
+        version = connection.version(DescribeTransactionsRequest, _DESCRIBE)
+        return DescribeTransactionsRequest(transactional_ids=names, version=version)
+
+    return request
+
+
+def _described(found: Any) -> Described | None:
+    if found.error_code:
+        return None
+    return Described(
+        found.transactional_id,
+        State(found.transaction_state),
+        found.producer_id,
+        found.producer_epoch,
+        found.transaction_timeout_ms,
+        found.transaction_start_time_ms,
+        sum(len(topic.partitions) for topic in found.topics),
+    )
+
+
+def _code_of_description(answer: Any) -> int:
+    code = int(answer.transaction_states[0].error_code)
+    return 0 if code == _ID_NOT_FOUND else code
 
 
 def _own_code(answer: Any) -> int:

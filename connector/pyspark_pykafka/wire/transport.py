@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import errno
 import select
-import ssl
 from collections import deque
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
-from pyspark_pykafka.wire.tls import tls_failure
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Iterator, Sequence
 
     from typing_extensions import Buffer
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 _MOST_PIECES = 512
 
 _CUT = (EOFError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
-_CUT_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
 class Transport:
@@ -41,6 +39,8 @@ class Transport:
 
     def __init__(self, raw: socket.socket, address: Address) -> None:
         self._socket = raw
+        self._tls: ssl.SSLSocket | None = None
+        self._secured = False
         self._address = address
         self.closed = False
         self.hint = ""
@@ -50,12 +50,12 @@ class Transport:
         Put TLS on the connection; the name is told to the broker, and checked if the context does.
         """
         name = self._address.host.partition("%")[0]
+        self._secured = True
         with self.limited(limit, "the TLS handshake"):
-            wrapped = context.wrap_socket(
+            self._socket = self._tls = context.wrap_socket(
                 self._socket, server_hostname=name, do_handshake_on_connect=False
             )
-            self._socket = wrapped
-            wrapped.do_handshake()
+            self._tls.do_handshake()
 
     def send(self, pieces: Sequence[Buffer], limit: Deadline, doing: str) -> None:
         """
@@ -72,7 +72,7 @@ class Transport:
         """
         Whether bytes wait in TLS's own buffer, which no poll of the socket would tell of.
         """
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+        return self._tls is not None and self._tls.pending() > 0
 
     def fileno(self) -> int:
         """
@@ -129,8 +129,8 @@ class Transport:
         self._socket.settimeout(seconds)
 
     def _send_some(self, rest: deque[memoryview]) -> int:
-        if isinstance(self._socket, ssl.SSLSocket):
-            return self._socket.send(rest[0])
+        if self._tls is not None:
+            return self._tls.send(rest[0])
         return self._socket.sendmsg(list(islice(rest, _MOST_PIECES)))
 
     def _some(self, view: memoryview) -> int:
@@ -145,16 +145,25 @@ class Transport:
                 f"{self._address}: the time for {doing} is over; "
                 "is the broker up, reachable, and not overloaded?"
             )
-        if isinstance(cause, (*_CUT, *_CUT_TLS)):
-            return BrokerUnavailableError(
-                f"{self._address}: the connection ended during {doing}{self.hint}"
-            )
-        if isinstance(cause, ssl.SSLError):
-            return tls_failure(cause, self._address)
+        if isinstance(cause, _CUT):
+            return self._ended(doing)
+        if self._secured:
+            # Here, since importing ssl takes a worker that needs no TLS some milliseconds.
+            from pyspark_pykafka.wire.tls import ENDED, tls_failure
+
+            if isinstance(cause, ENDED):
+                return self._ended(doing)
+            failure = tls_failure(cause, self._address)
+            if failure is not None:
+                return failure
         said = getattr(cause, "strerror", None) or cause
         return BrokerUnavailableError(
             f"{self._address}: {doing} failed: {said}; is the broker up and reachable?"
         )
+
+    def _ended(self, doing: str) -> BrokerUnavailableError:
+        msg = f"{self._address}: the connection ended during {doing}{self.hint}"
+        return BrokerUnavailableError(msg)
 
 
 def _drop(rest: deque[memoryview], sent: int) -> None:

@@ -4,11 +4,12 @@ Which versions of Kafka's requests a broker speaks, and which of them we can use
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.client import map_error_code
 from pyspark_pykafka.errors import KafkaClientError
+from pyspark_pykafka.wire.messages import Api, Request
+from pyspark_pykafka.wire.primitives import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     from pyspark_pykafka.client import Address
 
 _UNSUPPORTED = (35, "UNSUPPORTED_VERSION")
+_THROTTLES = 1
+# The first flexible version, too.
+_SAYS_WHO_ASKS = 3
 _SOFTWARE = "pyspark-pykafka"
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(NamedTuple):
     """
     The lowest and the highest version of each API that a broker has, by API key.
     """
@@ -30,7 +33,7 @@ class Versions:
 
     def common(self, request: Any, at_most: int) -> int:
         """
-        Return the highest version that the broker, kafka-python's class and the caller know.
+        Return the highest version that the broker, the request's class and the caller know.
 
         Raises :class:`KafkaClientError` if there is none.
         """
@@ -52,19 +55,56 @@ def ask_versions(ask: Callable[[Any], Any], address: Address) -> Versions:
     """
     Return what a broker says that it speaks; ``ask`` sends a request and returns the answer.
     """
-    from kafka.protocol.metadata import ApiVersionsRequest
-
     from pyspark_pykafka import __version__
 
-    # Version 3 is the first that says who asks; a broker that lacks it knows version 0.
-    for version in (3, 0):
-        request = ApiVersionsRequest(
-            client_software_name=_SOFTWARE, client_software_version=__version__, version=version
-        )
-        answer = ask(request)
+    # A broker that lacks the version that says who asks knows version 0.
+    for version in (_SAYS_WHO_ASKS, 0):
+        answer: ApiVersions = ask(api_versions_request(version, _SOFTWARE, __version__))
         if answer.error_code != _UNSUPPORTED[0]:
             break
     if answer.error_code:
         raise map_error_code(answer.error_code, f"asking {address} for its API versions")
-    ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-    return Versions(address, ranges)
+    return Versions(address, answer.ranges)
+
+
+class ApiVersions(NamedTuple):
+    """
+    The versions that a broker has, by API key; none of them after an error.
+    """
+
+    error_code: int
+    throttle_time_ms: int
+    ranges: dict[int, tuple[int, int]]
+
+
+def api_versions_request(version: int, software: str, software_version: str) -> Request:
+    """
+    Ask a broker what it speaks; from version 3 on it is told who asks.
+    """
+    if version < _SAYS_WHO_ASKS:
+        return Request(API_VERSIONS, version, b"")
+    form = API_VERSIONS.layout(version)
+    body = b"".join((form.string(software), form.string(software_version), form.tags))
+    return Request(API_VERSIONS, version, body)
+
+
+def read_api_versions(body: memoryview, version: int) -> ApiVersions:
+    """
+    Return what an answer says.
+    """
+    reader = Reader(body, version, _SAYS_WHO_ASKS)
+    error = reader.int16()
+    if error:
+        # What follows has version 0, whatever was asked for.
+        return ApiVersions(error, 0, {})
+    ranges = {}
+    for _ in range(reader.count()):
+        key, oldest, newest = reader.int16(), reader.int16(), reader.int16()
+        ranges[key] = (oldest, newest)
+        reader.skip_tags()
+    throttle = reader.int32() if version >= _THROTTLES else 0
+    reader.skip_tags()
+    return ApiVersions(0, throttle, ranges)
+
+
+API_VERSIONS = Api.of("ApiVersions", 18, (0, _SAYS_WHO_ASKS), _SAYS_WHO_ASKS, read_api_versions)

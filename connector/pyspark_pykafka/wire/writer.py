@@ -69,11 +69,15 @@ class PlainWriter:
 class TransactionalWriter:
     """
     Writes into one transaction, which whoever gets :attr:`prepared` can end.
+
+    ``also`` are partitions that are written to at the end: joined with the first, they cost no
+    question of their own.
     """
 
     transactions: Transactions
     transactional_id: str
     identity: Identity
+    also: frozenset[TopicPartition] = frozenset()
     newest_version: int = _NEWEST_OF_TRANSACTIONS
     _joined: set[TopicPartition] = field(init=False, default_factory=set)
 
@@ -88,7 +92,7 @@ class TransactionalWriter:
         """
         Tell the coordinator of partitions that are new, since it has to end the transaction there.
         """
-        new = set(tps) - self._joined
+        new = (self.also | set(tps)) - self._joined
         if new:
             self.transactions.add(self.transactional_id, self.identity, sorted(new))
             self._joined |= new

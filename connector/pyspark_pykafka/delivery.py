@@ -1,0 +1,214 @@
+"""
+How often rows are delivered: what a task does with them, and what the driver does in the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
+
+from pyspark_pykafka.engines import check_transactions, prepare, produce, transactions_of
+from pyspark_pykafka.replay import (
+    Marker,
+    WrittenBatch,
+    WrittenTask,
+    ledger_topic,
+    names_of,
+    to_record,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from pyspark_pykafka.options import SinkOptions
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTask:
+    """
+    The task that writes; ``query`` and ``batch`` are those of a stream, empty and -1 else.
+    """
+
+    partition: int
+    attempt: int
+    query: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """
+    What a task tells the driver; ``waiting`` is its open transaction, None without one.
+
+    ``prefix``, ``query`` and ``write`` say whose it is, as far as there are such.
+    """
+
+    waiting: WrittenTask | None = None
+    prefix: str = ""
+    query: str = ""
+    write: str = ""
+
+
+class Delivery(Protocol):
+    """
+    Crosses with the writer to the executors; ``tasks`` below is what the tasks have told.
+    """
+
+    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> Delivered:
+        """
+        Write a task's rows; all of them are acknowledged then.
+        """
+
+    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:
+        """
+        Make everything visible, once all tasks are done; ``tasks`` is their number.
+        """
+
+    def abort(self, told: Sequence[Delivered]) -> None:
+        """
+        Leave nothing visible, after a task has failed for good.
+        """
+
+
+def delivery(options: SinkOptions, *, streaming: bool) -> Delivery:
+    """
+    Return what the options ask for.
+
+    Raises :class:`OptionsError` if it needs transactions, and the settings do not allow them.
+    """
+    if options.delivery_guarantee == "at-least-once":
+        return AtLeastOnce(options)
+    check_transactions(options.kafka)
+    return ExactlyOnceStream(options) if streaming else ExactlyOnceBatch(options)
+
+
+class AtLeastOnce:
+    """
+    Rows are visible once they are acknowledged; a task or batch that fails is written again.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, batches: Iterable[pa.RecordBatch], _: SinkTask) -> Delivered:
+        """
+        Write a task's rows.
+        """
+        options = self._options
+        produce(batches, options.kafka, options.topic, options.engine)
+        return Delivered()
+
+    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:
+        """
+        Do nothing: all is visible.
+        """
+
+    def abort(self, told: Sequence[Delivered]) -> None:
+        """
+        Do nothing: what is visible stays.
+        """
+
+
+class ExactlyOnceBatch:
+    """
+    Every attempt of a task has a transaction of its own, and the driver commits those that won.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._prefix = options.transactional_id_prefix or f"pykafka-{uuid4().hex}"
+
+    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> Delivered:
+        """
+        Write a task's rows, and leave them invisible.
+        """
+        options = self._options
+        name = f"{self._prefix}-{task.partition}-{task.attempt}"
+        opened = prepare(batches, options.kafka, options.topic, name)
+        return Delivered(opened.waiting(task.partition), self._prefix)
+
+    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:  # noqa: ARG002
+        """
+        Commit all tasks, if all are open still.
+        """
+        # Nobody else needs it, and each import is a part of a task's start.
+        from pyspark_pykafka.wire.ending import commit_all
+
+        with transactions_of(self._options.kafka) as transactions:
+            commit_all(transactions, _prepared(told), self._prefix_of(told))
+
+    def abort(self, told: Sequence[Delivered]) -> None:
+        """
+        Abort all tasks, and what attempts that lost have left.
+        """
+        from pyspark_pykafka.wire.ending import abort_all
+
+        with transactions_of(self._options.kafka) as transactions:
+            abort_all(transactions, _prepared(told), self._prefix)
+
+    def _prefix_of(self, told: Sequence[Delivered]) -> str:
+        return next((it.prefix for it in told), self._prefix)
+
+
+class ExactlyOnceStream:
+    """
+    Each micro-batch is committed as a batch is, and a ledger tells what was committed of it before.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        # A writer is made for each execution of a micro-batch, and its tasks get copies of it.
+        self._write = uuid4().hex
+
+    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> Delivered:
+        """
+        Write a task's rows and its entry for the ledger, and leave them invisible.
+        """
+        from pyspark_pykafka.ledgers import make_ledger
+
+        options = self._options
+        # The query's id stays the same for as long as its checkpoint is there.
+        prefix = options.transactional_id_prefix or f"pykafka-{task.query}"
+        topic = ledger_topic(prefix)
+        make_ledger(options.kafka, topic)
+
+        def entry(records: int) -> tuple[bytes, bytes]:
+            marker = Marker(task.query, task.batch, self._write, task.partition, records)
+            return to_record(marker)
+
+        name = f"{names_of(prefix, task.query)}-{task.partition}-{task.attempt}"
+        opened = prepare(batches, options.kafka, options.topic, name, (topic, entry))
+        return Delivered(opened.waiting(task.partition), prefix, task.query, self._write)
+
+    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:
+        """
+        Commit all tasks but those that an earlier execution of the batch has committed.
+        """
+        written = tuple(it.waiting for it in told if it.waiting is not None)
+        if not written:
+            return
+        from pyspark_pykafka.wire.ending import commit_batch
+
+        of = told[0]
+        done = WrittenBatch(of.prefix, of.query, batch, of.write, tasks, written)
+        with transactions_of(self._options.kafka) as transactions:
+            commit_batch(transactions, done)
+
+    def abort(self, told: Sequence[Delivered]) -> None:
+        """
+        Abort all tasks, and what attempts that lost have left.
+        """
+        if not told:
+            return
+        from pyspark_pykafka.wire.ending import abort_all
+
+        names = names_of(told[0].prefix, told[0].query)
+        with transactions_of(self._options.kafka) as transactions:
+            abort_all(transactions, _prepared(told), names)
+
+
+def _prepared(told: Sequence[Delivered]) -> list[tuple[str, int, int]]:
+    return [it.waiting.prepared for it in told if it.waiting is not None]

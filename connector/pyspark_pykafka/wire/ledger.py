@@ -1,0 +1,154 @@
+"""
+The topic in which exactly-once streams tell what they have committed: read to a point, appended to.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pyspark_pykafka.columns import SOURCE_TYPES
+from pyspark_pykafka.engine import FetchSettings
+from pyspark_pykafka.errors import TimeoutExceededError
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.replay import from_record, reaches_back, to_record
+from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.wire.asking import Asking
+from pyspark_pykafka.wire.encoding import encode_one
+from pyspark_pykafka.wire.fetch import fetch_from
+from pyspark_pykafka.wire.outgoing import Identity
+from pyspark_pykafka.wire.partition import PartitionClient
+from pyspark_pykafka.wire.sender import Sender
+from pyspark_pykafka.wire.writer import PlainWriter
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.client import ProducerConfig
+    from pyspark_pykafka.replay import Entry
+    from pyspark_pykafka.wire.cluster import Cluster
+
+#: The one partition of every ledger: its order is what decides.
+PARTITION = 0
+
+_COMMITTED, _ALL = "read_committed", "read_uncommitted"
+_SCHEMA = pa.schema([(name, SOURCE_TYPES[name]) for name in ("offset", "value")])
+_MEMORY_BYTES = 64 * 2**20
+_LEAST_PAUSE = 0.005
+
+# Who appends an intent needs no sequence numbers: told twice, it says the same.
+_NOBODY = Identity(-1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """
+    One ledger over a cluster's connections; each call takes ``config.block_seconds`` at most.
+
+    Raises the errors of :mod:`pyspark_pykafka.errors`.
+    """
+
+    cluster: Cluster
+    config: ProducerConfig
+    topic: str
+
+    @property
+    def tp(self) -> TopicPartition:
+        """
+        Return where its entries lie.
+        """
+        return TopicPartition(self.topic, PARTITION)
+
+    def ended(self) -> tuple[int, int]:
+        """
+        Return the log start, and the offset before which every transaction has ended.
+        """
+        return self._asking(_COMMITTED).borders()
+
+    def wait_until_ended(self, offset: int) -> None:
+        """
+        Return once every transaction before an offset has ended.
+        """
+        deadline = Deadline.after(self.config.block_seconds)
+        backoff = Backoff(_LEAST_PAUSE, self.config.direct.retry_backoff_max_seconds)
+        while self.ended()[1] < offset:
+            if deadline.expired:
+                msg = (
+                    f"transactions of other writers stayed open in {self.tp} before offset "
+                    f"{offset} for {self.config.block_seconds * 1000:.0f} ms (kafka.max.block.ms); "
+                    "pykafka transactions list shows who they are"
+                )
+                raise TimeoutExceededError(msg)
+            time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+
+    def committed(self, start: int, end: int) -> list[Entry]:
+        """
+        Return what was committed between two offsets.
+        """
+        return self._read(start, end, _COMMITTED)
+
+    def committed_back(self, end: int, batch: int, width: int) -> list[Entry]:
+        """
+        Return what was committed before an offset, as far back as it can be about a batch.
+
+        ``width`` is how many offsets to look at first.
+        """
+        low, _ = self.ended()
+        entries: list[Entry] = []
+        while end > low and not reaches_back(entries, batch):
+            start = max(low, end - width)
+            entries = self.committed(start, end) + entries
+            end, width = start, 2 * width
+        return entries
+
+    def all_since(self, start: int) -> list[Entry]:
+        """
+        Return what stands from an offset on, whether it was committed or not.
+        """
+        _, end = self._asking(_ALL).borders()
+        return self._read(start, end, _ALL)
+
+    def append(self, entry: Entry) -> None:
+        """
+        Add an entry outside of any transaction; all replicas in sync have it then.
+        """
+        sender = Sender(self.cluster, self.config, PlainWriter(_NOBODY), {})
+        sender.put(self.tp, encode_one(self.topic, *to_record(entry)))
+        sender.flush()
+
+    def _read(self, start: int, end: int, isolation_level: str) -> list[Entry]:
+        if start >= end:
+            return []
+        wanted = OffsetRange(self.tp, start, end)
+        batches = fetch_from(self.cluster, wanted, self._settings(isolation_level))
+        return [
+            from_record(value, f"{self.tp} at offset {offset}")
+            for batch in batches
+            for offset, value in zip(
+                batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True
+            )
+        ]
+
+    def _asking(self, isolation_level: str) -> Asking:
+        partition = PartitionClient(self.cluster, self.tp, isolation_level)
+        return Asking(partition, self._timeout_ms)
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self.config.block_seconds * 1000)
+
+    def _settings(self, isolation_level: str) -> FetchSettings:
+        return FetchSettings(
+            engine="wire",
+            kafka=KafkaSettings(()),
+            schema=_SCHEMA,
+            group_id="",
+            isolation_level=isolation_level,
+            poll_timeout_ms=self._timeout_ms,
+            fail_on_data_loss=True,
+            end_retries=0,
+            end_retry_ms=0,
+            memory_bytes=_MEMORY_BYTES,
+        )

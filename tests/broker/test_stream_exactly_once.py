@@ -1,0 +1,421 @@
+"""
+Micro-batches whose rows are visible once each, and what is refused rather than guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import ConfigResource
+from pyspark import TaskContext
+
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
+from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
+from pyspark_pykafka.options import parse_sink
+from pyspark_pykafka.testing import Record
+from pyspark_pykafka.wire.transactions import FencedError, Prepared, State, Transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pyspark_pykafka.delivery import Delivered
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+COMMITTED = {"isolation.level": "read_committed"}
+QUERY, OTHER = str(uuid.UUID(int=1 << 100)), str(uuid.UUID(int=2 << 100))
+
+
+@dataclass
+class Copy:
+    """
+    A stream from one topic to another.
+    """
+
+    spark: SparkSession
+    cluster: KafkaCluster
+    source: str
+    sink: str
+    checkpoint: str
+
+    def feed(self, numbers: range) -> None:
+        """
+        Write numbers to the source.
+        """
+        self.cluster.produce(
+            self.source, [Record(str(n).encode(), partition=n % 3) for n in numbers]
+        )
+
+    def run(self, *, change: Any = None, **options: str) -> None:
+        """
+        Copy all that is there.
+        """
+        servers = {"kafka.bootstrap.servers": self.cluster.bootstrap}
+        source = self.spark.readStream.format("pykafka").options(**servers)
+        # A number of tasks that is asked for keeps small batches from being read in one.
+        source = source.options(subscribe=self.source, startingOffsets="earliest", minPartitions=1)
+        rows = source.load()
+        written: DataFrame = rows.select("value")
+        if change is not None:
+            written = written.mapInArrow(change, "value binary")
+        given = {"transactionalIdPrefix": self.sink, **options}
+        given = {name: value for name, value in given.items() if value}
+        given |= {"topic": self.sink, "deliveryGuarantee": "exactly-once"}
+        writer = written.writeStream.format("pykafka").options(**servers, **given)
+        query = writer.option("checkpointLocation", self.checkpoint).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    def seen(self) -> list[int]:
+        """
+        Return what a plain reader of committed records finds.
+        """
+        found = self.cluster.consume(self.sink, COMMITTED)
+        return sorted(int(record.value or b"") for record in found)
+
+
+@pytest.fixture
+def copy(
+    spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, tmp_path: Path
+) -> Copy:
+    """
+    Return a stream between two new topics.
+    """
+    return Copy(spark, kafka_cluster, topic(3), topic(2), str(tmp_path / "checkpoint"))
+
+
+def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
+    """
+    Return the transactions that are open.
+    """
+    with transactions_of(settings(cluster, prefix).kafka) as transactions:
+        return transactions.names(prefix, [State.ONGOING])
+
+
+def settings(cluster: KafkaCluster, topic: str, **options: str) -> Any:
+    """
+    Return the options of a sink whose prefix is the topic's name.
+    """
+    return parse_sink(
+        {
+            "kafka.bootstrap.servers": cluster.bootstrap,
+            "topic": topic,
+            "deliveryGuarantee": "exactly-once",
+            "transactionalIdPrefix": topic,
+            **options,
+        },
+        streaming=True,
+    )
+
+
+def test_batches_and_restarts(copy: Copy) -> None:
+    """
+    Each row is there once over several micro-batches and a restart, and nothing is left open.
+    """
+    for start in (0, 500, 900):
+        copy.feed(range(start, start + 500 if start == 0 else start + 400))
+        copy.run()
+
+    assert copy.seen() == list(range(1_300))
+    assert open_names(copy.cluster, copy.sink) == []
+
+
+def test_the_ledger_is_made_compacted(copy: Copy) -> None:
+    """
+    It has one partition, and keeps the last entries for ever.
+    """
+    copy.feed(range(10))
+    copy.run()
+
+    name = f"{copy.sink}-ledger"
+    admin = copy.cluster.admin()
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    config = admin.describe_configs([resource])[resource].result(10)
+    assert config["cleanup.policy"].value == "compact"
+    assert set(admin.list_topics(name, timeout=10).topics[name].partitions) == {0}
+    kinds = [json.loads(r.value or b"")["kind"] for r in copy.cluster.consume(name, COMMITTED)]
+    assert sorted(kinds) == ["intent", "marker", "marker", "marker"]
+
+
+def test_without_a_prefix_the_query_is_the_name(copy: Copy) -> None:
+    """
+    The query's id, which its checkpoint keeps, stands for a prefix that was not given.
+    """
+    copy.feed(range(100))
+    copy.run(transactionalIdPrefix="")
+    copy.feed(range(100, 200))
+    copy.run(transactionalIdPrefix="")
+
+    assert copy.seen() == list(range(200))
+
+
+def test_a_batch_that_fails_leaves_nothing(copy: Copy) -> None:
+    """
+    Tasks that were done are taken back, and the next run writes the batch whole.
+    """
+    copy.feed(range(300))
+
+    def fail_late(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        task = TaskContext.get()
+        if task is not None and task.partitionId() == 2:
+            msg = "planted"
+            raise RuntimeError(msg)
+
+    with pytest.raises(Exception, match="planted"):
+        copy.run(change=fail_late)
+    assert copy.seen() == []
+    assert open_names(copy.cluster, copy.sink) == []
+
+    copy.run()
+    assert copy.seen() == list(range(300))
+
+
+# --- What the driver does in the end, by itself ---------------------------------------------------
+
+
+@dataclass
+class Sink:
+    """
+    One execution of a micro-batch, task by task, as Spark calls for it.
+    """
+
+    cluster: KafkaCluster
+    topic: str
+    query: str = QUERY
+
+    def __post_init__(self) -> None:
+        self.delivery = ExactlyOnceStream(settings(self.cluster, self.topic))
+
+    def write(self, batch: int, task: int, rows: int, attempt: int = 0) -> Delivered:
+        """
+        Write the rows of a task; their values tell where they are from.
+        """
+        values = [b"%d/%d/%d" % (batch, task, row) for row in range(rows)]
+        batches = [pa.RecordBatch.from_pydict({"value": values})] if rows else []
+        return self.delivery.write(batches, SinkTask(task, attempt, self.query, batch))
+
+    def write_all(self, batch: int, *rows: int) -> list[Delivered]:
+        """
+        Write all tasks of a batch.
+        """
+        return [self.write(batch, task, count) for task, count in enumerate(rows)]
+
+    def commit(self, batch: int, told: list[Delivered]) -> None:
+        """
+        Do what the driver does in the end.
+        """
+        self.delivery.commit(told, len(told), batch)
+
+    def run(self, batch: int, *rows: int) -> None:
+        """
+        Write a batch and commit it.
+        """
+        self.commit(batch, self.write_all(batch, *rows))
+
+    def again(self) -> Sink:
+        """
+        Return the next execution of the query's batch, by another process.
+        """
+        return Sink(self.cluster, self.topic, self.query)
+
+
+@pytest.fixture
+def sink(kafka_cluster: KafkaCluster, topic: NewTopicName) -> Sink:
+    """
+    Return an execution that writes to a new topic.
+    """
+    return Sink(kafka_cluster, topic())
+
+
+class DiedError(Exception):
+    """
+    Stands for the death of the driver.
+    """
+
+
+def die_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """
+    Let the next driver die after so many commits.
+    """
+    whole = Transactions.end_all
+
+    def end_some(self: Transactions, prepared: list[Prepared], *, commit: bool) -> None:
+        monkeypatch.setattr(Transactions, "end_all", whole)
+        whole(self, prepared[:count], commit=commit)
+        raise DiedError
+
+    monkeypatch.setattr(Transactions, "end_all", end_some)
+
+
+def rows_of(sink: Sink) -> list[str]:
+    """
+    Return what a plain reader of committed records finds.
+    """
+    found = sink.cluster.consume(sink.topic, COMMITTED)
+    return sorted((r.value or b"").decode() for r in found)
+
+
+def expected(batch: int, *rows: int) -> list[str]:
+    """
+    Return the rows of a batch.
+    """
+    return sorted(f"{batch}/{task}/{row}" for task, n in enumerate(rows) for row in range(n))
+
+
+def test_what_was_committed_is_not_repeated(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A batch of which some tasks were committed is completed, by two more drivers that die as well.
+    """
+    sink.run(0, 5, 5)
+    for died_after in (1, 1):
+        die_after(monkeypatch, died_after)
+        sink = sink.again()
+        with pytest.raises(DiedError):
+            sink.run(1, 3, 4, 5)
+    sink.again().run(1, 3, 4, 5)
+    sink.again().run(2, 1)
+
+    assert rows_of(sink) == sorted(expected(0, 5, 5) + expected(1, 3, 4, 5) + expected(2, 1))
+    assert open_names(sink.cluster, sink.topic) == []
+
+
+def test_empty_tasks_and_batches(sink: Sink) -> None:
+    """
+    A task without rows has no transaction, a batch without rows nothing to commit.
+    """
+    sink.run(0, 0, 0)
+    sink.again().run(1, 0, 4, 0)
+    sink.again().run(2, 0)
+    sink.again().run(3, 2)
+
+    assert rows_of(sink) == sorted(expected(1, 0, 4, 0) + expected(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("again", "why"),
+    [((3, 4, 5, 6), "it had 3 tasks then"), ((3, 9), "it had 3"), ((4, 4, 5), "wrote 3 rows then")],
+    ids=["more tasks", "fewer tasks", "other rows"],
+)
+def test_a_replay_that_differs_is_refused(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, again: tuple[int, ...], why: str
+) -> None:
+    """
+    It is said why, nothing of it is visible; released, the batch is written whole.
+    """
+    die_after(monkeypatch, 1)
+    with pytest.raises(DiedError):
+        sink.run(7, 3, 4, 5)
+    other = sink.again()
+    told = other.write_all(7, *again)
+    with pytest.raises(ExactlyOnceError, match=why):
+        other.commit(7, told)
+    other.delivery.abort(told)
+    assert rows_of(sink) == expected(7, 3)
+
+    assert transactions("release", sink, "--execute").startswith("released")
+    sink.again().run(7, *again)
+    assert rows_of(sink) == sorted(expected(7, 3) + expected(7, *again))
+
+
+def test_another_query_with_the_prefix_is_refused(sink: Sink) -> None:
+    """
+    It learns whose the prefix is, harms nothing, and may have it once it is released.
+    """
+    sink.run(0, 2)
+    waiting = sink.again()
+    told = waiting.write_all(1, 3)
+    stranger = Sink(sink.cluster, sink.topic, OTHER)
+    theirs = stranger.write_all(0, 1)
+    with pytest.raises(ExactlyOnceError, match=f"belongs to the query {QUERY}"):
+        stranger.commit(0, theirs)
+    stranger.delivery.abort(theirs)
+    waiting.commit(1, told)
+    assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3))
+
+    assert f"would release {sink.topic} from the query {QUERY}" in transactions("release", sink)
+    transactions("release", sink, "--execute")
+    assert transactions("release", sink) == f"No query has the prefix {sink.topic}.\n"
+    Sink(sink.cluster, sink.topic, OTHER).run(0, 0, 1)
+    assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3) + expected(0, 0, 1))
+
+
+def test_attempts_that_lose_are_aborted(sink: Sink) -> None:
+    """
+    A second attempt of a task, open when the batch is committed, holds no reader up.
+    """
+    told = sink.write_all(0, 2, 3)
+    sink.write(0, 1, 3, attempt=1)
+    sink.commit(0, told)
+
+    assert rows_of(sink) == expected(0, 2, 3)
+    assert open_names(sink.cluster, sink.topic) == []
+
+
+def test_of_two_at_once_one_is_committed(sink: Sink) -> None:
+    """
+    Two processes with the same batch, their tasks in turn: whoever commits, each row is there once.
+    """
+    other = sink.again()
+    mine = [sink.write(0, 0, 2)]
+    theirs = [other.write(0, 0, 2, attempt=1)]
+    mine.append(sink.write(0, 1, 3))
+    theirs.append(other.write(0, 1, 3, attempt=1))
+    with pytest.raises(ConcurrentWriteError, match="is the query running twice"):
+        sink.commit(0, mine)
+    with pytest.raises((ConcurrentWriteError, FencedError)):
+        other.commit(0, theirs)
+    assert rows_of(sink) == []
+
+    sink.again().run(0, 2, 3)
+    assert rows_of(sink) == expected(0, 2, 3)
+
+
+def test_a_driver_that_comes_back_changes_nothing(sink: Sink) -> None:
+    """
+    What it had prepared was taken from it by the one that has written the batch meanwhile.
+    """
+    told = sink.write_all(0, 2, 3)
+    sink.again().run(0, 2, 3)
+    with pytest.raises((ExactlyOnceError, FencedError)):
+        sink.commit(0, told)
+    sink.again().run(1, 1)
+
+    assert rows_of(sink) == sorted(expected(0, 2, 3) + expected(1, 1))
+
+
+def test_a_foreign_record_in_the_ledger(sink: Sink) -> None:
+    """
+    It is named, with its place, and nothing is committed.
+    """
+    sink.run(0, 1)
+    sink.cluster.produce(f"{sink.topic}-ledger", [Record(b"hello", b"task-0")])
+    with pytest.raises(ExactlyOnceError, match=r"-ledger-0 at offset \d+ is no entry"):
+        sink.again().run(1, 1)
+
+    assert rows_of(sink) == expected(0, 1)
+
+
+def transactions(action: str, sink: Sink, *more: str) -> str:
+    """
+    Return what the command prints.
+    """
+    printed = StringIO()
+    given = ["transactions", action, "--bootstrap-server", sink.cluster.bootstrap]
+    with redirect_stdout(printed):
+        assert main([*given, "--prefix", sink.topic, *more]) == 0
+    return printed.getvalue()

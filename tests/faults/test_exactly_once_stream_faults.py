@@ -1,0 +1,409 @@
+"""
+Streams that write exactly once, and everything that can die: each record once, in order per key.
+
+A history is one stream and its restarts. Meanwhile and at the end, plain readers of committed
+records look.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
+
+from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.wire.transactions import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+pytestmark = pytest.mark.timeout(400)
+
+JOB = Path(__file__).parent / "exactly_once_stream_job.py"
+SECONDS = 150.0
+
+PARTITIONS = 3
+KEYS = 12
+RECORDS = 2_400
+#: So many records for a micro-batch: eight of them.
+ROWS = 300
+BATCHES = RECORDS // ROWS
+
+DRIVER_POINTS = ("before a task prepares", "all prepared", "some committed", "all committed")
+COMMITTED = {"isolation.level": "read_committed"}
+#: How long a transaction may be open that nobody will end.
+SHORT = {"kafka.transaction.timeout.ms": "6000"}
+#: Executors of their own, which a local session does not have.
+EXECUTORS = {"spark.executor.memory": "512m"}
+SPECULATION = {
+    **EXECUTORS,
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.3",
+    "spark.speculation.multiplier": "1.5",
+}
+
+
+def fault_at(point: str, batch: int, count: int = 0) -> dict[str, Any]:
+    """
+    Return a fault as the job takes it.
+    """
+    return {"point": point, "batch": batch, "count": count}
+
+
+class Watcher:
+    """
+    A plain reader of committed records, beside the stream for as long as it runs.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        given = {"bootstrap.servers": bootstrap, "group.id": "watcher", **COMMITTED}
+        self._consumer = Consumer({**given, "enable.auto.commit": False})
+        self._consumer.assign([Position(topic, at, 0) for at in range(partitions)])
+        self._done = threading.Event()
+        self.seen: list[tuple[int, bytes, int]] = []
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._done.is_set():
+            for message in self._consumer.consume(500, timeout=0.2):
+                assert message.error() is None, message.error()
+                found = (message.partition(), message.key(), int(message.value()))
+                self.seen.append(found)
+
+    def finish(self, count: int) -> list[tuple[int, bytes, int]]:
+        """
+        Return what was read, once there are so many records, or no more come.
+        """
+
+        def missing() -> str | None:
+            return None if len(self.seen) >= count else f"{len(self.seen)} of {count} were read"
+
+        wait_until(missing, 30.0)
+        self._done.set()
+        self._thread.join(10.0)
+        self._consumer.close()
+        return self.seen
+
+
+@dataclass
+class History:
+    """
+    One stream from a topic to another, and what happened to it.
+    """
+
+    cluster: KafkaCluster
+    source: str
+    sink: str
+    folder: Path
+    options: dict[str, str] = field(default_factory=dict)
+    conf: dict[str, str] = field(default_factory=dict)
+    runs: int = 0
+
+    def start(self, fault: dict[str, Any] | None = None) -> subprocess.Popen[str]:
+        """
+        Start the job in a session of its own.
+        """
+        self.runs += 1
+        sink = {
+            "source": self.source,
+            "rows": str(ROWS),
+            "topic": self.sink,
+            "deliveryGuarantee": "exactly-once",
+            **self.options,
+        }
+        planted = {**fault, "said": str(self.said)} if fault else {}
+        given = [self.cluster.bootstrap, str(self.folder / "checkpoint")]
+        given += [json.dumps(it) for it in (sink, planted, self.conf)]
+        return subprocess.Popen(
+            [sys.executable, JOB, *given],
+            stdout=subprocess.DEVNULL,
+            stderr=(self.folder / f"run-{self.runs}.log").open("w"),
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+
+    @property
+    def said(self) -> Path:
+        """
+        Return the file that says that the fault of the last run has happened.
+        """
+        return self.folder / f"said-{self.runs}"
+
+    def run(self, fault: dict[str, Any] | None = None) -> int:
+        """
+        Return how a run ended, once it has.
+        """
+        with self.start(fault) as job:
+            try:
+                return job.wait(SECONDS)
+            finally:
+                end(job)
+
+    def killed(self, fault: dict[str, Any]) -> None:
+        """
+        Run until the fault kills the driver.
+        """
+        assert self.run(fault) == -signal.SIGKILL, self.log()
+        assert self.said.exists()
+
+    def completed(self, fault: dict[str, Any] | None = None) -> None:
+        """
+        Run to the end, whatever happens to tasks.
+        """
+        assert self.run(fault) == 0, self.log()
+        assert fault is None or self.said.exists()
+
+    def log(self) -> str:
+        """
+        Return what the last run has printed.
+        """
+        return (self.folder / f"run-{self.runs}.log").read_text()
+
+    def open_names(self) -> list[str]:
+        """
+        Return the transactions that are open now.
+        """
+        kafka = KafkaSettings.of({"bootstrap.servers": self.cluster.bootstrap})
+        with transactions_of(kafka) as transactions:
+            return transactions.names(self.options["transactionalIdPrefix"], [State.ONGOING])
+
+
+def end(job: subprocess.Popen[str]) -> None:
+    """
+    End what is left of a job.
+    """
+    if job.poll() is None:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait(10.0)
+
+
+def feed(cluster: KafkaCluster, topic: str) -> list[Record]:
+    """
+    Write numbered records to a topic; a key's are in one partition, in the order of their numbers.
+    """
+    numbered = [
+        Record(str(number).encode(), b"k%d" % (number % KEYS), number % KEYS % PARTITIONS)
+        for number in range(RECORDS)
+    ]
+    return cluster.produce(topic, numbered)
+
+
+def check(found: Sequence[tuple[int, bytes, int]]) -> None:
+    """
+    Fail unless each number is there once, and those of a key are in order.
+    """
+    counts = Counter(number for _, _, number in found)
+    doubled = {number: times for number, times in counts.items() if times > 1}
+    lost = set(range(RECORDS)) - set(counts)
+    assert (lost, doubled) == (set(), {})
+    by_key: dict[tuple[int, bytes], list[int]] = defaultdict(list)
+    for partition, key, number in found:
+        by_key[partition, key].append(number)
+    assert len(by_key) == KEYS
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+
+def read(cluster: KafkaCluster, topic: str) -> list[tuple[int, bytes, int]]:
+    """
+    Return what a plain reader of committed records finds in the end, partition by partition.
+    """
+    found = cluster.consume(topic, COMMITTED)
+    return [(r.partition or 0, r.key or b"", int(r.value or b"")) for r in found]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    """
+    A broker that looks for transactions whose time is over every second, not every ten.
+    """
+    often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000}
+    with KafkaCluster(config=often) as made:
+        yield made
+
+
+@pytest.fixture
+def history(cluster: KafkaCluster, tmp_path: Path, request: pytest.FixtureRequest) -> History:
+    """
+    A new stream with its two topics.
+    """
+    return new_history(cluster, tmp_path, request.node.name)
+
+
+def new_history(cluster: KafkaCluster, folder: Path, name: str) -> History:
+    """
+    Return a stream between two new topics, the first of which has all records.
+    """
+    name = "".join(c if c.isalnum() else "-" for c in name)
+    copies = min(len(cluster.answering_ids()), 3)
+    topics = [
+        cluster.create_topic(f"{name}-{end}", partitions=PARTITIONS, replication_factor=copies)
+        for end in ("from", "to")
+    ]
+    feed(cluster, topics[0])
+    return History(cluster, *topics, folder, {"transactionalIdPrefix": name})
+
+
+def verify(history: History, watcher: Watcher) -> None:
+    """
+    Fail unless both readers have seen each record once, and nothing was left open.
+    """
+    check(watcher.finish(RECORDS))
+    check(read(history.cluster, history.sink))
+    assert history.open_names() == []
+
+
+def watch(history: History) -> Watcher:
+    """
+    Begin to read beside the stream.
+    """
+    return Watcher(history.cluster.bootstrap, history.sink, PARTITIONS)
+
+
+def test_drivers_that_are_killed(history: History) -> None:
+    """
+    One stream loses its driver at every point, at the one between two commits twice, and a worker
+    in its last run; each record is there once.
+    """
+    watcher = watch(history)
+    history.killed(fault_at("before a task prepares", 1))
+    history.killed(fault_at("all prepared", 2))
+    history.killed(fault_at("some committed", 3, 1))
+    history.killed(fault_at("some committed", 4, 2))
+    assert "of 3 tasks 1 were not written again" in history.log()
+    history.killed(fault_at("all committed", 5))
+    assert "of 3 tasks 2 were not written again" in history.log()
+    history.completed(fault_at("worker", 6))
+    assert "of 3 tasks 3 were not written again" in history.log()
+
+    verify(history, watcher)
+
+
+def test_a_batch_that_loses_its_driver_again_and_again(history: History) -> None:
+    """
+    Each of three drivers commits one task more of the same batch, and the fourth finds all done.
+    """
+    watcher = watch(history)
+    history.killed(fault_at("some committed", 2, 1))
+    history.killed(fault_at("some committed", 2, 1))
+    history.killed(fault_at("all committed", 2))
+    history.completed()
+
+    verify(history, watcher)
+
+
+def test_recovery_after_the_transactions_time(history: History) -> None:
+    """
+    What was not committed is aborted by the coordinator meanwhile, and written again alone.
+    """
+    history.options |= SHORT
+    watcher = watch(history)
+    history.killed(fault_at("some committed", 3, 1))
+    wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
+    history.completed()
+
+    verify(history, watcher)
+
+
+def test_without_transactions_records_are_doubled(history: History) -> None:
+    """
+    The same rig shows what at-least-once means, or it would prove nothing.
+    """
+    history.options["deliveryGuarantee"] = "at-least-once"
+    history.killed(fault_at("all prepared", 3))
+    history.completed()
+
+    with pytest.raises(AssertionError):
+        check(read(history.cluster, history.sink))
+
+
+def test_a_paused_driver_that_wakes(history: History) -> None:
+    """
+    A second driver does all its work meanwhile; what the first one tries then changes nothing.
+    """
+    history.options |= SHORT
+    watcher = watch(history)
+    zombie = history.start()
+    try:
+        wait_until(lambda: None if len(watcher.seen) > ROWS else "too little was read", SECONDS)
+        stop_all(zombie, signal.SIGSTOP)
+        history.completed()
+        wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
+        stop_all(zombie, signal.SIGCONT)
+        zombie.wait(SECONDS)
+    finally:
+        stop_all(zombie, signal.SIGCONT)
+        end(zombie)
+
+    verify(history, watcher)
+
+
+def stop_all(job: subprocess.Popen[str], number: signal.Signals) -> None:
+    """
+    Send a signal to a job and to all its processes, wherever they have gone.
+    """
+    import psutil
+
+    try:
+        whole = psutil.Process(job.pid)
+        for process in [whole, *whole.children(recursive=True)]:
+            process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return
+
+
+@pytest.mark.parametrize(
+    ("point", "conf"),
+    [("executor", EXECUTORS), ("slow", SPECULATION)],
+    ids=["executor killed", "speculation"],
+)
+def test_tasks_that_run_twice(history: History, point: str, conf: dict[str, str]) -> None:
+    """
+    An executor dies with a task half written, or a second attempt overtakes a slow one.
+    """
+    history.conf = {"spark.master": "local-cluster[2,2,512]", **conf}
+    watcher = watch(history)
+    history.completed(fault_at(point, 3))
+
+    verify(history, watcher)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+def test_random_histories(cluster: KafkaCluster, tmp_path: Path, seed: int) -> None:
+    """
+    Drivers die at random points of random batches, as often as there are batches to die in.
+    """
+    chance = random.Random(seed)
+    history = new_history(cluster, tmp_path, f"random-{seed}")
+    history.options |= SHORT
+    watcher = watch(history)
+    batch = 0
+    while (batch := batch + chance.randint(0, 2)) < BATCHES:
+        point = chance.choice(DRIVER_POINTS)
+        history.killed(fault_at(point, batch, chance.randint(1, PARTITIONS - 1)))
+        if chance.random() < 0.2:
+            wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
+        if point == "all committed" or chance.random() < 0.5:
+            batch += 1
+    history.completed(fault_at("worker", BATCHES - 1))
+
+    verify(history, watcher)

@@ -1,0 +1,224 @@
+"""
+A ledger and a micro-batch that is written again: what counts, what is refused, and why.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
+from pyspark_pykafka.replay import (
+    Intent,
+    Marker,
+    Release,
+    WrittenBatch,
+    WrittenTask,
+    check_alone,
+    check_owner,
+    committed_tasks,
+    from_record,
+    ledger_topic,
+    names_of,
+    reaches_back,
+    to_record,
+)
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.replay import Entry
+
+QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
+OTHER = "ffffffff-0000-0000-0000-000000000000"
+
+
+def marker(task: int, records: int = 10, batch: int = 7, write: str = "old") -> Marker:
+    """
+    Return what a task of an earlier write has left.
+    """
+    return Marker(QUERY, batch, write, task, records)
+
+
+def intent(tasks: int, batch: int = 7, write: str = "old") -> Intent:
+    """
+    Return what the driver of an earlier write has left, all of whose tasks had rows.
+    """
+    return Intent(QUERY, batch, write, tasks, tasks)
+
+
+def written(*records: int, tasks: int | None = None) -> WrittenBatch:
+    """
+    Return batch 7 with so many rows in each task, markers at offset 100 and after.
+    """
+    return WrittenBatch(
+        "orders",
+        QUERY,
+        7,
+        "new",
+        len(records) if tasks is None else tasks,
+        tuple(
+            WrittenTask(task, count, (f"orders-{task}", task, 0), 100 + task)
+            for task, count in enumerate(records)
+            if count
+        ),
+    )
+
+
+@pytest.mark.parametrize("entry", [marker(3), intent(2), Release(QUERY)], ids=lambda e: e.key)
+def test_an_entry_survives_its_record(entry: Entry) -> None:
+    """
+    What is written to the ledger is read from it; tasks are compacted each by itself.
+    """
+    key, value = to_record(entry)
+
+    assert from_record(value, "orders-ledger-0 at offset 5") == entry
+    assert key == (b"task-3" if isinstance(entry, Marker) else b"batch")
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"\xff", b"[]", b"{}", b'{"kind":"other"}', b'{"kind":"intent"}']
+)
+def test_what_is_no_entry_is_named(value: bytes | None) -> None:
+    """
+    Somebody else's record in the ledger stops the write, and the error says where it is.
+    """
+    with pytest.raises(ExactlyOnceError, match="orders-ledger-0 at offset 5 is no entry"):
+        from_record(value, "orders-ledger-0 at offset 5")
+
+
+def test_names() -> None:
+    """
+    A query's transactions have its id in them, so another with this prefix harms none of them.
+    """
+    assert ledger_topic("orders") == "orders-ledger"
+    assert names_of("orders", QUERY) == "orders-0a1b2c3d"
+    assert written(5, 0, 6).first == 100
+
+
+def test_nothing_was_committed() -> None:
+    """
+    A batch that is new, or whose earlier write came to nothing, is written whole.
+    """
+    assert committed_tasks(written(10, 20), []) == frozenset()
+    assert committed_tasks(written(10, 20), [marker(0, batch=6), intent(2, 6)]) == frozenset()
+    assert committed_tasks(written(10, 20), [intent(5)]) == frozenset()
+
+
+def test_what_was_committed_is_not_written_again() -> None:
+    """
+    After a driver died between two commits, the tasks that were committed count as done.
+    """
+    assert committed_tasks(written(10, 20, 30), [marker(1, 20), intent(3)]) == {1}
+
+
+def test_two_earlier_writes_add_up() -> None:
+    """
+    Each of two drivers committed a part of the batch before it died.
+    """
+    held = [marker(1, 20), intent(3), marker(0, 10, write="later"), intent(3, write="later")]
+
+    assert committed_tasks(written(10, 20, 30), held) == {0, 1}
+
+
+@pytest.mark.parametrize("again", [written(10, 20), written(30), written(1, 2, 3)])
+def test_a_whole_batch_needs_no_likeness(again: WrittenBatch) -> None:
+    """
+    If all tasks were committed, by one write or by two, nothing of the replay is.
+    """
+    one = [marker(0), marker(2), Intent(QUERY, 7, "old", 3, 2)]
+    two = [
+        marker(0),
+        Intent(QUERY, 7, "old", 3, 2),
+        marker(2, write="b"),
+        Intent(QUERY, 7, "b", 3, 2),
+    ]
+
+    assert committed_tasks(again, one) == {task.task for task in again.written}
+    assert committed_tasks(again, two) == {task.task for task in again.written}
+
+
+def test_a_write_that_came_to_nothing_does_not_bind() -> None:
+    """
+    Only a write of which something was committed says how many tasks the batch has.
+    """
+    held = [intent(5), marker(1, 20, write="later"), intent(2, write="later")]
+
+    assert committed_tasks(written(10, 20), held) == {1}
+
+
+@pytest.mark.parametrize(
+    ("again", "why"),
+    [
+        (written(10, 20, 0), "it had 2 tasks then, and has 3 now"),
+        (written(30), "it had 2 tasks then, and has 1 now"),
+        (written(10, 21), "its task 1 wrote 20 rows then, and 21 now"),
+        (written(10, 0), "its task 1 wrote 20 rows then, and 0 now"),
+    ],
+    ids=["more tasks", "fewer tasks", "other rows", "no rows"],
+)
+def test_a_batch_that_differs_is_refused(again: WrittenBatch, why: str) -> None:
+    """
+    Nobody could say which rows are in the topic, so nothing is guessed.
+    """
+    with pytest.raises(ExactlyOnceError, match=f"{why}.*pykafka transactions release"):
+        committed_tasks(again, [marker(1, 20), intent(2)])
+
+
+def test_without_the_intent_it_is_refused() -> None:
+    """
+    A ledger that lost what the driver wrote cannot vouch for the number of tasks.
+    """
+    with pytest.raises(ExactlyOnceError, match="not known of how many tasks"):
+        committed_tasks(written(10, 20), [marker(1, 20)])
+
+
+def test_a_release_ends_what_came_before() -> None:
+    """
+    After it the batch is written whole, as whoever released the prefix was told.
+    """
+    held = [marker(1, 20), intent(2), Release(QUERY)]
+
+    assert committed_tasks(written(10, 21), held) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("entries", "enough"),
+    [
+        ([], False),
+        ([marker(0)], False),
+        ([intent(2, batch=6)], False),
+        ([marker(0, batch=6)], True),
+        ([Release(QUERY)], True),
+    ],
+    ids=["nothing", "this batch", "an intent alone", "the batch before", "released"],
+)
+def test_how_far_to_look_back(entries: list[Entry], enough: bool) -> None:
+    """
+    A committed row of the batch before ends the search; an intent proves nothing, since a driver
+    that was paused may write it late.
+    """
+    assert reaches_back(entries, 7) is enough
+
+
+def test_another_query_is_refused() -> None:
+    """
+    The prefix is that of the query that committed last, until it is released.
+    """
+    stranger = Marker(OTHER, 3, "theirs", 0, 1)
+
+    check_owner(written(10), [])
+    check_owner(written(10), [stranger, Release(OTHER)])
+    check_owner(written(10), [marker(0), Intent(OTHER, 3, "theirs", 1, 1)])
+    with pytest.raises(ExactlyOnceError, match=f"belongs to the query {OTHER}.*batch 3"):
+        check_owner(written(10), [marker(0, batch=6), stranger])
+
+
+def test_two_at_once_are_refused() -> None:
+    """
+    Entries of another write among one's own mean that somebody else writes, too.
+    """
+    own = marker(0, write="new")
+
+    check_alone(written(10), [own, intent(2)])
+    with pytest.raises(ConcurrentWriteError, match="is the query running twice"):
+        check_alone(written(10), [own, marker(1)])

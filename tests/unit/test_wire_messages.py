@@ -1,0 +1,481 @@
+"""
+The reading path's own messages, held against kafka-python's encoder and decoder.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol import consumer, metadata
+
+from pyspark_pykafka.errors import KafkaClientError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.wire.fetch_request import FETCH, FetchWish, fetch_request
+from pyspark_pykafka.wire.frames import Frame
+from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS, list_offsets_request
+from pyspark_pykafka.wire.metadata import METADATA, BrokerMetadata, metadata_request
+from pyspark_pykafka.wire.primitives import Reader, layout, varint
+from pyspark_pykafka.wire.versions import API_VERSIONS, api_versions_request
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.wire.messages import Api, Request
+
+ROOT = Path(__file__).parents[2]
+BROKER = metadata.MetadataResponse.MetadataResponseBroker
+TOPIC = metadata.MetadataResponse.MetadataResponseTopic
+PARTITION = TOPIC.MetadataResponsePartition
+LISTED = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
+RANGE = metadata.ApiVersionsResponse.ApiVersion
+
+int8 = st.integers(0, 1)
+int16 = st.integers(-(2**15), 2**15 - 1)
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.just("é" * 100)
+names = texts.filter(bool)
+ids = st.none() | st.uuids().filter(lambda value: value.int)
+tps = st.builds(TopicPartition, names, int32)
+# More than 127 replicas make the length of an array take two bytes.
+nodes = st.lists(int32, max_size=3) | st.just(list(range(130)))
+
+
+def versions(api: Api) -> st.SearchStrategy[int]:
+    return st.integers(*api.valid_versions)
+
+
+def sent_by_kafka_python(request: Any) -> bytes:
+    """
+    Return a request with the header that ours has in these tests.
+    """
+    request.with_header(7, "client-é")
+    return bytes(request.encode(header=True, framed=True))
+
+
+def sent(request: Request) -> bytes:
+    return request.encode(7, "client-é")
+
+
+def read(api: Api, version: int, body: bytes) -> Any:
+    """
+    Return an answer as a connection hands it over.
+    """
+    return Frame(api.answer, version, memoryview(bytearray(body))).decode()
+
+
+# --- Requests -------------------------------------------------------------------------------------
+
+
+@given(versions(API_VERSIONS), texts, texts)
+def test_api_versions_are_asked_for_in_the_same_bytes(version: int, name: str, its: str) -> None:
+    """
+    An ApiVersions request is kafka-python's, byte for byte.
+    """
+    theirs = metadata.ApiVersionsRequest(
+        client_software_name=name, client_software_version=its, version=version
+    )
+
+    assert sent(api_versions_request(version, name, its)) == sent_by_kafka_python(theirs)
+
+
+@given(versions(METADATA), st.lists(names, max_size=3), st.booleans())
+def test_metadata_is_asked_for_in_the_same_bytes(
+    version: int, topics: list[str], creates: bool
+) -> None:
+    """
+    A Metadata request is kafka-python's, byte for byte, with topics and without.
+    """
+    theirs = metadata.MetadataRequest(
+        topics=[metadata.MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=creates,
+        version=version,
+    )
+
+    assert sent(metadata_request(version, topics, creates=creates)) == sent_by_kafka_python(theirs)
+
+
+@given(versions(LIST_OFFSETS), tps, int32, int64, int8)
+def test_offsets_are_asked_for_in_the_same_bytes(
+    version: int, tp: TopicPartition, epoch: int, timestamp: int, isolation: int
+) -> None:
+    """
+    A ListOffsets request is kafka-python's, byte for byte.
+    """
+    topic = consumer.ListOffsetsRequest.ListOffsetsTopic
+    partition = topic.ListOffsetsPartition(
+        partition_index=tp.partition, current_leader_epoch=epoch, timestamp=timestamp
+    )
+    theirs = consumer.ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=[topic(name=tp.topic, partitions=[partition])],
+        version=version,
+    )
+
+    ours = list_offsets_request(version, tp, epoch, timestamp, isolation)
+
+    assert sent(ours) == sent_by_kafka_python(theirs)
+
+
+wishes = st.builds(
+    FetchWish,
+    tp=tps,
+    topic_id=ids,
+    leader_epoch=int32,
+    offset=int64,
+    size=int32,
+    wait_ms=int32,
+    isolation=int8,
+    rack=texts,
+)
+
+
+@given(versions(FETCH), wishes)
+def test_records_are_asked_for_in_the_same_bytes(version: int, wish: FetchWish) -> None:
+    """
+    A Fetch request is kafka-python's, byte for byte, by name and by id.
+    """
+    topic = consumer.FetchRequest.FetchTopic
+    partition = topic.FetchPartition(
+        partition=wish.tp.partition,
+        current_leader_epoch=wish.leader_epoch,
+        fetch_offset=wish.offset,
+        partition_max_bytes=wish.size,
+    )
+    theirs = consumer.FetchRequest(
+        max_wait_ms=wish.wait_ms,
+        min_bytes=1,
+        max_bytes=wish.size,
+        isolation_level=wish.isolation,
+        session_id=0,
+        session_epoch=-1,
+        topics=[topic(topic=wish.tp.topic, topic_id=wish.topic_id, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id=wish.rack,
+        version=version,
+    )
+
+    assert sent(fetch_request(version, wish)) == sent_by_kafka_python(theirs)
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+@given(versions(API_VERSIONS), st.dictionaries(int16, st.tuples(int16, int16)), int32)
+def test_api_versions_are_read(
+    version: int, ranges: dict[int, tuple[int, int]], throttle: int
+) -> None:
+    """
+    What a broker says that it speaks is read as kafka-python writes it, features skipped.
+    """
+    feature = metadata.ApiVersionsResponse.SupportedFeatureKey
+    theirs = metadata.ApiVersionsResponse(
+        error_code=0,
+        api_keys=[
+            RANGE(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in ranges.items()
+        ],
+        throttle_time_ms=throttle,
+        supported_features=[feature(name="kraft.version", min_version=0, max_version=1)],
+        finalized_features_epoch=12,
+    )
+
+    answer = read(API_VERSIONS, version, theirs.encode(version=version))
+
+    assert answer.ranges == ranges
+    assert answer.throttle_time_ms == (throttle if version else 0)
+
+
+@pytest.mark.parametrize("asked", [0, 3])
+def test_refusal_of_a_version_is_read(asked: int) -> None:
+    """
+    A broker without the version asked for says so in version 0.
+    """
+    theirs = metadata.ApiVersionsResponse(
+        error_code=35, api_keys=[RANGE(api_key=18, min_version=0, max_version=2)]
+    )
+
+    answer = read(API_VERSIONS, asked, theirs.encode(version=0))
+
+    assert answer.error_code == 35
+    assert answer.ranges == {}
+
+
+partitions = st.builds(
+    PARTITION,
+    error_code=int16,
+    partition_index=int32,
+    leader_id=int32,
+    leader_epoch=int32,
+    replica_nodes=nodes,
+    isr_nodes=nodes,
+    offline_replicas=nodes,
+)
+topics_told = st.builds(
+    TOPIC,
+    error_code=int16,
+    name=names,
+    topic_id=ids,
+    is_internal=st.booleans(),
+    partitions=st.lists(partitions, max_size=4),
+)
+brokers = st.builds(BROKER, node_id=int32, host=texts, port=int32, rack=st.none() | texts)
+told = st.builds(
+    metadata.MetadataResponse,
+    throttle_time_ms=int32,
+    brokers=st.lists(brokers, max_size=3),
+    cluster_id=st.none() | texts,
+    controller_id=int32,
+    topics=st.lists(topics_told, max_size=3),
+)
+
+
+@given(versions(METADATA), told)
+def test_metadata_is_read(version: int, theirs: Any) -> None:
+    """
+    Brokers, topics and leaders are read as kafka-python reads them, in every version.
+    """
+    body = bytes(theirs.encode(version=version))
+    expected = metadata.MetadataResponse.decode(body, version=version, header=False)
+
+    answer = read(METADATA, version, body)
+
+    assert answer.throttle_time_ms == expected.throttle_time_ms
+    assert answer.brokers == [BrokerMetadata(b.node_id, b.host, b.port) for b in expected.brokers]
+    assert [_told(topic) for topic in answer.topics] == [_told(topic) for topic in expected.topics]
+
+
+def _told(topic: Any) -> tuple[Any, ...]:
+    topic_id = topic.topic_id if topic.topic_id and topic.topic_id.int else None
+    leaders = [(p.partition_index, p.leader_id, p.leader_epoch) for p in topic.partitions]
+    return topic.error_code, topic.name, topic_id, leaders
+
+
+def test_topic_without_a_name_is_read() -> None:
+    """
+    From version 12 on a topic that was asked for by its id may have no name.
+    """
+    topic = TOPIC(error_code=100, name=None, topic_id=UUID(int=5), partitions=[])
+    theirs = metadata.MetadataResponse(brokers=[], controller_id=1, topics=[topic])
+
+    (answer,) = read(METADATA, 12, theirs.encode(version=12)).topics
+
+    assert answer == (100, None, UUID(int=5), [])
+
+
+@given(versions(LIST_OFFSETS), tps, int16, int64, int64, int32)
+def test_offsets_are_read(
+    version: int, tp: TopicPartition, error: int, timestamp: int, offset: int, throttle: int
+) -> None:
+    """
+    The offset of one partition is read as kafka-python writes it, in every version.
+    """
+    partition = LISTED.ListOffsetsPartitionResponse(
+        partition_index=tp.partition,
+        error_code=error,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=3,
+    )
+    theirs = consumer.ListOffsetsResponse(
+        throttle_time_ms=throttle, topics=[LISTED(name=tp.topic, partitions=[partition])]
+    )
+
+    assert read(LIST_OFFSETS, version, theirs.encode(version=version)) == (throttle, error, offset)
+
+
+# --- Answers that are none ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """
+    An answer in one version, as kafka-python writes it.
+    """
+
+    api: Api
+    version: int
+    theirs: Any
+
+    @property
+    def body(self) -> bytes:
+        """
+        The bytes that a broker sends.
+        """
+        return bytes(self.theirs.encode(version=self.version))
+
+
+def _partition(index: int) -> PARTITION:
+    return PARTITION(
+        error_code=0,
+        partition_index=index,
+        leader_id=1,
+        leader_epoch=5,
+        replica_nodes=[1, 2],
+        isr_nodes=[1],
+        offline_replicas=[],
+    )
+
+
+METADATA_TOLD = metadata.MetadataResponse(
+    brokers=[BROKER(node_id=1, host="localhost", port=9092, rack=None)],
+    cluster_id="c",
+    controller_id=1,
+    topics=[TOPIC(error_code=0, name="t", partitions=[_partition(0), _partition(1)])],
+)
+OFFSETS_TOLD = consumer.ListOffsetsResponse(
+    topics=[
+        LISTED(
+            name="t",
+            partitions=[LISTED.ListOffsetsPartitionResponse(partition_index=0, error_code=0)],
+        )
+    ]
+)
+VERSIONS_TOLD = metadata.ApiVersionsResponse(
+    error_code=0, api_keys=[RANGE(api_key=1, min_version=4, max_version=17)]
+)
+CASES = [
+    *(Case(METADATA, version, METADATA_TOLD) for version in (4, 8, 9, 12)),
+    *(Case(LIST_OFFSETS, version, OFFSETS_TOLD) for version in (2, 5, 6, 7)),
+    *(Case(API_VERSIONS, version, VERSIONS_TOLD) for version in (0, 1, 3)),
+]
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.api.name}-{c.version}")
+
+
+@each_case
+def test_answer_that_is_cut_off_is_refused(case: Case) -> None:
+    """
+    Wherever an answer ends too early, the error is a named one that may pass.
+    """
+    body = case.body
+    for size in range(len(body)):
+        with pytest.raises(KafkaClientError, match="a broker's answer is no .*Response") as caught:
+            read(case.api, case.version, body[:size])
+        assert caught.value.retriable
+
+
+@pytest.mark.parametrize(("api", "version"), [(case.api, case.version) for case in CASES], ids=str)
+@given(st.binary(max_size=200) | st.integers(0, 60).map(lambda size: b"\xff" * size))
+def test_noise_gives_a_named_error_or_an_answer(api: Api, version: int, body: bytes) -> None:
+    """
+    Whatever bytes come, nothing but the connector's own error is raised.
+    """
+    try:
+        read(api, version, body)
+    except KafkaClientError as error:
+        assert error.retriable  # noqa: PT017 - an answer is as good
+
+
+@each_case
+def test_damaged_bytes_give_a_named_error_or_an_answer(case: Case) -> None:
+    """
+    A single byte of another value never makes anything else of an answer.
+    """
+    for at in range(len(case.body)):
+        for value in (0x00, 0x01, 0x7F, 0x80, 0xFF):
+            body = bytearray(case.body)
+            body[at] = value
+            try:
+                read(case.api, case.version, bytes(body))
+            except KafkaClientError as error:
+                assert error.retriable  # noqa: PT017 - an answer is as good
+
+
+@pytest.mark.parametrize("api", [METADATA, LIST_OFFSETS, API_VERSIONS], ids=lambda api: api.name)
+def test_unknown_tags_are_skipped(api: Api) -> None:
+    """
+    Fields that a later broker tags on do not change what is read.
+    """
+    version = api.valid_versions[1]
+    (body,) = [case.body for case in CASES if (case.api, case.version) == (api, version)]
+    # Two tags that nobody knows in the place of none, behind the whole answer.
+    tagged = body[:-1] + b"\x02" + b"\x90\x4e\x03abc" + b"\x91\x4e\x00"
+
+    assert read(api, version, tagged) == read(api, version, body)
+
+
+def test_unknown_tags_of_a_partition_are_skipped() -> None:
+    """
+    The same between two partitions, where a shortcut is taken for none.
+    """
+    tail = b"\x00\x00\x00\x01" + b"\x01"
+    body = case_body = next(case.body for case in CASES if case.version == 12)
+    first = case_body.index(tail + b"\x00") + len(tail)
+    tagged = body[:first] + b"\x01\x05\x02xy" + body[first + 1 :]
+
+    assert read(METADATA, 12, tagged) == read(METADATA, 12, body)
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_varint_comes_back(value: int) -> None:
+    """
+    Every length that can be sent is read as it was written.
+    """
+    assert Reader(varint(value), 1, 0).varint() == value
+
+
+def test_varint_without_an_end_is_refused() -> None:
+    """
+    A length of megabytes of continued digits ends early, for adding them up would take minutes.
+    """
+    with pytest.raises(ValueError, match="the number before byte 5 does not end"):
+        Reader(b"\xff" * 1_000_000, 1, 0).varint()
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+@pytest.mark.parametrize("text", [None, "", "topic", "é" * 200])
+def test_text_comes_back(text: str | None, flexible: bool) -> None:
+    """
+    Texts are read as they were written, null and empty ones told apart.
+    """
+    written = layout(flexible=flexible).string(text)
+
+    assert Reader(written, int(flexible), 1).text() == text
+
+
+ENCODING = """
+import pyspark_pykafka.engines
+import pyspark_pykafka.wire.fetch
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.wire.fetch_request import FetchWish, fetch_request
+from pyspark_pykafka.wire.list_offsets import list_offsets_request
+from pyspark_pykafka.wire.metadata import metadata_request
+from pyspark_pykafka.wire.versions import api_versions_request
+
+tp = TopicPartition("t", 0)
+for request in (
+    api_versions_request(3, "s", "1"),
+    metadata_request(12, ["t"], creates=False),
+    list_offsets_request(7, tp, 1, -1, 0),
+    fetch_request(12, FetchWish(tp, None, 1, 0, 100, 100, 0, "")),
+):
+    request.encode(1, "c")
+import sys
+print(*sys.modules)
+"""
+
+
+def test_reading_path_leaves_kafka_python_out() -> None:
+    """
+    A fresh process encodes all that a first read asks, and has imported no Kafka client for it.
+    """
+    found = subprocess.run(
+        [sys.executable, "-c", ENCODING],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=ROOT,
+    )
+
+    assert not {"kafka", "confluent_kafka", "ssl", "crc32c", "pandas"} & set(found.stdout.split())
