@@ -74,8 +74,10 @@ class FaultyWriter(KafkaStreamWriter):
         """
         task = TaskContext.get()
         assert task is not None
-        batch = task.getLocalProperty("streaming.sql.batchId")
-        if task.partitionId() == 0 and task.attemptNumber() == 0 and self._due(int(batch or -1)):
+        batch = int(task.getLocalProperty("streaming.sql.batchId") or -1)
+        if task.attemptNumber() and batch == self._fault.get("batch"):
+            Path(f"{self._fault['said']}-again").touch()
+        if task.partitionId() == 0 and task.attemptNumber() == 0 and self._due(batch):
             if self._fault["point"] == "before a task prepares":
                 self._kill_driver()
             if self._fault["point"] in TASK_POINTS:

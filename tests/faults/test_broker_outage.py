@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_pykafka.broker import Broker
+from pyspark_pykafka.engines import questions_of
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import KafkaCluster, Record
@@ -77,7 +78,15 @@ def test_dead_broker_fails_the_write_within_its_time_outs(
         writer.options(**{"kafka.bootstrap.servers": address, "kafka.max.block.ms": "2000"}).save()
 
 
-def test_a_lost_controller_is_waited_for_by_nobody() -> None:
+@pytest.fixture(params=["wire", "librdkafka"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """
+    Return the name of each engine in turn.
+    """
+    return str(request.param)
+
+
+def test_a_lost_broker_is_waited_for_by_nobody(engine: str) -> None:
     """
     Each client of librdkafka's sends its questions to one broker, the controller as it was told,
     and never learns of another; ours asks anew. By chance one in three had the killed one.
@@ -87,10 +96,31 @@ def test_a_lost_controller_is_waited_for_by_nobody() -> None:
         settings = KafkaSettings.of(
             {"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": "10000"}
         )
-        clients = [Broker(settings, "read_uncommitted", RetryPolicy(1, 0)) for _ in range(9)]
+        questions = [questions_of(settings, "read_uncommitted", engine) for _ in range(9)]
+        clients = [Broker(asked, RetryPolicy(1, 0)) for asked in questions]
         for client in clients:
             assert len(client.partitions(["t"])) == 3
         cluster.kill(1)
 
         for client in clients:
             assert len(client.partitions(["t"])) == 3
+
+
+def test_offsets_come_from_the_next_leaders(engine: str) -> None:
+    """
+    A broker that is frozen, and one that is killed, lead nothing after a while: every offset comes.
+    """
+    with KafkaCluster(3) as cluster:
+        cluster.create_topic("t", partitions=6)
+        cluster.produce("t", [Record(b"x", partition=partition) for partition in range(6)])
+        settings = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
+        broker = Broker(questions_of(settings, "read_uncommitted", engine), RetryPolicy(1, 0))
+        tps = broker.partitions(["t"])
+        expected = dict.fromkeys(tps, 1)
+        assert broker.latest(tps) == expected
+
+        cluster.pause(2)
+        assert broker.latest(tps) == expected
+        cluster.resume(2)
+        cluster.kill(3)
+        assert broker.latest(tps) == expected

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
@@ -26,6 +27,7 @@ from confluent_kafka import TopicPartition as Position
 from pyspark_pykafka.engines import transactions_of
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing.ports import free_ports
 from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.wire.transactions import State
 
@@ -46,13 +48,12 @@ ROWS = 300
 BATCHES = RECORDS // ROWS
 
 DRIVER_POINTS = ("before a task prepares", "all prepared", "some committed", "all committed")
+HOSTS = ("127.0.0.1", "127.0.0.2")
 COMMITTED = {"isolation.level": "read_committed"}
 #: How long a transaction may be open that nobody will end.
 SHORT = {"kafka.transaction.timeout.ms": "6000"}
-#: Executors of their own, which a local session does not have.
-EXECUTORS = {"spark.executor.memory": "512m"}
+#: A task that takes longer than half of them gets a second attempt.
 SPECULATION = {
-    **EXECUTORS,
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.3",
@@ -240,6 +241,15 @@ def cluster() -> Iterator[KafkaCluster]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def three() -> Iterator[KafkaCluster]:
+    """
+    Three brokers, each topic on all of them.
+    """
+    with KafkaCluster(3) as made:
+        yield made
+
+
 @pytest.fixture
 def history(cluster: KafkaCluster, tmp_path: Path, request: pytest.FixtureRequest) -> History:
     """
@@ -297,6 +307,7 @@ def test_drivers_that_are_killed(history: History) -> None:
     verify(history, watcher)
 
 
+@pytest.mark.soak
 def test_a_batch_that_loses_its_driver_again_and_again(history: History) -> None:
     """
     Each of three drivers commits one task more of the same batch, and the fourth finds all done.
@@ -335,6 +346,7 @@ def test_without_transactions_records_are_doubled(history: History) -> None:
         check(read(history.cluster, history.sink))
 
 
+@pytest.mark.soak
 def test_a_paused_driver_that_wakes(history: History) -> None:
     """
     A second driver does all its work meanwhile; what the first one tries then changes nothing.
@@ -370,20 +382,98 @@ def stop_all(job: subprocess.Popen[str], number: signal.Signals) -> None:
         return
 
 
-@pytest.mark.parametrize(
-    ("point", "conf"),
-    [("executor", EXECUTORS), ("slow", SPECULATION)],
-    ids=["executor killed", "speculation"],
-)
-def test_tasks_that_run_twice(history: History, point: str, conf: dict[str, str]) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize("point", ["executor", "slow"])
+def test_tasks_that_run_twice(history: History, spark_master: str, point: str) -> None:
     """
     An executor dies with a task half written, or a second attempt overtakes a slow one.
     """
-    history.conf = {"spark.master": "local-cluster[2,2,512]", **conf}
+    history.conf = {
+        **SPECULATION,
+        "spark.master": spark_master,
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "2",
+        "spark.driver.host": HOSTS[0],
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
     watcher = watch(history)
     history.completed(fault_at(point, 3))
 
+    assert Path(f"{history.said}-again").exists()
     verify(history, watcher)
+
+
+@pytest.fixture(scope="module")
+def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """
+    Return the address of a cluster with two hosts: no host gets a second attempt of its own task.
+    """
+    (port,) = free_ports(1)
+    address = f"spark://{HOSTS[0]}:{port}"
+    folder = tmp_path_factory.mktemp("spark")
+    started = [start_spark(folder, "master.Master", "--host", HOSTS[0], "--port", str(port))]
+    try:
+        for host in HOSTS:
+            room = ["--cores", "2", "--memory", "600m", "--work-dir", str(folder / host)]
+            started.append(start_spark(folder, "worker.Worker", "--host", host, *room, address))
+        yield address
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(20.0)
+
+
+def start_spark(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """
+    Start a part of a cluster, and return once it says that it is there.
+    """
+    log = folder / f"{name}-{len(list(folder.iterdir()))}.log"
+    home = Path(pyspark.__file__).parent
+    process = subprocess.Popen(
+        [home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments],
+        stdout=log.open("w"),
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": HOSTS[0]},
+    )
+
+    def missing() -> str | None:
+        said = log.read_text()
+        ready = "I have been elected leader" in said or "Successfully registered" in said
+        return None if ready else f"{name}: {said[-2_000:]}"
+
+    wait_until(missing, 60.0)
+    return process
+
+
+@pytest.mark.soak
+def test_brokers_that_are_killed(three: KafkaCluster, tmp_path: Path) -> None:
+    """
+    Each of three brokers dies once, with all that it led and coordinated; the stream goes on.
+    """
+    history = new_history(three, tmp_path, "brokers")
+    watcher = watch(history)
+    job = history.start()
+    try:
+        for node in (1, 2, 3):
+            await_more(watcher)
+            three.kill(node)
+            await_more(watcher)
+            three.restart(node)
+        assert job.wait(SECONDS) == 0, history.log()
+    finally:
+        end(job)
+
+    verify(history, watcher)
+
+
+def await_more(watcher: Watcher) -> None:
+    """
+    Return once another micro-batch has been seen, or all.
+    """
+    wanted = min(len(watcher.seen) + ROWS, RECORDS)
+    wait_until(
+        lambda: None if len(watcher.seen) >= wanted else f"{len(watcher.seen)} of {wanted}", SECONDS
+    )
 
 
 @pytest.mark.soak
