@@ -14,6 +14,7 @@ from bench.arguments import Plan, parse
 from bench.audit import measure_audit
 from bench.ceiling import Ceiling
 from bench.chart import draw
+from bench.commits import measure_commits
 from bench.fresh import measure_first_batch
 from bench.latency import measure_latency
 from bench.memory import measure_memory
@@ -84,6 +85,8 @@ def _measurements(
         yield from measure_planning(spark, kafka, plan.planning, plan.rounds)
     if "audit" in plan.parts:
         yield measure_audit(spark, kafka, plan.rounds)
+    if "commits" in plan.parts:
+        yield measure_commits(spark, kafka, plan.rounds)
 
 
 def _note(results: Results, measurement: Measurement) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 MODES = ("batch", "stream")
-PARTS = ("throughput", "writes", "latency", "planning", "first", "memory", "audit")
+PARTS = ("throughput", "writes", "latency", "planning", "first", "memory", "audit", "commits")
 WRITTEN_SIZES = (100, 1024)
 GIGABYTES = 4
 

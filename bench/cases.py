@@ -63,6 +63,9 @@ TUNED = {
 }
 JVM_TUNED = Contender("jvm-tuned", "kafka", TUNED)
 JVM_TUNED_LZ4 = Contender("jvm-tuned-lz4", "kafka", {**TUNED, **LZ4})
+EXACTLY_ONCE = Contender(
+    "exactly-once", "pykafka", {"engine": "wire", "deliveryGuarantee": "exactly-once"}
+)
 #: The rows alone, which go nowhere.
 SOURCE = Contender("source", "noop")
 
@@ -74,6 +77,7 @@ WRITERS = {
         JVM_TUNED_LZ4,
         WIRE,
         Contender("wire-lz4", "pykafka", {"engine": "wire", **LZ4}),
+        EXACTLY_ONCE,
         LIBRDKAFKA,
         CEILING,
         SOURCE,

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 
-from bench.cases import JVM, JVM_TUNED, JVM_TUNED_LZ4, Case, Contender, TopicSpec, shuffled_rounds
+from bench.cases import (
+    EXACTLY_ONCE,
+    JVM,
+    JVM_TUNED,
+    JVM_TUNED_LZ4,
+    WIRE,
+    Case,
+    Contender,
+    TopicSpec,
+    shuffled_rounds,
+)
 from bench.figures import ShortReadError, check_records
 from bench.load import TOPIC
 from bench.measurement import Measurement, Series
@@ -84,7 +94,7 @@ class WriteBench:
             name: Series(tuple(seconds[name]), tuple(cpu_seconds[name]), peaks[name])
             for name in named
         }
-        also = tuple(one.name for one in (JVM_TUNED, JVM_TUNED_LZ4) if one.name in named)
+        also = tuple(one.name for one in (JVM_TUNED, JVM_TUNED_LZ4, WIRE) if one.name in named)
         return Measurement(case.name, case.mode, series, spec.records, asdict(spec), also=also)
 
     def inspect(self, writer: Contender, frame: DataFrame, spec: TopicSpec) -> int | None:
@@ -119,9 +129,19 @@ class WriteBench:
         write.mode("append").save()
         seconds = time.perf_counter() - began
         if in_kafka(writer):
-            found = records_in(self.kafka, topic)
+            found = self.count(writer, topic)
             check_records(f"{writer.name}, writing to {topic},", spec.records, found)
         return seconds
+
+    def count(self, writer: Contender, topic: str) -> int:
+        """
+        Return how many records there are; the ends of transactions have offsets and are none.
+        """
+        if writer.name != EXACTLY_ONCE.name:
+            return records_in(self.kafka, topic)
+        where = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topic}
+        committed = {**where, "kafka.isolation.level": "read_committed"}
+        return self.spark.read.format(JVM.format).options(**committed).load().count()
 
     @contextmanager
     def topic(self, spec: TopicSpec) -> Iterator[str]:
