@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pyspark
 import pytest
 
@@ -24,6 +25,11 @@ JVM_CONNECTOR_SPARK = "4.2.0"
 # A shell that starts this in the background lets it ignore Ctrl-C, and so would all programs that
 # the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# How long an example takes says more of the machine than of the code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

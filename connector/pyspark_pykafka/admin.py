@@ -57,6 +57,12 @@ class Admin:
             self._client = AdminClient({**config, "error_cb": self._fatal.note})
         return self._client
 
+    def renew(self) -> None:
+        """
+        Let the next question go to another client, which knows nothing old of the cluster.
+        """
+        self._client = None
+
     def ask(self, question: Callable[[AdminClient, float], Futures], doing: str) -> dict[Any, Any]:
         """
         Return the answers about all but those things that do not exist.
@@ -74,7 +80,7 @@ class Admin:
                 return self._answers(futures, Deadline.after(seconds + _GRACE_SECONDS), doing)
             except TimeoutExceededError:
                 wait(futures.values(), timeout=_GRACE_SECONDS)
-                self._client = None
+                self.renew()
                 if deadline.expired:
                     raise
             patience *= 2

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engine import FetchSettings
     from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
+    from pyspark_pykafka.questions import Questions
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.wire.produce import OpenTransaction
     from pyspark_pykafka.wire.transactions import Transactions
@@ -134,6 +135,24 @@ def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicP
         "pyspark_pykafka.wire.sample"
     ).bytes_per_offset(positions, settings)
     return found
+
+
+def questions_of(kafka: KafkaSettings, isolation_level: str, engine: str) -> Questions:
+    """
+    Return who asks the brokers for partitions and offsets, by the same rule as :func:`fetch`.
+
+    Raises :class:`OptionsError` if ``wire`` is asked for by name and cannot be used here.
+    """
+    refusal = None if engine == "librdkafka" else wire_refusal(kafka)
+    if engine == "wire" and refusal is not None:
+        raise _cannot(refusal)
+    if engine == "librdkafka" or refusal is not None:
+        from pyspark_pykafka.rdkafka.questions import AdminQuestions
+
+        return AdminQuestions(kafka, isolation_level)
+    from pyspark_pykafka.wire.questions import WireQuestions
+
+    return WireQuestions(kafka, isolation_level)
 
 
 # Asked for every task, and always the same.

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engine import FetchSettings
-from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.engines import fetch, questions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,12 +25,12 @@ def make_broker(options: SourceOptions) -> Broker:
     """
     Return the driver's view of the brokers, with the retries that the options ask for.
     """
-    # Not above: a worker that only reads has no use for librdkafka.
+    # Not above: a worker that only reads has no use for them.
     from pyspark_pykafka.broker import Broker
     from pyspark_pykafka.progress.stores import recorded
 
-    retry = options.fetch_offset_retry
-    return Broker(options.kafka, options.isolation_level, retry, partial(recorded, options))
+    questions = questions_of(options.kafka, options.isolation_level, options.engine)
+    return Broker(questions, options.fetch_offset_retry, partial(recorded, options))
 
 
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:

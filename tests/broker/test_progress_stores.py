@@ -13,6 +13,7 @@ import pytest
 from tests.unit.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.broker import Broker
+from pyspark_pykafka.engines import questions_of
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import ZooKeeperNodes
@@ -73,7 +74,8 @@ def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], ProgressSt
     if request.param == "consumerGroup":
         settings = {"bootstrap.servers": cluster.bootstrap, "session.timeout.ms": str(SESSION_MS)}
         kafka = KafkaSettings.of(settings)
-        broker = Broker(kafka, "read_uncommitted", RetryPolicy(3, 1.0))
+        questions = questions_of(kafka, "read_uncommitted", "auto")
+        broker = Broker(questions, RetryPolicy(3, 1.0))
         return lambda: GroupStore(kafka, name, broker)
     zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
     nodes = ZooKeeperNodes(zookeeper.hosts, "/pykafka", name, SESSION_MS, None, "open")

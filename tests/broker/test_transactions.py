@@ -15,7 +15,7 @@ import pytest
 from pyspark_pykafka.errors import KafkaClientError, RecordError
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.wire.produce import prepare, transactions_of
+from pyspark_pykafka.wire.produce import Transaction, prepare, transactions_of
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ PREPARING = """
 import sys
 import pyarrow as pa
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.produce import prepare
+from pyspark_pykafka.wire.produce import Transaction, prepare
 
 bootstrap, topic, name = sys.argv[1:]
 rows = {"value": [b"0", b"1", b"2"], "partition": pa.array([0, 1, 0], "int32")}
 kafka = KafkaSettings.of({"bootstrap.servers": bootstrap})
-_, prepared = prepare([pa.RecordBatch.from_pydict(rows)], kafka, topic, name, 60000)
-print(*prepared)
+written = prepare([pa.RecordBatch.from_pydict(rows)], kafka, topic, Transaction(name, 60000))
+print(*written.prepared)
 """
 
 
@@ -61,12 +61,11 @@ class Sink:
         """
         Write values into a transaction that stays open.
         """
-        count, prepared = prepare(
-            [rows(*values)], self.settings, self.topic, f"{self.topic}-{name}", timeout_ms
-        )
-        assert count == len(values)
-        assert prepared is not None
-        return prepared
+        wanted = Transaction(f"{self.topic}-{name}", timeout_ms)
+        written = prepare([rows(*values)], self.settings, self.topic, wanted)
+        assert written.records == len(values)
+        assert written.prepared is not None
+        return written.prepared
 
     def end(self, prepared: Prepared, *, commit: bool) -> None:
         """
@@ -194,7 +193,7 @@ def test_a_write_that_fails_aborts_at_once(sink: Sink) -> None:
     good = [rows(*[b"%d" % at * 1_000 for at in range(2_000)])] * 2
 
     with pytest.raises(RecordError, match="partition 7"):
-        prepare([*good, bad], sink.settings, sink.topic, f"{sink.topic}-a", TIMEOUT_MS)
+        prepare([*good, bad], sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS))
 
     wait_until(
         lambda: None if sink.state("a") is State.COMPLETE_ABORT else "it is not aborted", SECONDS
@@ -207,7 +206,9 @@ def test_nothing_to_write_is_no_transaction(sink: Sink) -> None:
     """
     A task without rows asks no broker for anything.
     """
-    assert prepare([rows()], sink.settings, sink.topic, f"{sink.topic}-a", TIMEOUT_MS) == (0, None)
+    assert prepare(
+        [rows()], sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS)
+    ) == (0, None, -1)
     assert sink.state("a") is None
 
 
@@ -259,7 +260,8 @@ def test_many_records_in_one_transaction(sink: Sink, kafka_cluster: KafkaCluster
     )
     name = f"{sink.topic}-a"
 
-    written, prepared = prepare([rows(*values)], kafka, sink.topic, name, TIMEOUT_MS)
+    wanted = Transaction(name, TIMEOUT_MS)
+    written, prepared, _ = prepare([rows(*values)], kafka, sink.topic, wanted)
 
     assert written == len(values)
     assert prepared is not None

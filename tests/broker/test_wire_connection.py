@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from pyspark_pykafka.client import Address, direct_config, direct_refusal
+from pyspark_pykafka.engines import questions_of
 from pyspark_pykafka.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -411,6 +412,19 @@ def test_bad_logins_tell_the_reason_and_no_secret(
         secured.open(listener, **secured.trusting(**given))
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert "canary" not in shown.replace(__file__, "")
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_questions_name_a_bad_login_alike(secured: Secured, engine: str) -> None:
+    """
+    Whichever engine carries the driver's questions, the error is that of a login, and at once.
+    """
+    given = secured.settings("PLAIN", **secured.trusting(**login("PLAIN", password="wrong-canary")))  # noqa: S106
+    questions = questions_of(KafkaSettings.of(given), "read_committed", engine)
+
+    with pytest.raises(AuthenticationError, match="nvalid username or password") as caught:
+        questions.topics({"t"})
+    assert not caught.value.retriable
 
 
 def test_login_outlives_its_session(secured: Secured) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.produce import prepare
+from pyspark_pykafka.wire.produce import Transaction, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,7 +85,7 @@ def prepare_one(bootstrap: str, name: str) -> None:
     """
     row = pa.RecordBatch.from_pydict({"value": [b"-1"]})
     kafka = KafkaSettings.of({"bootstrap.servers": bootstrap})
-    prepare([row], kafka, name, f"{name}-0-0", 60_000)
+    prepare([row], kafka, name, Transaction(f"{name}-0-0", 60_000))
 
 
 def test_every_row_once(

@@ -109,6 +109,8 @@ def test_a_lost_broker_is_waited_for_by_nobody(engine: str) -> None:
 def test_offsets_come_from_the_next_leaders(engine: str) -> None:
     """
     A broker that is frozen, and one that is killed, lead nothing after a while: every offset comes.
+
+    One client of librdkafka's can go on without an offset of theirs for ever.
     """
     with KafkaCluster(3) as cluster:
         cluster.create_topic("t", partitions=6)

@@ -29,7 +29,7 @@ LAYERS = [
         *("ends", "losses", "microbatches", "pruning", "checkpoint", "selection"),
         *("supervision", "poison", "audit", "ids", "entered", "replay", "progress.recorder"),
     },
-    {"engine", "client"},
+    {"engine", "questions", "client"},
     {"rdkafka", "wire", "broker", "admin", "progress.kafka", "progress.zookeeper"},
     {"engines", "prefetch", "progress.stores", "ledgers", "delivery"},
     {"compat", "reading", "batch", "stream", "sink", "datasource", "listener"},
@@ -40,7 +40,7 @@ SPARK_ADAPTERS = {
     *("compat", "reading", "batch", "stream", "sink", "datasource"),
     *("listener", "isolation", "auditor", "testing"),
 }
-KAFKA_EDGES = {"client", "rdkafka", "broker", "admin", "progress.kafka", "testing"}
+KAFKA_EDGES = {"client", "rdkafka", "admin", "progress.kafka", "testing"}
 
 MODULES = sorted(ROOT.rglob("*.py"))
 

@@ -1,5 +1,5 @@
 """
-What the driver makes of the brokers' answers that no healthy cluster gives.
+What the driver makes of librdkafka's answers that no healthy cluster gives.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from pyspark_pykafka.broker import Broker
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.rdkafka.questions import AdminQuestions
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
 
@@ -56,9 +57,9 @@ def broker(admin: Admin, timeout_ms: int = 60_000) -> Broker:
     Return a driver's view through that client.
     """
     settings = {"bootstrap.servers": "b:1", "default.api.timeout.ms": str(timeout_ms)}
-    made = Broker(KafkaSettings.of(settings), "read_uncommitted", RetryPolicy(1, 0))
-    made._admin._client = admin  # type: ignore[assignment]
-    return made
+    questions = AdminQuestions(KafkaSettings.of(settings), "read_uncommitted")
+    questions._admin._client = admin  # type: ignore[assignment]
+    return Broker(questions, RetryPolicy(1, 0))
 
 
 def test_leader_that_was_lost_is_asked_again() -> None:

@@ -56,7 +56,7 @@ def peak_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(st.sampled_from(CODECS), st.binary(max_size=50), st.integers(1, 20_000)),

@@ -20,7 +20,13 @@ from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.wire.fetch_request import FETCH, FetchWish, fetch_request
 from pyspark_pykafka.wire.frames import Frame
-from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS, list_offsets_request
+from pyspark_pykafka.wire.list_offsets import (
+    LIST_OFFSETS,
+    ListedOffset,
+    ListedOffsets,
+    WantedOffset,
+    list_offsets_request,
+)
 from pyspark_pykafka.wire.metadata import METADATA, BrokerMetadata, metadata_request
 from pyspark_pykafka.wire.primitives import Reader, layout, varint
 from pyspark_pykafka.wire.versions import API_VERSIONS, api_versions_request
@@ -85,15 +91,16 @@ def test_api_versions_are_asked_for_in_the_same_bytes(version: int, name: str, i
     assert sent(api_versions_request(version, name, its)) == sent_by_kafka_python(theirs)
 
 
-@given(versions(METADATA), st.lists(names, max_size=3), st.booleans())
+@given(versions(METADATA), st.none() | st.lists(names, max_size=3), st.booleans())
 def test_metadata_is_asked_for_in_the_same_bytes(
-    version: int, topics: list[str], creates: bool
+    version: int, topics: list[str] | None, creates: bool
 ) -> None:
     """
-    A Metadata request is kafka-python's, byte for byte, with topics and without.
+    A Metadata request is kafka-python's, byte for byte, with topics, without, and for all of them.
     """
+    topic = metadata.MetadataRequest.MetadataRequestTopic
     theirs = metadata.MetadataRequest(
-        topics=[metadata.MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+        topics=None if topics is None else [topic(name=name) for name in topics],
         allow_auto_topic_creation=creates,
         version=version,
     )
@@ -101,27 +108,38 @@ def test_metadata_is_asked_for_in_the_same_bytes(
     assert sent(metadata_request(version, topics, creates=creates)) == sent_by_kafka_python(theirs)
 
 
-@given(versions(LIST_OFFSETS), tps, int32, int64, int8)
+wanted_offsets = st.dictionaries(
+    names, st.lists(st.builds(WantedOffset, int32, int32, int64), max_size=4), max_size=3
+)
+
+
+@given(versions(LIST_OFFSETS), wanted_offsets, int8)
 def test_offsets_are_asked_for_in_the_same_bytes(
-    version: int, tp: TopicPartition, epoch: int, timestamp: int, isolation: int
+    version: int, wanted: dict[str, list[WantedOffset]], isolation: int
 ) -> None:
     """
-    A ListOffsets request is kafka-python's, byte for byte.
+    A ListOffsets request is kafka-python's, byte for byte, whatever number of partitions it has.
     """
     topic = consumer.ListOffsetsRequest.ListOffsetsTopic
-    partition = topic.ListOffsetsPartition(
-        partition_index=tp.partition, current_leader_epoch=epoch, timestamp=timestamp
-    )
+    topics = [
+        topic(
+            name=name,
+            partitions=[
+                topic.ListOffsetsPartition(
+                    partition_index=one.partition_index,
+                    current_leader_epoch=one.leader_epoch,
+                    timestamp=one.timestamp,
+                )
+                for one in partitions
+            ],
+        )
+        for name, partitions in wanted.items()
+    ]
     theirs = consumer.ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[topic(name=tp.topic, partitions=[partition])],
-        version=version,
+        replica_id=-1, isolation_level=isolation, topics=topics, version=version
     )
 
-    ours = list_offsets_request(version, tp, epoch, timestamp, isolation)
-
-    assert sent(ours) == sent_by_kafka_python(theirs)
+    assert sent(list_offsets_request(version, wanted, isolation)) == sent_by_kafka_python(theirs)
 
 
 wishes = st.builds(
@@ -255,7 +273,7 @@ def test_metadata_is_read(version: int, theirs: Any) -> None:
 def _told(topic: Any) -> tuple[Any, ...]:
     topic_id = topic.topic_id if topic.topic_id and topic.topic_id.int else None
     leaders = [(p.partition_index, p.leader_id, p.leader_epoch) for p in topic.partitions]
-    return topic.error_code, topic.name, topic_id, leaders
+    return topic.error_code, topic.name, topic_id, leaders, topic.is_internal
 
 
 def test_topic_without_a_name_is_read() -> None:
@@ -267,28 +285,50 @@ def test_topic_without_a_name_is_read() -> None:
 
     (answer,) = read(METADATA, 12, theirs.encode(version=12)).topics
 
-    assert answer == (100, None, UUID(int=5), [])
+    assert answer == (100, None, UUID(int=5), [], False)
 
 
-@given(versions(LIST_OFFSETS), tps, int16, int64, int64, int32)
-def test_offsets_are_read(
-    version: int, tp: TopicPartition, error: int, timestamp: int, offset: int, throttle: int
-) -> None:
+listed_offsets = st.builds(
+    LISTED.ListOffsetsPartitionResponse,
+    partition_index=int32,
+    error_code=int16,
+    timestamp=int64,
+    offset=int64,
+    leader_epoch=int32,
+)
+topics_listed = st.lists(
+    st.builds(LISTED, name=names, partitions=st.lists(listed_offsets, max_size=4)), max_size=3
+)
+
+
+@given(versions(LIST_OFFSETS), topics_listed, int32)
+def test_offsets_are_read(version: int, topics: list[Any], throttle: int) -> None:
     """
-    The offset of one partition is read as kafka-python writes it, in every version.
+    The offsets of all partitions are read as kafka-python writes them, in every version.
     """
-    partition = LISTED.ListOffsetsPartitionResponse(
-        partition_index=tp.partition,
-        error_code=error,
-        timestamp=timestamp,
-        offset=offset,
-        leader_epoch=3,
-    )
-    theirs = consumer.ListOffsetsResponse(
-        throttle_time_ms=throttle, topics=[LISTED(name=tp.topic, partitions=[partition])]
-    )
+    theirs = consumer.ListOffsetsResponse(throttle_time_ms=throttle, topics=topics)
 
-    assert read(LIST_OFFSETS, version, theirs.encode(version=version)) == (throttle, error, offset)
+    answer = read(LIST_OFFSETS, version, theirs.encode(version=version))
+
+    assert answer.throttle_time_ms == throttle
+    assert answer.topics == [
+        (topic.name, [(p.partition_index, p.error_code, p.offset) for p in topic.partitions])
+        for topic in topics
+    ]
+
+
+@given(st.lists(st.builds(ListedOffset, int32, int16, int64), max_size=3))
+def test_only_one_offset_is_the_answer_for_one_partition(partitions: list[ListedOffset]) -> None:
+    """
+    An answer of none, or of several, is a named error that may pass.
+    """
+    answer = ListedOffsets(0, [("t", partitions)])
+    if len(partitions) == 1:
+        assert answer.only() == partitions[0]
+        return
+
+    with pytest.raises(KafkaClientError, match="no ListOffsetsResponse for one partition"):
+        answer.only()
 
 
 # --- Answers that are none ------------------------------------------------------------------------
@@ -448,7 +488,7 @@ import pyspark_pykafka.engines
 import pyspark_pykafka.wire.fetch
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.wire.fetch_request import FetchWish, fetch_request
-from pyspark_pykafka.wire.list_offsets import list_offsets_request
+from pyspark_pykafka.wire.list_offsets import WantedOffset, list_offsets_request
 from pyspark_pykafka.wire.metadata import metadata_request
 from pyspark_pykafka.wire.versions import api_versions_request
 
@@ -456,7 +496,7 @@ tp = TopicPartition("t", 0)
 for request in (
     api_versions_request(3, "s", "1"),
     metadata_request(12, ["t"], creates=False),
-    list_offsets_request(7, tp, 1, -1, 0),
+    list_offsets_request(7, {"t": [WantedOffset(0, 1, -1)]}, 0),
     fetch_request(12, FetchWish(tp, None, 1, 0, 100, 100, 0, "")),
 ):
     request.encode(1, "c")

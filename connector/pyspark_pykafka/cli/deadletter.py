@@ -13,6 +13,7 @@ from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, br
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
 from pyspark_pykafka.deadletter import dead_letters, reading_settings, send_back
+from pyspark_pykafka.engines import questions_of
 from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.kafka import GroupStore
@@ -35,7 +36,8 @@ class _Letters:
         self.options = {**broker_options(chosen), "subscribe": chosen.topic}
         source = parse_stream_source(self.options)
         self.topic = chosen.topic
-        self._broker = Broker(source.kafka, "read_committed", source.fetch_offset_retry)
+        questions = questions_of(source.kafka, "read_committed", source.engine)
+        self._broker = Broker(questions, source.fetch_offset_retry)
         group = chosen.group or f"{chosen.topic}-replay"
         self.replayed = GroupStore(source.kafka, group, self._broker)
 

@@ -15,6 +15,7 @@ from pyspark_pykafka.broker import Broker
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
+from pyspark_pykafka.engines import questions_of
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import (
     Assignment,
@@ -220,7 +221,8 @@ def _existing(options: SourceOptions, wanted: Iterable[TopicPartition]) -> Assig
 
 
 def _broker(options: SourceOptions) -> Broker:
-    return Broker(options.kafka, options.isolation_level, options.fetch_offset_retry)
+    questions = questions_of(options.kafka, options.isolation_level, options.engine)
+    return Broker(questions, options.fetch_offset_retry)
 
 
 def _add_positions(parser: argparse.ArgumentParser) -> None:

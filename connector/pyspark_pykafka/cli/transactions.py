@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,7 @@ def _row(found: Described) -> tuple[object, ...]:
 
 
 def _as_json(found: Described) -> dict[str, Any]:
-    return {**asdict(found), "state": found.state.value}
+    return {**found._asdict(), "state": found.state.value}
 
 
 def _abort(chosen: argparse.Namespace) -> int:

@@ -35,8 +35,10 @@ def make_store(options: SourceOptions) -> ProgressStore:
     """
     # A worker, which imports this with its reader, has no use for any client of these.
     from pyspark_pykafka.broker import Broker
+    from pyspark_pykafka.engines import questions_of
 
-    broker = Broker(options.kafka, options.isolation_level, options.fetch_offset_retry)
+    questions = questions_of(options.kafka, options.isolation_level, options.engine)
+    broker = Broker(questions, options.fetch_offset_retry)
     if isinstance(options.progress_store, ZooKeeperNodes):
         from pyspark_pykafka.progress.zookeeper import ZooKeeperStore
 

@@ -18,7 +18,7 @@ from pyspark_pykafka.wire.connection import Connection
 from pyspark_pykafka.wire.metadata import METADATA, metadata_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from contextlib import AbstractContextManager
     from uuid import UUID
 
@@ -105,9 +105,22 @@ class Cluster:
         """
         Return where all brokers of the cluster are, asking anew.
         """
-        found = self._first(lambda at, share: self._ask_metadata(at, None, share), deadline)
-        self._addresses = {b.node_id: Address(b.host, b.port) for b in found.brokers}
+        self.metadata((), deadline)
         return list(self._addresses.values())
+
+    def metadata(self, topics: Collection[str] | None, deadline: Deadline) -> Metadata:
+        """
+        Return what some broker says of these topics, or of all of them (None).
+        """
+        found = self._first(lambda at, share: self._ask_metadata(at, topics, share), deadline)
+        self._addresses = {b.node_id: Address(b.host, b.port) for b in found.brokers}
+        return found
+
+    def names(self, node: int) -> bool:
+        """
+        Return whether there is a broker of this number, as far as is known.
+        """
+        return node in self._addresses
 
     def connection_at(self, address: Address, deadline: Deadline) -> Connection:
         """
@@ -162,8 +175,7 @@ class Cluster:
         return made
 
     def _learn(self, topic: str, deadline: Deadline) -> None:
-        found = self._first(lambda at, share: self._ask_metadata(at, topic, share), deadline)
-        self._addresses = {b.node_id: Address(b.host, b.port) for b in found.brokers}
+        found = self.metadata((topic,), deadline)
         answer = next((t for t in found.topics if t.name == topic), None)
         if answer is None or answer.error_code == _UNKNOWN_TOPIC_OR_PARTITION:
             msg = f"the brokers do not have the topic {topic}"
@@ -200,10 +212,11 @@ class Cluster:
         known = [*self._connections, *self._addresses.values(), *self.config.bootstrap]
         yield from dict.fromkeys(known)
 
-    def _ask_metadata(self, address: Address, topic: str | None, deadline: Deadline) -> Metadata:
+    def _ask_metadata(
+        self, address: Address, topics: Collection[str] | None, deadline: Deadline
+    ) -> Metadata:
         connection = self._idle(address, deadline)
         version = connection.version(METADATA)
-        topics = [] if topic is None else [topic]
         request = metadata_request(version, topics, creates=self.creates_topics)
         try:
             answer: Metadata = connection.request(request, deadline)

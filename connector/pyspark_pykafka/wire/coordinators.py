@@ -10,8 +10,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_pykafka.client import Address, map_error_code
-from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
+from pyspark_pykafka.wire.transaction_lookups import (
+    FIND_COORDINATORS,
+    MANY_COORDINATORS,
+    find_coordinators_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,17 +24,15 @@ if TYPE_CHECKING:
     from pyspark_pykafka.client import ProducerConfig
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
+    from pyspark_pykafka.wire.messages import Request
+    from pyspark_pykafka.wire.transaction_lookups import CoordinatorsFound
 
     #: Makes a request in a version that the broker at the other end knows.
-    Request = Callable[[Connection], Any]
+    MakesRequest = Callable[[Connection], Request]
 
 T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
-
-# The first version that asks for many names at once.
-_FIND_COORDINATOR = 4
-_TRANSACTION = 1
 
 # A coordinator that loads, is away, or is another one now.
 _NOT_COORDINATOR = frozenset({14, 15, 16})
@@ -56,7 +59,7 @@ class Coordinators:
     refused: Callable[[int, str], PykafkaError]
     _known: dict[str, Address] = field(init=False, default_factory=dict)
 
-    def ask(self, name: str, request: Request, code: Callable[[Any], int], doing: str) -> Any:
+    def ask(self, name: str, request: MakesRequest, code: Callable[[Any], int], doing: str) -> Any:
         """
         Ask the coordinator of a name until it is done, or refused for good.
         """
@@ -79,7 +82,7 @@ class Coordinators:
 
         return self.retrying(once, doing)
 
-    def ask_at_once(self, requests: Mapping[str, Request]) -> dict[str, Any]:
+    def ask_at_once(self, requests: Mapping[str, MakesRequest]) -> dict[str, Any]:
         """
         Return the answers by name, as far as they come at the first try.
 
@@ -111,7 +114,7 @@ class Coordinators:
             found.setdefault(self._known[name], []).append(name)
         return found
 
-    def request(self, connection: Connection, request: Any, deadline: Deadline) -> Any:
+    def request(self, connection: Connection, request: Request, deadline: Deadline) -> Any:
         """
         Return the answer of one broker; a connection that fails is given up.
         """
@@ -147,7 +150,7 @@ class Coordinators:
         self,
         address: Address,
         names: Sequence[str],
-        requests: Mapping[str, Request],
+        requests: Mapping[str, MakesRequest],
         answers: dict[str, Any],
     ) -> None:
         deadline = Deadline.after(self.config.request_seconds)
@@ -164,19 +167,18 @@ class Coordinators:
             raise
 
     def _learn(self, names: Sequence[str], deadline: Deadline) -> None:
-        from kafka.protocol.metadata import FindCoordinatorRequest
-
         connection = self.cluster.any_connection(deadline)
-        version = connection.version(FindCoordinatorRequest, _FIND_COORDINATOR)
-        many = version >= _FIND_COORDINATOR
+        version = connection.version(FIND_COORDINATORS)
+        many = version >= MANY_COORDINATORS
         for some in [names] if many else [[name] for name in names]:
-            request = FindCoordinatorRequest(
-                key=some[0], key_type=_TRANSACTION, coordinator_keys=list(some), version=version
-            )
-            answer = self.request(connection, request, deadline)
-            found = answer.coordinators if many else [answer]
-            for name, one in zip(some, found, strict=True):
-                if one.error_code:
-                    raise map_error_code(one.error_code, f"asking who coordinates {name}")
-                assert not many or one.key == name
-                self._known[name] = Address(one.host, one.port)
+            request = find_coordinators_request(version, some)
+            answer: CoordinatorsFound = self.request(connection, request, deadline)
+            found = {one.key if many else some[0]: one for one in answer.coordinators}
+            for name in some:
+                if name not in found:
+                    msg = f"{connection.address} does not say who coordinates {name}"
+                    raise BrokerUnavailableError(msg)
+                host, port, code = found[name][1:]
+                if code:
+                    raise map_error_code(code, f"asking who coordinates {name}")
+                self._known[name] = Address(host, port)

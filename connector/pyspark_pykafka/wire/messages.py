@@ -2,8 +2,8 @@
 What the messages of our own to a broker have in common: their versions, header and frame.
 
 kafka-python has every message, but importing it takes a fresh worker longer than its first read. So
-those of the reading path are laid out by hand, after Kafka's schemas (``MetadataRequest.json`` and
-so on); connections take both.
+those of reading and writing are laid out by hand, after Kafka's schemas (``MetadataRequest.json``
+and so on); those of logins are kafka-python's, and connections take both.
 """
 
 from __future__ import annotations
@@ -81,24 +81,41 @@ class Api(NamedTuple):
 class Request(NamedTuple):
     """
     One request: all of it but what its connection adds.
+
+    ``rest`` goes out behind the body as it is, without a copy.
     """
 
     api: Api
     version: int
     body: bytes
+    rest: Sequence[Buffer] = ()
 
     def encode(self, correlation: int, client_id: str) -> bytes:
         """
         Return the request as it is sent, its length before it.
         """
-        rest = (
+        return b"".join(self.pieces(correlation, client_id))
+
+    def pieces(self, correlation: int, client_id: str) -> list[Buffer]:
+        """
+        Return the same without putting the rest behind what is before it.
+        """
+        front = (
             _HEADER.pack(self.api.API_KEY, self.version, correlation),
             # The client's id has the old form in every version of the header.
             _PLAIN.string(client_id),
             self.api.layout(self.version).tags,
             self.body,
         )
-        return b"".join((INT32.pack(sum(map(len, rest))), *rest))
+        size = sum(map(len, front)) + bytes_of(self.rest)
+        return [b"".join((INT32.pack(size), *front)), *self.rest]
+
+
+def bytes_of(pieces: Sequence[Buffer]) -> int:
+    """
+    Return how many bytes they have together.
+    """
+    return sum(memoryview(piece).nbytes for piece in pieces)
 
 
 class Encoded(NamedTuple):
@@ -118,15 +135,14 @@ def encoded(request: Any, correlation: int, client_id: str) -> Encoded:
     Return a request of ours or of kafka-python's as it is sent.
     """
     if isinstance(request, Request):
-        pieces = [request.encode(correlation, client_id)]
+        pieces = request.pieces(correlation, client_id)
         return Encoded(request.api.name, request.version, pieces, request.api.answer)
     request.with_header(correlation, client_id)
-    content = request.encode(header=True, framed=True)
+    content = [request.encode(header=True, framed=True)]
     return Encoded(
         request.name,
         request.API_VERSION,
-        # A Produce request is in several pieces.
-        content if isinstance(content, list) else [content],
+        content,
         request.header.get_response_class(),
         request.expect_response(),
     )

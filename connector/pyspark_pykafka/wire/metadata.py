@@ -59,6 +59,7 @@ class TopicMetadata(NamedTuple):
     name: str | None
     topic_id: UUID | None
     partitions: list[PartitionMetadata]
+    is_internal: bool = False
 
 
 class Metadata(NamedTuple):
@@ -71,13 +72,15 @@ class Metadata(NamedTuple):
     topics: list[TopicMetadata]
 
 
-def metadata_request(version: int, topics: Collection[str], *, creates: bool) -> Request:
+def metadata_request(version: int, topics: Collection[str] | None, *, creates: bool) -> Request:
     """
-    Ask for some topics, or for the brokers only; ``creates`` lets brokers make those missing.
+    Ask for some topics, for the brokers only, or for all topics (None).
+
+    ``creates`` lets brokers make those missing.
     """
     form = METADATA.layout(version)
-    pieces = [form.count(len(topics))]
-    for topic in topics:
+    pieces = [form.count(-1 if topics is None else len(topics))]
+    for topic in topics or ():
         pieces += [form.uuid(None) if version >= _TOPIC_IDS else b"", form.string(topic), form.tags]
     rights = 0
     if version >= _RIGHTS:
@@ -121,13 +124,13 @@ class _Reader(Reader):
     def _topic(self) -> TopicMetadata:
         error, name = self.int16(), self.text()
         topic_id = self.uuid() if self._version >= _TOPIC_IDS else None
-        self.skip(1)
+        is_internal = self.boolean()
         count = self.count()
         partitions = self._flexible_partitions(count) if self._flexible else self._partitions(count)
         if self._version >= _RIGHTS:
             self.int32()
         self.skip_tags()
-        return TopicMetadata(error, name, topic_id, partitions)
+        return TopicMetadata(error, name, topic_id, partitions, is_internal)
 
     # Both with what is used most in local variables: a topic may have thousands of partitions.
 

@@ -19,7 +19,12 @@ from pyspark_pykafka.wire.fetch_request import (
     FetchWish,
     fetch_request,
 )
-from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS, list_offsets_request
+from pyspark_pykafka.wire.list_offsets import (
+    ISOLATION,
+    LIST_OFFSETS,
+    WantedOffset,
+    list_offsets_request,
+)
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -28,11 +33,10 @@ if TYPE_CHECKING:
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.wire.cluster import Cluster, Leader
     from pyspark_pykafka.wire.connection import Connection
-    from pyspark_pykafka.wire.list_offsets import ListedOffset
+    from pyspark_pykafka.wire.list_offsets import ListedOffsets
     from pyspark_pykafka.wire.messages import Request
 
 _OFFSET_OUT_OF_RANGE = 1
-_ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 _NO_REPLICA = -1
 
 # How long a reader stays with the replica that its leader named; the Java client's metadata age.
@@ -169,7 +173,7 @@ class PartitionClient:
             offset=offset,
             size=size,
             wait_ms=wait_ms,
-            isolation=_ISOLATION[self.isolation_level],
+            isolation=ISOLATION[self.isolation_level],
             # Without a rack the leader serves by itself.
             rack=self.cluster.config.client_rack if self._may_roam() else "",
         )
@@ -219,10 +223,12 @@ class PartitionClient:
     def _list_offset(self, what: int, deadline: Deadline) -> int:
         leader = self.cluster.leader(self.tp, deadline)
         connection = self.cluster.connection(leader.node, deadline)
-        isolation = _ISOLATION[self.isolation_level]
+        isolation = ISOLATION[self.isolation_level]
         version = connection.version(LIST_OFFSETS)
-        request = list_offsets_request(version, self.tp, leader.epoch, what, isolation)
-        answer: ListedOffset = connection.request(request, deadline)
+        wanted = {self.tp.topic: [WantedOffset(self.tp.partition, leader.epoch, what)]}
+        request = list_offsets_request(version, wanted, isolation)
+        listed: ListedOffsets = connection.request(request, deadline)
+        answer = listed.only()
         if answer.error_code:
             raise map_error_code(answer.error_code, f"asking for the offsets of {self.tp}")
         return answer.offset

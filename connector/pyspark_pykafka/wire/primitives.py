@@ -131,6 +131,14 @@ class Reader:
         """
         return self._at
 
+    def boolean(self) -> bool:
+        """
+        Return what one byte says.
+        """
+        start = self._at
+        self.skip(1)
+        return self._view[start] != 0
+
     def int16(self) -> int:
         """
         Return a number of two bytes.

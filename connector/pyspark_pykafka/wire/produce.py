@@ -22,6 +22,7 @@ from pyspark_pykafka.wire.cluster import Cluster
 from pyspark_pykafka.wire.encoding import RowEncoder, encode_one
 from pyspark_pykafka.wire.outgoing import Identity
 from pyspark_pykafka.wire.sender import MISSING_SECONDS, Sender
+from pyspark_pykafka.wire.transaction_messages import INIT_PRODUCER_ID, init_producer_id_request
 from pyspark_pykafka.wire.transactions import Transactions
 from pyspark_pykafka.wire.writer import PlainWriter, TransactionalWriter
 
@@ -32,14 +33,18 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.client import ProducerConfig
     from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.wire.connection import Connection
+    from pyspark_pykafka.wire.messages import Request
     from pyspark_pykafka.wire.outbox import PartitionQueue
+    from pyspark_pykafka.wire.transaction_messages import ProducerId
     from pyspark_pykafka.wire.transactions import Prepared
 
 logger = logging.getLogger("pyspark_pykafka")
 
 T = TypeVar("T")
 
-_INIT_PRODUCER_ID = 4
+# Of a transaction, where there is none.
+_NO_TIMEOUT_MS = 2**31 - 1
 
 # What the last question before a deadline may take all the same, or it could never be answered.
 _LEAST_SECONDS = 1.0
@@ -60,8 +65,7 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
         return producer.write(batches, topic)
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """
     A record for a topic of one partition that tells of a task; ``record`` gets its number of rows.
     """
@@ -96,8 +100,7 @@ class OpenTransaction(NamedTuple):
         return WrittenTask(task, self.records, (name, producer_id, epoch), self.noted)
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     """
     The transaction to write into: nobody but the coordinator ends it, after ``timeout_ms``.
     """
@@ -228,22 +231,15 @@ class _Producer:
         return Sender(self.cluster, self.config, PlainWriter(self._identity), self.queues)
 
     def _init_producer_id(self, deadline: Deadline) -> Identity:
-        from kafka.protocol.producer import InitProducerIdRequest
-
         connection = self.cluster.any_connection(deadline)
-        request = InitProducerIdRequest(
-            transactional_id=None,
-            transaction_timeout_ms=2**31 - 1,
-            producer_id=-1,
-            producer_epoch=-1,
-            version=connection.version(InitProducerIdRequest, _INIT_PRODUCER_ID),
-        )
-        answer = self._asked(connection, request, deadline)
+        version = connection.version(INIT_PRODUCER_ID)
+        request = init_producer_id_request(version, None, _NO_TIMEOUT_MS)
+        answer: ProducerId = self._asked(connection, request, deadline)
         if answer.error_code:
             raise map_error_code(answer.error_code, "asking for a producer id")
         return Identity(answer.producer_id, answer.producer_epoch)
 
-    def _asked(self, connection: Any, request: Any, deadline: Deadline) -> Any:
+    def _asked(self, connection: Connection, request: Request, deadline: Deadline) -> Any:
         try:
             return connection.request(request, deadline)
         except BaseException:

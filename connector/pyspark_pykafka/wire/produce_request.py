@@ -1,112 +1,119 @@
 """
-Kafka's Produce request, laid out by hand: record batches go out as they are, without a copy.
-
-The schema is Kafka's ``ProduceRequest.json``: plain up to version 8, flexible (KIP-482) from 9 on.
+Kafka's Produce request, into which record batches go as they are, without a copy; and its answer.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.wire.primitives import INT32, layout
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.wire.messages import Api, Request, bytes_of
+from pyspark_pykafka.wire.primitives import INT32, INT64, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from typing_extensions import Buffer
 
-    from pyspark_pykafka.offsets import TopicPartition
+# What came with which version (Kafka's ProduceRequest.json and ProduceResponse.json).
+_LOG_START = 5
+_RECORD_ERRORS = 8
+_FLEXIBLE = 9
 
 _ALL = -1
-_FLEXIBLE = 9
-_PLAIN = layout(flexible=False)
-
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
-_HEADER = struct.Struct(">hhi")
 
 
-class _Header(NamedTuple):
+class RefusedRecord(NamedTuple):
     """
-    What a connection asks of a request's header.
-    """
-
-    correlation: int
-    client_id: str
-
-    def get_response_class(self) -> Any:
-        from kafka.protocol.producer import ProduceResponse
-
-        return ProduceResponse
-
-
-class ProduceRequest:
-    """
-    One request with one batch for each partition, to be acknowledged by all replicas in sync.
-
-    A stand-in for kafka-python's class, which would copy every batch several times.
+    A record for which its whole batch was refused, by its place there.
     """
 
-    API_KEY = 0
-    #: From the first with record batches to the last that names topics by name.
-    valid_versions = (3, 12)
-    name = "ProduceRequest"
+    batch_index: int
+    message: str | None
 
-    def __init__(
-        self,
-        batches: Mapping[TopicPartition, Sequence[Buffer]],
-        timeout_ms: int,
-        version: int,
-        transactional_id: str | None = None,
-    ) -> None:
-        self.API_VERSION = version
-        self.header = _Header(0, "")
-        self._batches = batches
-        self._timeout_ms = timeout_ms
-        self._transactional_id = transactional_id
 
-    def with_header(self, correlation_id: int, client_id: str) -> None:
-        """
-        Set what the header says.
-        """
-        self.header = _Header(correlation_id, client_id)
+class PartitionAnswer(NamedTuple):
+    """
+    What a broker says of one batch; ``base_offset`` is -1 where it does not know.
+    """
 
-    def expect_response(self) -> bool:
-        """
-        Return True: with all acknowledgements there is an answer.
-        """
-        return True
+    error_code: int
+    base_offset: int
+    record_errors: list[RefusedRecord]
+    error_message: str | None
 
-    def encode(self, *, header: bool, framed: bool) -> list[Buffer]:
-        """
-        Return the request in pieces, its length before them.
-        """
-        assert header
-        assert framed
-        pieces = self._pieces()
-        size = sum(len(memoryview(piece)) for piece in pieces)
-        return [INT32.pack(size), *pieces]
 
-    def _pieces(self) -> list[Buffer]:
-        form = layout(flexible=self.API_VERSION >= _FLEXIBLE)
-        pieces: list[Buffer] = [
-            _HEADER.pack(self.API_KEY, self.API_VERSION, self.header.correlation),
-            # The client's id has the old form in every version of the header.
-            _PLAIN.string(self.header.client_id),
-            form.tags,
-            form.string(self._transactional_id),
-            _ACKS_AND_TIMEOUT.pack(_ALL, self._timeout_ms),
-        ]
-        topics: dict[str, list[TopicPartition]] = {}
-        for tp in self._batches:
-            topics.setdefault(tp.topic, []).append(tp)
-        pieces.append(form.count(len(topics)))
-        for topic, tps in topics.items():
-            pieces += [form.string(topic), form.count(len(tps))]
-            for tp in tps:
-                batch = self._batches[tp]
-                size = sum(len(memoryview(piece)) for piece in batch)
-                pieces += [INT32.pack(tp.partition), form.size(size), *batch, form.tags]
-            pieces.append(form.tags)
+class ProduceAnswer(NamedTuple):
+    """
+    What a broker says of each batch, by its partition.
+    """
+
+    throttle_time_ms: int
+    partitions: dict[TopicPartition, PartitionAnswer]
+
+
+def produce_request(
+    version: int,
+    batches: Mapping[TopicPartition, Sequence[Buffer]],
+    timeout_ms: int,
+    transactional_id: str | None = None,
+) -> Request:
+    """
+    Send one batch for each partition, to be acknowledged by all replicas in sync.
+    """
+    form = PRODUCE.layout(version)
+    topics: dict[str, list[TopicPartition]] = {}
+    for tp in batches:
+        topics.setdefault(tp.topic, []).append(tp)
+    front = (
+        form.string(transactional_id),
+        _ACKS_AND_TIMEOUT.pack(_ALL, timeout_ms),
+        form.count(len(topics)),
+    )
+    pieces: list[Buffer] = []
+    for topic, tps in topics.items():
+        pieces.append(form.string(topic) + form.count(len(tps)))
+        for tp in tps:
+            batch = batches[tp]
+            before = INT32.pack(tp.partition) + form.size(bytes_of(batch))
+            pieces += [before, *batch, form.tags]
         pieces.append(form.tags)
-        return pieces
+    pieces.append(form.tags)
+    return Request(PRODUCE, version, b"".join(front), pieces)
+
+
+def read_produce_answer(body: memoryview, version: int) -> ProduceAnswer:
+    """
+    Return what an answer says.
+    """
+    reader = Reader(body, version, _FLEXIBLE)
+    partitions = {}
+    for _ in range(reader.count()):
+        topic = reader.text() or ""
+        for _ in range(reader.count()):
+            tp = TopicPartition(topic, reader.int32())
+            partitions[tp] = _partition(reader, version)
+        reader.skip_tags()
+    throttle = reader.int32()
+    reader.skip_tags()
+    return ProduceAnswer(throttle, partitions)
+
+
+def _partition(reader: Reader, version: int) -> PartitionAnswer:
+    error, offset = reader.int16(), reader.int64()
+    # The time of the log, and where it starts.
+    reader.skip(2 * INT64.size if version >= _LOG_START else INT64.size)
+    refused, message = [], None
+    if version >= _RECORD_ERRORS:
+        for _ in range(reader.count()):
+            refused.append(RefusedRecord(reader.int32(), reader.text()))
+            reader.skip_tags()
+        message = reader.text()
+    reader.skip_tags()
+    return PartitionAnswer(error, offset, refused, message)
+
+
+#: From the first with record batches to the last that names topics by name.
+PRODUCE = Api.of("Produce", 0, (3, 12), _FLEXIBLE, read_produce_answer)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka import rows
 from pyspark_pykafka.client import map_error_code
@@ -22,20 +21,21 @@ from pyspark_pykafka.errors import (
     TimeoutExceededError,
     UnknownTopicError,
 )
-from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.wire.connection import answering
 from pyspark_pykafka.wire.outbox import PartitionQueue
 from pyspark_pykafka.wire.outgoing import OutgoingBatch
-from pyspark_pykafka.wire.produce_request import ProduceRequest
+from pyspark_pykafka.wire.produce_request import PRODUCE, produce_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark_pykafka.client import ProducerConfig
+    from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.wire._encoder import Payload
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
+    from pyspark_pykafka.wire.produce_request import PartitionAnswer, ProduceAnswer
     from pyspark_pykafka.wire.writer import Writer
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -54,8 +54,7 @@ _MOST_WAIT_SECONDS = 1.0
 _REST_SECONDS = 1.0
 
 
-@dataclass(slots=True, eq=False)
-class _Request:
+class _Request(NamedTuple):
     """
     A request that is under way.
     """
@@ -248,13 +247,13 @@ class Sender:
         writer = self._writer
         writer.join(batches)
         transactional = writer.transactional_id is not None
-        request = ProduceRequest(
+        request = produce_request(
+            connection.version(PRODUCE, writer.newest_version),
             {
                 tp: batch.encode(writer.identity, transactional=transactional)
                 for tp, batch in batches.items()
             },
             _ms(self._config.request_seconds),
-            connection.version(ProduceRequest, writer.newest_version),
             writer.transactional_id,
         )
         expires = self._now() + self._config.request_seconds
@@ -309,22 +308,17 @@ class Sender:
             del self._requests[connection]
         self._answered(request, answer)
 
-    def _answered(self, request: _Request, answer: Any) -> None:
-        told = {
-            TopicPartition(topic.name, partition.index): partition
-            for topic in answer.responses
-            for partition in topic.partition_responses
-        }
+    def _answered(self, request: _Request, answer: ProduceAnswer) -> None:
         for tp, batch in request.batches.items():
-            queue = self._queues[tp]
-            if tp not in told:
+            queue, told = self._queues[tp], answer.partitions.get(tp)
+            if told is None:
                 msg = f"the broker said nothing of the batch for {tp}"
                 self._again(queue, batch, BrokerUnavailableError(msg))
-            elif told[tp].error_code in {0, _DUPLICATE}:
+            elif told.error_code in {0, _DUPLICATE}:
                 self._acknowledge(queue, batch)
-                self.offsets[tp] = told[tp].base_offset
+                self.offsets[tp] = told.base_offset
             else:
-                self._refused(queue, batch, told[tp])
+                self._refused(queue, batch, told)
 
     def _acknowledge(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
         queue.acknowledged(batch)
@@ -333,7 +327,7 @@ class Sender:
         if queue.empty:
             del self._active[queue.tp]
 
-    def _refused(self, queue: PartitionQueue, batch: OutgoingBatch, told: Any) -> None:
+    def _refused(self, queue: PartitionQueue, batch: OutgoingBatch, told: PartitionAnswer) -> None:
         code = told.error_code
         if code in {_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE}:
             self._cut(queue, batch)
@@ -360,10 +354,12 @@ class Sender:
         self._bytes += sum(half.size for half in halves) - batch.size
         queue.replaced(batch, halves)
 
-    def _invalid(self, tp: TopicPartition, batch: OutgoingBatch, told: Any) -> RecordError:
-        first = next(iter(told.record_errors or ()), None)
+    def _invalid(
+        self, tp: TopicPartition, batch: OutgoingBatch, told: PartitionAnswer
+    ) -> RecordError:
+        first = next(iter(told.record_errors), None)
         key = self._key(batch, first.batch_index if first else 0)
-        why = (first and first.batch_index_error_message) or told.error_message or "it is invalid"
+        why = (first and first.message) or told.error_message or "it is invalid"
         msg = f"{rows.place(tp.topic, key, tp.partition)} cannot be written: the broker says: {why}"
         return RecordError("INVALID_RECORD", msg)
 

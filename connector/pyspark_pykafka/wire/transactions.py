@@ -10,13 +10,27 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.client import map_error_code
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import describe
 from pyspark_pykafka.wire.coordinators import Coordinators
 from pyspark_pykafka.wire.outgoing import Identity
+from pyspark_pykafka.wire.transaction_lookups import (
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    describe_transactions_request,
+    list_transactions_request,
+)
+from pyspark_pykafka.wire.transaction_messages import (
+    ADD_PARTITIONS,
+    END,
+    INIT_PRODUCER_ID,
+    add_partitions_request,
+    end_request,
+    init_producer_id_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,12 +41,14 @@ if TYPE_CHECKING:
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
-    from pyspark_pykafka.wire.coordinators import Request
-
-# The newest whose answers we know. From 4 on AddPartitionsToTxn is for brokers among themselves,
-# and from 5 on EndTxn changes the epoch (KIP-890), which the one who began would not learn.
-_INIT_PRODUCER_ID, _ADD_PARTITIONS, _END = 4, 3, 4
-_DESCRIBE, _LIST = 0, 0
+    from pyspark_pykafka.wire.coordinators import MakesRequest
+    from pyspark_pykafka.wire.messages import Request
+    from pyspark_pykafka.wire.transaction_lookups import (
+        TransactionsDescribed,
+        TransactionsListed,
+        TransactionState,
+    )
+    from pyspark_pykafka.wire.transaction_messages import Ended, PartitionsAdded, ProducerId
 
 # Of a transaction that is begun to end another one, and never used; any time will do.
 _ABORTING_MS = 60_000
@@ -43,6 +59,8 @@ _FENCED = frozenset({47, 48, 49, 90})
 _INVALID_TIMEOUT = 50
 _NOT_ATTEMPTED = 55
 _ID_NOT_FOUND = 105
+# What an answer without any state comes to: its coordinator is asked for anew.
+_SAID_NOTHING = 15
 
 
 class State(enum.Enum):
@@ -70,8 +88,7 @@ class Prepared(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(NamedTuple):
     """
     What the coordinator says of a transactional id; times are milliseconds of the epoch.
     """
@@ -113,19 +130,13 @@ class Transactions:
 
         Raises :class:`KafkaClientError` if the brokers allow no transaction to be open so long.
         """
-        from kafka.protocol.producer import InitProducerIdRequest
 
-        def request(connection: Connection) -> Any:
-            return InitProducerIdRequest(
-                transactional_id=transactional_id,
-                transaction_timeout_ms=timeout_ms,
-                producer_id=-1,
-                producer_epoch=-1,
-                version=connection.version(InitProducerIdRequest, _INIT_PRODUCER_ID),
-            )
+        def request(connection: Connection) -> Request:
+            version = connection.version(INIT_PRODUCER_ID)
+            return init_producer_id_request(version, transactional_id, timeout_ms)
 
         doing = f"beginning the transaction {transactional_id}"
-        answer = self._coordinators.ask(transactional_id, request, _own_code, doing)
+        answer: ProducerId = self._coordinators.ask(transactional_id, request, _own_code, doing)
         return Identity(answer.producer_id, answer.producer_epoch)
 
     def add(self, transactional_id: str, identity: Identity, tps: Iterable[TopicPartition]) -> None:
@@ -134,24 +145,11 @@ class Transactions:
 
         Raises :class:`FencedError`.
         """
-        from kafka.protocol.producer import AddPartitionsToTxnRequest
-
         tps = list(tps)
-        topics: dict[str, list[int]] = {}
-        for tp in tps:
-            topics.setdefault(tp.topic, []).append(tp.partition)
 
-        def request(connection: Connection) -> Any:
-            kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-            return AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=transactional_id,
-                v3_and_below_producer_id=identity.producer_id,
-                v3_and_below_producer_epoch=identity.epoch,
-                v3_and_below_topics=[
-                    kind(name=name, partitions=partitions) for name, partitions in topics.items()
-                ],
-                version=connection.version(AddPartitionsToTxnRequest, _ADD_PARTITIONS),
-            )
+        def request(connection: Connection) -> Request:
+            version = connection.version(ADD_PARTITIONS)
+            return add_partitions_request(version, transactional_id, identity, tps)
 
         doing = f"adding {describe(tps)} to the transaction {transactional_id}"
         self._coordinators.ask(transactional_id, request, _worst_of_partitions, doing)
@@ -201,8 +199,10 @@ class Transactions:
         """
         described: dict[str, Described | None] = {}
         for names in self._coordinators.of(transactional_ids).values():
-            answers = self._coordinators.ask_at_once({names[0]: _describing(names)})
-            for found in [it for answer in answers.values() for it in answer.transaction_states]:
+            answers: Iterable[TransactionsDescribed] = self._coordinators.ask_at_once(
+                {names[0]: _describing(names)}
+            ).values()
+            for found in [it for answer in answers for it in answer.transaction_states]:
                 if found.error_code in {0, _ID_NOT_FOUND}:
                     described[found.transactional_id] = _described(found)
         missing = [name for name in transactional_ids if name not in described]
@@ -212,59 +212,38 @@ class Transactions:
         """
         Return the transactional ids that begin with a prefix, in these states if any are given.
         """
-        from kafka.protocol.admin import ListTransactionsRequest
-
         wanted = [state.value for state in states]
 
-        def ask(address: Address, deadline: Deadline) -> Any:
+        def ask(address: Address, deadline: Deadline) -> list[str]:
             connection = self.cluster.connection_at(address, deadline)
-            request = ListTransactionsRequest(
-                state_filters=wanted,
-                producer_id_filters=[],
-                version=connection.version(ListTransactionsRequest, _LIST),
-            )
-            answer = self._coordinators.request(connection, request, deadline)
+            request = list_transactions_request(connection.version(LIST_TRANSACTIONS), wanted)
+            answer: TransactionsListed = self._coordinators.request(connection, request, deadline)
             if answer.error_code:
                 raise map_error_code(answer.error_code, "listing transactions")
-            return answer
+            return answer.transactional_ids
 
         def everywhere(deadline: Deadline) -> set[str]:
             return {
-                found.transactional_id
+                name
                 for address in self.cluster.addresses(deadline)
-                for found in ask(address, deadline).transaction_states
-                if found.transactional_id.startswith(prefix)
+                for name in ask(address, deadline)
+                if name.startswith(prefix)
             }
 
         return sorted(self._coordinators.retrying(everywhere, "listing transactions"))
 
 
-def _ending(prepared: Prepared, *, commit: bool) -> Request:
-    from kafka.protocol.producer import EndTxnRequest
-
-    def request(connection: Connection) -> Any:
-        return EndTxnRequest(
-            transactional_id=prepared.transactional_id,
-            producer_id=prepared.producer_id,
-            producer_epoch=prepared.epoch,
-            committed=commit,
-            version=connection.version(EndTxnRequest, _END),
-        )
-
-    return request
+def _ending(prepared: Prepared, *, commit: bool) -> MakesRequest:
+    return lambda connection: end_request(connection.version(END), prepared, commit=commit)
 
 
-def _describing(names: list[str]) -> Request:
-    from kafka.protocol.admin import DescribeTransactionsRequest
-
-    def request(connection: Connection) -> Any:
-        version = connection.version(DescribeTransactionsRequest, _DESCRIBE)
-        return DescribeTransactionsRequest(transactional_ids=names, version=version)
-
-    return request
+def _describing(names: list[str]) -> MakesRequest:
+    return lambda connection: describe_transactions_request(
+        connection.version(DESCRIBE_TRANSACTIONS), names
+    )
 
 
-def _described(found: Any) -> Described | None:
+def _described(found: TransactionState) -> Described | None:
     if found.error_code:
         return None
     return Described(
@@ -274,28 +253,26 @@ def _described(found: Any) -> Described | None:
         found.producer_epoch,
         found.transaction_timeout_ms,
         found.transaction_start_time_ms,
-        sum(len(topic.partitions) for topic in found.topics),
+        found.partitions,
     )
 
 
-def _code_of_description(answer: Any) -> int:
-    code = int(answer.transaction_states[0].error_code)
+def _code_of_description(answer: TransactionsDescribed) -> int:
+    if not answer.transaction_states:
+        return _SAID_NOTHING
+    code = answer.transaction_states[0].error_code
     return 0 if code == _ID_NOT_FOUND else code
 
 
-def _own_code(answer: Any) -> int:
-    return int(answer.error_code)
+def _own_code(answer: ProducerId | Ended) -> int:
+    return answer.error_code
 
 
-def _worst_of_partitions(answer: Any) -> int:
+def _worst_of_partitions(answer: PartitionsAdded) -> int:
     """
     Return the code of the partition that failed; the others were not attempted then.
     """
-    codes = {
-        int(partition.partition_error_code)
-        for topic in answer.results_by_topic_v3_and_below
-        for partition in topic.results_by_partition
-    }
+    codes = set(answer.error_codes)
     return max(codes - {_NOT_ATTEMPTED}, default=max(codes, default=0))
 
 

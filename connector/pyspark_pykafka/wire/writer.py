@@ -5,7 +5,7 @@ Who writes: the identity that brokers tell duplicates by, and the transaction, i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark_pykafka.wire.transactions import Prepared
 
@@ -49,8 +49,7 @@ class Writer(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class PlainWriter:
+class PlainWriter(NamedTuple):
     """
     Writes without a transaction: every record is visible once it is acknowledged.
     """

@@ -1,0 +1,59 @@
+"""
+What the driver asks the brokers, whoever carries the questions there.
+
+All engines give equal answers, and raise the same errors of :mod:`pyspark_pykafka.errors`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from pyspark_pykafka.offsets import Offsets, TopicPartition
+
+
+class Topic(NamedTuple):
+    """
+    A topic as the brokers describe it, its partitions in order.
+
+    The id is the text that Kafka prints (KIP-516), None on brokers before 2.8.
+    """
+
+    id: str | None
+    is_internal: bool
+    partitions: Sequence[int]
+
+
+class Questions(Protocol):
+    """
+    Each question takes ``kafka.default.api.timeout.ms`` at most, whatever brokers go meanwhile.
+
+    What does not exist is left out of an answer; librdkafka only raises
+    :class:`~pyspark_pykafka.errors.UnknownTopicError` for the offset of a partition of which it has
+    not heard, since its memory of the topic may be old.
+    """
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """
+        Return the topics of these names; none is made by asking.
+        """
+
+    def matching(self, chosen: Callable[[str], object]) -> dict[str, Topic]:
+        """
+        Return the topics whose names are chosen, of all that we may see.
+        """
+
+    def leaders(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
+        """
+        Return host and port of the leader of each partition of these topics, where it has one.
+        """
+
+    def offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
+        """
+        Return the first offset whose record is as young as the time (epoch ms), -1 for no such.
+
+        EARLIEST and LATEST are times, too: the first offset still held, and that of the next
+        record, as the isolation level sees it. A partition without a leader is waited for.
+        """

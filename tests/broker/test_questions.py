@@ -1,0 +1,313 @@
+"""
+What the driver's questions must be answered with, whichever engine carries them: one suite.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import NewPartitions
+
+from pyspark_pykafka.broker import Broker
+from pyspark_pykafka.engines import questions_of
+from pyspark_pykafka.errors import TimeoutExceededError, UnknownTopicError
+from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
+from pyspark_pykafka.retry import RetryPolicy
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from confluent_kafka import Producer
+
+    from pyspark_pykafka.questions import Questions
+
+ENGINES = ("wire", "librdkafka")
+SECONDS = 30
+
+
+def asking(bootstrap: str, engine: str, level: str = "read_uncommitted", **more: str) -> Questions:
+    """
+    Return who asks; settings with underscores for dots.
+    """
+    given = {name.replace("_", "."): value for name, value in more.items()}
+    return questions_of(KafkaSettings.of({"bootstrap.servers": bootstrap, **given}), level, engine)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """
+    Return the name of each engine in turn.
+    """
+    return str(request.param)
+
+
+@pytest.fixture
+def questions(kafka_cluster: KafkaCluster, engine: str) -> Questions:
+    """
+    Return who asks the shared broker through the engine under test.
+    """
+    return asking(kafka_cluster.bootstrap, engine)
+
+
+@pytest.fixture
+def broker(questions: Questions) -> Broker:
+    """
+    Return the driver's view of the shared broker; nothing is tried again.
+    """
+    return Broker(questions, RetryPolicy(1, 0))
+
+
+def of(topic: str, *partitions: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for partition in partitions]
+
+
+def deleted(kafka: KafkaCluster, topic: str) -> None:
+    """
+    Delete a topic, and return once the broker does not tell of it any more.
+    """
+    admin = kafka.admin()
+    admin.delete_topics([topic])[topic].result(SECONDS)
+    wait_until(lambda: topic if topic in admin.list_topics(timeout=10).topics else None, SECONDS)
+
+
+def test_topics_have_their_partitions_in_order(
+    questions: Questions, topic: Callable[..., str]
+) -> None:
+    """
+    Those that exist are told, with ids; none is made by asking for it.
+    """
+    one, many = topic(), topic(12)
+
+    found = questions.topics({one, many, "no-such-topic"})
+
+    assert sorted(found) == sorted([one, many])
+    assert list(found[many].partitions) == list(range(12))
+    assert found[one].id != found[many].id
+    assert not found[one].is_internal
+    assert questions.topics({"no-such-topic"}) == {}
+
+
+def test_engines_give_the_same_ids(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+    """
+    A checkpoint that one engine wrote must not look like one of other topics to another engine.
+    """
+    names = {topic() for _ in range(12)}
+    wire, librdkafka = (asking(kafka_cluster.bootstrap, it).topics(names) for it in ENGINES)
+
+    assert wire == librdkafka
+
+
+def test_matching_finds_in_all_names(
+    questions: Questions, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    Internal topics are told as such, for the caller to leave out.
+    """
+    name = topic(2)
+    with_offsets(kafka_cluster, name)
+
+    found = questions.matching({name, "__consumer_offsets"}.__contains__)
+
+    assert sorted(found) == sorted([name, "__consumer_offsets"])
+    assert found["__consumer_offsets"].is_internal
+    assert list(found[name].partitions) == [0, 1]
+
+
+def with_offsets(kafka: KafkaCluster, topic: str) -> None:
+    """
+    Commit an offset, which makes the brokers' own topic.
+    """
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic})
+    consumer.commit(offsets=[Position(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+
+
+def test_strategies(broker: Broker, kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+    """
+    Whole topics, some partitions, and a pattern, which never selects an internal topic.
+    """
+    name = topic(3)
+    with_offsets(kafka_cluster, name)
+
+    assert broker.assigned(Subscribe((name,))).partitions == tuple(of(name, 0, 1, 2))
+    assert broker.assigned(Assign(tuple(of(name, 2, 7)))).partitions == tuple(of(name, 2))
+    selected = broker.assigned(SubscribePattern(f"{name}|__consumer_offsets"))
+    assert selected.partitions == tuple(of(name, 0, 1, 2))
+    assert list(selected.topic_ids) == [name]
+    with pytest.raises(UnknownTopicError, match="do not have the topic 'no-such-topic'"):
+        broker.assigned(Subscribe((name, "no-such-topic")))
+
+
+def test_offsets_of_many_partitions(
+    questions: Questions, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    First, next and by time, of partitions in two topics at once; -1 where no record is as young.
+    """
+    one, two = topic(), topic(200)
+    kafka_cluster.produce(one, [Record(b"x", timestamp=1_000 * n) for n in range(1, 6)])
+    kafka_cluster.produce(two, [Record(b"x", partition=p) for p in range(0, 200, 2)])
+    first, rest = TopicPartition(one, 0), of(two, *range(200))
+
+    latest = questions.offsets(dict.fromkeys([first, *rest], LATEST))
+    assert latest == {first: 5, **{tp: 1 - tp.partition % 2 for tp in rest}}
+    earliest = questions.offsets(dict.fromkeys([first, *rest], EARLIEST))
+    assert earliest == dict.fromkeys([first, *rest], 0)
+    assert questions.offsets({first: 2_500, rest[0]: 2**41, rest[1]: 0}) == {
+        first: 2,
+        rest[0]: -1,
+        rest[1]: -1,
+    }
+
+
+def test_first_offset_moves_with_the_log(
+    questions: Questions, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    The first offset is that of the first record that has not been deleted.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"x")] * 5)
+    admin = kafka_cluster.admin()
+    (gone,) = admin.delete_records([Position(name, 0, 3)]).values()
+    gone.result(SECONDS)
+
+    assert questions.offsets({TopicPartition(name, 0): EARLIEST}) == {TopicPartition(name, 0): 3}
+
+
+def test_isolation_levels(
+    kafka_cluster: KafkaCluster,
+    engine: str,
+    topic: Callable[..., str],
+    transaction: Callable[[], AbstractContextManager[Producer]],
+) -> None:
+    """
+    Where a transaction is open, committed records end before it, and others behind it.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"x")] * 2)
+    last = {TopicPartition(name, 0): LATEST}
+    with transaction() as producer:
+        producer.produce(name, b"open")
+        producer.flush(SECONDS)
+        ends = [
+            asking(kafka_cluster.bootstrap, engine, level).offsets(last)[TopicPartition(name, 0)]
+            for level in ("read_committed", "read_uncommitted")
+        ]
+
+    assert ends == [2, 3]
+
+
+def test_topic_that_does_not_exist_has_no_offset(
+    questions: Questions, topic: Callable[..., str]
+) -> None:
+    """
+    It is left out, others are told.
+    """
+    name = topic(2)
+    wanted = [*of(name, 0, 1), TopicPartition("no-such-topic", 0)]
+
+    assert questions.offsets(dict.fromkeys(wanted, LATEST)) == dict.fromkeys(of(name, 0, 1), 0)
+
+
+def test_partition_that_does_not_exist(
+    questions: Questions, engine: str, topic: Callable[..., str]
+) -> None:
+    """
+    It is left out as well, but for librdkafka, which may only not have heard of it yet.
+    """
+    wanted = dict.fromkeys(of(topic(2), 1, 2), LATEST)
+    (existing, _) = wanted
+
+    if engine == "wire":
+        assert questions.offsets(wanted) == {existing: 0}
+    else:
+        with pytest.raises(UnknownTopicError, match="_UNKNOWN_PARTITION"):
+            questions.offsets(wanted)
+
+
+def test_partition_that_is_added(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+    """
+    What was learnt of a topic before is not believed of a partition that it had not.
+    """
+    name = topic()
+    questions = asking(kafka_cluster.bootstrap, "wire")
+    assert list(questions.topics({name})[name].partitions) == [0]
+    admin = kafka_cluster.admin()
+    (more,) = admin.create_partitions([NewPartitions(name, 2)]).values()
+    more.result(SECONDS)
+
+    added = {TopicPartition(name, 1): LATEST}
+    wait_until(lambda: None if questions.offsets(added) else "no partition 1", SECONDS)
+
+
+def test_topic_that_is_made_again(
+    questions: Questions, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    What was learnt of the old one is not believed of the new one, nor while there is none.
+    """
+    name = topic()
+    wanted = {TopicPartition(name, 0): LATEST}
+    before = questions.topics({name})[name]
+    deleted(kafka_cluster, name)
+    assert questions.offsets(wanted) == {}
+
+    questions.topics({name})
+    kafka_cluster.create_topic(name, 1)
+    kafka_cluster.produce(name, [Record(b"x")])
+    assert questions.offsets(wanted) == {TopicPartition(name, 0): 1}
+    assert questions.topics({name})[name].id != before.id
+
+
+def test_leaders_are_told(
+    questions: Questions, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    The one broker leads all.
+    """
+    name = topic(2)
+    host, port = kafka_cluster.bootstrap.split(":")
+
+    assert questions.leaders({name}) == dict.fromkeys(of(name, 0, 1), (host, int(port)))
+
+
+def test_impossible_name_is_named(questions: Questions) -> None:
+    """
+    What no topic can be called is an error, and not looked for until time is over.
+    """
+    began = time.monotonic()
+
+    with pytest.raises(UnknownTopicError, match="partitions of no topic: .*TOPIC_EXCEPTION"):
+        questions.topics({"no topic"})
+    assert time.monotonic() - began < SECONDS
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda it: it.topics({"t"}),
+        lambda it: it.matching(lambda _: True),
+        lambda it: it.offsets({TopicPartition("t", 0): LATEST}),
+    ],
+    ids=["topics", "matching", "offsets"],
+)
+def test_nobody_at_the_address(engine: str, ask: Callable[[Questions], object]) -> None:
+    """
+    The time for a question bounds it, and its end is told as that.
+    """
+    began = time.monotonic()
+
+    with pytest.raises(TimeoutExceededError) as caught:
+        ask(asking("127.0.0.1:1", engine, default_api_timeout_ms="1500"))
+    assert caught.value.retriable
+    assert 1 < time.monotonic() - began < 20

@@ -1,0 +1,99 @@
+"""
+What of the driver's questions needs no broker to be tested.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Uuid
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_pykafka.engines import questions_of
+from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError, UnknownTopicError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.rdkafka.questions import AdminQuestions
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.wire.leaders import told
+from pyspark_pykafka.wire.list_offsets import ListedOffset, ListedOffsets, WantedOffset
+from pyspark_pykafka.wire.questions import WireQuestions, id_text
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+PLAIN = {"bootstrap.servers": "b:1"}
+#: The wire engine has no such mechanism.
+KERBEROS = {**PLAIN, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
+WANTED = {"t": [WantedOffset(0, 1, -1), WantedOffset(1, 1, -1)]}
+NOW, LATER = Deadline.after(0), Deadline.after(60)
+
+
+@given(st.uuids())
+def test_ids_are_written_as_librdkafka_writes_them(topic_id: UUID) -> None:
+    """
+    Checkpoints and progress stores hold that text: another one would mean another topic.
+    """
+    halves = (topic_id.int >> 64, topic_id.int & (2**64 - 1))
+    theirs = Uuid(*(half - 2**64 if half >= 2**63 else half for half in halves))
+
+    assert id_text(topic_id) == str(theirs)
+
+
+@pytest.mark.parametrize(
+    ("given", "engine", "kind"),
+    [
+        (PLAIN, "auto", WireQuestions),
+        (PLAIN, "wire", WireQuestions),
+        (PLAIN, "librdkafka", AdminQuestions),
+        (KERBEROS, "auto", AdminQuestions),
+        (KERBEROS, "librdkafka", AdminQuestions),
+    ],
+)
+def test_engine_that_asks(given: dict[str, str], engine: str, kind: type) -> None:
+    """
+    It is the one that reads.
+    """
+    assert type(questions_of(KafkaSettings.of(given), "read_committed", engine)) is kind
+
+
+def test_engine_that_cannot_ask() -> None:
+    """
+    The wire engine asked for by name where it cannot be used is an error of the options.
+    """
+    with pytest.raises(OptionsError, match="engine is 'wire', which cannot be used"):
+        questions_of(KafkaSettings.of(KERBEROS), "read_committed", "wire")
+
+
+def test_partition_that_its_leader_does_not_know_yet() -> None:
+    """
+    It is asked for again for a time, then left out.
+    """
+    answer = ListedOffsets(0, [("t", [ListedOffset(0, 0, 7), ListedOffset(1, 3, -1)])])
+
+    with pytest.raises(UnknownTopicError, match="t-1: not known to its leader") as caught:
+        told(answer, WANTED, LATER)
+    assert caught.value.retriable
+    assert told(answer, WANTED, NOW) == {TopicPartition("t", 0): 7}
+
+
+def test_leader_that_is_none_any_more() -> None:
+    """
+    It says so, and the partition is asked for again.
+    """
+    answer = ListedOffsets(0, [("t", [ListedOffset(0, 0, 7), ListedOffset(1, 6, -1)])])
+
+    with pytest.raises(BrokerUnavailableError, match="offsets of t-1.*NOT_LEADER_FOR_PARTITION"):
+        told(answer, WANTED, LATER)
+
+
+def test_partition_that_an_answer_leaves_out() -> None:
+    """
+    Nothing is no offset: whoever took it for that would start elsewhere.
+    """
+    answer = ListedOffsets(0, [("t", [ListedOffset(0, 0, 7)])])
+
+    with pytest.raises(BrokerUnavailableError, match="t-1: no leader told the offsets"):
+        told(answer, WANTED, LATER)
