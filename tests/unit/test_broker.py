@@ -58,7 +58,7 @@ def broker(admin: Admin, timeout_ms: int = 60_000) -> Broker:
     """
     settings = {"bootstrap.servers": "b:1", "default.api.timeout.ms": str(timeout_ms)}
     questions = AdminQuestions(KafkaSettings.of(settings), "read_uncommitted")
-    questions._admin._client = admin  # type: ignore[assignment]
+    questions._admin.client = lambda: admin  # type: ignore[assignment, method-assign, return-value]
     return Broker(questions, RetryPolicy(1, 0))
 
 
