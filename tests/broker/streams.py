@@ -16,6 +16,8 @@ from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -37,6 +39,7 @@ class Stream:
     batches: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
     query: StreamingQuery | None = None
     fail: bool = False
+    before_failing: Callable[[], None] = lambda: None
     calls: int = 0
 
     def start(self, **trigger: Any) -> StreamingQuery:
@@ -96,6 +99,7 @@ class Stream:
         self.calls += 1
         rows = frame.selectExpr("partition", "offset", "cast(value as string) value").collect()
         if self.fail:
+            self.before_failing()
             msg = "planted failure"
             raise RuntimeError(msg)
         self.batches[batch] = [tuple(row) for row in rows]

@@ -220,13 +220,14 @@ def test_topic_that_does_not_exist_has_no_offset(
 
 
 def test_partition_that_does_not_exist(
-    questions: Questions, engine: str, topic: Callable[..., str]
+    kafka_cluster: KafkaCluster, engine: str, topic: Callable[..., str]
 ) -> None:
     """
     It is left out as well, but for librdkafka, which may only not have heard of it yet.
     """
     wanted = dict.fromkeys(of(topic(2), 1, 2), LATEST)
     (existing, _) = wanted
+    questions = asking(kafka_cluster.bootstrap, engine, default_api_timeout_ms="3000")
 
     if engine == "wire":
         assert questions.offsets(wanted) == {existing: 0}
