@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.broker.streams import Stream, add_partitions, texts, values
 
-from pyspark_pykafka.compat import TELLS_START
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
@@ -280,8 +279,7 @@ def test_checkpoint_of_the_first_batch_is_plain_otherwise(
 
     first, second = query.logged_offsets()
     ids = first["@topicIds"]
-    # Without being told the start, a query from earliest looks like one that is restarted.
-    start = {"@initial": {name: {"0": 0}, "@topicIds": ids}} if TELLS_START else {}
     assert list(ids) == [name]
-    assert first == {name: {"0": 3}, "@topicIds": ids, **start}
+    initial = {name: {"0": 0}, "@topicIds": ids}
+    assert first == {name: {"0": 3}, "@topicIds": ids, "@initial": initial}
     assert second == {name: {"0": 6}, "@topicIds": ids}
