@@ -43,7 +43,8 @@ class Delivered:
     """
     What a task tells the driver; ``waiting`` is its open transaction, None without one.
 
-    ``prefix``, ``query`` and ``write`` say whose it is, as far as there are such.
+    ``prefix``, ``query`` and ``write`` say whose it is, for a stream: the writer that commits it is
+    another one than its tasks had, where a batch has the same.
     """
 
     waiting: WrittenTask | None = None
@@ -128,7 +129,7 @@ class ExactlyOnceBatch:
         options = self._options
         name = f"{self._prefix}-{task.partition}-{task.attempt}"
         opened = prepare(batches, options.kafka, options.topic, name)
-        return Delivered(opened.waiting(task.partition), self._prefix)
+        return Delivered(opened.waiting(task.partition))
 
     def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:  # noqa: ARG002
         """
@@ -138,7 +139,7 @@ class ExactlyOnceBatch:
         from pyspark_pykafka.wire.ending import commit_all
 
         with transactions_of(self._options.kafka) as transactions:
-            commit_all(transactions, _prepared(told), self._prefix_of(told))
+            commit_all(transactions, _prepared(told), self._prefix)
 
     def abort(self, told: Sequence[Delivered]) -> None:
         """
@@ -148,9 +149,6 @@ class ExactlyOnceBatch:
 
         with transactions_of(self._options.kafka) as transactions:
             abort_all(transactions, _prepared(told), self._prefix)
-
-    def _prefix_of(self, told: Sequence[Delivered]) -> str:
-        return next((it.prefix for it in told), self._prefix)
 
 
 class ExactlyOnceStream:

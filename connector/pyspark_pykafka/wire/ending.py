@@ -114,9 +114,10 @@ def _committed_before(
     Return the tasks that an earlier write has committed, once every earlier one has ended.
     """
     first = batch.first
-    ended = min(ledger.ended()[1], first)
+    low, ended = ledger.ended()
+    ended = min(ended, first)
     width = _OFFSETS_PER_TASK * batch.tasks + _LEAST_OFFSETS
-    committed = ledger.committed_back(ended, batch.batch, width)
+    committed = ledger.committed_back(low, ended, batch.batch, width)
     check_owner(batch, committed)
     # Only now: another query's transactions are none of ours to abort.
     _sweep(transactions, names_of(batch.prefix, batch.query), batch)

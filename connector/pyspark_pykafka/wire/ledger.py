@@ -89,13 +89,12 @@ class Ledger:
         """
         return self._read(start, end, _COMMITTED)
 
-    def committed_back(self, end: int, batch: int, width: int) -> list[Entry]:
+    def committed_back(self, low: int, end: int, batch: int, width: int) -> list[Entry]:
         """
-        Return what was committed before an offset, as far back as it can be about a batch.
+        Return what was committed between two offsets, as far back as it can be about a batch.
 
         ``width`` is how many offsets to look at first.
         """
-        low, _ = self.ended()
         entries: list[Entry] = []
         while end > low and not reaches_back(entries, batch):
             start = max(low, end - width)
