@@ -16,6 +16,8 @@ from pyspark.sql import functions as sf
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing import ExternalCluster
+from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.wire.produce import Transaction, prepare
 
 if TYPE_CHECKING:
@@ -77,6 +79,20 @@ def open_transactions(cluster: KafkaCluster, prefix: str) -> list[str]:
     with redirect_stdout(printed):
         assert main([*arguments, "--prefix", prefix]) == 0
     return [entry["transactional_id"] for entry in json.loads(printed.getvalue())]
+
+
+def wait_for_first_task(bootstrap: str, name: str) -> None:
+    """
+    Wait until the rows of the first of two tasks are in the log, committed or not.
+    """
+    broker = ExternalCluster(bootstrap)
+    rows = {str(number).encode() for number in range(COUNT // 2)}
+
+    def lacking() -> str | None:
+        rest = len(rows - {record.value for record in broker.consume(name)})
+        return f"{rest} of the first task's rows are not written" if rest else None
+
+    wait_until(lacking, 30)
 
 
 def prepare_one(bootstrap: str, name: str) -> None:
@@ -151,6 +167,7 @@ def test_another_write_of_the_same_prefix_is_refused(
         yield from batches
         task = TaskContext.get()
         if task is not None and task.partitionId() == 1:
+            wait_for_first_task(bootstrap, name)
             prepare_one(bootstrap, name)
 
     frame = numbers(spark, tasks=2).mapInArrow(take_over, "value string")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_pykafka.client import direct_config, map_error_code
 from pyspark_pykafka.client.direct import Address
@@ -149,6 +149,16 @@ class Cluster:
             raise BrokerUnavailableError(msg)
         return self._connect(self._addresses[node], deadline)
 
+    def request(self, connection: Connection, request: Any, deadline: Deadline) -> Any:
+        """
+        Return the answer of one broker; a connection that fails is given up.
+        """
+        try:
+            return connection.request(request, deadline)
+        except BaseException:
+            self.drop(connection)
+            raise
+
     def drop(self, connection: Connection) -> None:
         """
         Close a connection that failed, or that has an answer under way which nobody wants.
@@ -218,11 +228,7 @@ class Cluster:
         connection = self._idle(address, deadline)
         version = connection.version(METADATA)
         request = metadata_request(version, topics, creates=self.creates_topics)
-        try:
-            answer: Metadata = connection.request(request, deadline)
-        except BaseException:
-            self.drop(connection)
-            raise
+        answer: Metadata = self.request(connection, request, deadline)
         if connection is not self._connections.get(address):
             connection.close()
         return answer

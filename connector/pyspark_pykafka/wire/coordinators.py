@@ -10,8 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_pykafka.client import Address, map_error_code
-from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
-from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.wire.blocking import retrying_while_blocked
 from pyspark_pykafka.wire.transaction_lookups import (
     FIND_COORDINATORS,
     MANY_COORDINATORS,
@@ -69,7 +70,7 @@ class Coordinators:
                 self._learn([name], deadline)
             try:
                 connection = self.cluster.connection_at(self._known[name], deadline)
-                answer = self.request(connection, request(connection), deadline)
+                answer = self.cluster.request(connection, request(connection), deadline)
             except PykafkaError:
                 del self._known[name]
                 raise
@@ -114,37 +115,12 @@ class Coordinators:
             found.setdefault(self._known[name], []).append(name)
         return found
 
-    def request(self, connection: Connection, request: Request, deadline: Deadline) -> Any:
-        """
-        Return the answer of one broker; a connection that fails is given up.
-        """
-        try:
-            return connection.request(request, deadline)
-        except BaseException:
-            self.cluster.drop(connection)
-            raise
-
     def retrying(self, ask: Callable[[Deadline], T], doing: str) -> T:
         """
         Ask again after errors that pass; the last one is told when time is over.
         """
-        direct = self.config.direct
-        deadline = Deadline.after(self.config.block_seconds)
-        backoff = Backoff(_LEAST_PAUSE, direct.retry_backoff_max_seconds)
-
-        def once() -> T:
-            return ask(Deadline.after(max(deadline.remaining(self.config.request_seconds), 1.0)))
-
-        try:
-            return retrying_until(once, deadline, backoff)
-        except PykafkaError as error:
-            if not error.retriable:
-                raise
-            msg = (
-                f"{doing}: not done within {self.config.block_seconds * 1000:.0f} ms "
-                f"(kafka.max.block.ms): {error}"
-            )
-            raise TimeoutExceededError(msg) from error
+        lacking = f"{doing}: not done"
+        return retrying_while_blocked(ask, self.config, _LEAST_PAUSE, lacking)
 
     def _converse(
         self,
@@ -172,7 +148,7 @@ class Coordinators:
         many = version >= MANY_COORDINATORS
         for some in [names] if many else [[name] for name in names]:
             request = find_coordinators_request(version, some)
-            answer: CoordinatorsFound = self.request(connection, request, deadline)
+            answer: CoordinatorsFound = self.cluster.request(connection, request, deadline)
             found = {one.key if many else some[0]: one for one in answer.coordinators}
             for name in some:
                 if name not in found:

@@ -9,15 +9,16 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.client import direct_producer_config, map_error_code
-from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError, UnknownTopicError
+from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.replay import WrittenTask
-from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
+from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.wire._encoder import RecordEncoder
+from pyspark_pykafka.wire.blocking import retrying_while_blocked
 from pyspark_pykafka.wire.cluster import Cluster
 from pyspark_pykafka.wire.encoding import RowEncoder, encode_one
 from pyspark_pykafka.wire.outgoing import Identity
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.client import ProducerConfig
     from pyspark_pykafka.settings import KafkaSettings
-    from pyspark_pykafka.wire.connection import Connection
-    from pyspark_pykafka.wire.messages import Request
     from pyspark_pykafka.wire.outbox import PartitionQueue
     from pyspark_pykafka.wire.transaction_messages import ProducerId
     from pyspark_pykafka.wire.transactions import Prepared
@@ -45,9 +44,6 @@ T = TypeVar("T")
 
 # Of a transaction, where there is none.
 _NO_TIMEOUT_MS = 2**31 - 1
-
-# What the last question before a deadline may take all the same, or it could never be answered.
-_LEAST_SECONDS = 1.0
 
 # Batches that are not full yet may take this part of the buffer; the rest is for those under way.
 _OPEN_PART = 2
@@ -234,17 +230,10 @@ class _Producer:
         connection = self.cluster.any_connection(deadline)
         version = connection.version(INIT_PRODUCER_ID)
         request = init_producer_id_request(version, None, _NO_TIMEOUT_MS)
-        answer: ProducerId = self._asked(connection, request, deadline)
+        answer: ProducerId = self.cluster.request(connection, request, deadline)
         if answer.error_code:
             raise map_error_code(answer.error_code, "asking for a producer id")
         return Identity(answer.producer_id, answer.producer_epoch)
-
-    def _asked(self, connection: Connection, request: Request, deadline: Deadline) -> Any:
-        try:
-            return connection.request(request, deadline)
-        except BaseException:
-            self.cluster.drop(connection)
-            raise
 
     def _partitions(self, topic: str) -> tuple[int, list[int]]:
         """
@@ -271,24 +260,8 @@ class _Producer:
         """
         Ask again after errors that pass, for as long as a writer may be blocked.
         """
-        direct = self.config.direct
-        deadline = Deadline.after(self.config.block_seconds)
-        backoff = Backoff(direct.retry_backoff_seconds, direct.retry_backoff_max_seconds)
-
-        def once() -> T:
-            seconds = deadline.remaining(self.config.request_seconds)
-            return ask(Deadline.after(max(seconds, _LEAST_SECONDS)))
-
-        try:
-            return retrying_until(once, deadline, backoff)
-        except PykafkaError as error:
-            if not error.retriable:
-                raise
-            msg = (
-                f"{doing}: no answer within {self.config.block_seconds * 1000:.0f} ms "
-                f"(kafka.max.block.ms): {error}"
-            )
-            raise TimeoutExceededError(msg) from error
+        least_pause = self.config.direct.retry_backoff_seconds
+        return retrying_while_blocked(ask, self.config, least_pause, f"{doing}: no answer")
 
 
 class _NotMadeError(UnknownTopicError):

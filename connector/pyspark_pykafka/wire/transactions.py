@@ -217,7 +217,7 @@ class Transactions:
         def ask(address: Address, deadline: Deadline) -> list[str]:
             connection = self.cluster.connection_at(address, deadline)
             request = list_transactions_request(connection.version(LIST_TRANSACTIONS), wanted)
-            answer: TransactionsListed = self._coordinators.request(connection, request, deadline)
+            answer: TransactionsListed = self.cluster.request(connection, request, deadline)
             if answer.error_code:
                 raise map_error_code(answer.error_code, "listing transactions")
             return answer.transactional_ids
