@@ -401,14 +401,14 @@ def test_answer_that_is_cut_off_is_refused(case: Case) -> None:
         assert caught.value.retriable
 
 
-@pytest.mark.parametrize(("api", "version"), [(case.api, case.version) for case in CASES], ids=str)
+@each_case
 @given(st.binary(max_size=200) | st.integers(0, 60).map(lambda size: b"\xff" * size))
-def test_noise_gives_a_named_error_or_an_answer(api: Api, version: int, body: bytes) -> None:
+def test_noise_gives_a_named_error_or_an_answer(case: Case, body: bytes) -> None:
     """
     Whatever bytes come, nothing but the connector's own error is raised.
     """
     try:
-        read(api, version, body)
+        read(case.api, case.version, body)
     except KafkaClientError as error:
         assert error.retriable  # noqa: PT017 - an answer is as good
 
