@@ -1,9 +1,10 @@
 """
 A job of its own process: a topic is copied by a stream, in small micro-batches, until all is there.
 
-Arguments: bootstrap servers, checkpoint, the options of the sink, the fault, and Spark's settings;
-the last three as JSON. A fault has a ``point``, the ``batch`` that it happens in, a ``count`` for
-some of them, and ``said``, a file that says that it has happened; it happens once.
+Arguments: bootstrap servers, checkpoint, the options of the sink, the faults, and Spark's settings;
+the last three as JSON. A fault has a ``point``, the ``batch`` that it happens in, the ``task`` that
+it happens to or the ``count`` of committed tasks, and ``said``, a file that says that it has
+happened; it happens once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark_pykafka.datasource import DefaultSource
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.sink import KafkaStreamWriter, TaskWritten
+from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
 #: Points at which the driver dies; the last one leaves as many transactions committed as ``count``.
 DRIVER_POINTS = ("before a task prepares", "all prepared", "all committed", "some committed")
 #: Points at which a task loses the process that it runs in, or takes so long that it is doubled.
-TASK_POINTS = ("worker", "executor", "slow")
-SLOW_SECONDS = 20.0
+TASK_POINTS = ("worker", "executor", "paused", "slow")
+#: How long a slow task waits for its second attempt at most.
+SLOW_SECONDS = 60.0
 
 
 class FaultySource(DefaultSource):
     """
-    The connector, with one fault planted into its sink.
+    The connector, with faults planted into its sink.
     """
 
     @classmethod
@@ -52,21 +54,22 @@ class FaultySource(DefaultSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ARG002, N802 (Spark's name)
         """
-        Return the writer that the fault happens to.
+        Return the writer that the faults happen to.
         """
         options = dict(self.options)
-        fault = json.loads(options.pop("fault", "{}"))
-        return FaultyWriter(fault, parse_sink(options, streaming=True), schema)
+        planted = json.loads(options.pop("planted"))
+        return FaultyWriter(planted, parse_sink(options, streaming=True), schema)
 
 
 class FaultyWriter(KafkaStreamWriter):
     """
-    Lets the fault happen at its point.
+    Lets each fault happen at its point.
     """
 
-    def __init__(self, fault: dict[str, Any], *options: Any) -> None:
+    def __init__(self, planted: dict[str, Any], *options: Any) -> None:
         super().__init__(*options)
-        self._fault = fault
+        self._group = planted["group"]
+        self._faults = planted["faults"]
 
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
         """
@@ -75,66 +78,80 @@ class FaultyWriter(KafkaStreamWriter):
         task = TaskContext.get()
         assert task is not None
         batch = int(task.getLocalProperty("streaming.sql.batchId") or -1)
-        if task.attemptNumber() and batch == self._fault.get("batch"):
-            Path(f"{self._fault['said']}-again").touch()
-        if task.partitionId() == 0 and task.attemptNumber() == 0 and self._due(batch):
-            if self._fault["point"] == "before a task prepares":
-                self._kill_driver()
-            if self._fault["point"] in TASK_POINTS:
-                iterator = self._with_fault(iterator)
+        if task.attemptNumber():
+            for fault in self._faults:
+                if fault["batch"] == batch:
+                    Path(f"{fault['said']}-again").touch()
+        elif (fault := self._due(batch)) and fault["task"] == task.partitionId():
+            if fault["point"] == "before a task prepares":
+                self._kill_driver(fault)
+            if fault["point"] in TASK_POINTS:
+                iterator = with_fault(iterator, fault)
         return super().write(iterator)
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 (Spark's name)
         """
         Commit, unless the driver is to die meanwhile.
         """
-        due = self._due(batchId)
-        if due and self._fault["point"] == "all prepared":
-            self._kill_driver()
-        if due and self._fault["point"] == "some committed":
-            self._kill_after(self._fault["count"])
+        fault = self._due(batchId) or {"point": None}
+        if fault["point"] == "all prepared":
+            self._kill_driver(fault)
+        if fault["point"] == "some committed":
+            self._kill_after(fault)
         super().commit(messages, batchId)
-        if due and self._fault["point"] == "all committed":
-            self._kill_driver()
+        if fault["point"] == "all committed":
+            self._kill_driver(fault)
 
-    def _due(self, batch: int) -> bool:
-        return self._fault.get("batch") == batch and not Path(self._fault["said"]).exists()
+    def _due(self, batch: int) -> dict[str, Any] | None:
+        due = (it for it in self._faults if it["batch"] == batch and not Path(it["said"]).exists())
+        return next(due, None)
 
-    def _with_fault(self, iterator: Iterator[Any]) -> Iterator[Any]:
-        for at, rows in enumerate(iterator):
-            yield rows
-            if at == 0:
-                Path(self._fault["said"]).touch()
-                self._hit()
-
-    def _hit(self) -> None:
-        if self._fault["point"] == "slow":
-            threading.Event().wait(SLOW_SECONDS)
-            return
-        if self._fault["point"] == "executor":
-            # The worker's parent is Spark's daemon, whose parent is the executor.
-            psutil.Process(os.getppid()).parent().kill()
+    def _kill_driver(self, fault: dict[str, Any]) -> None:
+        Path(fault["said"]).touch()
+        os.killpg(self._group, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def _kill_driver(self) -> None:
-        Path(self._fault["said"]).touch()
-        os.killpg(self._fault["group"], signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def _kill_after(self, count: int) -> None:
+    def _kill_after(self, fault: dict[str, Any]) -> None:
         from pyspark_pykafka.wire.transactions import Transactions
 
         def end_some(self: Transactions, prepared: list[Prepared], *, commit: bool) -> None:
-            for one in prepared[:count]:
+            for one in prepared[: fault["count"]]:
                 self.end(one, commit=commit)
-            die()
+            die(fault)
 
         die = self._kill_driver
         Transactions.end_all = end_some  # type: ignore[method-assign]
 
 
+def with_fault(rows: Iterator[Any], fault: dict[str, Any]) -> Iterator[Any]:
+    """
+    Return the rows of a task, to which something happens when its first ones are written.
+    """
+    for at, some in enumerate(rows):
+        yield some
+        if at == 0:
+            Path(fault["said"]).touch()
+            hit(fault)
+
+
+def hit(fault: dict[str, Any]) -> None:
+    """
+    Let a task's fault happen.
+    """
+    if fault["point"] == "slow":
+        again = Path(f"{fault['said']}-again")
+        wait_until(lambda: None if again.exists() else "no second attempt", SLOW_SECONDS)
+    elif fault["point"] == "paused":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        if fault["point"] == "executor":
+            # The worker's parent is Spark's daemon, whose parent is the executor.
+            psutil.Process(os.getppid()).parent().kill()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 bootstrap, checkpoint = sys.argv[1:3]
-sink, fault, conf = (json.loads(text) for text in sys.argv[3:])
+sink, faults, conf = (json.loads(text) for text in sys.argv[3:])
 servers = {"kafka.bootstrap.servers": bootstrap}
 
 builder = SparkSession.builder.config("spark.ui.enabled", "false")
@@ -150,11 +167,11 @@ source = (
     .option("minPartitions", 1)
     .load()
 )
-planted = json.dumps({**fault, "group": os.getpgid(0)})
+planted = json.dumps({"faults": faults, "group": os.getpgid(0)})
 query = (
     source.select("key", "value")
     .writeStream.format("faulty")
-    .options(**servers, **sink, fault=planted, checkpointLocation=checkpoint)
+    .options(**servers, **sink, planted=planted, checkpointLocation=checkpoint)
     .start()
 )
 query.processAllAvailable()

@@ -61,11 +61,11 @@ SPECULATION = {
 }
 
 
-def fault_at(point: str, batch: int, count: int = 0) -> dict[str, Any]:
+def fault_at(point: str, batch: int, count: int = 0, task: int = 0) -> dict[str, Any]:
     """
     Return a fault as the job takes it.
     """
-    return {"point": point, "batch": batch, "count": count}
+    return {"point": point, "batch": batch, "count": count, "task": task}
 
 
 class Watcher:
@@ -116,21 +116,23 @@ class History:
     folder: Path
     options: dict[str, str] = field(default_factory=dict)
     conf: dict[str, str] = field(default_factory=dict)
+    #: So many for a micro-batch.
+    rows: int = ROWS
     runs: int = 0
 
-    def start(self, fault: dict[str, Any] | None = None) -> subprocess.Popen[str]:
+    def start(self, *faults: dict[str, Any]) -> subprocess.Popen[str]:
         """
         Start the job in a session of its own.
         """
         self.runs += 1
         sink = {
             "source": self.source,
-            "rows": str(ROWS),
+            "rows": str(self.rows),
             "topic": self.sink,
             "deliveryGuarantee": "exactly-once",
             **self.options,
         }
-        planted = {**fault, "said": str(self.said)} if fault else {}
+        planted = [{**it, "said": str(self.said(at))} for at, it in enumerate(faults)]
         given = [self.cluster.bootstrap, str(self.folder / "checkpoint")]
         given += [json.dumps(it) for it in (sink, planted, self.conf)]
         return subprocess.Popen(
@@ -142,18 +144,17 @@ class History:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
 
-    @property
-    def said(self) -> Path:
+    def said(self, at: int) -> Path:
         """
-        Return the file that says that the fault of the last run has happened.
+        Return the file that says that a fault of the last run has happened.
         """
-        return self.folder / f"said-{self.runs}"
+        return self.folder / f"said-{self.runs}-{at}"
 
-    def run(self, fault: dict[str, Any] | None = None) -> int:
+    def run(self, *faults: dict[str, Any]) -> int:
         """
         Return how a run ended, once it has.
         """
-        with self.start(fault) as job:
+        with self.start(*faults) as job:
             try:
                 return job.wait(SECONDS)
             finally:
@@ -164,14 +165,14 @@ class History:
         Run until the fault kills the driver.
         """
         assert self.run(fault) == -signal.SIGKILL, self.log()
-        assert self.said.exists()
+        assert self.said(0).exists()
 
-    def completed(self, fault: dict[str, Any] | None = None) -> None:
+    def completed(self, *faults: dict[str, Any]) -> None:
         """
         Run to the end, whatever happens to tasks.
         """
-        assert self.run(fault) == 0, self.log()
-        assert fault is None or self.said.exists()
+        assert self.run(*faults) == 0, self.log()
+        assert all(self.said(at).exists() for at in range(len(faults)))
 
     def log(self) -> str:
         """
@@ -345,23 +346,30 @@ def test_without_transactions_records_are_doubled(history: History) -> None:
 
 
 @pytest.mark.soak
-def test_a_paused_driver_that_wakes(history: History) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_paused_drivers_that_wake(history: History, seed: int) -> None:
     """
-    A second driver does all its work meanwhile; what the first one tries then changes nothing.
+    One driver after another is paused, and the last one does the rest; what the others try when
+    they wake, their transactions aborted long ago, changes nothing.
     """
+    chance = random.Random(seed)
     history.options |= SHORT
     watcher = watch(history)
-    zombie = history.start()
+    zombies = []
     try:
-        wait_until(lambda: None if len(watcher.seen) > ROWS else "too little was read", SECONDS)
-        stop_all(zombie, signal.SIGSTOP)
+        for _ in range(4):
+            zombies.append(history.start())
+            await_more(watcher, chance.randint(1, ROWS))
+            stop_all(zombies[-1], signal.SIGSTOP)
         history.completed()
         wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
-        stop_all(zombie, signal.SIGCONT)
-        zombie.wait(SECONDS)
+        for zombie in zombies:
+            stop_all(zombie, signal.SIGCONT)
+            zombie.wait(SECONDS)
     finally:
-        stop_all(zombie, signal.SIGCONT)
-        end(zombie)
+        for zombie in zombies:
+            stop_all(zombie, signal.SIGCONT)
+            end(zombie)
 
     verify(history, watcher)
 
@@ -380,11 +388,67 @@ def stop_all(job: subprocess.Popen[str], number: signal.Signals) -> None:
         return
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("point", ["executor", "slow"])
-def test_tasks_that_run_twice(history: History, spark_master: str, point: str) -> None:
+def each_batch(point: str, seed: int) -> list[dict[str, Any]]:
     """
-    An executor dies with a task half written, or a second attempt overtakes a slow one.
+    Return a fault for each micro-batch, in one task or another.
+    """
+    chance = random.Random(seed)
+    return [fault_at(point, batch, task=chance.randrange(PARTITIONS)) for batch in range(BATCHES)]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_that_are_killed(history: History, seed: int) -> None:
+    """
+    In each micro-batch a worker dies with a task half written.
+    """
+    watcher = watch(history)
+    history.completed(*each_batch("worker", seed))
+
+    verify(history, watcher)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_paused_workers_that_wake(history: History, seed: int) -> None:
+    """
+    In each micro-batch a task sleeps until its transaction has been aborted; when it wakes, it
+    fails, and another attempt writes its rows.
+    """
+    history.options |= SHORT
+    watcher = watch(history)
+    job = history.start(*each_batch("paused", seed))
+    try:
+        for at in range(BATCHES):
+            wait_until(lambda at=at: paused(job, history.said(at)), SECONDS)
+            wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
+            stop_all(job, signal.SIGCONT)
+        assert job.wait(SECONDS) == 0, history.log()
+    finally:
+        end(job)
+
+    assert all(Path(f"{history.said(at)}-again").exists() for at in range(BATCHES))
+    verify(history, watcher)
+
+
+def paused(job: subprocess.Popen[str], said: Path) -> str | None:
+    """
+    Return what is missing until a task of a job is paused, as the fault said it would be.
+    """
+    import psutil
+
+    states = {it.status() for it in psutil.Process(job.pid).children(recursive=True)}
+    ready = said.exists() and psutil.STATUS_STOPPED in states
+    return None if ready else f"{said.name} has not happened"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("point", ["executor", "slow"])
+def test_tasks_that_run_twice(history: History, spark_master: str, point: str, seed: int) -> None:
+    """
+    In each micro-batch an executor dies with a task half written, or a second attempt overtakes a
+    slow one.
     """
     history.conf = {
         **SPECULATION,
@@ -395,9 +459,9 @@ def test_tasks_that_run_twice(history: History, spark_master: str, point: str) -
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     watcher = watch(history)
-    history.completed(fault_at(point, 3))
+    history.completed(*each_batch(point, seed))
 
-    assert Path(f"{history.said}-again").exists()
+    assert all(Path(f"{history.said(at)}-again").exists() for at in range(BATCHES))
     verify(history, watcher)
 
 
@@ -444,18 +508,23 @@ def start_spark(folder: Path, name: str, *arguments: str) -> subprocess.Popen[by
 
 
 @pytest.mark.soak
-def test_brokers_that_are_killed(three: KafkaCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_brokers_that_are_killed(three: KafkaCluster, tmp_path: Path, seed: int) -> None:
     """
-    Each of three brokers dies once, with all that it led and coordinated; the stream goes on.
+    One of three brokers dies, again and again, with all that it led and coordinated; the stream
+    goes on.
     """
-    history = new_history(three, tmp_path, "brokers")
+    chance = random.Random(seed)
+    history = new_history(three, tmp_path, f"brokers-{seed}")
+    history.rows = ROWS // 3
     watcher = watch(history)
     job = history.start()
     try:
-        for node in (1, 2, 3):
-            await_more(watcher)
+        for node in chance.choices((1, 2, 3), k=6):
+            await_more(watcher, chance.randint(1, ROWS // 3))
+            assert job.poll() is None, history.log()
             three.kill(node)
-            await_more(watcher)
+            await_more(watcher, chance.randint(1, ROWS // 3))
             three.restart(node)
         assert job.wait(SECONDS) == 0, history.log()
     finally:
@@ -464,11 +533,11 @@ def test_brokers_that_are_killed(three: KafkaCluster, tmp_path: Path) -> None:
     verify(history, watcher)
 
 
-def await_more(watcher: Watcher) -> None:
+def await_more(watcher: Watcher, count: int) -> None:
     """
-    Return once another micro-batch has been seen, or all.
+    Return once so many records more have been seen, or all.
     """
-    wanted = min(len(watcher.seen) + ROWS, RECORDS)
+    wanted = min(len(watcher.seen) + count, RECORDS)
     wait_until(
         lambda: None if len(watcher.seen) >= wanted else f"{len(watcher.seen)} of {wanted}", SECONDS
     )

@@ -164,7 +164,7 @@ def partition_of(row: dict[str, Any]) -> int | None:
     return None if row["key"] is None else (murmur2(row["key"]) & 0x7FFFFFFF) % 4
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(_ROWS, max_size=30), min_size=1, max_size=3),
     st.sampled_from(sorted(CODECS)),
@@ -200,7 +200,7 @@ def test_rows_come_back_from_the_batches(
     assert sorted(met) == list(range(1, len(rows) + 1))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(_ROWS, min_size=1, max_size=20), st.sampled_from(["none", "gzip"]))
 def test_kafka_python_reads_the_batches(rows: list[dict[str, Any]], codec: str) -> None:
     """

@@ -51,7 +51,7 @@ class DrawnChoices:
         return bytes(self.draw(st.binary(max_size=most)))
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(st.data())
 def test_spoilt_batches(data: st.DataObject) -> None:
     """

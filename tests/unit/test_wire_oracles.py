@@ -37,7 +37,7 @@ _TIMES = st.integers(0, MAX_MILLIS)
 _RECORDS = st.lists(st.tuples(_TIMES, _DATA, _DATA, _HEADERS), min_size=1, max_size=20)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(_RECORDS, st.sampled_from([NONE, GZIP]))
 def test_batches_that_kafka_python_built(
     records: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
@@ -63,7 +63,7 @@ def test_batches_that_kafka_python_built(
     assert [r["headers"] for r in rows] == pairs
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**40).flatmap(lambda base: batches(base, _DATA)))
 def test_builder_writes_what_kafka_python_reads(batch: Batch) -> None:
     """

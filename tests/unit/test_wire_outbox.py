@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.errors import BrokerUnavailableError
@@ -98,7 +98,6 @@ def deliver(
     pytest.fail("the batches do not get through")
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 1_000), min_size=1, max_size=40),
     st.integers(0, 2**31 - 1),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest as TheirRequest
 from tests.unit.test_wire_encoder import NOW, arrow, bytes_of, encoded, encoder_of, read
@@ -38,7 +38,6 @@ def batch_of(count: int, codec: str = "none") -> OutgoingBatch:
     return batch
 
 
-@settings(deadline=None)
 @given(st.integers(2, 50), st.sampled_from(sorted(CODECS)))
 def test_halves_are_the_whole(count: int, codec: str) -> None:
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.wire.records import RecordColumns
 
 
-_SETTINGS = settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+_SETTINGS = settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite

@@ -1,0 +1,73 @@
+"""
+What the tests of messages share: values of each kind, and both ways to write and read.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.wire.frames import Frame
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.wire.messages import Api, Request
+
+int8 = st.integers(0, 1)
+int16 = st.integers(-(2**15), 2**15 - 1)
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.just("é" * 100)
+names = texts.filter(bool)
+ids = st.none() | st.uuids().filter(lambda value: value.int)
+tps = st.builds(TopicPartition, names, int32)
+# More than 127 replicas make the length of an array take two bytes.
+nodes = st.lists(int32, max_size=3) | st.just(list(range(130)))
+
+
+def versions(api: Api) -> st.SearchStrategy[int]:
+    """
+    Return the versions that we know of a message.
+    """
+    return st.integers(*api.valid_versions)
+
+
+def sent_by_kafka_python(request: Any) -> bytes:
+    """
+    Return a request with the header that ours has in these tests.
+    """
+    request.with_header(7, "client-é")
+    return bytes(request.encode(header=True, framed=True))
+
+
+def sent(request: Request) -> bytes:
+    """
+    Return a request as a connection sends it.
+    """
+    return request.encode(7, "client-é")
+
+
+def read(api: Api, version: int, body: bytes) -> Any:
+    """
+    Return an answer as a connection hands it over.
+    """
+    return Frame(api.answer, version, memoryview(bytearray(body))).decode()
+
+
+def modules_after(program: str) -> set[str]:
+    """
+    Return what a fresh process has imported when it has run a program.
+    """
+    found = subprocess.run(
+        [sys.executable, "-c", f"{program}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    return set(found.stdout.split())
