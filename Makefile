@@ -13,6 +13,8 @@ COMPILED := $(wildcard connector/pyspark_pykafka/wire/*.pyx)
 # Spark starts its Java from JAVA_HOME, and its Python workers from PYSPARK_PYTHON.
 RUN := JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" && export JAVA_HOME && \
 	PYSPARK_PYTHON="$(BIN)/python" PATH="$(BIN):$$PATH"
+# Two processes, each with a broker and a Spark session of its own: most tests wait more than they work.
+IN_TWO := -n 2 --dist worksteal
 NOX := $(RUN) nox --session
 FUZZ_SECONDS ?= 60
 
@@ -27,7 +29,7 @@ demo: $(READY)  ## watch 336,776 flights go through a real Kafka broker and Spar
 	@$(RUN) python examples/demo.py
 
 test: $(READY)  ## run all tests, against brokers that they start, on Spark 4.2
-	@$(RUN) python -m pytest --require-broker $(ARGS)
+	@$(RUN) python -m pytest --require-broker $(IN_TWO) $(ARGS)
 
 lint: $(READY)  ## check style, formatting, types and shell scripts; change nothing
 	@$(BIN)/ruff check
@@ -43,10 +45,10 @@ matrix: $(READY)  ## run the tests on Spark 4.0, 4.1, 4.2 and 4.3
 	@$(NOX) tests
 
 matrix-smoke: $(READY)  ## run the few tests marked smoke on Spark 4.0, 4.1 and 4.3
-	@$(NOX) 'tests(4.0)' 'tests(4.1)' 'tests(4.3)' -- -m smoke
+	@$(NOX) 'tests(4.0)' 'tests(4.1)' 'tests(4.3)' -- -m smoke -n 0
 
 soak: $(READY)  ## run the slow tests: random schedules with many seeds, every codec, many partitions
-	@$(RUN) python -m pytest --require-broker --soak $(ARGS)
+	@$(RUN) python -m pytest --require-broker --soak $(IN_TWO) $(ARGS)
 
 bench: $(READY)  ## measure against the JVM connector: an hour or more, on a machine that does nothing else
 	@$(RUN) python -m bench $(ARGS)
