@@ -14,6 +14,7 @@ from pyspark_pykafka.replay import (
     WrittenBatch,
     WrittenTask,
     ledger_topic,
+    name_of,
     names_of,
     to_record,
 )
@@ -177,7 +178,7 @@ class ExactlyOnceStream:
             marker = Marker(task.query, task.batch, self._write, task.partition, records)
             return to_record(marker)
 
-        name = f"{names_of(prefix, task.query)}-{task.partition}-{task.attempt}"
+        name = name_of(prefix, task.query, task.batch, task.partition, task.attempt)
         opened = prepare(batches, options.kafka, options.topic, name, (topic, entry))
         return Delivered(opened.waiting(task.partition), prefix, task.query, self._write)
 

@@ -127,6 +127,16 @@ def names_of(prefix: str, query: str) -> str:
     return f"{prefix}-{query[:8]}"
 
 
+def name_of(prefix: str, query: str, batch: int, task: int, attempt: int) -> str:
+    """
+    Return the name of one task's transaction.
+
+    The next batch has other names, and the one after it the same again: names stay few, and an
+    attempt that lost, but begins late, fences none of the next batch.
+    """
+    return f"{names_of(prefix, query)}-{batch % 2}-{task}-{attempt}"
+
+
 def to_record(entry: Entry) -> tuple[bytes, bytes]:
     """
     Return the entry as a record's key and value.
@@ -193,12 +203,14 @@ def check_alone(written: WrittenBatch, later: Iterable[Entry]) -> None:
     """
     Raise :class:`ConcurrentWriteError` if another write came in between with its markers.
 
-    ``later`` is what stands in the ledger from the write's first marker on, committed or not.
+    ``later`` is what stands in the ledger from the write's first marker on, committed or not. An
+    entry of an earlier batch is that of a task which was overtaken by another attempt, and ended
+    late; if it is another process's instead, that one finds our markers behind its own, and stops.
     """
     for entry in later:
         if not isinstance(entry, Marker) or entry.query != written.query:
             continue
-        if entry.write != written.write:
+        if entry.write != written.write and entry.batch >= written.batch:
             msg = (
                 f"batch {written.batch} of the query {written.query} is being written by another "
                 f"process too ('{written.prefix}', task {entry.task} of batch {entry.batch}); is "
@@ -214,9 +226,11 @@ def committed_tasks(written: WrittenBatch, committed: Sequence[Entry]) -> frozen
 
     Those are all tasks if the whole batch is there, whatever this write looks like. Raises
     :class:`ExactlyOnceError` if a part is there and this write divides the rows in another way,
-    since nobody can tell then which of them are in the topic.
+    since nobody can tell then which of them are in the topic; and if a later batch is there, since
+    what was said of this one may be compacted away.
     """
     entries = _since_release(committed)
+    _check_newest(written, entries)
     markers = [it for it in entries if isinstance(it, Marker) and it.batch == written.batch]
     told = {it.write: it for it in entries if isinstance(it, Intent)}
     if any(marker.write not in told for marker in markers):
@@ -227,6 +241,18 @@ def committed_tasks(written: WrittenBatch, committed: Sequence[Entry]) -> frozen
     for marker in markers:
         _check_same(written, marker, told[marker.write])
     return done
+
+
+def _check_newest(written: WrittenBatch, entries: Iterable[Entry]) -> None:
+    newest = max((it.batch for it in entries if isinstance(it, Marker)), default=written.batch)
+    if newest > written.batch:
+        msg = (
+            f"batch {newest} of the query {written.query} is committed already, and this is batch "
+            f"{written.batch}: the query runs twice, or its checkpoint was set back. Nothing of "
+            "this write is visible. Stop the other process; or, if the rows are to be written "
+            f"again, run: pykafka transactions release --prefix {written.prefix}"
+        )
+        raise ExactlyOnceError("EXACTLY_ONCE_BATCH_OVERTAKEN", msg)
 
 
 def _check_same(written: WrittenBatch, marker: Marker, intent: Intent) -> None:

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 JOB = Path(__file__).parent / "exactly_once_stream_job.py"
-SECONDS = 150.0
+SECONDS = 300.0
 
 PARTITIONS = 3
 KEYS = 12
@@ -73,10 +73,11 @@ class Watcher:
     A plain reader of committed records, beside the stream for as long as it runs.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str) -> None:
         given = {"bootstrap.servers": bootstrap, "group.id": "watcher", **COMMITTED}
         self._consumer = Consumer({**given, "enable.auto.commit": False})
-        self._consumer.assign([Position(topic, at, 0) for at in range(partitions)])
+        partitions = self._consumer.list_topics(topic, 30.0).topics[topic].partitions
+        self._consumer.assign([Position(topic, at, 0) for at in partitions])
         self._done = threading.Event()
         self.seen: list[tuple[int, bytes, int]] = []
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -198,12 +199,12 @@ def end(job: subprocess.Popen[str]) -> None:
         job.wait(10.0)
 
 
-def feed(cluster: KafkaCluster, topic: str) -> list[Record]:
+def feed(cluster: KafkaCluster, topic: str, partitions: int) -> list[Record]:
     """
     Write numbered records to a topic; a key's are in one partition, in the order of their numbers.
     """
     numbered = [
-        Record(str(number).encode(), b"k%d" % (number % KEYS), number % KEYS % PARTITIONS)
+        Record(str(number).encode(), b"k%d" % (number % KEYS), number % KEYS % partitions)
         for number in range(RECORDS)
     ]
     return cluster.produce(topic, numbered)
@@ -259,17 +260,19 @@ def history(cluster: KafkaCluster, tmp_path: Path, request: pytest.FixtureReques
     return new_history(cluster, tmp_path, request.node.name)
 
 
-def new_history(cluster: KafkaCluster, folder: Path, name: str) -> History:
+def new_history(
+    cluster: KafkaCluster, folder: Path, name: str, partitions: int = PARTITIONS
+) -> History:
     """
     Return a stream between two new topics, the first of which has all records.
     """
     name = "".join(c if c.isalnum() else "-" for c in name)
     copies = min(len(cluster.answering_ids()), 3)
     topics = [
-        cluster.create_topic(f"{name}-{end}", partitions=PARTITIONS, replication_factor=copies)
+        cluster.create_topic(f"{name}-{end}", partitions=partitions, replication_factor=copies)
         for end in ("from", "to")
     ]
-    feed(cluster, topics[0])
+    feed(cluster, topics[0], partitions)
     return History(cluster, *topics, folder, {"transactionalIdPrefix": name})
 
 
@@ -286,7 +289,7 @@ def watch(history: History) -> Watcher:
     """
     Begin to read beside the stream.
     """
-    return Watcher(history.cluster.bootstrap, history.sink, PARTITIONS)
+    return Watcher(history.cluster.bootstrap, history.sink)
 
 
 def test_a_driver_that_is_killed(history: History) -> None:
@@ -402,12 +405,12 @@ def stop_all(job: subprocess.Popen[str], number: signal.Signals) -> None:
         return
 
 
-def each_batch(point: str, seed: int) -> list[dict[str, Any]]:
+def each_batch(point: str, seed: int = 0, tasks: int = PARTITIONS) -> list[dict[str, Any]]:
     """
     Return a fault for each micro-batch, in one task or another.
     """
     chance = random.Random(seed)
-    return [fault_at(point, batch, task=chance.randrange(PARTITIONS)) for batch in range(BATCHES)]
+    return [fault_at(point, batch, task=chance.randrange(tasks)) for batch in range(BATCHES)]
 
 
 @pytest.mark.soak
@@ -424,25 +427,53 @@ def test_workers_that_are_killed(history: History, seed: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
-def test_paused_workers_that_wake(history: History, seed: int) -> None:
+def test_paused_workers_that_wake(cluster: KafkaCluster, tmp_path: Path, seed: int) -> None:
     """
-    In each micro-batch a task sleeps until its transaction has been aborted; when it wakes, it
-    fails, and another attempt writes its rows.
+    In each micro-batch its only task sleeps until its transaction has been aborted; when it wakes,
+    it fails, and another attempt writes its rows.
     """
+    history = new_history(cluster, tmp_path, f"paused-{seed}", partitions=1)
     history.options |= SHORT
     watcher = watch(history)
-    job = history.start(*each_batch("paused", seed))
+    job = history.start(*each_batch("paused", tasks=1))
     try:
         for at in range(BATCHES):
-            wait_until(lambda at=at: paused(job, history.said(at)), SECONDS)
-            wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
-            stop_all(job, signal.SIGCONT)
+            wake_late(history, job, at)
         assert job.wait(SECONDS) == 0, history.log()
     finally:
         end(job)
 
     assert all(Path(f"{history.said(at)}-again").exists() for at in range(BATCHES))
     verify(history, watcher)
+
+
+@pytest.mark.soak
+def test_a_batch_that_waited_too_long(history: History) -> None:
+    """
+    A task sleeps for so long that the others' transactions are aborted, too: the query fails, and
+    starts again.
+    """
+    history.options |= SHORT
+    watcher = watch(history)
+    job = history.start(fault_at("paused", 3))
+    try:
+        wake_late(history, job, 0)
+        assert job.wait(SECONDS) == 1, history.log()
+    finally:
+        end(job)
+    assert "the write took longer than kafka.transaction.timeout.ms" in history.log()
+    history.completed()
+
+    verify(history, watcher)
+
+
+def wake_late(history: History, job: subprocess.Popen[str], at: int) -> None:
+    """
+    Let a paused task go on once its transaction has been aborted.
+    """
+    wait_until(lambda: paused(job, history.said(at)), SECONDS)
+    wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
+    stop_all(job, signal.SIGCONT)
 
 
 def paused(job: subprocess.Popen[str], said: Path) -> str | None:
@@ -530,15 +561,15 @@ def test_brokers_that_are_killed(three: KafkaCluster, tmp_path: Path, seed: int)
     """
     chance = random.Random(seed)
     history = new_history(three, tmp_path, f"brokers-{seed}")
-    history.rows = ROWS // 3
+    history.rows = ROWS // 15
     watcher = watch(history)
     job = history.start()
     try:
         for node in chance.choices((1, 2, 3), k=6):
-            await_more(watcher, chance.randint(1, ROWS // 3))
+            await_more(watcher, chance.randint(1, ROWS // 5))
             assert job.poll() is None, history.log()
             three.kill(node)
-            await_more(watcher, chance.randint(1, ROWS // 3))
+            await_more(watcher, chance.randint(1, ROWS // 5))
             three.restart(node)
         assert job.wait(SECONDS) == 0, history.log()
     finally:

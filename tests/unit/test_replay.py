@@ -20,6 +20,7 @@ from pyspark_pykafka.replay import (
     committed_tasks,
     from_record,
     ledger_topic,
+    name_of,
     names_of,
     reaches_back,
     to_record,
@@ -92,7 +93,18 @@ def test_names() -> None:
     """
     assert ledger_topic("orders") == "orders-ledger"
     assert names_of("orders", QUERY) == "orders-0a1b2c3d"
+    assert name_of("orders", QUERY, 6, 2, 0) == "orders-0a1b2c3d-0-2-0"
     assert written(5, 0, 6).first == 100
+
+
+def test_a_late_attempt_has_a_name_of_its_own() -> None:
+    """
+    One of the batch before does not fence the same task of this one, and a replay does.
+    """
+    before, now, later = (name_of("orders", QUERY, batch, 2, 0) for batch in (6, 7, 8))
+
+    assert before != now
+    assert before == later
 
 
 def test_nothing_was_committed() -> None:
@@ -213,7 +225,19 @@ def test_another_query_is_refused() -> None:
         check_owner(written(10), [marker(0, batch=6), stranger])
 
 
-def test_two_at_once_are_refused() -> None:
+def test_a_batch_that_was_overtaken_is_refused() -> None:
+    """
+    A later batch's entries may have taken the place of this one's; after a release it is written.
+    """
+    ahead = [marker(0, batch=9), intent(1, 9)]
+
+    with pytest.raises(ExactlyOnceError, match="batch 9 .* is committed already.* this is batch 7"):
+        committed_tasks(written(10), ahead)
+    assert committed_tasks(written(10), [*ahead, Release(QUERY)]) == frozenset()
+
+
+@pytest.mark.parametrize("batch", [7, 8])
+def test_two_at_once_are_refused(batch: int) -> None:
     """
     Entries of another write among one's own mean that somebody else writes, too.
     """
@@ -221,4 +245,11 @@ def test_two_at_once_are_refused() -> None:
 
     check_alone(written(10), [own, intent(2)])
     with pytest.raises(ConcurrentWriteError, match="is the query running twice"):
-        check_alone(written(10), [own, marker(1)])
+        check_alone(written(10), [own, marker(1, batch=batch)])
+
+
+def test_a_task_of_an_earlier_batch_may_end_late() -> None:
+    """
+    Its batch was written by another attempt, and no other process that wrote it would commit now.
+    """
+    check_alone(written(10), [marker(0, write="new"), marker(1, batch=6)])
