@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 DRIVER_POINTS = ("before a task prepares", "all prepared", "all committed", "some committed")
 #: Points at which a task loses the process that it runs in, or takes so long that it is doubled.
 TASK_POINTS = ("worker", "executor", "paused", "slow")
+#: So many Arrow batches, or rows, are with the writer when a task pauses; the first ones are sent.
+PAUSE_AFTER = 5
 #: How long a slow task waits for its second attempt at most.
 SLOW_SECONDS = 60.0
 
@@ -125,11 +127,12 @@ class FaultyWriter(KafkaStreamWriter):
 
 def with_fault(rows: Iterator[Any], fault: dict[str, Any]) -> Iterator[Any]:
     """
-    Return the rows of a task, to which something happens when its first ones are written.
+    Return the rows of a task, to which something happens when some of them are written.
     """
+    moment = PAUSE_AFTER if fault["point"] == "paused" else 0
     for at, some in enumerate(rows):
         yield some
-        if at == 0:
+        if at == moment:
             Path(fault["said"]).touch()
             hit(fault)
 

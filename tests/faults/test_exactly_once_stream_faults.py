@@ -50,8 +50,12 @@ BATCHES = RECORDS // ROWS
 DRIVER_POINTS = ("before a task prepares", "all prepared", "some committed", "all committed")
 HOSTS = ("127.0.0.1", "127.0.0.2")
 COMMITTED = {"isolation.level": "read_committed"}
-#: How long a transaction may be open that nobody will end.
-SHORT = {"kafka.transaction.timeout.ms": "6000"}
+#: How long a transaction may be open that nobody will end; a loaded machine needs most of it.
+SHORT = {"kafka.transaction.timeout.ms": "12000"}
+#: What is sent before a task has all its rows.
+SENT_EARLY = {"kafka.batch.size": "100"}
+#: So that a task gets its rows in several pieces.
+SMALL_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
 #: A task that takes longer than half of them gets a second attempt.
 SPECULATION = {
     "spark.speculation": "true",
@@ -433,7 +437,8 @@ def test_paused_workers_that_wake(cluster: KafkaCluster, tmp_path: Path, seed: i
     it fails, and another attempt writes its rows.
     """
     history = new_history(cluster, tmp_path, f"paused-{seed}", partitions=1)
-    history.options |= SHORT
+    history.options |= SHORT | SENT_EARLY
+    history.conf = SMALL_BATCHES
     watcher = watch(history)
     job = history.start(*each_batch("paused", tasks=1))
     try:
@@ -454,6 +459,7 @@ def test_a_batch_that_waited_too_long(history: History) -> None:
     starts again.
     """
     history.options |= SHORT
+    history.conf = SMALL_BATCHES
     watcher = watch(history)
     job = history.start(fault_at("paused", 3))
     try:
@@ -472,6 +478,7 @@ def wake_late(history: History, job: subprocess.Popen[str], at: int) -> None:
     Let a paused task go on once its transaction has been aborted.
     """
     wait_until(lambda: paused(job, history.said(at)), SECONDS)
+    wait_until(lambda: None if history.open_names() else "no transaction is open", SECONDS)
     wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
     stop_all(job, signal.SIGCONT)
 
@@ -503,10 +510,13 @@ def test_tasks_that_run_twice(history: History, spark_master: str, point: str, s
         "spark.driver.host": HOSTS[0],
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
+    # An attempt that lost the last race is killed with its transaction open.
+    history.options["kafka.transaction.timeout.ms"] = "25000"
     watcher = watch(history)
     history.completed(*each_batch(point, seed))
 
     assert all(Path(f"{history.said(at)}-again").exists() for at in range(BATCHES))
+    wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
     verify(history, watcher)
 
 
