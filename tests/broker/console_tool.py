@@ -4,13 +4,10 @@ What Kafka's own kafka-console-consumer tool shows of a topic.
 
 from __future__ import annotations
 
-import os
-import subprocess
+from tests.broker.kafka_tool import SECONDS, run
 
-from pyspark_pykafka.testing import KAFKA_VERSION, Record, find_java
-from pyspark_pykafka.testing.jars import kafka_tools_jars
+from pyspark_pykafka.testing import Record
 
-SECONDS = 60
 _NULL = "(null)"
 _BETWEEN = "|"
 _SHOWN = ("timestamp", "partition", "offset", "headers", "key", "value")
@@ -26,16 +23,13 @@ def printed(bootstrap: str, topic: str, count: int) -> list[Record]:
         "headers.separator": ",",
         "null.literal": _NULL,
     }
-    command = [
-        *(str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-        *("-cp", os.pathsep.join(map(str, kafka_tools_jars(KAFKA_VERSION)))),
+    answer = run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *("--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"),
+        *(bootstrap, "--topic", topic, "--from-beginning"),
         *("--max-messages", str(count), "--timeout-ms", str(SECONDS * 500)),
         *(it for pair in formats.items() for it in ("--formatter-property", "=".join(pair))),
-    ]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
-    found = [_record(*line.split(_BETWEEN)) for line in answer.stdout.splitlines()]
+    )
+    found = [_record(*line.split(_BETWEEN)) for line in answer.splitlines()]
     return sorted(found, key=lambda record: (record.partition or 0, record.offset or 0))
 
 

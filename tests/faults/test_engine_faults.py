@@ -4,6 +4,7 @@ Engines that lose their brokers amid a range: every record once, in order, or a 
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as Position
+from tests.broker import kafka_tool
 
 from pyspark_pykafka.client import direct_config
 from pyspark_pykafka.columns import SOURCE_TYPES
@@ -22,11 +24,13 @@ from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.wire.cluster import Cluster
 from pyspark_pykafka.wire.partition import PartitionClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 ENGINES = ("wire", "librdkafka")
 RECORDS = 3000
@@ -70,11 +74,11 @@ def settings(cluster: KafkaCluster, engine: str, **kafka: str) -> FetchSettings:
     )
 
 
-def filled(cluster: KafkaCluster, name: str) -> OffsetRange:
+def filled(cluster: KafkaCluster, name: str, **more: int) -> OffsetRange:
     """
     Make a topic of one partition with numbered records, and return the range of all of them.
     """
-    cluster.create_topic(name)
+    cluster.create_topic(name, **more)
     cluster.produce(name, [Record(b"%d" % i + b"." * 1000) for i in range(RECORDS)])
     return OffsetRange(TopicPartition(name, 0), 0, RECORDS)
 
@@ -179,6 +183,40 @@ def test_leader_that_hands_over(three: KafkaCluster) -> None:
     assert read(wanted, settings(three, "wire"), elect) == list(range(RECORDS))
     assert leader(three, wanted.tp.topic) == first
     assert time.monotonic() - began < 30
+
+
+def test_partition_that_moves(three: KafkaCluster, engine: str, tmp_path: Path) -> None:
+    """
+    A partition that is moved to another broker amid the range is read on from there (F05).
+    """
+    name = f"moved-{engine}"
+    wanted = filled(three, name, replication_factor=1)
+    first = leader(three, name)
+    other = first % 3 + 1
+
+    def move(number: int) -> None:
+        if number == 1:
+            reassign(three, tmp_path / "plan.json", wanted.tp, other)
+
+    assert read(wanted, settings(three, engine), move) == list(range(RECORDS))
+    assert leader(three, name) == other
+
+
+def reassign(cluster: KafkaCluster, plan: Path, tp: TopicPartition, node: int) -> None:
+    """
+    Move a partition to a broker, and return when it is there and nowhere else.
+    """
+    where = {"topic": tp.topic, "partition": tp.partition, "replicas": [node]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [where]}))
+    tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+    given = (cluster.bootstrap, "--reassignment-json-file", str(plan))
+    kafka_tool.run(tool, *given, "--execute")
+
+    def elsewhere() -> str | None:
+        said = kafka_tool.run(tool, *given, "--verify")
+        return None if "is completed" in said else said
+
+    wait_until(elsewhere, 60)
 
 
 def test_near_replica(three: KafkaCluster) -> None:

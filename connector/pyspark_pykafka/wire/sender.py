@@ -8,6 +8,7 @@ the buffer is full, or nothing is left to encode, is anything waited for.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -114,6 +115,8 @@ class Sender:
         self._requests: dict[Connection, list[_Request]] = {}
         self._backoffs: dict[TopicPartition, Backoff] = {}
         self._missing_since: dict[TopicPartition, float] = {}
+        # When the first broker whose quota is used up takes requests again.
+        self._held_until = math.inf
         self._bytes = 0
         self._since_turn = 0
         #: Where the last acknowledged batch of each partition begins, as far as brokers have said.
@@ -182,13 +185,21 @@ class Sender:
     # --- Out --------------------------------------------------------------------------------------
 
     def _send(self) -> None:
+        self._held_until = math.inf
         for node, queues in self._ready().items():
             connection = self._connection(node, queues)
-            while connection is not None and queues:
-                if len(self._requests.get(connection, ())) >= self._config.in_flight:
-                    break
+            while connection is not None and queues and self._has_room(connection):
                 if not self._send_one(connection, queues):
                     break
+
+    def _has_room(self, connection: Connection) -> bool:
+        """
+        Whether a broker takes one more request now.
+        """
+        if connection.throttled_until > self._now():
+            self._held_until = min(self._held_until, connection.throttled_until)
+            return False
+        return len(self._requests.get(connection, ())) < self._config.in_flight
 
     def _ready(self) -> dict[int, list[PartitionQueue]]:
         """
@@ -297,7 +308,7 @@ class Sender:
 
     def _receive_from(self, connection: Connection) -> None:
         requests = self._requests[connection]
-        until = max(requests[0].expires, self._now() + _REST_SECONDS)
+        until = max(self._expires(connection), self._now() + _REST_SECONDS)
         try:
             answer = connection.receive(Deadline(until, self._now))
         except PykafkaError as error:
@@ -417,8 +428,7 @@ class Sender:
 
     def _expire(self) -> None:
         now = self._now()
-        late = [it for it, requests in self._requests.items() if requests[0].expires <= now]
-        for connection in late:
+        for connection in [it for it in self._requests if self._expires(it) <= now]:
             msg = (
                 f"{connection.address}: no answer to Produce within "
                 f"{_ms(self._config.request_seconds)} ms (kafka.request.timeout.ms)"
@@ -427,6 +437,15 @@ class Sender:
         for queue in self._active.values():
             if self._left(queue) <= 0:
                 raise self._undelivered(queue)
+
+    def _expires(self, connection: Connection) -> float:
+        """
+        Return until when the oldest request must be answered.
+
+        A broker whose quota is used up does not read what it has been sent (KIP-219).
+        """
+        throttled = connection.throttled_until + self._config.request_seconds
+        return max(self._requests[connection][0].expires, throttled)
 
     def _undelivered(self, queue: PartitionQueue) -> TimeoutExceededError:
         batches = list(queue.unacknowledged())
@@ -450,12 +469,12 @@ class Sender:
         """
         Return how long nothing will have to be done but to take in answers.
         """
-        return max(min(self._times(), default=self._now()) - self._now(), 0.0)
+        return max(min(self._times()) - self._now(), 0.0)
 
     def _times(self) -> Iterator[float]:
         now = self._now()
-        for requests in self._requests.values():
-            yield requests[0].expires
+        yield self._held_until
+        yield from map(self._expires, self._requests)
         for queue in self._active.values():
             yield now + self._left(queue)
             # One that may be sent already waits for its broker to answer.

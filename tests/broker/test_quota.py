@@ -1,0 +1,119 @@
+"""
+Quotas of real brokers: who reads or writes faster than allowed holds back, and loses nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from tests.broker import kafka_tool, producing
+
+from pyspark_pykafka.columns import SOURCE_TYPES
+from pyspark_pykafka.engine import FetchSettings
+from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.testing import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+COUNT = 3_000
+RECORDS = [Record(b"%d" % number + b"." * 1_000) for number in range(COUNT)]
+#: Brokers look at the last ten seconds; what is above this makes them throttle for several.
+BYTES_A_SECOND = 150_000
+#: Less than they throttle, so that who waits for an answer meanwhile gives it up.
+TIMEOUT_MS = 1_500
+FEWEST_SECONDS = 3.0
+
+
+@pytest.fixture
+def limited(kafka_cluster: KafkaCluster) -> Callable[[str, str], str]:
+    """
+    Return the way to make a client id with a quota.
+    """
+
+    def limiting(quota: str, client: str) -> str:
+        tool, entity = "kafka.admin.ConfigCommand", ("--entity-type", "clients")
+        given = ("--alter", "--add-config", f"{quota}={BYTES_A_SECOND}")
+        kafka_tool.run(tool, kafka_cluster.bootstrap, *given, *entity, "--entity-name", client)
+        return client
+
+    return limiting
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_reader_holds_back(
+    kafka_cluster: KafkaCluster,
+    topic: NewTopicName,
+    limited: Callable[[str, str], str],
+    engine: str,
+) -> None:
+    """
+    All records come, at the quota's pace, though each throttling lasts longer than a request may.
+    """
+    name = topic()
+    kafka_cluster.produce(name, RECORDS)
+    settings = FetchSettings(
+        engine=engine,
+        kafka=producing.settings(
+            kafka_cluster.bootstrap,
+            client_id=limited("consumer_byte_rate", f"slow-reader-{engine}"),
+            socket_timeout_ms=TIMEOUT_MS,
+        ),
+        schema=pa.schema([(column, SOURCE_TYPES[column]) for column in ("value", "offset")]),
+        group_id="quota",
+        isolation_level="read_uncommitted",
+        poll_timeout_ms=60_000,
+        fail_on_data_loss=True,
+        end_retries=0,
+        end_retry_ms=500,
+        memory_bytes=1 << 20,
+    )
+
+    began = time.monotonic()
+    batches = list(fetch(OffsetRange(TopicPartition(name, 0), 0, COUNT), settings))
+
+    assert time.monotonic() - began >= FEWEST_SECONDS
+    found = pa.Table.from_batches(batches)
+    assert found["value"].to_pylist() == [record.value for record in RECORDS]
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_writer_holds_back(
+    kafka_cluster: KafkaCluster,
+    topic: NewTopicName,
+    limited: Callable[[str, str], str],
+    caplog: pytest.LogCaptureFixture,
+    engine: str,
+) -> None:
+    """
+    All records are written once, at the quota's pace, and none has to be sent again.
+    """
+    caplog.set_level(logging.INFO, "pyspark_pykafka")
+    name = topic()
+    batches = [producing.batch_of(RECORDS[at : at + 100]) for at in range(0, COUNT, 100)]
+    client = limited("producer_byte_rate", f"slow-writer-{engine}")
+
+    began = time.monotonic()
+    written = producing.write(
+        kafka_cluster.bootstrap,
+        batches,
+        name,
+        engine,
+        client_id=client,
+        request_timeout_ms=TIMEOUT_MS,
+        batch_size=100_000,
+    )
+
+    assert time.monotonic() - began >= FEWEST_SECONDS
+    assert written == COUNT
+    found = [record.value for record in kafka_cluster.consume(name)]
+    assert found == [record.value for record in RECORDS]
+    assert " again" not in caplog.text
