@@ -22,7 +22,8 @@ from pyspark_pykafka.wire.blocking import retrying_while_blocked
 from pyspark_pykafka.wire.cluster import Cluster
 from pyspark_pykafka.wire.encoding import RowEncoder, encode_one
 from pyspark_pykafka.wire.outgoing import Identity
-from pyspark_pykafka.wire.sender import MISSING_SECONDS, Sender
+from pyspark_pykafka.wire.patience import MISSING_SECONDS
+from pyspark_pykafka.wire.sender import Sender
 from pyspark_pykafka.wire.transaction_messages import INIT_PRODUCER_ID, init_producer_id_request
 from pyspark_pykafka.wire.transactions import Transactions
 from pyspark_pykafka.wire.writer import PlainWriter, TransactionalWriter

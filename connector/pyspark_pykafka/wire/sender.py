@@ -7,25 +7,24 @@ the buffer is full, or nothing is left to encode, is anything waited for.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark_pykafka import rows
 from pyspark_pykafka.client import map_error_code
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
-    KafkaClientError,
     PykafkaError,
-    RecordError,
-    TimeoutExceededError,
     UnknownTopicError,
 )
-from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.wire import delivery_errors
 from pyspark_pykafka.wire.connection import answering
+from pyspark_pykafka.wire.in_flight import InFlight
 from pyspark_pykafka.wire.outbox import PartitionQueue
 from pyspark_pykafka.wire.outgoing import OutgoingBatch
+from pyspark_pykafka.wire.patience import Patience
 from pyspark_pykafka.wire.produce_request import PRODUCE, produce_request
 
 if TYPE_CHECKING:
@@ -36,32 +35,19 @@ if TYPE_CHECKING:
     from pyspark_pykafka.wire._encoder import Payload
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
+    from pyspark_pykafka.wire.in_flight import Batches
     from pyspark_pykafka.wire.produce_request import PartitionAnswer, ProduceAnswer
     from pyspark_pykafka.wire.writer import Writer
-
-logger = logging.getLogger("pyspark_pykafka")
 
 # What brokers may say of a batch, by Kafka's numbers, beside what client.codes knows.
 _MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE = 10, 18
 _INVALID_TIMESTAMP, _INVALID_RECORD = 32, 87
 _OUT_OF_ORDER, _DUPLICATE = 45, 46
 
-#: A topic that is being made shows within this time, and one that a broker has just heard of too.
-MISSING_SECONDS = 5.0
-
 _MOST_WAIT_SECONDS = 1.0
 
 # What is left of an answer that has begun to arrive may take so long, even after its time.
 _REST_SECONDS = 1.0
-
-
-class _Request(NamedTuple):
-    """
-    A request that is under way.
-    """
-
-    batches: dict[TopicPartition, OutgoingBatch]
-    expires: float
 
 
 class _Stopwatch:
@@ -112,9 +98,8 @@ class Sender:
         self._at_work = _Stopwatch(now)
         self._queues = queues
         self._active: dict[TopicPartition, PartitionQueue] = {}
-        self._requests: dict[Connection, list[_Request]] = {}
-        self._backoffs: dict[TopicPartition, Backoff] = {}
-        self._missing_since: dict[TopicPartition, float] = {}
+        self._under_way = InFlight(config.request_seconds)
+        self._patience = Patience(config, now)
         # When the first broker whose quota is used up takes requests again.
         self._held_until = math.inf
         self._bytes = 0
@@ -161,13 +146,8 @@ class Sender:
         deadline = Deadline.after(self._config.block_seconds, self._now)
         while self._bytes and self._bytes + size > self._config.buffer_bytes:
             if deadline.expired:
-                msg = (
-                    f"the send buffer stayed full for {_ms(self._config.block_seconds)} ms "
-                    f"(kafka.max.block.ms) before a batch for {tp} fitted in"
-                    f"{self._last_trouble()}; the brokers acknowledge too slowly, or "
-                    "kafka.buffer.memory is too small"
-                )
-                raise TimeoutExceededError(msg)
+                active = self._active.values()
+                raise delivery_errors.buffer_full(tp, self._config.block_seconds, active)
             self._turn(deadline.remaining(at_most=_MOST_WAIT_SECONDS))
 
     def _turn(self, seconds: float) -> None:
@@ -199,7 +179,7 @@ class Sender:
         if connection.throttled_until > self._now():
             self._held_until = min(self._held_until, connection.throttled_until)
             return False
-        return len(self._requests.get(connection, ())) < self._config.in_flight
+        return self._under_way.count(connection) < self._config.in_flight
 
     def _ready(self) -> dict[int, list[PartitionQueue]]:
         """
@@ -230,22 +210,21 @@ class Sender:
                 raise asked[topic]
             node = self._cluster.leader(queue.tp, self._request_deadline()).node
         except PykafkaError as error:
-            self._bear(error)
-            self._judge_missing(queue, error)
+            self._patience.bear(error, queue.tp)
             asked[topic] = error
-            queue.postponed(self._now() + self._pause(queue.tp), error)
+            queue.postponed(self._patience.retry_at(queue.tp), error)
             return None
-        self._missing_since.pop(queue.tp, None)
+        self._patience.found(queue.tp)
         return node
 
     def _connection(self, node: int, queues: list[PartitionQueue]) -> Connection | None:
         try:
             return self._cluster.connection(node, self._request_deadline())
         except PykafkaError as error:
-            self._bear(error)
+            self._patience.bear(error)
             for queue in queues:
                 self._cluster.forget(queue.tp.topic)
-                queue.postponed(self._now() + self._pause(queue.tp), error)
+                queue.postponed(self._patience.retry_at(queue.tp), error)
             return None
 
     def _send_one(self, connection: Connection, queues: list[PartitionQueue]) -> bool:
@@ -264,11 +243,10 @@ class Sender:
                 tp: batch.encode(writer.identity, transactional=transactional)
                 for tp, batch in batches.items()
             },
-            _ms(self._config.request_seconds),
+            delivery_errors.milliseconds(self._config.request_seconds),
             writer.transactional_id,
         )
-        expires = self._now() + self._config.request_seconds
-        self._requests.setdefault(connection, []).append(_Request(batches, expires))
+        self._under_way.add(connection, batches, self._now())
         try:
             connection.send(request, self._request_deadline())
         except PykafkaError as error:
@@ -295,32 +273,28 @@ class Sender:
     # --- In ---------------------------------------------------------------------------------------
 
     def _receive(self, seconds: float) -> None:
-        if not self._requests:
+        if not self._under_way.connections:
             if seconds > 0 and self._active:
                 # Everything waits for its next try.
                 time.sleep(seconds)
             return
-        ready = answering(list(self._requests), seconds)
+        ready = answering(self._under_way.connections, seconds)
         while ready:
             for connection in ready:
                 self._receive_from(connection)
-            ready = answering(list(self._requests), 0.0)
+            ready = answering(self._under_way.connections, 0.0)
 
     def _receive_from(self, connection: Connection) -> None:
-        requests = self._requests[connection]
-        until = max(self._expires(connection), self._now() + _REST_SECONDS)
+        until = max(self._under_way.expires(connection), self._now() + _REST_SECONDS)
         try:
             answer = connection.receive(Deadline(until, self._now))
         except PykafkaError as error:
             self._lose(connection, self._named(error))
             return
-        request = requests.pop(0)
-        if not requests:
-            del self._requests[connection]
-        self._answered(request, answer)
+        self._answered(self._under_way.answered(connection), answer)
 
-    def _answered(self, request: _Request, answer: ProduceAnswer) -> None:
-        for tp, batch in request.batches.items():
+    def _answered(self, batches: Batches, answer: ProduceAnswer) -> None:
+        for tp, batch in batches.items():
             queue, told = self._queues[tp], answer.partitions.get(tp)
             if told is None:
                 msg = f"the broker said nothing of the batch for {tp}"
@@ -334,7 +308,7 @@ class Sender:
     def _acknowledge(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
         queue.acknowledged(batch)
         self._bytes -= batch.size
-        self._backoffs.pop(queue.tp, None)
+        self._patience.relieved(queue.tp)
         if queue.empty:
             del self._active[queue.tp]
 
@@ -344,7 +318,10 @@ class Sender:
             self._cut(queue, batch)
             return
         if code in {_INVALID_RECORD, _INVALID_TIMESTAMP}:
-            raise self._invalid(queue.tp, batch, told)
+            first = next(iter(told.record_errors), None)
+            key = self._key(batch, first.batch_index if first else 0)
+            why = (first and first.message) or told.error_message
+            raise delivery_errors.invalid(queue.tp, key, why)
         error = self._named(map_error_code(code, f"writing to {queue.tp}"))
         if code == _OUT_OF_ORDER and queue.follows_trouble(batch):
             # No try of its own: it goes again right behind the batch that is missing yet.
@@ -353,8 +330,7 @@ class Sender:
             return
         if isinstance(error, (BrokerUnavailableError, UnknownTopicError)):
             self._cluster.forget(queue.tp.topic)
-        self._bear(error)
-        self._judge_missing(queue, error)
+        self._patience.bear(error, queue.tp)
         self._again(queue, batch, error)
 
     def _cut(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
@@ -365,15 +341,6 @@ class Sender:
         self._bytes += sum(half.size for half in halves) - batch.size
         queue.replaced(batch, halves)
 
-    def _invalid(
-        self, tp: TopicPartition, batch: OutgoingBatch, told: PartitionAnswer
-    ) -> RecordError:
-        first = next(iter(told.record_errors), None)
-        key = self._key(batch, first.batch_index if first else 0)
-        why = (first and first.message) or told.error_message or "it is invalid"
-        msg = f"{rows.place(tp.topic, key, tp.partition)} cannot be written: the broker says: {why}"
-        return RecordError("INVALID_RECORD", msg)
-
     def _key(self, batch: OutgoingBatch, index: int) -> bytes | None:
         return batch.key(index, self._most_decompressed(batch))
 
@@ -382,81 +349,31 @@ class Sender:
 
     # --- Trouble ----------------------------------------------------------------------------------
 
-    def _bear(self, error: PykafkaError) -> None:
-        """
-        Raise what would not pass.
-        """
-        if not error.retriable:
-            raise error
-
     def _named(self, error: PykafkaError) -> PykafkaError:
-        """
-        Return the error; one that says that the time for a request is over says also whose.
-        """
-        if not isinstance(error, TimeoutExceededError):
-            return error
-        milliseconds = _ms(self._config.request_seconds)
-        return TimeoutExceededError(f"{error} (kafka.request.timeout.ms is {milliseconds})")
-
-    def _judge_missing(self, queue: PartitionQueue, error: PykafkaError) -> None:
-        if not isinstance(error, UnknownTopicError):
-            return
-        since = self._missing_since.setdefault(queue.tp, self._now())
-        if self._now() - since >= MISSING_SECONDS:
-            raise error
+        return delivery_errors.with_setting(error, self._config.request_seconds)
 
     def _again(self, queue: PartitionQueue, batch: OutgoingBatch, error: PykafkaError) -> None:
-        if batch.attempts > self._config.retries:
-            msg = (
-                f"{batch.count} records for {queue.tp} were refused after {batch.attempts} tries "
-                f"(kafka.retries): {error}"
-            )
-            raise KafkaClientError(msg, -1, "RETRIES", retriable=True)
-        logger.info("%s; sending %d records for %s again", error, batch.count, queue.tp)
-        queue.came_back(batch, self._now() + self._pause(queue.tp), error)
+        self._patience.try_again(queue.tp, batch, error)
+        queue.came_back(batch, self._patience.retry_at(queue.tp), error)
 
     def _lose(self, connection: Connection, error: PykafkaError) -> None:
         """
         Give a connection up: nobody knows what of its requests has arrived.
         """
         self._cluster.drop(connection)
-        self._bear(error)
-        for request in self._requests.pop(connection):
-            for tp, batch in request.batches.items():
+        self._patience.bear(error)
+        for batches in self._under_way.lost(connection):
+            for tp, batch in batches.items():
                 self._cluster.forget(tp.topic)
                 self._again(self._queues[tp], batch, error)
 
     def _expire(self) -> None:
-        now = self._now()
-        for connection in [it for it in self._requests if self._expires(it) <= now]:
-            msg = (
-                f"{connection.address}: no answer to Produce within "
-                f"{_ms(self._config.request_seconds)} ms (kafka.request.timeout.ms)"
-            )
-            self._lose(connection, TimeoutExceededError(msg))
+        for connection in self._under_way.late(self._now()):
+            seconds = self._config.request_seconds
+            self._lose(connection, delivery_errors.unanswered(connection.address, seconds))
         for queue in self._active.values():
             if self._left(queue) <= 0:
-                raise self._undelivered(queue)
-
-    def _expires(self, connection: Connection) -> float:
-        """
-        Return until when the oldest request must be answered.
-
-        A broker whose quota is used up does not read what it has been sent (KIP-219).
-        """
-        throttled = connection.throttled_until + self._config.request_seconds
-        return max(self._requests[connection][0].expires, throttled)
-
-    def _undelivered(self, queue: PartitionQueue) -> TimeoutExceededError:
-        batches = list(queue.unacknowledged())
-        count = sum(batch.count for batch in batches)
-        state = "sent and not acknowledged" if queue.in_flight else "waiting to be sent"
-        msg = (
-            f"{count} records for {queue.tp} were not acknowledged within "
-            f"{_ms(self._config.delivery_seconds)} ms (kafka.delivery.timeout.ms); the oldest were "
-            f"{state}, after {batches[0].attempts} tries{_because(queue.trouble)}"
-        )
-        return TimeoutExceededError(msg)
+                raise delivery_errors.undelivered(queue, self._config.delivery_seconds)
 
     def _left(self, queue: PartitionQueue) -> float:
         """
@@ -474,32 +391,12 @@ class Sender:
     def _times(self) -> Iterator[float]:
         now = self._now()
         yield self._held_until
-        yield from map(self._expires, self._requests)
+        yield from map(self._under_way.expires, self._under_way.connections)
         for queue in self._active.values():
             yield now + self._left(queue)
             # One that may be sent already waits for its broker to answer.
             if queue.waiting and queue.not_before > now:
                 yield queue.not_before
 
-    def _pause(self, tp: TopicPartition) -> float:
-        direct = self._config.direct
-        backoff = self._backoffs.get(tp)
-        if backoff is None:
-            backoff = self._backoffs[tp] = Backoff(
-                direct.retry_backoff_seconds, direct.retry_backoff_max_seconds
-            )
-        return backoff.next_pause()
-
     def _request_deadline(self) -> Deadline:
         return Deadline.after(self._config.request_seconds, self._now)
-
-    def _last_trouble(self) -> str:
-        return next((_because(it.trouble) for it in self._active.values() if it.trouble), "")
-
-
-def _because(trouble: PykafkaError | None) -> str:
-    return "" if trouble is None else f"; the last error: {trouble}"
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
