@@ -1,5 +1,5 @@
 """
-Quotas of real brokers: who reads or writes faster than allowed holds back, and loses nothing.
+Quotas of real brokers: who reads or writes faster than allowed holds back, and loses nothing (F42).
 """
 
 from __future__ import annotations

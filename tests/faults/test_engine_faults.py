@@ -187,7 +187,7 @@ def test_leader_that_hands_over(three: KafkaCluster) -> None:
 
 def test_partition_that_moves(three: KafkaCluster, engine: str, tmp_path: Path) -> None:
     """
-    A partition that is moved to another broker amid the range is read on from there (F05).
+    A partition that is moved to another broker amid the range is read on from there.
     """
     name = f"moved-{engine}"
     wanted = filled(three, name, replication_factor=1)
