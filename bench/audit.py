@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from bench.cases import PYKAFKA, Case, TopicSpec, records_of, shuffled_rounds
+from bench.cases import PYKAFKA, Case, TopicSpec, records_of, shuffled_rounds, size_text
 from bench.figures import check_records
 from bench.load import loaded
 from bench.measurement import Measurement, Series
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
 PLAIN, OBSERVED, BY_OFFSETS = "plain", "observed", "by-offsets"
 NAMES = [PLAIN, OBSERVED, BY_OFFSETS]
-SIZE = 100
+#: What a value has in bytes, in each of the measurements.
+AUDITED_SIZES = (100, 1024)
 PARTITIONS = 2
 
 
-def measure_audit(spark: SparkSession, kafka: KafkaCluster, rounds: int) -> Measurement:
+def measure_audit(spark: SparkSession, kafka: KafkaCluster, size: int, rounds: int) -> Measurement:
     """
-    Read a topic of small records in a stream with availableNow, in turns with and without audit.
+    Read a topic in a stream with availableNow, in turns with and without audit.
     """
-    topic = TopicSpec(SIZE, "none", PARTITIONS, records_of(SIZE, quick=False))
+    topic = TopicSpec(size, "none", PARTITIONS, records_of(size, quick=False))
     options = options_for(PYKAFKA, Case("stream", topic), kafka.bootstrap)
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     cpu_seconds: defaultdict[str, list[float]] = defaultdict(list)
@@ -53,7 +54,7 @@ def measure_audit(spark: SparkSession, kafka: KafkaCluster, rounds: int) -> Meas
                     seconds[name].append(_read(spark, name, options, topic.records))
                 cpu_seconds[name].append(cpu.seconds + time.process_time() - own)
     series = {name: Series(tuple(seconds[name]), tuple(cpu_seconds[name])) for name in NAMES}
-    return Measurement("audit-100B", "audit", series, topic.records, base=PLAIN)
+    return Measurement(f"audit-{size_text(size)}", "audit", series, topic.records, base=PLAIN)
 
 
 class _Timed(AuditListener):
