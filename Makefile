@@ -42,10 +42,10 @@ fix: $(READY)  ## format the code and mend what can be mended without thought
 	@$(BIN)/ruff format
 
 matrix: $(READY)  ## run the tests on Spark 4.0, 4.1, 4.2 and 4.3
-	@$(NOX) tests
+	@$(NOX) tests -- $(IN_TWO)
 
 matrix-smoke: $(READY)  ## run the few tests marked smoke on Spark 4.0, 4.1 and 4.3
-	@$(NOX) 'tests(4.0)' 'tests(4.1)' 'tests(4.3)' -- -m smoke -n 0
+	@$(NOX) 'tests(4.0)' 'tests(4.1)' 'tests(4.3)' -- -m smoke
 
 soak: $(READY)  ## run the slow tests: random schedules with many seeds, every codec, many partitions
 	@$(RUN) python -m pytest --require-broker --soak $(IN_TWO) $(ARGS)

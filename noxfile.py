@@ -26,5 +26,4 @@ def tests(session: nox.Session, spark: str) -> None:
     """
     session.install("--editable", ".[test]", "--constraint", VERSIONS[spark])
     python = str(Path(session.bin) / "python")
-    given = ["--require-broker", "-n", "2", "--dist", "worksteal", *session.posargs]
-    session.run("pytest", *given, env={"PYSPARK_PYTHON": python})
+    session.run("pytest", "--require-broker", *session.posargs, env={"PYSPARK_PYTHON": python})

@@ -5,16 +5,15 @@ What every engine must do with a range, asked without Spark: one suite, run over
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Position
+from tests.broker.fetching import SCHEMA, settings
 
-from pyspark_pykafka.columns import SOURCE_TYPES
-from pyspark_pykafka.engine import BATCH_RECORDS, FetchSettings
+from pyspark_pykafka.engine import BATCH_RECORDS
 from pyspark_pykafka.engines import fetch
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
@@ -23,33 +22,12 @@ from pyspark_pykafka.errors import (
     TimeoutExceededError,
 )
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ENGINES = ("wire", "librdkafka")
-SCHEMA = pa.schema(list(SOURCE_TYPES.items()))
-
-
-def settings(bootstrap: str, engine: str, **changes: Any) -> FetchSettings:
-    """
-    Return how to read, with the defaults of the options.
-    """
-    usual = FetchSettings(
-        engine=engine,
-        kafka=KafkaSettings.of({"bootstrap.servers": bootstrap}),
-        schema=SCHEMA,
-        group_id="engines",
-        isolation_level="read_uncommitted",
-        poll_timeout_ms=20_000,
-        fail_on_data_loss=True,
-        end_retries=3,
-        end_retry_ms=100,
-        memory_bytes=64 << 20,
-    )
-    return replace(usual, **changes)
 
 
 @pytest.fixture(params=ENGINES)

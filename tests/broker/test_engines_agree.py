@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from tests.broker.fetching import settings
 
 from pyspark_pykafka.columns import SOURCE_TYPES
-from pyspark_pykafka.engine import FetchSettings
 from pyspark_pykafka.engines import fetch
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_pykafka.settings import KafkaSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,19 +34,17 @@ def table(
     """
     Read a range with one engine, in batches of few bytes, and check the arrays as a whole.
     """
-    settings = FetchSettings(
-        engine=engine,
-        kafka=KafkaSettings.of({"bootstrap.servers": cluster.bootstrap}),
+    how = settings(
+        cluster.bootstrap,
+        engine,
         schema=schema,
         group_id="agree",
         isolation_level=isolation,
         poll_timeout_ms=30_000,
-        fail_on_data_loss=True,
-        end_retries=3,
         end_retry_ms=200,
         memory_bytes=1 << 20,
     )
-    found = pa.Table.from_batches(fetch(wanted, settings), schema)
+    found = pa.Table.from_batches(fetch(wanted, how), schema)
     found.validate(full=True)
     return found.to_pylist()
 

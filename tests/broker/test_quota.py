@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from tests.broker import kafka_tool, producing
+from tests.broker import fetching, kafka_tool, producing
 
-from pyspark_pykafka.columns import SOURCE_TYPES
-from pyspark_pykafka.engine import FetchSettings
 from pyspark_pykafka.engines import fetch
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.testing import Record
@@ -60,18 +58,17 @@ def test_a_reader_holds_back(
     """
     name = topic()
     kafka_cluster.produce(name, RECORDS)
-    settings = FetchSettings(
-        engine=engine,
+    settings = fetching.settings(
+        kafka_cluster.bootstrap,
+        engine,
         kafka=producing.settings(
             kafka_cluster.bootstrap,
             client_id=limited("consumer_byte_rate", f"slow-reader-{engine}"),
             socket_timeout_ms=TIMEOUT_MS,
         ),
-        schema=pa.schema([(column, SOURCE_TYPES[column]) for column in ("value", "offset")]),
+        schema=fetching.VALUES,
         group_id="quota",
-        isolation_level="read_uncommitted",
         poll_timeout_ms=60_000,
-        fail_on_data_loss=True,
         end_retries=0,
         end_retry_ms=500,
         memory_bytes=1 << 20,

@@ -13,16 +13,13 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as Position
-from tests.broker import kafka_tool
+from tests.broker import fetching, kafka_tool, producing
 
 from pyspark_pykafka.client import direct_config
-from pyspark_pykafka.columns import SOURCE_TYPES
-from pyspark_pykafka.engine import FetchSettings
 from pyspark_pykafka.engines import fetch
 from pyspark_pykafka.errors import DataLossError, RecordError, TimeoutExceededError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.wire.cluster import Cluster
@@ -31,6 +28,8 @@ from pyspark_pykafka.wire.partition import PartitionClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from pyspark_pykafka.engine import FetchSettings
 
 ENGINES = ("wire", "librdkafka")
 RECORDS = 3000
@@ -58,15 +57,13 @@ def settings(cluster: KafkaCluster, engine: str, **kafka: str) -> FetchSettings:
     """
     Return how to read in many small fetches; keywords are Kafka settings, underscores for dots.
     """
-    given = {name.replace("_", "."): value for name, value in kafka.items()}
-    return FetchSettings(
-        engine=engine,
-        kafka=KafkaSettings.of({"bootstrap.servers": cluster.bootstrap, **given}),
-        schema=pa.schema([(name, SOURCE_TYPES[name]) for name in ("value", "offset")]),
+    return fetching.settings(
+        cluster.bootstrap,
+        engine,
+        kafka=producing.settings(cluster.bootstrap, **kafka),
+        schema=fetching.VALUES,
         group_id="engine-faults",
-        isolation_level="read_uncommitted",
         poll_timeout_ms=60_000,
-        fail_on_data_loss=True,
         # A new leader's end lags behind until its followers have fetched from it (KAFKA-7703).
         end_retries=20,
         end_retry_ms=500,

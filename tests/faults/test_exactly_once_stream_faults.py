@@ -156,6 +156,12 @@ class History:
         """
         return self.folder / f"said-{self.runs}-{at}"
 
+    def again(self, at: int) -> bool:
+        """
+        Whether a second attempt was made in the batch of a fault of the last run.
+        """
+        return Path(f"{self.said(at)}-again").exists()
+
     def run(self, *faults: dict[str, Any]) -> int:
         """
         Return how a run ended, once it has.
@@ -193,6 +199,12 @@ class History:
         kafka = KafkaSettings.of({"bootstrap.servers": self.cluster.bootstrap})
         with transactions_of(kafka) as transactions:
             return transactions.names(self.options["transactionalIdPrefix"], [State.ONGOING])
+
+    def await_ended(self) -> None:
+        """
+        Return once no transaction is open.
+        """
+        wait_until(lambda: ", ".join(self.open_names()) or None, SECONDS)
 
 
 def end(job: subprocess.Popen[str]) -> None:
@@ -348,7 +360,7 @@ def test_recovery_after_the_transactions_time(history: History) -> None:
     history.options |= SHORT
     watcher = watch(history)
     history.killed(fault_at("some committed", 3, 1))
-    wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
+    history.await_ended()
     history.completed()
 
     verify(history, watcher)
@@ -384,7 +396,7 @@ def test_paused_drivers_that_wake(history: History, seed: int) -> None:
             await_more(watcher, chance.randint(1, ROWS))
             stop_all(zombies[-1], signal.SIGSTOP)
         history.completed()
-        wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
+        history.await_ended()
         for zombie in zombies:
             stop_all(zombie, signal.SIGCONT)
             zombie.wait(SECONDS)
@@ -449,7 +461,7 @@ def test_paused_workers_that_wake(cluster: KafkaCluster, tmp_path: Path, seed: i
     finally:
         end(job)
 
-    assert all(Path(f"{history.said(at)}-again").exists() for at in range(BATCHES))
+    assert all(history.again(at) for at in range(BATCHES))
     verify(history, watcher)
 
 
@@ -480,7 +492,7 @@ def wake_late(history: History, job: subprocess.Popen[str], at: int) -> None:
     """
     wait_until(lambda: paused(job, history.said(at)), SECONDS)
     wait_until(lambda: None if history.open_names() else "no transaction is open", SECONDS)
-    wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
+    history.await_ended()
     stop_all(job, signal.SIGCONT)
 
 
@@ -519,9 +531,9 @@ def test_tasks_that_run_twice(history: History, spark_master: str, point: str, s
     assert history.run(*each_batch(point, seed)) == 0, history.log()
 
     # An attempt that is slow by itself may lose before the fault.
-    twice = [at for at in range(BATCHES) if Path(f"{history.said(at)}-again").exists()]
+    twice = [at for at in range(BATCHES) if history.again(at)]
     assert len([at for at in twice if history.said(at).exists()]) >= 5
-    wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
+    history.await_ended()
     verify(history, watcher)
 
 
@@ -618,7 +630,7 @@ def test_random_histories(cluster: KafkaCluster, tmp_path: Path, seed: int) -> N
         point = chance.choice(DRIVER_POINTS)
         history.killed(fault_at(point, batch, chance.randint(1, PARTITIONS - 1)))
         if chance.random() < 0.2:
-            wait_until(lambda: ", ".join(history.open_names()) or None, SECONDS)
+            history.await_ended()
         if point == "all committed" or chance.random() < 0.5:
             batch += 1
     history.completed(fault_at("worker", BATCHES - 1))

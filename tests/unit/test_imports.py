@@ -4,13 +4,9 @@ What a fresh worker loads: start-up is part of every query's first batch.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from tests.unit.fresh_process import modules_after
 
-ROOT = Path(__file__).parents[2]
 READING = """
 import sys
 import pyarrow as pa
@@ -51,13 +47,4 @@ def test_heavy_libraries_wait_until_they_are_used(code: str, left_out: set[str])
     pandas, which pyarrow imports for single values, takes a quarter of a second, and Kafka's
     clients a tenth each; none is loaded where it is of no use.
     """
-    found = subprocess.run(
-        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        cwd=ROOT,
-    )
-
-    assert not left_out & set(found.stdout.split())
+    assert not left_out & modules_after(code)

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol import consumer, metadata
+from tests.unit.fresh_process import modules_after
 from tests.unit.wire_messages import (
     ids,
     int8,
     int16,
     int32,
     int64,
-    modules_after,
     names,
     nodes,
     read,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol import admin, metadata, producer
+from tests.unit.fresh_process import modules_after
 from tests.unit.wire_messages import (
     int16,
     int32,
     int64,
-    modules_after,
     names,
     read,
     sent,

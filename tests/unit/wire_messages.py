@@ -4,9 +4,6 @@ What the tests of messages share: values of each kind, and both ways to write an
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -56,18 +53,3 @@ def read(api: Api, version: int, body: bytes) -> Any:
     Return an answer as a connection hands it over.
     """
     return Frame(api.answer, version, memoryview(bytearray(body))).decode()
-
-
-def modules_after(program: str) -> set[str]:
-    """
-    Return what a fresh process has imported when it has run a program.
-    """
-    found = subprocess.run(
-        [sys.executable, "-c", f"{program}\nimport sys\nprint(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    return set(found.stdout.split())

@@ -273,12 +273,13 @@ class Sender:
     # --- In ---------------------------------------------------------------------------------------
 
     def _receive(self, seconds: float) -> None:
-        if not self._under_way.connections:
+        owing = self._under_way.connections
+        if not owing:
             if seconds > 0 and self._active:
                 # Everything waits for its next try.
                 time.sleep(seconds)
             return
-        ready = answering(self._under_way.connections, seconds)
+        ready = answering(owing, seconds)
         while ready:
             for connection in ready:
                 self._receive_from(connection)

@@ -1,0 +1,37 @@
+"""
+How tests read a range with an engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_pykafka.columns import SOURCE_TYPES
+from pyspark_pykafka.engine import FetchSettings
+from pyspark_pykafka.settings import KafkaSettings
+
+SCHEMA = pa.schema(list(SOURCE_TYPES.items()))
+#: What tests need that look at the records alone.
+VALUES = pa.schema([(name, SOURCE_TYPES[name]) for name in ("value", "offset")])
+
+
+def settings(bootstrap: str, engine: str, **changes: Any) -> FetchSettings:
+    """
+    Return how to read, with the defaults of the options.
+    """
+    usual = FetchSettings(
+        engine=engine,
+        kafka=KafkaSettings.of({"bootstrap.servers": bootstrap}),
+        schema=SCHEMA,
+        group_id="engines",
+        isolation_level="read_uncommitted",
+        poll_timeout_ms=20_000,
+        fail_on_data_loss=True,
+        end_retries=3,
+        end_retry_ms=100,
+        memory_bytes=64 << 20,
+    )
+    return replace(usual, **changes)
