@@ -5,7 +5,6 @@ What the wire engine writes, read back by everybody else; and what it refuses, i
 from __future__ import annotations
 
 import random
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.broker.console_tool import printed
+from tests.broker.log_files import stored
 from tests.broker.producing import batch_of, placed, write
 from tests.broker.test_wire_connection import SCRAM_MODULE, create_scram_users, login
 from tests.broker.test_wire_connection import write_certificates as make_certificates
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row, SparkSession
 
+_ATTRIBUTES = slice(21, 23)
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 VERSIONS = ("3.9.2", "4.0.2", KAFKA_VERSION)
 
@@ -103,14 +104,10 @@ def codecs_in_log(kafka: KafkaCluster, topic: str) -> set[int]:
     """
     Return the numbers of the codecs that a topic's record batches have on the broker's disk.
     """
-    found = set()
-    for segment in kafka.data_folder().glob(f"{topic}-*/*.log"):
-        data, at = segment.read_bytes(), 0
-        while at < len(data):
-            (attributes,) = struct.unpack_from(">h", data, at + 21)
-            found.add(attributes & 7)
-            at += 12 + struct.unpack_from(">i", data, at + 8)[0]
-    return found
+    return {
+        int.from_bytes(batch[_ATTRIBUTES], "big") & 7
+        for batch in stored(kafka.data_folder(), topic)
+    }
 
 
 def test_time_of_writing(any_version: KafkaCluster) -> None:

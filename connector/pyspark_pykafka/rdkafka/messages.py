@@ -32,6 +32,7 @@ _TIMESTAMP_TYPES = {
 
 # Spark's timestamps are microseconds in 64 bits; Kafka's are milliseconds in 64 bits.
 _MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
+_NO_TIMESTAMP = -1
 
 
 def to_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
@@ -74,7 +75,10 @@ def _offsets(messages: Sequence[Message], field: pa.Field) -> pa.Array:
 def _timestamps(messages: Sequence[Message], _field: pa.Field) -> pa.Array:
     micros = []
     for message in messages:
-        millis = message.timestamp()[1]
+        kind, millis = message.timestamp()
+        # Magic 0 has no times: librdkafka says 0 for them, Java's client -1, as for any without.
+        if kind == TIMESTAMP_NOT_AVAILABLE:
+            millis = _NO_TIMESTAMP
         if abs(millis) > _MAX_TIMESTAMP_MS:
             tp = TopicPartition(message.topic(), message.partition())
             raise timestamp_error(tp, message.offset(), millis)

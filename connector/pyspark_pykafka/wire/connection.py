@@ -27,7 +27,7 @@ from pyspark_pykafka.wire.frames import (
 )
 from pyspark_pykafka.wire.messages import encoded
 from pyspark_pykafka.wire.quota import Quota
-from pyspark_pykafka.wire.versions import Versions, ask_versions
+from pyspark_pykafka.wire.versions import ANY_VERSION, Versions, ask_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _NUMBER = struct.Struct(">i")
 _FETCH = 1
-_ANY_VERSION = 32767
 
 # A login is renewed after this part of its life (KIP-368), but brokers refuse one in a second.
 _LIFE_PART = 0.85
@@ -132,13 +131,19 @@ class Connection:
         """
         return self._transport.fileno()
 
-    def version(self, request: Any, at_most: int = _ANY_VERSION) -> int:
+    def version(self, request: Any, at_most: int = ANY_VERSION) -> int:
         """
         Return the highest version of a request that the broker and we know.
 
         The request is an :class:`~pyspark_pykafka.wire.messages.Api`, or a class of kafka-python's.
         """
         return self._versions.common(request, at_most)
+
+    def speaks(self, request: Any) -> bool:
+        """
+        Return whether there is such a version.
+        """
+        return self._versions.find(request) is not None
 
     def send(self, request: Any, deadline: Deadline) -> None:
         """

@@ -61,6 +61,9 @@ _NOT_ATTEMPTED = 55
 _ID_NOT_FOUND = 105
 # What an answer without any state comes to: its coordinator is asked for anew.
 _SAID_NOTHING = 15
+_UNSUPPORTED = 35
+
+_LOOKUPS = (DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS)
 
 
 class State(enum.Enum):
@@ -128,10 +131,12 @@ class Transactions:
         """
         Return the identity for a new transaction; one that is open under this name is aborted.
 
-        Raises :class:`KafkaClientError` if the brokers allow no transaction to be open so long.
+        Raises :class:`KafkaClientError` if the brokers allow no transaction to be open so long, or
+        do not tell of their transactions, so that nobody could see what has become of it.
         """
 
         def request(connection: Connection) -> Request:
+            _check_lookups(connection)
             version = connection.version(INIT_PRODUCER_ID)
             return init_producer_id_request(version, transactional_id, timeout_ms)
 
@@ -231,6 +236,18 @@ class Transactions:
             }
 
         return sorted(self._coordinators.retrying(everywhere, "listing transactions"))
+
+
+def _check_lookups(connection: Connection) -> None:
+    # Here, where no record has been sent: at the end nobody could see what has become of them.
+    missing = [it.name for it in _LOOKUPS if not connection.speaks(it)]
+    if missing:
+        msg = (
+            f"exactly-once needs brokers that tell of their transactions, from Kafka 3.0 on "
+            f"(KIP-664), and {connection.address} does not know {' and '.join(missing)}; upgrade "
+            "the brokers, or set deliveryGuarantee to at-least-once"
+        )
+        raise KafkaClientError(msg, _UNSUPPORTED, "UNSUPPORTED_VERSION", retriable=False)
 
 
 def _ending(prepared: Prepared, *, commit: bool) -> MakesRequest:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.client import Address
 
+#: What bounds no version: they have 16 bits.
+ANY_VERSION = 32767
+
 _UNSUPPORTED = (35, "UNSUPPORTED_VERSION")
 _THROTTLES = 1
 # The first flexible version, too.
@@ -37,18 +40,30 @@ class Versions(NamedTuple):
 
         Raises :class:`KafkaClientError` if there is none.
         """
-        oldest, newest = self.ranges.get(request.API_KEY, (0, -1))
+        found = self.find(request, at_most)
+        if found is not None:
+            return found
+        oldest, newest = self._range(request)
         lowest, highest = request.valid_versions
         highest = min(highest, at_most)
-        found: int = min(newest, highest)
-        if found >= max(oldest, lowest):
-            return found
         has = f"{oldest} to {newest}" if newest >= 0 else "none"
         msg = (
             f"{self.address}: no common version of {request.name}: the broker has {has}, and this "
             f"engine {lowest} to {highest}; brokers from 2.4 on work, or set engine=librdkafka"
         )
         raise KafkaClientError(msg, *_UNSUPPORTED, retriable=False)
+
+    def find(self, request: Any, at_most: int = ANY_VERSION) -> int | None:
+        """
+        Return the same, or None if there is none.
+        """
+        oldest, newest = self._range(request)
+        lowest, highest = request.valid_versions
+        found: int = min(newest, highest, at_most)
+        return found if found >= max(oldest, lowest) else None
+
+    def _range(self, request: Any) -> tuple[int, int]:
+        return self.ranges.get(request.API_KEY, (0, -1))
 
 
 def ask_versions(ask: Callable[[Any], Any], address: Address) -> Versions:

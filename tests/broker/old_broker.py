@@ -1,0 +1,63 @@
+"""
+A broker of the oldest version that the wire engine speaks to, and the ZooKeeper that it needs.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.testing import ExternalCluster, ZooKeeper, asking
+from pyspark_pykafka.testing.kraft import java_command
+from pyspark_pykafka.testing.ports import free_ports
+from pyspark_pykafka.testing.processes import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+VERSION = "2.4.1"
+START_SECONDS, STOP_SECONDS = 60.0, 20.0
+NAME = "old-kafka"
+
+
+class OldBroker(ExternalCluster):
+    """
+    The broker, whose log can be looked at.
+    """
+
+    def __init__(self, bootstrap: str, data_folder: Path) -> None:
+        super().__init__(bootstrap)
+        self.data_folder = data_folder
+
+
+@contextmanager
+def old_broker() -> Iterator[OldBroker]:
+    """
+    Run the broker while the body runs; topics are made and filled as in any cluster.
+    """
+    with ZooKeeper() as zookeeper:
+        processes = Processes(NAME)
+        try:
+            (port,) = free_ports(1)
+            found = OldBroker(f"127.0.0.1:{port}", processes.folder / "data")
+            _start(processes, zookeeper.hosts, found)
+            yield found
+            processes.end(NAME, signal.SIGKILL, STOP_SECONDS)
+        finally:
+            processes.close()
+
+
+def _start(processes: Processes, zookeeper: str, found: OldBroker) -> None:
+    settings = processes.folder / "server.properties"
+    settings.write_text(
+        f"broker.id=1\nzookeeper.connect={zookeeper}\nlog.dirs={found.data_folder}\n"
+        f"listeners=PLAINTEXT://{found.bootstrap}\nauto.create.topics.enable=false\n"
+        "offsets.topic.replication.factor=1\noffsets.topic.num.partitions=1\n"
+        "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
+        "transaction.state.log.num.partitions=1\n"
+    )
+    processes.start(NAME, [*java_command(VERSION), "kafka.Kafka", str(settings)])
+    processes.wait_ready(NAME, partial(asking.missing_brokers, found.admin, {1}), START_SECONDS)

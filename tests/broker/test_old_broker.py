@@ -1,0 +1,134 @@
+"""
+The oldest broker that is supported, and the message formats from before record batches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from tests.broker import producing
+from tests.broker.conftest import ENGINES, in_order
+from tests.broker.log_files import stored
+from tests.broker.old_broker import old_broker
+from tests.broker.producing import batch_of, placed, write
+
+from pyspark_pykafka.engines import prepare
+from pyspark_pykafka.errors import KafkaClientError
+from pyspark_pykafka.testing import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+    from tests.broker.old_broker import OldBroker
+
+# A topic's message.format.version, and the magic of what the broker then stores.
+FORMATS = {"0.9.0": 0, "0.10.2": 1}
+CODECS = ("none", "gzip", "snappy", "lz4")
+MAGIC_AT = 16
+COUNT, TIME = 300, 1_700_000_000_000
+CONNECTORS = [("kafka", {}), *(("pykafka", {"engine": engine}) for engine in (*ENGINES, "auto"))]
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[OldBroker]:
+    """
+    One old broker for all tests of this file.
+    """
+    with old_broker() as found:
+        yield found
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_records_written_and_read(kafka: OldBroker, engine: str) -> None:
+    """
+    What either engine writes, headers included, is there for a plain client.
+    """
+    topic = kafka.create_topic(f"written-{engine}", 2)
+    rows = [Record(b"v%d" % n, None, n % 2, 1_000 + n, (("h", b"%d" % n),)) for n in range(500)]
+
+    assert write(kafka.bootstrap, [batch_of(rows)], topic, engine) == 500
+
+    assert kafka.consume(topic) == placed(rows)
+
+
+def test_exactly_once_is_refused(kafka: OldBroker) -> None:
+    """
+    Before Kafka 3.0 nobody can ask what has become of a transaction, and that is said before a
+    record is sent.
+    """
+    topic = kafka.create_topic("exactly-once")
+    rows = batch_of([Record(b"v", None, 0)])
+
+    with pytest.raises(KafkaClientError, match=r"^exactly-once needs .* 3\.0 on .* at-least-once$"):
+        prepare([rows], producing.settings(kafka.bootstrap), topic, "old")
+
+    assert kafka.consume(topic) == []
+
+
+@pytest.mark.side_by_side
+@pytest.mark.parametrize("version", FORMATS)
+def test_old_formats(spark: SparkSession, kafka: OldBroker, version: str) -> None:
+    """
+    Every engine reads what was stored in an old format, alone and before newer records, as the
+    JVM connector does.
+    """
+    topic = kafka.create_topic(f"old-{version}", 2, {"message.format.version": version})
+    write_with_all_codecs(kafka, topic)
+    assert magics(kafka, topic) == {FORMATS[version]}
+    assert read_alike(spark, kafka, topic) == len(CODECS) * COUNT
+
+    store_as(kafka, topic, "2.4")
+    write_with_all_codecs(kafka, topic)
+    assert magics(kafka, topic) == {FORMATS[version], 2}
+    assert read_alike(spark, kafka, topic) == 2 * len(CODECS) * COUNT
+    part = {"startingOffsets": f'{{"{topic}": {{"0": 17, "1": 101}}}}', "minPartitions": "4"}
+    assert read_alike(spark, kafka, topic, **part) == 2 * len(CODECS) * COUNT - 17 - 101
+
+
+def write_with_all_codecs(kafka: OldBroker, topic: str) -> None:
+    """
+    Write records that every format can hold, without headers, to two partitions.
+    """
+    for codec in CODECS:
+        rows = [
+            Record(b"%d" % n * (n % 5), b"k%d" % n if n % 3 else None, n % 2, TIME + n)
+            for n in range(COUNT)
+        ]
+        kafka.produce(topic, rows, {"compression.type": codec})
+
+
+def read_alike(spark: SparkSession, kafka: OldBroker, topic: str, **options: str) -> int:
+    """
+    Return how many records all connectors and engines read, which must be the same ones.
+    """
+    where = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic}
+    expected, *others = [
+        in_order(spark.read.format(name).options(**where, **how, **options).load())
+        for name, how in CONNECTORS
+    ]
+    for rows, connector in zip(others, CONNECTORS[1:], strict=True):
+        assert rows == expected, connector
+    return len(expected)
+
+
+def magics(kafka: OldBroker, topic: str) -> set[int]:
+    """
+    Return which formats a topic's log holds, by the byte that all of them have at one place.
+    """
+    return {batch[MAGIC_AT] for batch in stored(kafka.data_folder, topic)}
+
+
+def store_as(kafka: OldBroker, topic: str, version: str) -> None:
+    """
+    Let the broker store what comes next in another format.
+    """
+    entry = ConfigEntry(
+        "message.format.version", version, incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = kafka.admin()
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)
