@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from bench.arguments import Plan, parse
-from bench.audit import AUDITED_SIZES, measure_audit
+from bench.audit import AUDITED, measure_audit
 from bench.ceiling import Ceiling
 from bench.chart import draw
 from bench.commits import measure_commits
@@ -84,8 +84,8 @@ def _measurements(
     if "planning" in plan.parts:
         yield from measure_planning(spark, kafka, plan.planning, plan.rounds)
     if "audit" in plan.parts:
-        for size in AUDITED_SIZES:
-            yield measure_audit(spark, kafka, size, plan.rounds)
+        for size, sink in AUDITED:
+            yield measure_audit(spark, kafka, size, sink, plan.rounds)
     if "commits" in plan.parts:
         yield measure_commits(spark, kafka, plan.rounds)
 

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
 PLAIN, OBSERVED, BY_OFFSETS = "plain", "observed", "by-offsets"
 NAMES = [PLAIN, OBSERVED, BY_OFFSETS]
-#: What a value has in bytes, in each of the measurements.
-AUDITED_SIZES = (100, 1024)
+#: What a value has in bytes, and where the records go, in each of the measurements.
+AUDITED = ((100, "noop"), (1024, "noop"), (100, "parquet"))
 PARTITIONS = 2
 
 
-def measure_audit(spark: SparkSession, kafka: KafkaCluster, size: int, rounds: int) -> Measurement:
+def measure_audit(
+    spark: SparkSession, kafka: KafkaCluster, size: int, sink: str, rounds: int
+) -> Measurement:
     """
     Read a topic in a stream with availableNow, in turns with and without audit.
     """
@@ -45,16 +47,17 @@ def measure_audit(spark: SparkSession, kafka: KafkaCluster, size: int, rounds: i
 
     with loaded(spark, kafka, topic):
         for name in NAMES:
-            _read(spark, name, options, topic.records)
+            _read(spark, name, options, topic.records, sink)
         for order in shuffled_rounds(NAMES, rounds, seed="audit"):
             for name in order:
                 collect_garbage(spark)
                 own = time.process_time()
                 with Cpu(jvm_pid(spark)) as cpu:
-                    seconds[name].append(_read(spark, name, options, topic.records))
+                    seconds[name].append(_read(spark, name, options, topic.records, sink))
                 cpu_seconds[name].append(cpu.seconds + time.process_time() - own)
     series = {name: Series(tuple(seconds[name]), tuple(cpu_seconds[name])) for name in NAMES}
-    return Measurement(f"audit-{size_text(size)}", "audit", series, topic.records, base=PLAIN)
+    label = f"audit-{size_text(size)}" if sink == "noop" else f"audit-{size_text(size)}-{sink}"
+    return Measurement(label, "audit", series, topic.records, base=PLAIN)
 
 
 class _Timed(AuditListener):
@@ -70,7 +73,9 @@ class _Timed(AuditListener):
         self.seconds += time.perf_counter() - began
 
 
-def _read(spark: SparkSession, name: str, options: Mapping[str, str], records: int) -> float:
+def _read(
+    spark: SparkSession, name: str, options: Mapping[str, str], records: int, sink: str
+) -> float:
     """
     Return the seconds of the micro-batches and of their audit, as if the two did not overlap.
 
@@ -89,7 +94,7 @@ def _read(spark: SparkSession, name: str, options: Mapping[str, str], records: i
 
     listener = _Timed(auditor, reports.append)
     spark.streams.addListener(listener)
-    found = read_stream(spark, PYKAFKA.format, options, audited)
+    found = read_stream(spark, PYKAFKA.format, options, audited, sink)
     if auditor.enabled:
         wait_until(missing, SECONDS)
         assert all(one.complete for one in reports), reports

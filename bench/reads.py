@@ -77,25 +77,31 @@ def read_stream(
     source: str,
     options: Mapping[str, str],
     change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+    sink: str = "noop",
 ) -> Read:
     """
     Read in a streaming query with availableNow; the time is that from its start to its end.
+
+    ``sink`` is `noop`, or the format of files that are removed in the end.
     """
     with TemporaryDirectory() as folder:
+        rows = f"{folder}/rows"
         frame = change(spark.readStream.format(source).options(**options).load())
-        writer = (
-            frame.select(*COLUMNS).writeStream.format("noop").option("checkpointLocation", folder)
-        )
+        writer = frame.select(*COLUMNS).writeStream.format(sink).option("path", rows)
+        writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
         began = time.perf_counter()
         query = writer.trigger(availableNow=True).start()
         ended = query.awaitTermination(SECONDS)
         seconds = time.perf_counter() - began
         query.stop()
-    if not ended:
-        msg = f"The stream from {source} did not end within {SECONDS} s."
-        raise TimeoutError(msg)
-    batches = [one for one in query.recentProgress if one["sink"]["numOutputRows"] > 0]
-    records = sum(one["sink"]["numOutputRows"] for one in batches)
+        if not ended:
+            msg = f"The stream from {source} did not end within {SECONDS} s."
+            raise TimeoutError(msg)
+        batches = [one for one in query.recentProgress if one["numInputRows"] > 0]
+        records = sum(one["sink"]["numOutputRows"] for one in batches)
+        # A sink of files does not count.
+        if sink != "noop":
+            records = spark.read.format(sink).load(rows).count()
     triggers = sum(one["durationMs"]["triggerExecution"] for one in batches) / 1000
     return Read(seconds, records, triggers)
 

@@ -353,14 +353,21 @@ def test_a_batch_that_loses_its_driver_again_and_again(history: History) -> None
 
 
 @pytest.mark.soak
-def test_recovery_after_the_transactions_time(history: History) -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_recoveries_after_the_transactions_time(history: History, seed: int) -> None:
     """
-    What was not committed is aborted by the coordinator meanwhile, and written again alone.
+    One driver after another dies before or between its commits, and the next one comes when the
+    coordinator has aborted what was not committed; that alone is written again.
     """
+    chance = random.Random(seed)
     history.options |= SHORT
     watcher = watch(history)
-    history.killed(fault_at("some committed", 3, 1))
-    history.await_ended()
+    for batch in sorted(chance.sample(range(1, BATCHES), 5)):
+        committed = chance.randrange(PARTITIONS)
+        point = "some committed" if committed else "all prepared"
+        history.killed(fault_at(point, batch, committed))
+        assert len(history.open_names()) == PARTITIONS - committed
+        history.await_ended()
     history.completed()
 
     verify(history, watcher)
