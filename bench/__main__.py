@@ -59,8 +59,8 @@ def main() -> None:
 
 def _run(plan: Plan, kafka: KafkaCluster, results: Results, latest: float) -> None:
     if "first" in plan.parts:
-        _note(results, measure_first_batch(kafka, plan.rounds, plan.cores))
-    with running_spark(plan.cores) as spark:
+        _note(results, measure_first_batch(kafka, plan.rounds, plan.cores, plan.conf))
+    with running_spark(plan.cores, plan.conf) as spark:
         spark.dataSource.register(Ceiling)
         bench = Bench(spark, kafka.bootstrap, plan.contenders, plan.rounds, not plan.quick, latest)
         for measurement in _measurements(plan, bench, kafka, spark):
@@ -97,7 +97,8 @@ def _note(results: Results, measurement: Measurement) -> None:
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
-    return {"cores": plan.cores, "rounds": plan.rounds, "parts": list(plan.parts)}
+    settings = {"cores": plan.cores, "rounds": plan.rounds, "parts": list(plan.parts)}
+    return {**settings, "conf": dict(plan.conf)}
 
 
 def _report(plan: Plan, results: Results) -> None:

@@ -20,7 +20,7 @@ from bench.cases import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 MODES = ("batch", "stream")
@@ -45,6 +45,7 @@ class Plan:
     writers: tuple[Contender, ...]
     rounds: int
     cores: int
+    conf: Mapping[str, str]
     planning: tuple[int, ...]
     turns: int
     seconds: float
@@ -72,6 +73,7 @@ def parse(words: Sequence[str], name: str) -> Plan:
         writers=tuple(WRITERS[one] for one in given.writers or WRITERS),
         rounds=given.rounds or (3 if quick else 5),
         cores=given.cores,
+        conf=dict(given.conf),
         planning=given.planning,
         turns=given.turns,
         seconds=given.seconds,
@@ -100,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=_positive, help="timed reads or writes of each contender in each case")
     add("--records", type=_positive, help="records of a topic, whatever their size")
     add("--cores", type=_positive, default=2, help="Spark's cores; default: 2")
+    add("--conf", type=_setting, action="append", default=[], help="a setting of Spark's, as a=b")
     add("--planning", type=_numbers, default=(1000, 5000), help="partitions to plan")
     add("--turns", type=_positive, default=3, help="turns of each connector in latency")
     add("--seconds", type=float, default=20.0, help="length of a turn in latency; default: 20")
@@ -110,6 +113,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(_positive(part) for part in text.split(","))
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        msg = f"{text!r} is not a setting; it must be name=value"
+        raise argparse.ArgumentTypeError(msg)
+    return name, value
 
 
 def _positive(text: str) -> int:

@@ -1,7 +1,7 @@
 """
 Measures the first batch of a fresh session, each in a process of its own.
 
-``python -m bench.fresh FORMAT BOOTSTRAP TOPIC`` is that process; it prints its seconds.
+``python -m bench.fresh FORMAT BOOTSTRAP TOPIC CORES CONF`` is that process; it prints its seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from bench.session import ROOT, running_spark
 from pyspark_pykafka.testing import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark_pykafka.testing import KafkaCluster
 
 TOPIC, RECORDS = "bench-fresh", 100
@@ -27,7 +29,9 @@ SECONDS = 180
 FORMATS = {one.name: one.format for one in (JVM, PYKAFKA, CEILING)}
 
 
-def measure_first_batch(kafka: KafkaCluster, rounds: int, cores: int) -> Measurement:
+def measure_first_batch(
+    kafka: KafkaCluster, rounds: int, cores: int, conf: Mapping[str, str]
+) -> Measurement:
     """
     Start session after session, the connectors in turns, and read a tiny topic in each.
     """
@@ -36,13 +40,14 @@ def measure_first_batch(kafka: KafkaCluster, rounds: int, cores: int) -> Measure
     seconds: dict[str, list[float]] = {name: [] for name in FORMATS}
     for order in shuffled_rounds(list(FORMATS), rounds, seed=TOPIC):
         for name in order:
-            seconds[name].append(_in_fresh_session(name, kafka.bootstrap, cores))
+            seconds[name].append(_in_fresh_session(name, kafka.bootstrap, cores, conf))
     series = {name: Series(tuple(took)) for name, took in seconds.items()}
     return Measurement("first-batch", "first", series, facts={"records": RECORDS})
 
 
-def _in_fresh_session(name: str, bootstrap: str, cores: int) -> float:
-    command = [sys.executable, "-m", "bench.fresh", FORMATS[name], bootstrap, TOPIC, str(cores)]
+def _in_fresh_session(name: str, bootstrap: str, cores: int, conf: Mapping[str, str]) -> float:
+    given = [FORMATS[name], bootstrap, TOPIC, str(cores), json.dumps(dict(conf))]
+    command = [sys.executable, "-m", "bench.fresh", *given]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=True, cwd=ROOT
     )
@@ -51,11 +56,11 @@ def _in_fresh_session(name: str, bootstrap: str, cores: int) -> float:
     return float(found["seconds"])
 
 
-def main(source: str, bootstrap: str, topic: str, cores: str) -> None:
+def main(source: str, bootstrap: str, topic: str, cores: str, conf: str) -> None:
     """
     Start a session, read once, and print how long the read took.
     """
-    with running_spark(int(cores)) as spark:
+    with running_spark(int(cores), json.loads(conf)) as spark:
         options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
         if source == CEILING_FORMAT:
             options = {"records": str(RECORDS), "size": "100", "partitions": "1"}
@@ -65,4 +70,4 @@ def main(source: str, bootstrap: str, topic: str, cores: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5])
+    main(*sys.argv[1:6])

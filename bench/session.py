@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark_pykafka.testing import find_java, spark_connector_jars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from py4j.java_gateway import JVMView
 
@@ -34,9 +34,11 @@ SETTINGS = {
 
 
 @contextmanager
-def running_spark(cores: int) -> Iterator[SparkSession]:
+def running_spark(cores: int, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """
     Give a session with so many cores that has the JVM connector as well, and stop it at the end.
+
+    ``conf`` is what Spark is told besides, and wins over what we tell it.
     """
     os.environ.setdefault("JAVA_HOME", str(find_java().parents[1]))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -47,7 +49,7 @@ def running_spark(cores: int) -> Iterator[SparkSession]:
     builder = builder.config("spark.jars", ",".join(map(str, spark_connector_jars())))
     with TemporaryDirectory() as folder:
         builder = builder.config("spark.sql.warehouse.dir", folder)
-        for name, setting in SETTINGS.items():
+        for name, setting in {**SETTINGS, **conf}.items():
             builder = builder.config(name, setting)
         spark = builder.getOrCreate()
         try:

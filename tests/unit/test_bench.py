@@ -306,6 +306,16 @@ def test_writers_and_their_topics_can_be_chosen() -> None:
     assert plan.written == (TopicSpec(500, "none", 8, 7),)
 
 
+def test_spark_can_be_set_otherwise() -> None:
+    """
+    Settings keep what follows the first sign of equality.
+    """
+    plan = parse(["--conf", "spark.a=b=c", "--conf", "spark.d="], "unnamed")
+
+    assert plan.conf == {"spark.a": "b=c", "spark.d": ""}
+    assert parse([], "unnamed").conf == {}
+
+
 def test_only_what_reaches_kafka_is_looked_for_there() -> None:
     """
     The ceiling and the source of the rows leave nothing in a topic.
@@ -317,12 +327,16 @@ def test_only_what_reaches_kafka_is_looked_for_there() -> None:
 
 def test_unknown_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    A word that means nothing is named, with those that do.
+    A word that means nothing is named, with those that do or what it must look like.
     """
     with pytest.raises(SystemExit, match="2"):
         parse(["--codecs", "none,lzo"], "unnamed")
 
     assert "'lzo' is not one of: none, lz4" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        parse(["--conf", "spark.a"], "unnamed")
+
+    assert "'spark.a' is not a setting; it must be name=value" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", [100, 1024])
