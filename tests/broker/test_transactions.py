@@ -13,12 +13,15 @@ import pyarrow as pa
 import pytest
 
 from pyspark_pykafka.errors import KafkaClientError, RecordError
+from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.wire.produce import Transaction, prepare, transactions_of
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
 
@@ -190,10 +193,17 @@ def test_a_write_that_fails_aborts_at_once(sink: Sink) -> None:
     bad = pa.RecordBatch.from_pydict(
         {"value": pa.array([b"x"], pa.binary()), "partition": pa.array([7], pa.int32())}
     )
-    good = [rows(*[b"%d" % at * 1_000 for at in range(2_000)])] * 2
+
+    def good_then_bad() -> Iterator[pa.RecordBatch]:
+        limit = Deadline.after(SECONDS)
+        while not sink.written() and not limit.expired:
+            yield rows(*[b"%d" % at * 1_000 for at in range(2_000)])
+        yield bad
 
     with pytest.raises(RecordError, match="partition 7"):
-        prepare([*good, bad], sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS))
+        prepare(
+            good_then_bad(), sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS)
+        )
 
     wait_until(
         lambda: None if sink.state("a") is State.COMPLETE_ABORT else "it is not aborted", SECONDS

@@ -195,8 +195,14 @@ def test_partition_that_moves(three: KafkaCluster, engine: str, tmp_path: Path) 
         if number == 1:
             reassign(three, tmp_path / "plan.json", wanted.tp, other)
 
-    assert read(wanted, settings(three, engine), move) == list(range(RECORDS))
-    assert leader(three, name) == other
+    try:
+        assert read(wanted, settings(three, engine), move) == list(range(RECORDS))
+        assert leader(three, name) == other
+    finally:
+        # Kafka 4.3.1 elects nobody for a moved single copy once its broker has been killed, and
+        # who restarts that broker waits for all partitions.
+        admin = three.admin()
+        admin.delete_topics([name])[name].result(30)
 
 
 def reassign(cluster: KafkaCluster, plan: Path, tp: TopicPartition, node: int) -> None:
