@@ -97,8 +97,12 @@ def _note(results: Results, measurement: Measurement) -> None:
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
-    settings = {"cores": plan.cores, "rounds": plan.rounds, "parts": list(plan.parts)}
-    return {**settings, "conf": dict(plan.conf)}
+    return {
+        "cores": plan.cores,
+        "rounds": plan.rounds,
+        "parts": list(plan.parts),
+        "conf": dict(plan.conf),
+    }
 
 
 def _report(plan: Plan, results: Results) -> None:

@@ -56,8 +56,8 @@ def measure_audit(
                     seconds[name].append(_read(spark, name, options, topic.records, sink))
                 cpu_seconds[name].append(cpu.seconds + time.process_time() - own)
     series = {name: Series(tuple(seconds[name]), tuple(cpu_seconds[name])) for name in NAMES}
-    label = f"audit-{size_text(size)}" if sink == "noop" else f"audit-{size_text(size)}-{sink}"
-    return Measurement(label, "audit", series, topic.records, base=PLAIN)
+    into = "" if sink == "noop" else f"-{sink}"
+    return Measurement(f"audit-{size_text(size)}{into}", "audit", series, topic.records, base=PLAIN)
 
 
 class _Timed(AuditListener):

@@ -98,9 +98,10 @@ def read_stream(
             msg = f"The stream from {source} did not end within {SECONDS} s."
             raise TimeoutError(msg)
         batches = [one for one in query.recentProgress if one["numInputRows"] > 0]
-        records = sum(one["sink"]["numOutputRows"] for one in batches)
-        # A sink of files does not count.
-        if sink != "noop":
+        if sink == "noop":
+            records = sum(one["sink"]["numOutputRows"] for one in batches)
+        else:
+            # A sink of files does not count.
             records = spark.read.format(sink).load(rows).count()
     triggers = sum(one["durationMs"]["triggerExecution"] for one in batches) / 1000
     return Read(seconds, records, triggers)

@@ -4,8 +4,7 @@ A broker of the oldest version that the wire engine speaks to, and the ZooKeeper
 
 from __future__ import annotations
 
-import signal
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = "2.4.1"
-START_SECONDS, STOP_SECONDS = 60.0, 20.0
+START_SECONDS = 60.0
 NAME = "old-kafka"
 
 
@@ -38,16 +37,11 @@ def old_broker() -> Iterator[OldBroker]:
     """
     Run the broker while the body runs; topics are made and filled as in any cluster.
     """
-    with ZooKeeper() as zookeeper:
-        processes = Processes(NAME)
-        try:
-            (port,) = free_ports(1)
-            found = OldBroker(f"127.0.0.1:{port}", processes.folder / "data")
-            _start(processes, zookeeper.hosts, found)
-            yield found
-            processes.end(NAME, signal.SIGKILL, STOP_SECONDS)
-        finally:
-            processes.close()
+    with ZooKeeper() as zookeeper, closing(Processes(NAME)) as processes:
+        (port,) = free_ports(1)
+        found = OldBroker(f"127.0.0.1:{port}", processes.folder / "data")
+        _start(processes, zookeeper.hosts, found)
+        yield found
 
 
 def _start(processes: Processes, zookeeper: str, found: OldBroker) -> None:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from tests.broker import producing
 from tests.broker.conftest import ENGINES, in_order
 from tests.broker.log_files import stored
 from tests.broker.old_broker import old_broker
-from tests.broker.producing import batch_of, placed, write
+from tests.broker.producing import batch_of, placed, settings, write
 
 from pyspark_pykafka.engines import prepare
 from pyspark_pykafka.errors import KafkaClientError
@@ -63,7 +62,7 @@ def test_exactly_once_is_refused(kafka: OldBroker) -> None:
     rows = batch_of([Record(b"v", None, 0)])
 
     with pytest.raises(KafkaClientError, match=r"^exactly-once needs .* 3\.0 on .* at-least-once$"):
-        prepare([rows], producing.settings(kafka.bootstrap), topic, "old")
+        prepare([rows], settings(kafka.bootstrap), topic, "old")
 
     assert kafka.consume(topic) == []
 

@@ -6,17 +6,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
+from tests.broker import fetching, producing
 
 from pyspark_pykafka import engines
-from pyspark_pykafka.engine import FetchSettings
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
-from pyspark_pykafka.settings import KafkaSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pyspark_pykafka.engine import FetchSettings
 
 WANTED = OffsetRange(TopicPartition("t", 0), 0, 10)
 
@@ -25,20 +27,7 @@ def settings(engine: str, **kafka: str) -> FetchSettings:
     """
     Return the settings of a read with an engine and Kafka settings, underscores for dots.
     """
-    return FetchSettings(
-        engine=engine,
-        kafka=KafkaSettings.of(
-            {"bootstrap.servers": "h:9092", **{k.replace("_", "."): v for k, v in kafka.items()}}
-        ),
-        schema=pa.schema([]),
-        group_id="g",
-        isolation_level="read_uncommitted",
-        poll_timeout_ms=1000,
-        fail_on_data_loss=True,
-        end_retries=3,
-        end_retry_ms=10,
-        memory_bytes=1 << 24,
-    )
+    return fetching.settings("h:9092", engine, kafka=producing.settings("h:9092", **kafka))
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ class Connection:
 
     def speaks(self, request: Any) -> bool:
         """
-        Return whether there is such a version.
+        Return whether the broker and we know a version of a request in common.
         """
         return self._versions.find(request) is not None
 

@@ -31,6 +31,7 @@ from pyspark_pykafka.wire.transaction_messages import (
     end_request,
     init_producer_id_request,
 )
+from pyspark_pykafka.wire.versions import UNSUPPORTED_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,7 +62,6 @@ _NOT_ATTEMPTED = 55
 _ID_NOT_FOUND = 105
 # What an answer without any state comes to: its coordinator is asked for anew.
 _SAID_NOTHING = 15
-_UNSUPPORTED = 35
 
 _LOOKUPS = (DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS)
 
@@ -247,7 +247,7 @@ def _check_lookups(connection: Connection) -> None:
             f"(KIP-664), and {connection.address} does not know {' and '.join(missing)}; upgrade "
             "the brokers, or set deliveryGuarantee to at-least-once"
         )
-        raise KafkaClientError(msg, _UNSUPPORTED, "UNSUPPORTED_VERSION", retriable=False)
+        raise KafkaClientError(msg, *UNSUPPORTED_VERSION, retriable=False)
 
 
 def _ending(prepared: Prepared, *, commit: bool) -> MakesRequest:

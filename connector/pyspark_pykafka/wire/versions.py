@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 #: What bounds no version: they have 16 bits.
 ANY_VERSION = 32767
 
-_UNSUPPORTED = (35, "UNSUPPORTED_VERSION")
+#: Kafka's number and name for a version that a broker does not have.
+UNSUPPORTED_VERSION = (35, "UNSUPPORTED_VERSION")
+
 _THROTTLES = 1
 # The first flexible version, too.
 _SAYS_WHO_ASKS = 3
@@ -43,27 +45,28 @@ class Versions(NamedTuple):
         found = self.find(request, at_most)
         if found is not None:
             return found
-        oldest, newest = self._range(request)
-        lowest, highest = request.valid_versions
-        highest = min(highest, at_most)
+        (oldest, newest), (lowest, highest) = self._bounds(request, at_most)
         has = f"{oldest} to {newest}" if newest >= 0 else "none"
         msg = (
             f"{self.address}: no common version of {request.name}: the broker has {has}, and this "
             f"engine {lowest} to {highest}; brokers from 2.4 on work, or set engine=librdkafka"
         )
-        raise KafkaClientError(msg, *_UNSUPPORTED, retriable=False)
+        raise KafkaClientError(msg, *UNSUPPORTED_VERSION, retriable=False)
 
     def find(self, request: Any, at_most: int = ANY_VERSION) -> int | None:
         """
-        Return the same, or None if there is none.
+        Return the same as :meth:`common`, or None if there is none.
         """
-        oldest, newest = self._range(request)
-        lowest, highest = request.valid_versions
-        found: int = min(newest, highest, at_most)
+        (oldest, newest), (lowest, highest) = self._bounds(request, at_most)
+        found = min(newest, highest)
         return found if found >= max(oldest, lowest) else None
 
-    def _range(self, request: Any) -> tuple[int, int]:
-        return self.ranges.get(request.API_KEY, (0, -1))
+    def _bounds(self, request: Any, at_most: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """
+        Return the lowest and highest version that the broker has, and that we may use.
+        """
+        lowest, highest = request.valid_versions
+        return self.ranges.get(request.API_KEY, (0, -1)), (lowest, min(highest, at_most))
 
 
 def ask_versions(ask: Callable[[Any], Any], address: Address) -> Versions:
@@ -75,7 +78,7 @@ def ask_versions(ask: Callable[[Any], Any], address: Address) -> Versions:
     # A broker that lacks the version that says who asks knows version 0.
     for version in (_SAYS_WHO_ASKS, 0):
         answer: ApiVersions = ask(api_versions_request(version, _SOFTWARE, __version__))
-        if answer.error_code != _UNSUPPORTED[0]:
+        if answer.error_code != UNSUPPORTED_VERSION[0]:
             break
     if answer.error_code:
         raise map_error_code(answer.error_code, f"asking {address} for its API versions")
