@@ -52,6 +52,8 @@ def _start(processes: Processes, zookeeper: str, found: OldBroker) -> None:
         "offsets.topic.replication.factor=1\noffsets.topic.num.partitions=1\n"
         "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
         "transaction.state.log.num.partitions=1\n"
+        # The records of tests are older than a week, and the broker looks 30 s after its start.
+        "log.retention.ms=-1\n"
     )
     processes.start(NAME, [*java_command(VERSION), "kafka.Kafka", str(settings)])
     processes.wait_ready(NAME, partial(asking.missing_brokers, found.admin, {1}), START_SECONDS)
