@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from pyspark_pykafka.engines import check_transactions, prepare, produce, transactions_of
-from pyspark_pykafka.replay import (
-    Marker,
-    WrittenBatch,
-    WrittenTask,
-    ledger_topic,
-    name_of,
-    names_of,
-    to_record,
+from pyspark_pykafka.replay import Marker, WrittenBatch, WrittenTask, ledger_topic, to_record
+from pyspark_pykafka.transactional_ids import (
+    end_of_write,
+    of_query,
+    of_stream_task,
+    of_task,
+    of_write,
 )
 
 if TYPE_CHECKING:
@@ -122,14 +121,15 @@ class ExactlyOnceBatch:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._prefix = options.transactional_id_prefix or f"pykafka-{uuid4().hex}"
+        self._end = end_of_write(self._prefix, uuid4().hex)
 
     def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> Delivered:
         """
         Write a task's rows, and leave them invisible.
         """
         options = self._options
-        name = f"{self._prefix}-{task.partition}-{task.attempt}"
-        opened = prepare(batches, options.kafka, options.topic, name)
+        name = of_task(self._prefix, task.partition, task.attempt)
+        opened = prepare(batches, options.kafka, options.topic, name, end=self._end)
         return Delivered(opened.waiting(task.partition))
 
     def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:  # noqa: ARG002
@@ -140,7 +140,7 @@ class ExactlyOnceBatch:
         from pyspark_pykafka.wire.ending import commit_all
 
         with transactions_of(self._options.kafka) as transactions:
-            commit_all(transactions, _prepared(told), self._prefix)
+            commit_all(transactions, _prepared(told), of_write(self._prefix), self._end)
 
     def abort(self, told: Sequence[Delivered]) -> None:
         """
@@ -149,7 +149,7 @@ class ExactlyOnceBatch:
         from pyspark_pykafka.wire.ending import abort_all
 
         with transactions_of(self._options.kafka) as transactions:
-            abort_all(transactions, _prepared(told), self._prefix)
+            abort_all(transactions, _prepared(told), of_write(self._prefix), self._end)
 
 
 class ExactlyOnceStream:
@@ -178,8 +178,8 @@ class ExactlyOnceStream:
             marker = Marker(task.query, task.batch, self._write, task.partition, records)
             return to_record(marker)
 
-        name = name_of(prefix, task.query, task.batch, task.partition, task.attempt)
-        opened = prepare(batches, options.kafka, options.topic, name, (topic, entry))
+        name = of_stream_task(prefix, task.query, task.batch, task.partition, task.attempt)
+        opened = prepare(batches, options.kafka, options.topic, name, ledger=(topic, entry))
         return Delivered(opened.waiting(task.partition), prefix, task.query, self._write)
 
     def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:
@@ -204,7 +204,7 @@ class ExactlyOnceStream:
             return
         from pyspark_pykafka.wire.ending import abort_all
 
-        names = names_of(told[0].prefix, told[0].query)
+        names = of_query(told[0].prefix, told[0].query)
         with transactions_of(self._options.kafka) as transactions:
             abort_all(transactions, _prepared(told), names)
 

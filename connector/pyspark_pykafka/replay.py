@@ -120,23 +120,6 @@ def ledger_topic(prefix: str) -> str:
     return f"{prefix}-ledger"
 
 
-def names_of(prefix: str, query: str) -> str:
-    """
-    Return what the names of a query's transactions begin with.
-    """
-    return f"{prefix}-{query[:8]}"
-
-
-def name_of(prefix: str, query: str, batch: int, task: int, attempt: int) -> str:
-    """
-    Return the name of one task's transaction.
-
-    The next batch has other names, and the one after it the same again: names stay few, and an
-    attempt that lost, but begins late, fences none of the next batch.
-    """
-    return f"{names_of(prefix, query)}-{batch % 2}-{task}-{attempt}"
-
-
 def to_record(entry: Entry) -> tuple[bytes, bytes]:
     """
     Return the entry as a record's key and value.

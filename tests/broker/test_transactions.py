@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from pyspark_pykafka.errors import KafkaClientError, RecordError
+from pyspark_pykafka.errors import BrokerUnavailableError, KafkaClientError, RecordError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.transactional_ids import of_write
+from pyspark_pykafka.wire.ending import abort_all, commit_all
 from pyspark_pykafka.wire.produce import Transaction, prepare, transactions_of
-from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
+from pyspark_pykafka.wire.transactions import FencedError, Prepared, State, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,6 +212,68 @@ def test_a_write_that_fails_aborts_at_once(sink: Sink) -> None:
     )
     assert sink.visible() == []
     assert sink.written() > 0
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_task_that_comes_after_the_end(sink: Sink, commit: bool) -> None:
+    """
+    A loser, or one that Spark has not stopped yet, leaves nothing open; the next write is free.
+    """
+    done = sink.prepare("0-0", b"done")
+    end = f"{sink.topic}-ended-first"
+    with transactions_of(sink.settings) as transactions:
+        finish = commit_all if commit else abort_all
+        finish(transactions, [done], of_write(sink.topic), end)
+    late = Transaction(f"{sink.topic}-1-0", TIMEOUT_MS, end=end)
+
+    with pytest.raises(FencedError, match="-1-0 belongs to has ended without it"):
+        prepare([rows(b"late")], sink.settings, sink.topic, late)
+
+    wait_until(
+        lambda: None if sink.state("1-0") is State.COMPLETE_ABORT else "it is not aborted", SECONDS
+    )
+    assert sink.visible() == ([b"done"] if commit else [])
+    sink.end(sink.prepare("1-0", b"next"), commit=True)
+    assert sink.visible()[-1:] == [b"next"]
+
+
+def test_what_is_committed_is_no_failure(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Brokers that cannot be reached just after the commit: an error would have it all written again.
+    """
+
+    def gone(_: Transactions, name: str) -> None:
+        msg = f"nobody to tell {name}"
+        raise BrokerUnavailableError(msg)
+
+    done = sink.prepare("0-0", b"done")
+    monkeypatch.setattr(Transactions, "mark", gone)
+    with transactions_of(sink.settings) as transactions:
+        commit_all(transactions, [done], of_write(sink.topic), "first")
+
+    assert sink.visible() == [b"done"]
+    assert "everything is committed, but" in caplog.text
+    assert "nobody to tell first" in caplog.text
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_prefix_that_another_begins_with(sink: Sink, commit: bool) -> None:
+    """
+    A write ends the transactions that its own lost attempts left, and those of no other.
+    """
+    done, lost, other = (sink.prepare(name, b"x") for name in ("0-1", "0-0", "2-0-0"))
+
+    with transactions_of(sink.settings) as transactions:
+        finish = commit_all if commit else abort_all
+        finish(transactions, [done], of_write(sink.topic), f"{sink.topic}-ended-first")
+
+    assert sink.state("0-0") is not State.ONGOING
+    assert sink.state("2-0-0") is State.ONGOING
+    with pytest.raises(FencedError):
+        sink.end(lost, commit=True)
+    sink.end(other, commit=True)
 
 
 def test_nothing_to_write_is_no_transaction(sink: Sink) -> None:

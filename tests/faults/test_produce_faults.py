@@ -11,11 +11,14 @@ import logging
 import random
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as Position
@@ -29,12 +32,11 @@ from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.wire.connection import Connection
 from pyspark_pykafka.wire.outbox import PartitionQueue
 from pyspark_pykafka.wire.outgoing import Identity, OutgoingBatch
+from pyspark_pykafka.wire.produce import Transaction, prepare, transactions_of
 from pyspark_pykafka.wire.sender import Sender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    import pyarrow as pa
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -52,7 +54,10 @@ def three() -> Iterator[KafkaCluster]:
     """
     Three brokers; each test leaves all of them running.
     """
-    with KafkaCluster(3) as cluster:
+    # One partition, one replica: its leader coordinates all transactions, and waits for no other.
+    log = "transaction.state.log"
+    alone = {f"{log}.{it}": 1 for it in ("num.partitions", "replication.factor", "min.isr")}
+    with KafkaCluster(3, config=alone) as cluster:
         yield cluster
 
 
@@ -424,6 +429,35 @@ def test_paused_leader(three: KafkaCluster) -> None:
     assert written == BATCHES * ROWS
     assert said
     assert examined(three, name) == Findings()
+
+
+def test_a_commit_is_waited_for(three: KafkaCluster) -> None:
+    """
+    The coordinator answers before the partitions know (here a frozen leader keeps one from it), and
+    a write returns when readers of committed records see all.
+    """
+    topic = three.create_topic("committed", PARTITIONS)
+    kafka = settings(three.bootstrap)
+    value = pa.RecordBatch.from_pydict(
+        {"value": [b"x"] * PARTITIONS, "partition": pa.array(range(PARTITIONS), pa.int32())}
+    )
+    prepared = prepare([value], kafka, topic, Transaction("committed-0-0", 60_000)).prepared
+    assert prepared is not None
+    frozen = min(NODES - {leader(three, "__transaction_state")})
+
+    with transactions_of(kafka) as transactions, ThreadPoolExecutor(1) as other:
+        three.pause(frozen)
+        try:
+            transactions.end(prepared, commit=True)
+            waiting = other.submit(transactions.wait_until_visible, [prepared.transactional_id])
+            with pytest.raises(FutureTimeoutError):
+                waiting.result(1)
+        finally:
+            three.resume(frozen)
+        waiting.result(30)
+
+    seen = three.consume(topic, {"isolation.level": "read_committed"})
+    assert sorted(record.partition for record in seen) == list(range(PARTITIONS))
 
 
 def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:

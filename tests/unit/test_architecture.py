@@ -27,7 +27,8 @@ LAYERS = [
     {"progress.record", "progress.store", "progress.keeper", "progress.completion"},
     {
         *("ends", "losses", "microbatches", "pruning", "checkpoint", "selection"),
-        *("supervision", "poison", "audit", "ids", "entered", "replay", "progress.recorder"),
+        *("supervision", "poison", "audit", "ids", "entered", "replay", "transactional_ids"),
+        "progress.recorder",
     },
     {"engine", "questions", "client"},
     {"rdkafka", "wire", "broker", "admin", "progress.kafka", "progress.zookeeper"},

@@ -20,8 +20,6 @@ from pyspark_pykafka.replay import (
     committed_tasks,
     from_record,
     ledger_topic,
-    name_of,
-    names_of,
     reaches_back,
     to_record,
 )
@@ -87,24 +85,12 @@ def test_what_is_no_entry_is_named(value: bytes | None) -> None:
         from_record(value, "orders-ledger-0 at offset 5")
 
 
-def test_names() -> None:
+def test_where_a_batch_begins() -> None:
     """
-    A query's transactions have its id in them, so another with this prefix harms none of them.
+    At the first marker in the ledger of its prefix.
     """
     assert ledger_topic("orders") == "orders-ledger"
-    assert names_of("orders", QUERY) == "orders-0a1b2c3d"
-    assert name_of("orders", QUERY, 6, 2, 0) == "orders-0a1b2c3d-0-2-0"
     assert written(5, 0, 6).first == 100
-
-
-def test_a_late_attempt_has_a_name_of_its_own() -> None:
-    """
-    One of the batch before does not fence the same task of this one, and a replay does.
-    """
-    before, now, later = (name_of("orders", QUERY, batch, 2, 0) for batch in (6, 7, 8))
-
-    assert before != now
-    assert before == later
 
 
 def test_nothing_was_committed() -> None:

@@ -7,15 +7,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.replay import (
     Release,
     check_alone,
     check_owner,
     committed_tasks,
     ledger_topic,
-    names_of,
     owner,
 )
+from pyspark_pykafka.transactional_ids import of_any_query, of_query
 from pyspark_pykafka.wire.ledger import Ledger
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
 
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark_pykafka.replay import Marker, WrittenBatch
+    from pyspark_pykafka.transactional_ids import Family
     from pyspark_pykafka.wire.transactions import Described, Transactions
 
-    Names = Iterable[tuple[str, int, int]]
+    Waiting = Iterable[tuple[str, int, int]]
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -36,17 +38,28 @@ _OFFSETS_PER_TASK = 4
 _LEAST_OFFSETS = 64
 
 
-def commit_all(transactions: Transactions, prepared: Names, prefix: str) -> None:
+def commit_all(transactions: Transactions, prepared: Waiting, names: Family, end: str) -> None:
     """
     Commit every transaction of a write, once all of them are known to be open still.
 
-    What else is open under the prefix is of attempts that lost, and is aborted. Raises
-    :class:`FencedError` if one is not open any more; then none has been committed.
+    What else is open under its names is of attempts that lost, and is aborted; those that come
+    later find the mark ``end``. A reader of committed records that comes afterwards sees all rows.
+    Raises :class:`FencedError` if one is not open any more; then none has been committed.
     """
     waiting = [Prepared(*one) for one in prepared]
     _check_open(transactions, waiting)
     transactions.end_all(waiting, commit=True)
-    _sweep(transactions, prefix)
+    try:
+        transactions.mark(end)
+        _sweep(transactions, names)
+        transactions.wait_until_visible([one.transactional_id for one in waiting])
+    except PykafkaError as error:
+        # An error would have the user write again what is committed.
+        logger.warning(
+            "everything is committed, but the write could not be brought to its end: %s; readers "
+            "see all of it once the brokers have done so, or the transactions' time is over",
+            error,
+        )
 
 
 def commit_batch(transactions: Transactions, batch: WrittenBatch) -> None:
@@ -74,16 +87,22 @@ def commit_batch(transactions: Transactions, batch: WrittenBatch) -> None:
         transactions.end_all(again, commit=False)
 
 
-def abort_all(transactions: Transactions, prepared: Names, prefix: str) -> None:
+def abort_all(
+    transactions: Transactions, prepared: Waiting, names: Family, end: str | None = None
+) -> None:
     """
-    Abort every transaction of a write, and what else is open under its prefix.
+    Abort every transaction of a write, and what else is open under its names.
+
+    Spark does not wait for tasks that it stops: those that come later find the mark ``end``.
     """
+    if end is not None:
+        transactions.mark(end)
     for one in prepared:
         try:
             transactions.end(Prepared(*one), commit=False)
         except FencedError as gone:
             logger.info("%s; nothing of it is left to abort", gone)
-    _sweep(transactions, prefix)
+    _sweep(transactions, names)
 
 
 def owner_of(transactions: Transactions, prefix: str) -> Marker | None:
@@ -100,9 +119,9 @@ def release(transactions: Transactions, held: Marker, prefix: str) -> None:
     """
     Let another query have the prefix, and the same one write a batch whole again.
 
-    What is open under the prefix is aborted.
+    What queries have open under the prefix is aborted.
     """
-    _sweep(transactions, prefix)
+    _sweep(transactions, of_any_query(prefix))
     ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(prefix))
     ledger.append(Release(held.query))
 
@@ -120,7 +139,7 @@ def _committed_before(
     committed = ledger.committed_back(low, ended, batch.batch, width)
     check_owner(batch, committed)
     # Only now: another query's transactions are none of ours to abort.
-    _sweep(transactions, names_of(batch.prefix, batch.query), batch)
+    _sweep(transactions, of_query(batch.prefix, batch.query), batch)
     if ended < first:
         ledger.wait_until_ended(first)
         committed += ledger.committed(ended, first)
@@ -147,14 +166,14 @@ def _check(wanted: Prepared, found: Described | None) -> None:
         "kafka.transaction.timeout.ms, or another one uses the same transactionalIdPrefix. "
         "Nothing of this write is visible to readers of committed records; run it again"
     )
-    raise FencedError(msg, 90, "PRODUCER_FENCED", retriable=False)
+    raise FencedError(msg)
 
 
-def _sweep(transactions: Transactions, prefix: str, but: WrittenBatch | None = None) -> None:
+def _sweep(transactions: Transactions, names: Family, but: WrittenBatch | None = None) -> None:
     """
     Abort what is open still: it would hold readers of committed records up until its time is over.
     """
     ours = {task.prepared[0] for task in but.written} if but else set()
-    for name in transactions.names(f"{prefix}-", _UNDER_WAY):
-        if name not in ours:
+    for name in transactions.names(f"{names.head}-", _UNDER_WAY):
+        if names.has(name) and name not in ours:
             transactions.abort(name)

@@ -100,11 +100,14 @@ class OpenTransaction(NamedTuple):
 class Transaction(NamedTuple):
     """
     The transaction to write into: nobody but the coordinator ends it, after ``timeout_ms``.
+
+    It is not left open if the brokers know the name ``end``, which is given to all of a write.
     """
 
     transactional_id: str
     timeout_ms: int
     note: Note | None = None
+    end: str | None = None
 
 
 def prepare(
@@ -167,7 +170,7 @@ class _Producer:
             nonlocal writer
             identity = self.transactions.begin(name, wanted.timeout_ms)
             also = frozenset({note.tp} if note else ())
-            writer = TransactionalWriter(self.transactions, name, identity, also)
+            writer = TransactionalWriter(self.transactions, name, identity, also, wanted.end)
             return Sender(self.cluster, self.config, writer, {})
 
         try:

@@ -63,6 +63,8 @@ _ID_NOT_FOUND = 105
 # What an answer without any state comes to: its coordinator is asked for anew.
 _SAID_NOTHING = 15
 
+_CONCURRENT = (51, "CONCURRENT_TRANSACTIONS")
+
 _LOOKUPS = (DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS)
 
 
@@ -109,6 +111,9 @@ class FencedError(KafkaClientError):
     """
     The transaction is not ours any more: it was aborted, timed out, or its name was taken over.
     """
+
+    def __init__(self, message: str, code: int = 90) -> None:
+        super().__init__(message, code, "PRODUCER_FENCED", retriable=False)
 
 
 @dataclass(slots=True)
@@ -188,6 +193,40 @@ class Transactions:
         Abort what is open under a name, whoever wrote it, and refuse what still comes from there.
         """
         self.begin(transactional_id, _ABORTING_MS)
+
+    def mark(self, transactional_id: str) -> None:
+        """
+        Let the brokers know a name, for which no transaction is open.
+        """
+        self.begin(transactional_id, _ABORTING_MS)
+
+    def check_unmarked(self, mark: str, transactional_id: str) -> None:
+        """
+        Raise :class:`FencedError` if the brokers know the name ``mark``.
+        """
+        if self.describe(mark) is None:
+            return
+        msg = (
+            f"the write that the transaction {transactional_id} belongs to has ended without it: "
+            "another attempt of its task won, or the write failed or was cancelled"
+        )
+        raise FencedError(msg)
+
+    def wait_until_visible(self, transactional_ids: Sequence[str]) -> None:
+        """
+        Return once readers can see what was committed: coordinators tell the partitions later.
+
+        Raises :class:`TimeoutExceededError`.
+        """
+
+        def check(_: Deadline) -> None:
+            described = self.describe_all(transactional_ids).values()
+            slow = [it for it in described if it and it.state is State.PREPARE_COMMIT]
+            if slow:
+                msg = f"the brokers are still committing {len(slow)}: {slow[0].transactional_id}…"
+                raise KafkaClientError(msg, *_CONCURRENT, retriable=True)
+
+        self._coordinators.retrying(check, "waiting until the records can be seen")
 
     def describe(self, transactional_id: str) -> Described | None:
         """
@@ -297,7 +336,7 @@ def _refused(code: int, doing: str) -> PykafkaError:
     error = map_error_code(code, doing)
     if code in _FENCED:
         msg = f"{error}: the transaction was ended, timed out, or its name was taken over"
-        return FencedError(msg, code, "PRODUCER_FENCED", retriable=False)
+        return FencedError(msg, code)
     if code == _INVALID_TIMEOUT:
         msg = (
             f"{error}: the brokers let no transaction be open so long; lower "

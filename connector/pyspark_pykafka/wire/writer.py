@@ -70,13 +70,14 @@ class TransactionalWriter:
     Writes into one transaction, which whoever gets :attr:`prepared` can end.
 
     ``also`` are partitions that are written to at the end: joined with the first, they cost no
-    question of their own.
+    question of their own. ``end`` is known to the brokers once the write has ended without this.
     """
 
     transactions: Transactions
     transactional_id: str
     identity: Identity
     also: frozenset[TopicPartition] = frozenset()
+    end: str | None = None
     newest_version: int = _NEWEST_OF_TRANSACTIONS
     _joined: set[TopicPartition] = field(init=False, default_factory=set)
 
@@ -92,9 +93,14 @@ class TransactionalWriter:
         Tell the coordinator of partitions that are new, since it has to end the transaction there.
         """
         new = (self.also | set(tps)) - self._joined
-        if new:
-            self.transactions.add(self.transactional_id, self.identity, sorted(new))
-            self._joined |= new
+        if not new:
+            return
+        first = not self._joined
+        self.transactions.add(self.transactional_id, self.identity, sorted(new))
+        self._joined |= new
+        if first and self.end is not None:
+            # Only now: whoever ends the write marks that first, and then looks for what is open.
+            self.transactions.check_unmarked(self.end, self.transactional_id)
 
     def abort(self) -> None:
         """

@@ -1,0 +1,76 @@
+"""
+The names of transactions: which belong to a write, so that nothing else is ended with it.
+
+All begin with the user's prefix, which is what ACLs are given for. One prefix may begin another
+(``etl`` and ``etl-2``), so that a name belongs to a write only if all of it has the right form.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_TASK = r"-\d+-\d+"
+_TURN = r"-[01]"
+_QUERY = r"-[0-9a-f]{8}"
+_ID_LENGTH = 8
+
+
+class Family(NamedTuple):
+    """
+    The names that begin alike and go on as the pattern ``tail`` says.
+    """
+
+    head: str
+    tail: str
+
+    def has(self, name: str) -> bool:
+        """
+        Return whether it is one of them.
+        """
+        return name.startswith(self.head) and bool(re.fullmatch(self.tail, name[len(self.head) :]))
+
+
+def of_task(prefix: str, task: int, attempt: int) -> str:
+    """
+    Return the name of one attempt of a batch write's task.
+    """
+    return f"{prefix}-{task}-{attempt}"
+
+
+def of_write(prefix: str) -> Family:
+    """
+    Return the names of a batch write's tasks.
+    """
+    return Family(prefix, _TASK)
+
+
+def end_of_write(prefix: str, write: str) -> str:
+    """
+    Return the name that the brokers know once the write has ended; ``write`` tells it from others.
+    """
+    return f"{prefix}-ended-{write}"
+
+
+def of_stream_task(prefix: str, query: str, batch: int, task: int, attempt: int) -> str:
+    """
+    Return the name of one attempt of a micro-batch's task.
+
+    The next batch has other names, and the one after it the same again: names stay few, and an
+    attempt that lost, but begins late, fences none of the next batch.
+    """
+    return f"{prefix}-{query[:_ID_LENGTH]}-{batch % 2}-{task}-{attempt}"
+
+
+def of_query(prefix: str, query: str) -> Family:
+    """
+    Return the names of a query's tasks.
+    """
+    return Family(f"{prefix}-{query[:_ID_LENGTH]}", _TURN + _TASK)
+
+
+def of_any_query(prefix: str) -> Family:
+    """
+    Return the names of the tasks of all queries that had the prefix.
+    """
+    return Family(prefix, _QUERY + _TURN + _TASK)
