@@ -27,6 +27,7 @@ from bench.cases import CEILING_FORMAT
 from bench.figures import check_records
 from bench.values import samples
 from pyspark_pykafka.columns import SOURCE_TYPES
+from pyspark_pykafka.garbage import spare_loaded_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -101,6 +102,7 @@ class _Records:
         """
         Yield one batch again and again, then what is left.
         """
+        spare_loaded_code()
         batch = made(self.size)
         whole, rest = divmod(partition.value, batch.num_rows)
         for _ in range(whole):
@@ -143,6 +145,7 @@ class _Writer(DataSourceArrowWriter):
         self._records = records
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Dropped:
+        spare_loaded_code()
         return _Dropped(sum(batch.num_rows for batch in iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

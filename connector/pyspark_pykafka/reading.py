@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engine import FetchSettings
 from pyspark_pykafka.engines import fetch, questions_of
+from pyspark_pykafka.garbage import spare_loaded_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,4 +63,5 @@ def read_range(
     """
     if partition is None or partition.value is None:
         return iter(())
+    spare_loaded_code()
     return fetch(partition.value, settings)

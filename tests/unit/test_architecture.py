@@ -21,7 +21,7 @@ ROOT = Path(pyspark_pykafka.__file__).parent
 LAYERS = [
     {"errors", "offsets"},
     {
-        *("columns", "rows", "planner", "retry", "pool", "settings", "options"),
+        *("columns", "rows", "planner", "retry", "pool", "garbage", "settings", "options"),
         *("borders", "admission"),
     },
     {"progress.record", "progress.store", "progress.keeper", "progress.completion"},
