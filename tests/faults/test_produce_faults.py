@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as Position
@@ -37,6 +36,8 @@ from pyspark_pykafka.wire.sender import Sender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -438,10 +439,8 @@ def test_a_commit_is_waited_for(three: KafkaCluster) -> None:
     """
     topic = three.create_topic("committed", PARTITIONS)
     kafka = settings(three.bootstrap)
-    value = pa.RecordBatch.from_pydict(
-        {"value": [b"x"] * PARTITIONS, "partition": pa.array(range(PARTITIONS), pa.int32())}
-    )
-    prepared = prepare([value], kafka, topic, Transaction("committed-0-0", 60_000)).prepared
+    one_each = batch_of([Record(b"x", None, number) for number in range(PARTITIONS)])
+    prepared = prepare([one_each], kafka, topic, Transaction("committed-0-0", 60_000)).prepared
     assert prepared is not None
     frozen = min(NODES - {leader(three, "__transaction_state")})
 

@@ -4,10 +4,8 @@ What Python's garbage collector walks in a worker: not all modules again after e
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+from tests.unit.fresh_process import said
 
 READING = """
 import gc, weakref
@@ -25,20 +23,6 @@ class Node:
 """
 
 
-def said(program: str) -> str:
-    """
-    Return what a fresh process says.
-    """
-    found = subprocess.run(
-        [sys.executable, "-c", f"{READING}{program}"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return found.stdout.strip()
-
-
 @pytest.mark.parametrize(
     ("first", "spared"), [pytest.param("read()", True, id="read"), pytest.param("", False, id="no")]
 )
@@ -46,7 +30,7 @@ def test_a_read_spares_loaded_code(first: str, spared: bool) -> None:
     """
     Thousands of objects of modules are walked by every collection, unless a task has read before.
     """
-    left = int(said(f"{first}\nprint(len(gc.get_objects()))"))
+    left = int(said(f"{READING}{first}\nprint(len(gc.get_objects()))"))
 
     assert (left < 2_000) is spared
     assert (left > 20_000) is not spared
@@ -66,4 +50,4 @@ del node
 gc.collect()
 print(gone() is None, frozen == gc.get_freeze_count())
 """
-    assert said(program) == "True True"
+    assert said(READING + program) == "True True"

@@ -174,6 +174,6 @@ def _sweep(transactions: Transactions, names: Family, but: WrittenBatch | None =
     Abort what is open still: it would hold readers of committed records up until its time is over.
     """
     ours = {task.prepared[0] for task in but.written} if but else set()
-    for name in transactions.names(f"{names.head}-", _UNDER_WAY):
+    for name in transactions.names(names.head, _UNDER_WAY):
         if names.has(name) and name not in ours:
             transactions.abort(name)
