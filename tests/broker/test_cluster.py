@@ -122,6 +122,17 @@ def test_three_brokers_lose_any_one_and_nothing_else(triple: KafkaCluster) -> No
     assert sorted(one.value or b"" for one in triple.consume(topic)) == [b"1"] * 3 + [b"3"] * 3
 
 
+def test_brokers_come_back_one_after_another(triple: KafkaCluster) -> None:
+    """A broker is back before others that are down, whose only copies nobody can serve yet."""
+    topic = triple.create_topic("single-copies", partitions=3, replication_factor=1)
+    triple.produce(topic, [Record(b"%d" % number, partition=number) for number in range(3)])
+    for node in (1, 3):
+        triple.kill(node)
+    for node in (1, 3):
+        triple.restart(node)
+    assert sorted(one.value or b"" for one in triple.consume(topic)) == [b"0", b"1", b"2"]
+
+
 def test_three_brokers_keep_three_copies(triple: KafkaCluster) -> None:
     """Topics and Kafka's own topics are spread over all three brokers."""
     triple.create_topic("copies")

@@ -93,14 +93,17 @@ def _unserved(metadata: ClusterMetadata, topics: Iterable[str], expected: set[in
         if topic is None or topic.error is not None or not topic.partitions:
             return f"topic {name} is not known yet."
         for partition in topic.partitions.values():
-            if not _is_whole(partition, expected):
+            if not _is_as_whole_as_can_be(partition, expected):
                 return f"partition {partition.id} of {name} lacks a leader or an in-sync copy."
     return None
 
 
-def _is_whole(partition: PartitionMetadata, expected: set[int]) -> bool:
+def _is_as_whole_as_can_be(partition: PartitionMetadata, expected: set[int]) -> bool:
     copies = set(partition.replicas)
-    wanted = copies & expected or copies
+    wanted = copies & expected if expected else copies
+    if not wanted:
+        # All its copies are on brokers that are down.
+        return True
     return partition.leader in wanted and wanted <= set(partition.isrs)
 
 
