@@ -9,6 +9,7 @@ import os
 import time
 import traceback
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,8 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -26,6 +29,11 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
+)
+from cryptography.x509 import (
+    CertificateRevocationListBuilder,
+    RevokedCertificateBuilder,
+    load_pem_x509_certificate,
 )
 
 from pyspark_pykafka.client import Address, direct_config, direct_refusal
@@ -128,6 +136,29 @@ def write_certificates(files: Path) -> None:
     )
     # As the Java client's PEM store has it: key and certificate in one file.
     (files / "store.pem").write_bytes(private_key(client) + client.cert_chain_pems[0].bytes())
+    year = timedelta(days=365)
+    for name, of, revoked, valid in (
+        ("clean", authority, client, year),
+        ("revoked", authority, broker, year),
+        ("old", authority, client, -year),
+        ("foreign", stranger, client, year),
+    ):
+        (files / f"{name}.crl").write_bytes(revocation_list(of, revoked, valid))
+
+
+def revocation_list(of: trustme.CA, revoked: trustme.LeafCert, valid: timedelta) -> bytes:
+    """
+    Return an authority's list of one certificate, which is valid for so long from now on.
+    """
+    issuer = load_pem_x509_certificate(of.cert_pem.bytes()).subject
+    serial = load_pem_x509_certificate(revoked.cert_chain_pems[0].bytes()).serial_number
+    now = datetime.now(timezone.utc)
+    entry = RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
+    listed = CertificateRevocationListBuilder().issuer_name(issuer).add_revoked_certificate(entry)
+    listed = listed.last_update(min(now, now + 2 * valid)).next_update(now + valid)
+    key = load_pem_private_key(of.private_key_pem.bytes(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    return listed.sign(key, SHA256()).public_bytes(Encoding.PEM)
 
 
 def private_key(of: trustme.LeafCert, lock: KeySerializationEncryption | None = None) -> bytes:
@@ -215,6 +246,24 @@ def test_plain_listener(secured: Secured) -> None:
     connection.close()
 
 
+def revoking(name: str) -> dict[str, str]:
+    """
+    Return the settings of a client that asks a list which certificates are revoked.
+    """
+    return {"ssl_ca_location": "{files}/ca.pem", "ssl_crl_location": f"{{files}}/{name}.crl"}
+
+
+def test_tls_with_a_list_of_others_that_are_revoked(secured: Secured) -> None:
+    """
+    A certificate that the authority's list does not name is accepted.
+    """
+    clean = str(secured.files / "clean.crl")
+    connection = secured.open("TLS", **secured.trusting(ssl_crl_location=clean))
+
+    assert topics(connection).brokers
+    connection.close()
+
+
 @pytest.mark.parametrize("inline", [False, True])
 def test_tls_with_a_known_authority(secured: Secured, inline: bool) -> None:
     """
@@ -246,6 +295,10 @@ def test_tls_with_a_known_authority(secured: Secured, inline: bool) -> None:
             {"ssl_ca_location": "{files}/ca.pem", "ssl_cipher_suites": "NONSENSE"},
             "kafka.ssl.cipher.suites cannot be used",
         ),
+        (revoking("revoked"), "certificate revoked .*it was revoked"),
+        (revoking("old"), "CRL has expired .*fetch that of kafka.ssl.crl.location anew"),
+        (revoking("foreign"), "certificate CRL .*does kafka.ssl.crl.location hold the list"),
+        (revoking("nowhere"), "kafka.ssl.crl.location cannot be used: No"),
     ],
 )
 def test_tls_failures_name_the_check(secured: Secured, given: dict[str, str], reason: str) -> None:

@@ -29,10 +29,13 @@ _BUNDLES = (
     "/etc/ssl/cert.pem",
 )
 
+_NO_LIST, _LIST_OUT_OF_DATE = 3, 12
 _NAME_MISMATCH, _ADDRESS_MISMATCH = 62, 64
 
 # By OpenSSL's number of the check that failed.
 _HINTS = {
+    _NO_LIST: "does kafka.ssl.crl.location hold the list of the authority that signed it?",
+    _LIST_OUT_OF_DATE: "fetch that of kafka.ssl.crl.location anew",
     9: "it is not valid yet; check the clocks",
     10: "it is out of date; renew it on the broker",
     23: "it was revoked",
