@@ -1,7 +1,7 @@
 """
 Measures the first batch of a fresh session, each in a process of its own.
 
-``python -m bench.fresh FORMAT BOOTSTRAP TOPIC CORES CONF`` is that process; it prints its seconds.
+``python -m bench.fresh NAME BOOTSTRAP TOPIC CORES CONF`` is that process; it prints its seconds.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from bench.cases import CEILING, CEILING_FORMAT, JVM, PYKAFKA, shuffled_rounds
+from bench.cases import CEILING, JVM, PYKAFKA, Contender, shuffled_rounds
 from bench.ceiling import Ceiling
 from bench.figures import check_records
 from bench.measurement import Measurement, Series
 from bench.reads import read_batch
 from bench.session import ROOT, running_spark
+from pyspark_pykafka import register
 from pyspark_pykafka.testing import Record
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 TOPIC, RECORDS = "bench-fresh", 100
 SECONDS = 180
-FORMATS = {one.name: one.format for one in (JVM, PYKAFKA, CEILING)}
+#: Spark is given the source, so it does not search the installed packages for it.
+REGISTERED = Contender("registered", PYKAFKA.format)
+READERS = {one.name: one for one in (JVM, PYKAFKA, REGISTERED, CEILING)}
 
 
 def measure_first_batch(
@@ -37,8 +40,8 @@ def measure_first_batch(
     """
     kafka.create_topic(TOPIC)
     kafka.produce(TOPIC, [Record(b"value %d" % number) for number in range(RECORDS)])
-    seconds: dict[str, list[float]] = {name: [] for name in FORMATS}
-    for order in shuffled_rounds(list(FORMATS), rounds, seed=TOPIC):
+    seconds: dict[str, list[float]] = {name: [] for name in READERS}
+    for order in shuffled_rounds(list(READERS), rounds, seed=TOPIC):
         for name in order:
             seconds[name].append(_in_fresh_session(name, kafka.bootstrap, cores, conf))
     series = {name: Series(tuple(took)) for name, took in seconds.items()}
@@ -46,7 +49,7 @@ def measure_first_batch(
 
 
 def _in_fresh_session(name: str, bootstrap: str, cores: int, conf: Mapping[str, str]) -> float:
-    given = [FORMATS[name], bootstrap, TOPIC, str(cores), json.dumps(dict(conf))]
+    given = [name, bootstrap, TOPIC, str(cores), json.dumps(dict(conf))]
     command = [sys.executable, "-m", "bench.fresh", *given]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=True, cwd=ROOT
@@ -56,16 +59,18 @@ def _in_fresh_session(name: str, bootstrap: str, cores: int, conf: Mapping[str, 
     return float(found["seconds"])
 
 
-def main(source: str, bootstrap: str, topic: str, cores: str, conf: str) -> None:
+def main(name: str, bootstrap: str, topic: str, cores: str, conf: str) -> None:
     """
     Start a session, read once, and print how long the read took.
     """
     with running_spark(int(cores), json.loads(conf)) as spark:
         options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
-        if source == CEILING_FORMAT:
+        if name == CEILING.name:
             options = {"records": str(RECORDS), "size": "100", "partitions": "1"}
             spark.dataSource.register(Ceiling)
-        first = read_batch(spark, source, options)
+        elif name == REGISTERED.name:
+            register(spark)
+        first = read_batch(spark, READERS[name].format, options)
     print(json.dumps({"seconds": first.seconds, "records": first.records}))
 
 
