@@ -32,9 +32,11 @@ PANELS = {
 COLOURS = {
     "jvm-tuned": "#d62728",
     "jvm-tuned-lz4": "#f4a3a4",
+    "exactly-once": "#2ca02c",
     "wire": "#1f77b4",
     "wire-lz4": "#17becf",
     "pykafka": "#1f77b4",
+    "registered": "#17becf",
     "librdkafka": "#ff9f40",
     "ceiling": "#c4c9cf",
 }
@@ -45,19 +47,22 @@ LEAST_GROUPS = 6
 
 def draw(results: Results) -> list[Path]:
     """
-    Write a PNG and an SVG beside the JSON file, and return where they are.
+    Write a PNG and an SVG beside the JSON file, and return where they are; neither if there is
+    nothing to show.
     """
     panels = {
         title: chosen
         for title, kinds in PANELS.items()
         if (chosen := [one for one in results.measurements if one.kind in kinds])
     }
-    most = max((len(chosen) for chosen in panels.values()), default=1)
+    if not panels:
+        return []
+    most = max(len(chosen) for chosen in panels.values())
     figure = Figure((2 + INCHES_OF_A_GROUP * max(most, LEAST_GROUPS), 1 + 3.4 * len(panels)))
     FigureCanvasAgg(figure)
     for at, (title, chosen) in enumerate(panels.items(), start=1):
         _panel(figure.add_subplot(len(panels), 1, at), title, chosen)
-    figure.suptitle(_heading(results), fontsize=9)
+    figure.suptitle(_heading(results), fontsize=9, wrap=True)
     figure.tight_layout(rect=(0, 0, 1, 0.99))
     paths = [results.path.with_suffix(suffix) for suffix in (".png", ".svg")]
     for path in paths:

@@ -5,6 +5,7 @@ The figures of the benchmark: statistics, refusals, and what is written from the
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -238,6 +239,16 @@ def test_chart_is_drawn_twice(results: Results, writes: Measurement) -> None:
 
     assert png.read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in svg.read_bytes()
+
+
+def test_what_has_no_chart_draws_none(results: Results) -> None:
+    """
+    Where nothing was held against the JVM connector, no empty picture is left behind.
+    """
+    results.measurements[:] = [replace(one, kind="audit") for one in results.measurements]
+
+    assert draw(results) == []
+    assert not results.path.with_suffix(".png").exists()
 
 
 def test_case_says_what_is_read() -> None:

@@ -43,7 +43,6 @@ from pyspark_pykafka.wire.transaction_messages import (
     end_request,
     init_producer_id_request,
 )
-from pyspark_pykafka.wire.transactions import Prepared
 
 if TYPE_CHECKING:
     from pyspark_pykafka.wire.messages import Api
@@ -112,7 +111,7 @@ def test_transaction_is_ended_in_the_same_bytes(
         version=version,
     )
 
-    ours = end_request(version, Prepared(name, *identity), commit=commit)
+    ours = end_request(version, name, identity, commit=commit)
 
     assert sent(ours) == sent_by_kafka_python(theirs)
 
@@ -384,7 +383,6 @@ from pyspark_pykafka.wire.outgoing import Identity
 from pyspark_pykafka.wire.produce_request import produce_request
 from pyspark_pykafka.wire.transaction_lookups import *
 from pyspark_pykafka.wire.transaction_messages import *
-from pyspark_pykafka.wire.transactions import Prepared
 
 settings = {"bootstrap.servers": "localhost:1", "security.protocol": "PROTOCOL"}
 with transactions_of(KafkaSettings(tuple(settings.items()))):
@@ -392,7 +390,7 @@ with transactions_of(KafkaSettings(tuple(settings.items()))):
     for request in (
         init_producer_id_request(4, "x", 1),
         add_partitions_request(3, "x", Identity(1, 2), [tp]),
-        end_request(4, Prepared("x", 1, 2), commit=True),
+        end_request(4, "x", Identity(1, 2), commit=True),
         find_coordinators_request(4, ["x"]),
         describe_transactions_request(0, ["x"]),
         list_transactions_request(0, ["Ongoing"]),

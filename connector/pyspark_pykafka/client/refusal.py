@@ -44,12 +44,13 @@ _REFRESHING = """
     metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms broker.address.ttl
     """
 
-# The group is never joined, the isolation level comes with each range, a request of a reader's is
-# small and the only one under way, brokers from 2.4 on tell their versions, the records of a range
-# are there and need no waiting for more, and so is their topic, or the driver did not find it.
+# The group is never joined to read, the isolation level comes with each range, a request of a
+# reader's is small and the only one under way, brokers from 2.4 on tell their versions, the records
+# of a range are there and need no waiting for more, and so is their topic, or the driver did not
+# find it.
 _WITHOUT_EFFECT = """
-    group.id isolation.level message.max.bytes max.in.flight.requests.per.connection
-    broker.version.fallback api.version.fallback.ms fetch.min.bytes allow.auto.create.topics
+    group.id session.timeout.ms isolation.level message.max.bytes fetch.min.bytes
+    max.in.flight.requests.per.connection broker.version.fallback api.version.fallback.ms allow.auto.create.topics
     """
 
 # Of use to mechanisms that are refused as a whole.

@@ -59,7 +59,7 @@ STARTING_OFFSETS_BY_TIMESTAMP = Option(
     "startingOffsetsByTimestamp",
     TIMESTAMPS,
     "Start each partition at its first record of a time or later; every partition that is read "
-    "must be given; wins over startingOffsets.",
+    "must be given, unless startingOffsetsFallback is; wins over startingOffsets.",
     Scope.READ,
 )
 STARTING_OFFSETS = Option(
@@ -85,7 +85,8 @@ STARTING_FALLBACK = Option(
     "startingOffsetsFallback",
     one_of("error", "earliest", "latest"),
     "Where partitions start of which startingOffsets or startingOffsetsByTimestamp says nothing: "
-    "those left out of a JSON object, or without a committed offset.",
+    "those left out of a JSON object, or without a committed offset. A batch cannot start at "
+    "latest.",
     Scope.READ,
     default="error",
 )
@@ -137,7 +138,8 @@ POLL_TIMEOUT = Option(
 FETCH_OFFSET_RETRIES = Option(
     "fetchOffset.numRetries",
     whole_number(0),
-    "How often the driver asks again for offsets before it gives up.",
+    "How often the driver asks for offsets before it gives up, at least once; and how often a task "
+    "asks again for records that the log should have and does not show.",
     Scope.READ,
     default="3",
 )
@@ -306,7 +308,8 @@ TRANSACTIONAL_ID_PREFIX = Option(
     PREFIX,
     "What the names of the transactions begin with; one write or query at a time may use it. A "
     "stream keeps its ledger in the topic of this name with -ledger behind it. Without it a stream "
-    "has its query's id, and each batch write a new name, which brokers remember for seven days.",
+    "has pykafka- and its query's id, and each batch write pykafka- and a new name, which brokers "
+    "remember for seven days.",
     Scope.WRITE,
 )
 

@@ -182,6 +182,7 @@ sasl.oauthbearer.assertion.claim.sub any masked
 sasl.oauthbearer.assertion.jwt.template.file any masked
 sasl.oauthbearer.metadata.authentication.type any one:none,azure_imds,aws_iam
 group.id consumer shown
+session.timeout.ms consumer int:1:3600000
 queued.min.messages consumer int:1:10000000
 queued.max.messages.kbytes consumer int:1:2097151
 fetch.wait.max.ms consumer int:0:300000

@@ -86,7 +86,7 @@ auto.include.jmx.reporter socket.connection.setup.timeout.max.ms metadata.max.id
 exclude.internal.topics partitioner.adaptive.partitioning.enable
 partitioner.availability.timeout.ms share.acknowledgement.mode
 group.instance.id group.protocol group.protocol.type group.remote.assignor
-partition.assignment.strategy session.timeout.ms heartbeat.interval.ms max.poll.interval.ms
+partition.assignment.strategy heartbeat.interval.ms max.poll.interval.ms
 max.poll.records auto.commit.interval.ms coordinator.query.interval.ms
 ssl.protocol ssl.enabled.protocols ssl.trustmanager.algorithm ssl.keymanager.algorithm
 ssl.secure.random.implementation

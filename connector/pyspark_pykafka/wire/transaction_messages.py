@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.wire.outgoing import Identity
-    from pyspark_pykafka.wire.transactions import Prepared
 
 # What came with which version (Kafka's InitProducerIdRequest.json and so on).
 _FLEXIBLE_INIT = 2
@@ -93,12 +92,11 @@ def add_partitions_request(
     return Request(ADD_PARTITIONS, version, b"".join((*pieces, form.tags)))
 
 
-def end_request(version: int, prepared: Prepared, *, commit: bool) -> Request:
+def end_request(version: int, name: str, identity: Identity, *, commit: bool) -> Request:
     """
     Commit a transaction, or abort it.
     """
     form = END.layout(version)
-    name, *identity = prepared
     pieces = (
         form.string(name),
         _IDENTITY.pack(*identity),

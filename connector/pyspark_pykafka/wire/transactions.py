@@ -290,7 +290,10 @@ def _check_lookups(connection: Connection) -> None:
 
 
 def _ending(prepared: Prepared, *, commit: bool) -> MakesRequest:
-    return lambda connection: end_request(connection.version(END), prepared, commit=commit)
+    name, *identity = prepared
+    return lambda connection: end_request(
+        connection.version(END), name, Identity(*identity), commit=commit
+    )
 
 
 def _describing(names: list[str]) -> MakesRequest:
