@@ -50,7 +50,8 @@ _REFRESHING = """
 # find it.
 _WITHOUT_EFFECT = """
     group.id session.timeout.ms isolation.level message.max.bytes fetch.min.bytes
-    max.in.flight.requests.per.connection broker.version.fallback api.version.fallback.ms allow.auto.create.topics
+    max.in.flight.requests.per.connection broker.version.fallback api.version.fallback.ms
+    allow.auto.create.topics
     """
 
 # Of use to mechanisms that are refused as a whole.
