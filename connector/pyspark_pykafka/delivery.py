@@ -12,7 +12,6 @@ from pyspark_pykafka.engines import check_transactions, prepare, produce, transa
 from pyspark_pykafka.replay import Marker, WrittenBatch, WrittenTask, ledger_topic, to_record
 from pyspark_pykafka.transactional_ids import (
     end_of_write,
-    of_query,
     of_stream_task,
     of_task,
     of_write,
@@ -186,12 +185,12 @@ class ExactlyOnceStream:
         """
         Commit all tasks but those that an earlier execution of the batch has committed.
         """
-        written = tuple(it.waiting for it in told if it.waiting is not None)
-        if not written:
+        if not told:
             return
         from pyspark_pykafka.wire.ending import commit_batch
 
-        of = told[0]
+        # Without any row, too: the batch may have had some before, and a part be committed.
+        written, of = _written(told), told[0]
         done = WrittenBatch(of.prefix, of.query, batch, of.write, tasks, written)
         with transactions_of(self._options.kafka) as transactions:
             commit_batch(transactions, done)
@@ -202,12 +201,16 @@ class ExactlyOnceStream:
         """
         if not told:
             return
-        from pyspark_pykafka.wire.ending import abort_all
+        from pyspark_pykafka.wire.ending import abort_batch
 
-        names = of_query(told[0].prefix, told[0].query)
+        of = told[0]
         with transactions_of(self._options.kafka) as transactions:
-            abort_all(transactions, _prepared(told), names)
+            abort_batch(transactions, of.prefix, of.query, of.write, _written(told))
+
+
+def _written(told: Sequence[Delivered]) -> tuple[WrittenTask, ...]:
+    return tuple(it.waiting for it in told if it.waiting is not None)
 
 
 def _prepared(told: Sequence[Delivered]) -> list[tuple[str, int, int]]:
-    return [it.waiting.prepared for it in told if it.waiting is not None]
+    return [task.prepared for task in _written(told)]

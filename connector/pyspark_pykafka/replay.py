@@ -60,10 +60,12 @@ class Intent:
 class Release:
     """
     Says that the query is over, so that another may have its prefix.
+
+    The last one stays for ever: older markers of tasks that later batches do not have stay, too.
     """
 
     query: str
-    key = "batch"
+    key = "release"
 
 
 Entry: TypeAlias = "Marker | Intent | Release"
@@ -99,11 +101,11 @@ class WrittenBatch:
     written: tuple[WrittenTask, ...]
 
     @property
-    def first(self) -> int:
+    def first(self) -> int | None:
         """
-        The offset of the first marker; earlier ones are of earlier writes.
+        The offset of the first marker; earlier ones are of earlier writes. None without rows.
         """
-        return min(task.marked for task in self.written)
+        return min((task.marked for task in self.written), default=None)
 
     @property
     def intent(self) -> Intent:
@@ -182,25 +184,56 @@ def check_owner(written: WrittenBatch, committed: Sequence[Entry]) -> None:
     raise ExactlyOnceError("EXACTLY_ONCE_PREFIX_OWNED", msg)
 
 
-def check_alone(written: WrittenBatch, later: Iterable[Entry]) -> None:
+def check_newest(written: WrittenBatch, committed: Sequence[Entry]) -> None:
     """
-    Raise :class:`ConcurrentWriteError` if another write came in between with its markers.
+    Raise :class:`ExactlyOnceError` if a later batch is committed.
+
+    What was said of this one may be compacted away then.
+    """
+    markers = [it.batch for it in _since_release(committed) if isinstance(it, Marker)]
+    newest = max(markers, default=written.batch)
+    if newest > written.batch:
+        msg = (
+            f"batch {newest} of the query {written.query} is committed already, and this is batch "
+            f"{written.batch}: the query runs twice, or its checkpoint was set back. Nothing of "
+            "this write is visible. Stop the other process; or, if the rows are to be written "
+            f"again, run: pykafka transactions release --prefix {written.prefix}"
+        )
+        raise ExactlyOnceError("EXACTLY_ONCE_BATCH_OVERTAKEN", msg)
+
+
+def intruder(query: str, write: str, batch: int, later: Iterable[Entry]) -> Marker | None:
+    """
+    Return an entry of another write of the query's batch, or of a later batch, or None.
 
     ``later`` is what stands in the ledger from the write's first marker on, committed or not. An
     entry of an earlier batch is that of a task which was overtaken by another attempt, and ended
     late; if it is another process's instead, that one finds our markers behind its own, and stops.
     """
     for entry in later:
-        if not isinstance(entry, Marker) or entry.query != written.query:
+        if not isinstance(entry, Marker) or entry.query != query:
             continue
-        if entry.write != written.write and entry.batch >= written.batch:
-            msg = (
-                f"batch {written.batch} of the query {written.query} is being written by another "
-                f"process too ('{written.prefix}', task {entry.task} of batch {entry.batch}); is "
-                "the query running twice? Nothing of this write is visible; start it again when "
-                "it is the only one"
-            )
-            raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
+        if entry.write != write and entry.batch >= batch:
+            return entry
+    return None
+
+
+def check_alone(written: WrittenBatch, later: Iterable[Entry]) -> None:
+    """
+    Raise :class:`ConcurrentWriteError` if another write came in between with its markers.
+
+    ``later`` is what :func:`intruder` looks at.
+    """
+    entry = intruder(written.query, written.write, written.batch, later)
+    if entry is None:
+        return
+    msg = (
+        f"batch {written.batch} of the query {written.query} is being written by another "
+        f"process too ('{written.prefix}', task {entry.task} of batch {entry.batch}); is "
+        "the query running twice? Nothing of this write is visible; start it again when "
+        "it is the only one"
+    )
+    raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
 
 
 def committed_tasks(written: WrittenBatch, committed: Sequence[Entry]) -> frozenset[int]:
@@ -209,11 +242,10 @@ def committed_tasks(written: WrittenBatch, committed: Sequence[Entry]) -> frozen
 
     Those are all tasks if the whole batch is there, whatever this write looks like. Raises
     :class:`ExactlyOnceError` if a part is there and this write divides the rows in another way,
-    since nobody can tell then which of them are in the topic; and if a later batch is there, since
-    what was said of this one may be compacted away.
+    since nobody can tell then which of them are in the topic; and as :func:`check_newest` does.
     """
+    check_newest(written, committed)
     entries = _since_release(committed)
-    _check_newest(written, entries)
     markers = [it for it in entries if isinstance(it, Marker) and it.batch == written.batch]
     told = {it.write: it for it in entries if isinstance(it, Intent)}
     if any(marker.write not in told for marker in markers):
@@ -224,18 +256,6 @@ def committed_tasks(written: WrittenBatch, committed: Sequence[Entry]) -> frozen
     for marker in markers:
         _check_same(written, marker, told[marker.write])
     return done
-
-
-def _check_newest(written: WrittenBatch, entries: Iterable[Entry]) -> None:
-    newest = max((it.batch for it in entries if isinstance(it, Marker)), default=written.batch)
-    if newest > written.batch:
-        msg = (
-            f"batch {newest} of the query {written.query} is committed already, and this is batch "
-            f"{written.batch}: the query runs twice, or its checkpoint was set back. Nothing of "
-            "this write is visible. Stop the other process; or, if the rows are to be written "
-            f"again, run: pykafka transactions release --prefix {written.prefix}"
-        )
-        raise ExactlyOnceError("EXACTLY_ONCE_BATCH_OVERTAKEN", msg)
 
 
 def _check_same(written: WrittenBatch, marker: Marker, intent: Intent) -> None:

@@ -21,7 +21,9 @@ from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
 from pyspark_pykafka.engines import transactions_of
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
 from pyspark_pykafka.options import parse_sink
+from pyspark_pykafka.replay import WrittenBatch, ledger_topic
 from pyspark_pykafka.testing import Record
+from pyspark_pykafka.wire.ledger import Ledger
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State, Transactions
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pyspark_pykafka.delivery import Delivered
+    from pyspark_pykafka.replay import WrittenTask
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
 
@@ -330,6 +333,80 @@ def test_a_replay_that_differs_is_refused(
     assert transactions("release", sink, "--execute").startswith("released")
     sink.again().run(7, *again)
     assert rows_of(sink) == sorted(expected(7, 3) + expected(7, *again))
+
+
+def test_a_replay_without_rows_is_refused_too(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A part of the batch is there, so that it cannot be taken for done; whole, it would be.
+    """
+    die_after(monkeypatch, 1)
+    with pytest.raises(DiedError):
+        sink.run(7, 3, 4, 5)
+    with pytest.raises(ExactlyOnceError, match="its task 0 wrote 3 rows then, and 0 now"):
+        sink.again().run(7, 0, 0, 0)
+    assert rows_of(sink) == expected(7, 3)
+
+    sink.again().run(7, 3, 4, 5)
+    sink.again().run(7, 0, 0, 0)
+    assert rows_of(sink) == expected(7, 3, 4, 5)
+    assert open_names(sink.cluster, sink.topic) == []
+
+
+def test_an_intent_that_comes_late(sink: Sink) -> None:
+    """
+    A driver is dead, and a process of its own still commits a task while the next one writes.
+    """
+    mine, other = sink.write_all(0, 2, 3), sink.again()
+    theirs = [other.write(0, 0, 2, attempt=1)]
+    done = WrittenBatch(sink.topic, QUERY, 0, mine[0].write, 2, tuple(waiting(mine)))
+    with transactions_of(settings(sink.cluster, sink.topic).kafka) as it:
+        Ledger(it.cluster, it.config, ledger_topic(sink.topic)).append(done.intent)
+        it.end(Prepared(*done.written[1].prepared), commit=True)
+    theirs.append(other.write(0, 1, 3, attempt=1))
+    other.commit(0, theirs)
+
+    assert rows_of(sink) == expected(0, 2, 3)
+    assert open_names(sink.cluster, sink.topic) == []
+
+
+def waiting(told: list[Delivered]) -> list[WrittenTask]:
+    """
+    Return the transactions that tasks have left open.
+    """
+    return [it.waiting for it in told if it.waiting is not None]
+
+
+def test_a_driver_that_wakes_takes_nothing_along(sink: Sink) -> None:
+    """
+    It was paused before its commit. What the one that went on has open is not its to abort.
+    """
+    told = sink.write_all(0, 2, 3)
+    for batch in (0, 1):
+        again = sink.again()
+        again.commit(batch, [again.write(batch, task, 2 + task, attempt=1) for task in (0, 1)])
+    present = sink.again()
+    open_still = [present.write(2, task, 1, attempt=2) for task in (0, 1)]
+
+    with pytest.raises((ExactlyOnceError, FencedError)):
+        sink.commit(0, told)
+    sink.delivery.abort(told)
+    present.commit(2, open_still)
+
+    assert rows_of(sink) == sorted(expected(0, 2, 3) + expected(1, 2, 3) + expected(2, 1, 1))
+
+
+def test_a_stranger_does_not_hold_the_owner_up(sink: Sink) -> None:
+    """
+    Its transaction lies in the ledger before the owner's, and would be open for long.
+    """
+    sink.run(0, 2)
+    stranger = Sink(sink.cluster, sink.topic, OTHER)
+    theirs = stranger.write_all(0, 1)
+    sink.again().run(1, 3)
+    with pytest.raises(ExactlyOnceError, match=f"belongs to the query {QUERY}"):
+        stranger.commit(0, theirs)
+
+    assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3))
 
 
 def test_another_query_with_the_prefix_is_refused(sink: Sink) -> None:

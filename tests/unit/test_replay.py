@@ -19,6 +19,7 @@ from pyspark_pykafka.replay import (
     check_owner,
     committed_tasks,
     from_record,
+    intruder,
     ledger_topic,
     reaches_back,
     to_record,
@@ -71,7 +72,7 @@ def test_an_entry_survives_its_record(entry: Entry) -> None:
     key, value = to_record(entry)
 
     assert from_record(value, "orders-ledger-0 at offset 5") == entry
-    assert key == (b"task-3" if isinstance(entry, Marker) else b"batch")
+    assert key == {Marker: b"task-3", Intent: b"batch", Release: b"release"}[type(entry)]
 
 
 @pytest.mark.parametrize(
@@ -239,3 +240,34 @@ def test_a_task_of_an_earlier_batch_may_end_late() -> None:
     Its batch was written by another attempt, and no other process that wrote it would commit now.
     """
     check_alone(written(10), [marker(0, write="new"), marker(1, batch=6)])
+
+
+def test_a_release_outlives_compaction() -> None:
+    """
+    The next query has fewer tasks: markers of the first stay for ever, and are of the past.
+    """
+    log: list[Entry] = [
+        *(Marker(OTHER, 9, "old", task, 1) for task in range(3)),
+        Intent(OTHER, 9, "old", 3, 3),
+        Release(OTHER),
+        marker(0, batch=6, write="last"),
+        intent(1, batch=6, write="last"),
+    ]
+    compacted = list({to_record(entry)[0]: entry for entry in log}.values())
+    compacted.sort(key=log.index)
+    assert len(compacted) < len(log)
+
+    check_owner(written(5), compacted)
+    assert committed_tasks(written(5), compacted) == frozenset()
+
+
+def test_an_intruder_is_found() -> None:
+    """
+    Another write of the batch or of a later one is; one that ends late, and another query are not.
+    """
+    late, ours = marker(0, batch=6), marker(0, write="new")
+    stranger = Marker(OTHER, 7, "theirs", 0, 1)
+    assert intruder(QUERY, "new", 7, [late, ours, stranger, intent(1)]) is None
+
+    again = marker(0, batch=8)
+    assert intruder(QUERY, "new", 7, [late, ours, again]) is again

@@ -5,14 +5,19 @@ Ending the transactions of many tasks together: all of them, or none.
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError
 from pyspark_pykafka.replay import (
+    Intent,
+    Marker,
     Release,
     check_alone,
+    check_newest,
     check_owner,
     committed_tasks,
+    intruder,
     ledger_topic,
     owner,
 )
@@ -23,7 +28,7 @@ from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyspark_pykafka.replay import Marker, WrittenBatch
+    from pyspark_pykafka.replay import WrittenBatch, WrittenTask
     from pyspark_pykafka.transactional_ids import Family
     from pyspark_pykafka.wire.transactions import Described, Transactions
 
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
+_COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 _UNDER_WAY = (State.ONGOING, State.PREPARE_EPOCH_FENCE)
 
 # Offsets to look back for each task: its marker and the end of its transaction, in two batches.
@@ -44,11 +50,15 @@ def commit_all(transactions: Transactions, prepared: Waiting, names: Family, end
 
     What else is open under its names is of attempts that lost, and is aborted; those that come
     later find the mark ``end``. A reader of committed records that comes afterwards sees all rows.
-    Raises :class:`FencedError` if one is not open any more; then none has been committed.
+    Raises :class:`FencedError` if one is not open any more; then none has been committed. Raises
+    :class:`ExactlyOnceError` if some are committed, and others cannot be.
     """
     waiting = [Prepared(*one) for one in prepared]
     _check_open(transactions, waiting)
-    transactions.end_all(waiting, commit=True)
+    try:
+        transactions.end_all(waiting, commit=True)
+    except PykafkaError as error:
+        _check_decided(transactions, waiting, error)
     try:
         transactions.mark(end)
         _sweep(transactions, names)
@@ -69,7 +79,7 @@ def commit_batch(transactions: Transactions, batch: WrittenBatch) -> None:
     Raises :class:`ExactlyOnceError` if that cannot be told or is not allowed, and
     :class:`FencedError` if a transaction is not open any more. None has been committed then.
     """
-    ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(batch.prefix))
+    ledger = _ledger(transactions, batch.prefix)
     done = _committed_before(transactions, ledger, batch)
     prepared = {task.task: Prepared(*task.prepared) for task in batch.written}
     _check_open(transactions, list(prepared.values()))
@@ -87,22 +97,36 @@ def commit_batch(transactions: Transactions, batch: WrittenBatch) -> None:
         transactions.end_all(again, commit=False)
 
 
-def abort_all(
-    transactions: Transactions, prepared: Waiting, names: Family, end: str | None = None
-) -> None:
+def abort_all(transactions: Transactions, prepared: Waiting, names: Family, end: str) -> None:
     """
     Abort every transaction of a write, and what else is open under its names.
 
-    Spark does not wait for tasks that it stops: those that come later find the mark ``end``.
+    Spark does not wait for tasks that it stops: those that come later find the mark ``end``. An
+    error is raised when all else has been tried.
     """
-    if end is not None:
-        transactions.mark(end)
-    for one in prepared:
-        try:
-            transactions.end(Prepared(*one), commit=False)
-        except FencedError as gone:
-            logger.info("%s; nothing of it is left to abort", gone)
-    _sweep(transactions, names)
+    with ExitStack() as steps:
+        # They run from the last to the first, each whether or not those before it have failed.
+        steps.callback(_sweep, transactions, names)
+        waiting = [Prepared(*one) for one in prepared]
+        steps.callback(transactions.end_all, waiting, commit=False)
+        steps.callback(transactions.mark, end)
+
+
+def abort_batch(
+    transactions: Transactions, prefix: str, query: str, write: str, written: Sequence[WrittenTask]
+) -> None:
+    """
+    Abort what tasks of a micro-batch wrote, and what else is open under the query's names.
+
+    If another process has gone on with the query, what is open is that one's.
+    """
+    transactions.end_all([Prepared(*task.prepared) for task in written], commit=False)
+    if written:
+        later = _ledger(transactions, prefix).all_since(min(task.marked for task in written))
+        batch = next(it.batch for it in later if isinstance(it, Marker) and it.write == write)
+        if intruder(query, write, batch, later) is not None:
+            return
+    _sweep(transactions, of_query(prefix, query))
 
 
 def owner_of(transactions: Transactions, prefix: str) -> Marker | None:
@@ -111,7 +135,7 @@ def owner_of(transactions: Transactions, prefix: str) -> Marker | None:
 
     Raises :class:`UnknownTopicError` if the prefix never had a ledger.
     """
-    ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(prefix))
+    ledger = _ledger(transactions, prefix)
     return owner(ledger.committed(*ledger.ended()))
 
 
@@ -122,8 +146,11 @@ def release(transactions: Transactions, held: Marker, prefix: str) -> None:
     What queries have open under the prefix is aborted.
     """
     _sweep(transactions, of_any_query(prefix))
-    ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(prefix))
-    ledger.append(Release(held.query))
+    _ledger(transactions, prefix).append(Release(held.query))
+
+
+def _ledger(transactions: Transactions, prefix: str) -> Ledger:
+    return Ledger(transactions.cluster, transactions.config, ledger_topic(prefix))
 
 
 def _committed_before(
@@ -132,20 +159,73 @@ def _committed_before(
     """
     Return the tasks that an earlier write has committed, once every earlier one has ended.
     """
-    first = batch.first
+    # Without rows there is no marker: then all counts that is there now.
+    first = ledger.end() if batch.first is None else batch.first
     low, ended = ledger.ended()
     ended = min(ended, first)
     width = _OFFSETS_PER_TASK * batch.tasks + _LEAST_OFFSETS
     committed = ledger.committed_back(low, ended, batch.batch, width)
     check_owner(batch, committed)
-    # Only now: another query's transactions are none of ours to abort.
-    _sweep(transactions, of_query(batch.prefix, batch.query), batch)
+    check_newest(batch, committed)
+    _clear(transactions, ledger, batch, first, owned=owner(committed) is not None)
     if ended < first:
         ledger.wait_until_ended(first)
         committed += ledger.committed(ended, first)
         check_owner(batch, committed)
+    later = ledger.all_since(first)
+    check_alone(batch, later)
+    # A driver that has died may have a process that tells of its intent only now.
+    return committed_tasks(batch, [*committed, *(it for it in later if isinstance(it, Intent))])
+
+
+def _clear(
+    transactions: Transactions, ledger: Ledger, batch: WrittenBatch, first: int, *, owned: bool
+) -> None:
+    """
+    Abort what earlier writes have left open, once it is sure that this one is the last.
+
+    Where the prefix is ``owned`` by this query, nobody else may have anything open under it.
+    """
+    names = of_any_query(batch.prefix) if owned else of_query(batch.prefix, batch.query)
+    ours = {task.prepared[0] for task in batch.written}
+    left = [name for name in _open(transactions, names) if name not in ours]
+    if not left:
+        return
     check_alone(batch, ledger.all_since(first))
-    return committed_tasks(batch, committed)
+    for name in left:
+        transactions.abort(name)
+
+
+def _check_decided(
+    transactions: Transactions, waiting: Sequence[Prepared], error: PykafkaError
+) -> None:
+    """
+    Raise an error after which nothing is committed, or say what is; return if everything is.
+    """
+    total = len(waiting)
+    try:
+        described = transactions.describe_all([one.transactional_id for one in waiting])
+    except PykafkaError as silence:
+        how_many = f"an unknown number of {total} tasks ({silence})"
+    else:
+        done = [one for one in waiting if _is_committed(one, described[one.transactional_id])]
+        if not done:
+            raise error
+        if len(done) == total:
+            logger.info("%s; but all of the %d transactions are committed", error, total)
+            return
+        how_many = f"{len(done)} of {total} tasks"
+    msg = (
+        f"the rows of {how_many} are visible to readers of committed records, or will be, and the "
+        f"others are not: {error}. To write all of them again would repeat those that are there"
+    )
+    raise ExactlyOnceError("EXACTLY_ONCE_COMMITTED_IN_PART", msg) from error
+
+
+def _is_committed(wanted: Prepared, found: Described | None) -> bool:
+    if found is None or found.state not in _COMMITTED:
+        return False
+    return Prepared(wanted[0], found.producer_id, found.epoch) == wanted
 
 
 def _check_open(transactions: Transactions, waiting: Sequence[Prepared]) -> None:
@@ -169,11 +249,13 @@ def _check(wanted: Prepared, found: Described | None) -> None:
     raise FencedError(msg)
 
 
-def _sweep(transactions: Transactions, names: Family, but: WrittenBatch | None = None) -> None:
+def _sweep(transactions: Transactions, names: Family) -> None:
     """
     Abort what is open still: it would hold readers of committed records up until its time is over.
     """
-    ours = {task.prepared[0] for task in but.written} if but else set()
-    for name in transactions.names(names.head, _UNDER_WAY):
-        if names.has(name) and name not in ours:
-            transactions.abort(name)
+    for name in _open(transactions, names):
+        transactions.abort(name)
+
+
+def _open(transactions: Transactions, names: Family) -> list[str]:
+    return [name for name in transactions.names(names.head, _UNDER_WAY) if names.has(name)]

@@ -67,6 +67,12 @@ class Ledger:
         """
         return self._asking(_COMMITTED).borders()
 
+    def end(self) -> int:
+        """
+        Return the offset of the next entry.
+        """
+        return self._asking(_ALL).borders()[1]
+
     def wait_until_ended(self, offset: int) -> None:
         """
         Return once every transaction before an offset has ended.
@@ -106,8 +112,7 @@ class Ledger:
         """
         Return what stands from an offset on, whether it was committed or not.
         """
-        _, end = self._asking(_ALL).borders()
-        return self._read(start, end, _ALL)
+        return self._read(start, self.end(), _ALL)
 
     def append(self, entry: Entry) -> None:
         """

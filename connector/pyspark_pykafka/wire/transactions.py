@@ -9,11 +9,12 @@ id ends an open transaction, and refuses all that come with the older epoch.
 from __future__ import annotations
 
 import enum
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.client import map_error_code
-from pyspark_pykafka.errors import KafkaClientError
+from pyspark_pykafka.errors import KafkaClientError, PykafkaError
 from pyspark_pykafka.offsets import describe
 from pyspark_pykafka.wire.coordinators import Coordinators
 from pyspark_pykafka.wire.outgoing import Identity
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark_pykafka.client import Address, ProducerConfig
-    from pyspark_pykafka.errors import PykafkaError
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.wire.cluster import Cluster
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
         TransactionState,
     )
     from pyspark_pykafka.wire.transaction_messages import Ended, PartitionsAdded, ProducerId
+
+logger = logging.getLogger("pyspark_pykafka")
 
 # Of a transaction that is begun to end another one, and never used; any time will do.
 _ABORTING_MS = 60_000
@@ -178,15 +180,29 @@ class Transactions:
         """
         Commit or abort many, without waiting for one before the next is asked for.
 
-        Raises as :meth:`end` does; then the others may have ended or not.
+        What is gone needs no abort. Raises as :meth:`end` does; then the others may have ended or
+        not, but all have been asked for.
         """
         requests = {it.transactional_id: _ending(it, commit=commit) for it in prepared}
         answers = self._coordinators.ask_at_once(requests)
-        for one in prepared:
-            answer = answers.get(one.transactional_id)
-            if answer is None or answer.error_code:
-                # It alone, again: what passes is waited for, and the rest has its error.
+        missing = [
+            one
+            for one in prepared
+            if (answer := answers.get(one.transactional_id)) is None or answer.error_code
+        ]
+        for at, one in enumerate(missing):
+            # It alone, again: what passes is waited for, and the rest has its error.
+            try:
                 self.end(one, commit=commit)
+            except FencedError as gone:
+                if commit:
+                    raise
+                logger.info("%s; nothing of it is left to abort", gone)
+            except PykafkaError:
+                # Time is over, but others may have a coordinator that is well.
+                rest = [it.transactional_id for it in missing[at + 1 :]]
+                self._coordinators.ask_at_once({name: requests[name] for name in rest})
+                raise
 
     def abort(self, transactional_id: str) -> None:
         """

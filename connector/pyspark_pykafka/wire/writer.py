@@ -105,6 +105,12 @@ class TransactionalWriter:
     def abort(self) -> None:
         """
         Leave nothing of what was written; for a writer that failed.
+
+        Records may be under way still, and brokers before 3.6 would take them after an end under
+        the same epoch (KIP-890), which nothing would end again. So the name gets the next epoch.
         """
-        if self._joined:
-            self.transactions.end(self.prepared, commit=False)
+        if not self._joined:
+            return
+        found = self.transactions.describe(self.transactional_id)
+        if found is not None and (found.producer_id, found.epoch) == self.identity:
+            self.transactions.abort(self.transactional_id)
