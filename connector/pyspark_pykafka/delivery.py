@@ -12,6 +12,7 @@ from pyspark_pykafka.engines import check_transactions, prepare, produce, transa
 from pyspark_pykafka.replay import Marker, WrittenBatch, WrittenTask, ledger_topic, to_record
 from pyspark_pykafka.transactional_ids import (
     end_of_write,
+    of_rival,
     of_stream_task,
     of_task,
     of_write,
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
 class SinkTask:
     """
     The task that writes; ``query`` and ``batch`` are those of a stream, empty and -1 else.
+
+    ``attempt`` counts the attempts in one run of a stage, ``attempt_id`` is another for each.
     """
 
     partition: int
     attempt: int
     query: str
     batch: int
+    attempt_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,11 @@ class ExactlyOnceBatch:
         """
         options = self._options
         name = of_task(self._prefix, task.partition, task.attempt)
-        opened = prepare(batches, options.kafka, options.topic, name, end=self._end)
+        # Where the user has given the prefix, whoever has the name is a write before this one, of
+        # which nothing may be committed any more: its names are taken over.
+        given = options.transactional_id_prefix
+        rival = None if given else of_rival(name, task.attempt_id)
+        opened = prepare(batches, options.kafka, options.topic, name, rival=rival, end=self._end)
         return Delivered(opened.waiting(task.partition))
 
     def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:  # noqa: ARG002
@@ -178,7 +186,11 @@ class ExactlyOnceStream:
             return to_record(marker)
 
         name = of_stream_task(prefix, task.query, task.batch, task.partition, task.attempt)
-        opened = prepare(batches, options.kafka, options.topic, name, ledger=(topic, entry))
+        # Whose the name is does not matter: the ledger decides.
+        rival = of_rival(name, task.attempt_id)
+        opened = prepare(
+            batches, options.kafka, options.topic, name, rival=rival, ledger=(topic, entry)
+        )
         return Delivered(opened.waiting(task.partition), prefix, task.query, self._write)
 
     def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:

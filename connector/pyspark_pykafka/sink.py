@@ -66,6 +66,7 @@ def _task() -> SinkTask:
         task.attemptNumber(),
         task.getLocalProperty(_QUERY) or "",
         _NO_BATCH if batch is None else int(batch),
+        task.taskAttemptId(),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_TASK = r"-\d+-\d+"
+_TASK = r"-\d+-\d+(-again\d+)?"
 _TURN = r"-[01]"
 _QUERY = r"-[0-9a-f]{8}"
 _ID_LENGTH = 8
@@ -36,6 +36,16 @@ def of_task(prefix: str, task: int, attempt: int) -> str:
     Return the name of one attempt of a batch write's task.
     """
     return f"{prefix}-{task}-{attempt}"
+
+
+def of_rival(name: str, task_attempt: int) -> str:
+    """
+    Return the name of an attempt that finds its own in use, by Spark's id of the task attempt.
+
+    Spark counts a task's attempts anew when a stage is run again (SPARK-24552), and may let those
+    of the first run go on: two have one number then.
+    """
+    return f"{name}-again{task_attempt}"
 
 
 def of_write(prefix: str) -> Family:

@@ -204,13 +204,15 @@ class Sink:
     def __post_init__(self) -> None:
         self.delivery = ExactlyOnceStream(settings(self.cluster, self.topic))
 
-    def write(self, batch: int, task: int, rows: int, attempt: int = 0) -> Delivered:
+    def write(
+        self, batch: int, task: int, rows: int, attempt: int = 0, attempt_id: int = 0
+    ) -> Delivered:
         """
         Write the rows of a task; their values tell where they are from.
         """
         values = [b"%d/%d/%d" % (batch, task, row) for row in range(rows)]
         batches = [pa.RecordBatch.from_pydict({"value": values})] if rows else []
-        return self.delivery.write(batches, SinkTask(task, attempt, self.query, batch))
+        return self.delivery.write(batches, SinkTask(task, attempt, self.query, batch, attempt_id))
 
     def write_all(self, batch: int, *rows: int) -> list[Delivered]:
         """
@@ -437,6 +439,18 @@ def test_attempts_that_lose_are_aborted(sink: Sink) -> None:
     """
     told = sink.write_all(0, 2, 3)
     sink.write(0, 1, 3, attempt=1)
+    sink.commit(0, told)
+
+    assert rows_of(sink) == expected(0, 2, 3)
+    assert open_names(sink.cluster, sink.topic) == []
+
+
+def test_an_attempt_of_a_stage_that_runs_again(sink: Sink) -> None:
+    """
+    It has the number of one that is done and wins, and takes nothing from it (SPARK-24552).
+    """
+    told = sink.write_all(0, 2, 3)
+    sink.write(0, 1, 3, attempt_id=417)
     sink.commit(0, told)
 
     assert rows_of(sink) == expected(0, 2, 3)

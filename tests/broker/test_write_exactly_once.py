@@ -15,6 +15,8 @@ from pyspark import TaskContext
 from pyspark.sql import functions as sf
 
 from pyspark_pykafka.cli import main
+from pyspark_pykafka.delivery import ExactlyOnceBatch, SinkTask
+from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import ExternalCluster
 from pyspark_pykafka.testing.waiting import wait_until
@@ -176,6 +178,27 @@ def test_another_write_of_the_same_prefix_is_refused(
         write(frame)
 
     assert seen(kafka_cluster, name) == []
+
+
+def test_an_attempt_of_a_stage_that_runs_again(kafka_cluster: KafkaCluster, name: str) -> None:
+    """
+    It has the number of one that is done and wins, and takes nothing from it (SPARK-24552).
+    """
+    options = {
+        "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+        "topic": name,
+        "deliveryGuarantee": "exactly-once",
+    }
+    delivery = ExactlyOnceBatch(parse_sink(options, streaming=False))
+    row = pa.RecordBatch.from_pydict({"value": [b"1"]})
+    first, again = (delivery.write([row], SinkTask(0, 0, "", -1, at)) for at in (7, 8))
+    assert first.waiting is not None
+    assert again.waiting is not None
+    delivery.commit([first], 1, -1)
+
+    assert seen(kafka_cluster, name) == [1]
+    prefix = first.waiting.prepared[0].removesuffix("-0-0")
+    assert open_transactions(kafka_cluster, prefix) == []
 
 
 def test_what_a_dead_driver_left_open_can_be_aborted(

@@ -11,6 +11,7 @@ from pyspark_pykafka.transactional_ids import (
     end_of_write,
     of_any_query,
     of_query,
+    of_rival,
     of_stream_task,
     of_task,
     of_write,
@@ -26,6 +27,7 @@ def test_names() -> None:
     """
     assert of_task("orders", 2, 0) == "orders-2-0"
     assert of_stream_task("orders", QUERY, 6, 2, 0) == "orders-0a1b2c3d-0-2-0"
+    assert of_rival("orders-2-0", 417) == "orders-2-0-again417"
     assert end_of_write("orders", "f00") == "orders-ended-f00"
 
 
@@ -44,7 +46,9 @@ def test_a_late_attempt_has_a_name_of_its_own() -> None:
     [
         (of_write("orders"), of_task("orders", 0, 0)),
         (of_write("orders"), of_task("orders", 1234, 17)),
+        (of_write("orders"), of_rival(of_task("orders", 1234, 17), 417)),
         (of_query("orders", QUERY), of_stream_task("orders", QUERY, 7, 1234, 3)),
+        (of_query("orders", QUERY), of_rival(of_stream_task("orders", QUERY, 7, 0, 0), 1)),
         (of_any_query("orders"), of_stream_task("orders", QUERY, 7, 0, 0)),
         (of_any_query("orders"), of_stream_task("orders", OTHER, 8, 0, 0)),
     ],
@@ -60,6 +64,7 @@ def test_a_write_has_the_names_of_its_tasks(family: Family, name: str) -> None:
     ("family", "name"),
     [
         (of_write("orders"), of_task("orders-2", 0, 0)),
+        (of_write("orders"), of_rival(of_task("orders-2", 0, 0), 1)),
         (of_write("orders"), of_task("orders-20261122", 0, 0)),
         (of_write("orders"), of_task("order", 0, 0)),
         (of_write("orders"), of_stream_task("orders", QUERY, 6, 0, 0)),

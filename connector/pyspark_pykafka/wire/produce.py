@@ -25,7 +25,7 @@ from pyspark_pykafka.wire.outgoing import Identity
 from pyspark_pykafka.wire.patience import MISSING_SECONDS
 from pyspark_pykafka.wire.sender import Sender
 from pyspark_pykafka.wire.transaction_messages import INIT_PRODUCER_ID, init_producer_id_request
-from pyspark_pykafka.wire.transactions import Transactions
+from pyspark_pykafka.wire.transactions import State, Transactions
 from pyspark_pykafka.wire.writer import PlainWriter, TransactionalWriter
 
 if TYPE_CHECKING:
@@ -101,11 +101,13 @@ class Transaction(NamedTuple):
     """
     The transaction to write into: nobody but the coordinator ends it, after ``timeout_ms``.
 
+    If one of its name is open, that is aborted; with the name ``rival``, that one is taken instead.
     It is not left open if the brokers know the name ``end``, which is given to all of a write.
     """
 
     transactional_id: str
     timeout_ms: int
+    rival: str | None = None
     note: Note | None = None
     end: str | None = None
 
@@ -164,10 +166,11 @@ class _Producer:
         self, batches: Iterable[pa.RecordBatch], topic: str | None, wanted: Transaction
     ) -> OpenTransaction:
         writer: TransactionalWriter | None = None
-        name, note = wanted.transactional_id, wanted.note
+        note = wanted.note
 
         def sender() -> Sender:
             nonlocal writer
+            name = self._free_name(wanted)
             identity = self.transactions.begin(name, wanted.timeout_ms)
             also = frozenset({note.tp} if note else ())
             writer = TransactionalWriter(self.transactions, name, identity, also, wanted.end)
@@ -180,6 +183,13 @@ class _Producer:
                 _abort(writer)
             raise
         return OpenTransaction(records, None if writer is None else writer.prepared, noted)
+
+    def _free_name(self, wanted: Transaction) -> str:
+        if wanted.rival is None:
+            return wanted.transactional_id
+        found = self.transactions.describe(wanted.transactional_id)
+        free = found is None or found.state is not State.ONGOING
+        return wanted.transactional_id if free else wanted.rival
 
     def _write(
         self,
