@@ -222,9 +222,11 @@ def check_alone(written: WrittenBatch, later: Iterable[Entry]) -> None:
     """
     Raise :class:`ConcurrentWriteError` if another write came in between with its markers.
 
-    ``later`` is what :func:`intruder` looks at.
+    ``later`` is what :func:`intruder` looks at. A write without rows has no marker that others
+    would find, and adds nothing to its batch: only one of a later batch is in its way.
     """
-    entry = intruder(written.query, written.write, written.batch, later)
+    least = written.batch if written.written else written.batch + 1
+    entry = intruder(written.query, written.write, least, later)
     if entry is None:
         return
     msg = (

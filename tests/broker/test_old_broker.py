@@ -53,16 +53,17 @@ def test_records_written_and_read(kafka: OldBroker, engine: str) -> None:
     assert kafka.consume(topic) == placed(rows)
 
 
-def test_exactly_once_is_refused(kafka: OldBroker) -> None:
+@pytest.mark.parametrize("rival", [None, "old-again1"])
+def test_exactly_once_is_refused(kafka: OldBroker, rival: str | None) -> None:
     """
     Before Kafka 3.0 nobody can ask what has become of a transaction, and that is said before a
     record is sent.
     """
-    topic = kafka.create_topic("exactly-once")
+    topic = kafka.create_topic(f"exactly-once-{rival}")
     rows = batch_of([Record(b"v", None, 0)])
 
     with pytest.raises(KafkaClientError, match=r"^exactly-once needs .* 3\.0 on .* at-least-once$"):
-        prepare([rows], settings(kafka.bootstrap), topic, "old")
+        prepare([rows], settings(kafka.bootstrap), topic, "old", rival=rival)
 
     assert kafka.consume(topic) == []
 

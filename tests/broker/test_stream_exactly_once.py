@@ -18,11 +18,12 @@ from pyspark import TaskContext
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
-from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.engines import prepare, transactions_of
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.replay import WrittenBatch, ledger_topic
 from pyspark_pykafka.testing import Record
+from pyspark_pykafka.transactional_ids import of_task
 from pyspark_pykafka.wire.ledger import Ledger
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State, Transactions
 
@@ -378,11 +379,12 @@ def waiting(told: list[Delivered]) -> list[WrittenTask]:
     return [it.waiting for it in told if it.waiting is not None]
 
 
-def test_a_driver_that_wakes_takes_nothing_along(sink: Sink) -> None:
+@pytest.mark.parametrize("rows", [(2, 3), (0, 0)], ids=["rows", "none"])
+def test_a_driver_that_wakes_takes_nothing_along(sink: Sink, rows: tuple[int, int]) -> None:
     """
     It was paused before its commit. What the one that went on has open is not its to abort.
     """
-    told = sink.write_all(0, 2, 3)
+    told = sink.write_all(0, *rows)
     for batch in (0, 1):
         again = sink.again()
         again.commit(batch, [again.write(batch, task, 2 + task, attempt=1) for task in (0, 1)])
@@ -395,6 +397,40 @@ def test_a_driver_that_wakes_takes_nothing_along(sink: Sink) -> None:
     present.commit(2, open_still)
 
     assert rows_of(sink) == sorted(expected(0, 2, 3) + expected(1, 2, 3) + expected(2, 1, 1))
+
+
+def test_a_driver_without_rows_that_wakes(sink: Sink) -> None:
+    """
+    Nobody's marker of its batch is there, committed or not, and the next batch's tasks are done.
+    """
+    told = sink.write_all(0, 0, 0)
+    sink.again().run(0, 0, 0)
+    present = sink.again()
+    open_still = present.write_all(1, 2, 3)
+
+    with pytest.raises(ConcurrentWriteError, match="task 0 of batch 1"):
+        sink.commit(0, told)
+    sink.delivery.abort(told)
+    present.commit(1, open_still)
+
+    assert rows_of(sink) == expected(1, 2, 3)
+
+
+def test_a_batch_write_whose_prefix_looks_like_a_query(sink: Sink) -> None:
+    """
+    What stands below the prefix and is not in the ledger is none of the stream's.
+    """
+    sink.run(0, 2)
+    other = f"{sink.topic}-20261122-1"
+    row = pa.RecordBatch.from_pydict({"value": [b"batch"]})
+    options = settings(sink.cluster, sink.topic)
+    opened = prepare([row], options.kafka, sink.topic, of_task(other, 0, 0)).prepared
+    assert opened is not None
+    sink.again().run(1, 3)
+
+    with transactions_of(options.kafka) as transactions:
+        transactions.end(opened, commit=True)
+    assert rows_of(sink) == sorted(["batch", *expected(0, 2), *expected(1, 3)])
 
 
 def test_a_stranger_does_not_hold_the_owner_up(sink: Sink) -> None:

@@ -118,15 +118,24 @@ def abort_batch(
     """
     Abort what tasks of a micro-batch wrote, and what else is open under the query's names.
 
-    If another process has gone on with the query, what is open is that one's.
+    If another process has gone on with the query, or may have, what is open is that one's.
     """
+    if not written:
+        # Nothing tells whether another process has gone on; the next micro-batch clears up.
+        return
     transactions.end_all([Prepared(*task.prepared) for task in written], commit=False)
-    if written:
+    try:
         later = _ledger(transactions, prefix).all_since(min(task.marked for task in written))
-        batch = next(it.batch for it in later if isinstance(it, Marker) and it.write == write)
-        if intruder(query, write, batch, later) is not None:
-            return
-    _sweep(transactions, of_query(prefix, query))
+    except PykafkaError as error:
+        logger.warning(
+            "it cannot be told whether another process has gone on with the query %s: %s; what "
+            "attempts that lost have left open is left to the next micro-batch",
+            *(query, error),
+        )
+        return
+    batch = next((it.batch for it in later if isinstance(it, Marker) and it.write == write), None)
+    if batch is not None and intruder(query, write, batch, later) is None:
+        _sweep(transactions, of_query(prefix, query))
 
 
 def owner_of(transactions: Transactions, prefix: str) -> Marker | None:
@@ -167,8 +176,10 @@ def _committed_before(
     committed = ledger.committed_back(low, ended, batch.batch, width)
     check_owner(batch, committed)
     check_newest(batch, committed)
-    _clear(transactions, ledger, batch, first, owned=owner(committed) is not None)
+    _clear(transactions, ledger, batch, first if batch.written else ended)
     if ended < first:
+        if owner(committed) is not None:
+            _clear_strangers(transactions, ledger, batch, (ended, first))
         ledger.wait_until_ended(first)
         committed += ledger.committed(ended, first)
         check_owner(batch, committed)
@@ -178,22 +189,30 @@ def _committed_before(
     return committed_tasks(batch, [*committed, *(it for it in later if isinstance(it, Intent))])
 
 
-def _clear(
-    transactions: Transactions, ledger: Ledger, batch: WrittenBatch, first: int, *, owned: bool
-) -> None:
+def _clear(transactions: Transactions, ledger: Ledger, batch: WrittenBatch, since: int) -> None:
     """
     Abort what earlier writes have left open, once it is sure that this one is the last.
-
-    Where the prefix is ``owned`` by this query, nobody else may have anything open under it.
     """
-    names = of_any_query(batch.prefix) if owned else of_query(batch.prefix, batch.query)
     ours = {task.prepared[0] for task in batch.written}
-    left = [name for name in _open(transactions, names) if name not in ours]
+    names = _open(transactions, of_query(batch.prefix, batch.query))
+    left = [name for name in names if name not in ours]
     if not left:
         return
-    check_alone(batch, ledger.all_since(first))
+    check_alone(batch, ledger.all_since(since))
     for name in left:
         transactions.abort(name)
+
+
+def _clear_strangers(
+    transactions: Transactions, ledger: Ledger, batch: WrittenBatch, between: tuple[int, int]
+) -> None:
+    """
+    Abort what queries have open that do not own the prefix, but stand before our first marker.
+    """
+    entries = ledger.all_between(*between)
+    strangers = {it.query for it in entries if isinstance(it, Marker)} - {batch.query}
+    for query in sorted(strangers):
+        _sweep(transactions, of_query(batch.prefix, query))
 
 
 def _check_decided(
@@ -203,21 +222,17 @@ def _check_decided(
     Raise an error after which nothing is committed, or say what is; return if everything is.
     """
     total = len(waiting)
-    try:
-        described = transactions.describe_all([one.transactional_id for one in waiting])
-    except PykafkaError as silence:
-        how_many = f"an unknown number of {total} tasks ({silence})"
-    else:
-        done = [one for one in waiting if _is_committed(one, described[one.transactional_id])]
-        if not done:
-            raise error
-        if len(done) == total:
-            logger.info("%s; but all of the %d transactions are committed", error, total)
-            return
-        how_many = f"{len(done)} of {total} tasks"
+    found = transactions.describe_some([one.transactional_id for one in waiting])
+    done = sum(_is_committed(one, found.get(one.transactional_id)) for one in waiting)
+    if done == total:
+        logger.info("%s; but all of the %d transactions are committed", error, total)
+        return
+    if not done and len(found) == total:
+        raise error
     msg = (
-        f"the rows of {how_many} are visible to readers of committed records, or will be, and the "
-        f"others are not: {error}. To write all of them again would repeat those that are there"
+        f"the rows of {done} of {total} tasks are visible to readers of committed records, or will "
+        f"be; of {total - len(found)} tasks it is not known; the others are not: {error}. To write "
+        "all of them again would repeat those that are there"
     )
     raise ExactlyOnceError("EXACTLY_ONCE_COMMITTED_IN_PART", msg) from error
 

@@ -112,7 +112,13 @@ class Ledger:
         """
         Return what stands from an offset on, whether it was committed or not.
         """
-        return self._read(start, self.end(), _ALL)
+        return self.all_between(start, self.end())
+
+    def all_between(self, start: int, end: int) -> list[Entry]:
+        """
+        Return what stands between two offsets, whether it was committed or not.
+        """
+        return self._read(start, end, _ALL)
 
     def append(self, entry: Entry) -> None:
         """

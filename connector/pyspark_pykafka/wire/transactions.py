@@ -201,7 +201,10 @@ class Transactions:
             except PykafkaError:
                 # Time is over, but others may have a coordinator that is well.
                 rest = [it.transactional_id for it in missing[at + 1 :]]
-                self._coordinators.ask_at_once({name: requests[name] for name in rest})
+                try:
+                    self._coordinators.ask_at_once({name: requests[name] for name in rest})
+                except PykafkaError as more:
+                    logger.info("%s", more)
                 raise
 
     def abort(self, transactional_id: str) -> None:
@@ -257,6 +260,21 @@ class Transactions:
         """
         Return where many stand, with one question for each coordinator.
         """
+        described = self._describe_at_once(transactional_ids)
+        missing = [name for name in transactional_ids if name not in described]
+        return described | {name: self.describe(name) for name in missing}
+
+    def describe_some(self, transactional_ids: Sequence[str]) -> dict[str, Described | None]:
+        """
+        Return where those stand whose coordinators say so at once; after an error, which is told.
+        """
+        try:
+            return self._describe_at_once(transactional_ids)
+        except PykafkaError as error:
+            logger.info("%s", error)
+            return {}
+
+    def _describe_at_once(self, transactional_ids: Sequence[str]) -> dict[str, Described | None]:
         described: dict[str, Described | None] = {}
         for names in self._coordinators.of(transactional_ids).values():
             answers: Iterable[TransactionsDescribed] = self._coordinators.ask_at_once(
@@ -265,8 +283,7 @@ class Transactions:
             for found in [it for answer in answers for it in answer.transaction_states]:
                 if found.error_code in {0, _ID_NOT_FOUND}:
                     described[found.transactional_id] = _described(found)
-        missing = [name for name in transactional_ids if name not in described]
-        return described | {name: self.describe(name) for name in missing}
+        return described
 
     def names(self, prefix: str, states: Iterable[State] = ()) -> list[str]:
         """
@@ -313,9 +330,11 @@ def _ending(prepared: Prepared, *, commit: bool) -> MakesRequest:
 
 
 def _describing(names: list[str]) -> MakesRequest:
-    return lambda connection: describe_transactions_request(
-        connection.version(DESCRIBE_TRANSACTIONS), names
-    )
+    def request(connection: Connection) -> Request:
+        _check_lookups(connection)
+        return describe_transactions_request(connection.version(DESCRIBE_TRANSACTIONS), names)
+
+    return request
 
 
 def _described(found: TransactionState) -> Described | None:
