@@ -101,7 +101,7 @@ def footprint(spark: SparkSession) -> Footprint:
     )
 
 
-def check_growth(spark: SparkSession, before: Footprint, seconds: float = 15.0) -> None:
+def check_growth(spark: SparkSession, before: Footprint, seconds: float = 60.0) -> None:
     """
     Fail if more is held than before, once what ends a little later has had the time to.
     """
