@@ -252,19 +252,22 @@ def test_a_task_that_comes_after_the_end(sink: Sink, commit: bool) -> None:
     assert sink.visible()[-1:] == [b"next"]
 
 
+def nobody_to_tell(_: Transactions, name: str) -> None:
+    """
+    Stands for a coordinator that is away.
+    """
+    msg = f"nobody to tell {name}"
+    raise BrokerUnavailableError(msg)
+
+
 def test_what_is_committed_is_no_failure(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
     Brokers that cannot be reached just after the commit: an error would have it all written again.
     """
-
-    def gone(_: Transactions, name: str) -> None:
-        msg = f"nobody to tell {name}"
-        raise BrokerUnavailableError(msg)
-
     done = sink.prepare("0-0", b"done")
-    monkeypatch.setattr(Transactions, "mark", gone)
+    monkeypatch.setattr(Transactions, "mark", nobody_to_tell)
     with transactions_of(sink.settings) as transactions:
         commit_all(transactions, [done], of_write(sink.topic), "first")
 
@@ -336,13 +339,8 @@ def test_an_abort_goes_on_after_an_error(sink: Sink, monkeypatch: pytest.MonkeyP
     """
     One coordinator is away: what others coordinate is aborted all the same, and the error told.
     """
-
-    def gone(_: Transactions, name: str) -> None:
-        msg = f"nobody to tell {name}"
-        raise BrokerUnavailableError(msg)
-
     told, lost = sink.prepare("0-1", b"x"), sink.prepare("0-0", b"x")
-    monkeypatch.setattr(Transactions, "mark", gone)
+    monkeypatch.setattr(Transactions, "mark", nobody_to_tell)
     with (
         transactions_of(sink.settings) as transactions,
         pytest.raises(BrokerUnavailableError, match="nobody to tell first"),

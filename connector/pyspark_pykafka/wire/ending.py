@@ -238,9 +238,7 @@ def _check_decided(
 
 
 def _is_committed(wanted: Prepared, found: Described | None) -> bool:
-    if found is None or found.state not in _COMMITTED:
-        return False
-    return Prepared(wanted[0], found.producer_id, found.epoch) == wanted
+    return found is not None and found.prepared == wanted and found.state in _COMMITTED
 
 
 def _check_open(transactions: Transactions, waiting: Sequence[Prepared]) -> None:
@@ -250,7 +248,7 @@ def _check_open(transactions: Transactions, waiting: Sequence[Prepared]) -> None
 
 
 def _check(wanted: Prepared, found: Described | None) -> None:
-    ours = found is not None and Prepared(wanted[0], found.producer_id, found.epoch) == wanted
+    ours = found is not None and found.prepared == wanted
     if found is not None and ours and found.state is State.ONGOING:
         return
     what = "unknown to the brokers" if found is None else f"in the state {found.state.value}"

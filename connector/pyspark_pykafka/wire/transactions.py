@@ -108,6 +108,13 @@ class Described(NamedTuple):
     started_ms: int
     partitions: int
 
+    @property
+    def prepared(self) -> Prepared:
+        """
+        Whose transaction it is, or was.
+        """
+        return Prepared(self.transactional_id, self.producer_id, self.epoch)
+
 
 class FencedError(KafkaClientError):
     """

@@ -112,5 +112,5 @@ class TransactionalWriter:
         if not self._joined:
             return
         found = self.transactions.describe(self.transactional_id)
-        if found is not None and (found.producer_id, found.epoch) == self.identity:
+        if found is not None and found.prepared == self.prepared:
             self.transactions.abort(self.transactional_id)
