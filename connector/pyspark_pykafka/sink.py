@@ -14,6 +14,7 @@ from pyspark_pykafka.columns import SINK_COLUMNS, check_sink_schema
 from pyspark_pykafka.compat import ARROW_STREAM_WRITER, arrow_schema, batches_of
 from pyspark_pykafka.delivery import Delivered, SinkTask, delivery
 from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.executor import whole
 from pyspark_pykafka.garbage import spare_loaded_code
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class _Writer:
         Write a task's rows, on an executor.
         """
         spare_loaded_code()
-        return TaskWritten(self._delivery.write(iterator, _task()))
+        return TaskWritten(self._delivery.write(whole(iterator), _task()))
 
 
 def _task() -> SinkTask:

@@ -9,12 +9,14 @@ import uuid
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import ConfigResource
 from pyspark import TaskContext
+from tests.broker.streams import SECONDS
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
@@ -22,7 +24,9 @@ from pyspark_pykafka.engines import prepare, transactions_of
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.replay import WrittenBatch, ledger_topic
+from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.testing import Record
+from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.transactional_ids import of_task
 from pyspark_pykafka.wire.ledger import Ledger
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State, Transactions
@@ -110,6 +114,13 @@ def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
         return transactions.names(prefix, [State.ONGOING])
 
 
+def await_ended(copy: Copy) -> None:
+    """
+    Return once no transaction is open; Spark does not wait for tasks that it stops.
+    """
+    wait_until(lambda: ", ".join(open_names(copy.cluster, copy.sink)) or None, SECONDS)
+
+
 def settings(cluster: KafkaCluster, topic: str, **options: str) -> Any:
     """
     Return the options of a sink whose prefix is the topic's name.
@@ -182,11 +193,44 @@ def test_a_batch_that_fails_leaves_nothing(copy: Copy) -> None:
 
     with pytest.raises(Exception, match="planted"):
         copy.run(change=fail_late)
+    await_ended(copy)
     assert copy.seen() == []
-    assert open_names(copy.cluster, copy.sink) == []
 
     copy.run()
     assert copy.seen() == list(range(300))
+
+
+def test_a_task_that_is_stopped_leaves_nothing(copy: Copy) -> None:
+    """
+    One task fails while another one writes, which has not all its rows then, and aborts.
+    """
+    copy.feed(range(3))
+    kafka, prefix, seconds = settings(copy.cluster, copy.sink).kafka, copy.sink, SECONDS
+
+    def other_writes() -> str | None:
+        with transactions_of(kafka) as transactions:
+            return None if transactions.names(prefix, [State.ONGOING]) else "none is open"
+
+    def fail_amid(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task, pace = TaskContext.get(), Event()
+        if task is not None and task.partitionId() == 1:
+            wait_until(other_writes, seconds)
+            msg = "planted"
+            raise RuntimeError(msg)
+        yield from batches
+        deadline = Deadline.after(seconds)
+        while not deadline.expired:
+            yield pa.RecordBatch.from_pydict({"value": [b"1" * 1_000] * 1_000})
+            pace.wait(0.05)
+
+    with pytest.raises(Exception, match="planted"):
+        copy.run(change=fail_amid, **{"kafka.batch.size": "1000"})
+    await_ended(copy)
+    assert copy.seen() == []
+    assert copy.cluster.consume(ledger_topic(copy.sink)) == []
+
+    copy.run()
+    assert copy.seen() == [0, 1, 2]
 
 
 # --- What the driver does in the end, by itself ---------------------------------------------------

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SECONDS = 30.0
 TIMEOUT_MS = 60_000
 COMMITTED = {"isolation.level": "read_committed"}
+#: Its partitions may learn of it a moment later.
+ABORTED = {State.PREPARE_ABORT, State.COMPLETE_ABORT}
 
 PREPARING = """
 import sys
@@ -224,7 +226,7 @@ def test_a_write_that_fails_aborts_at_once(sink: Sink) -> None:
             good_then_bad(), sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS)
         )
 
-    assert sink.state("a") is State.EMPTY
+    assert sink.state("a") in ABORTED
     # Records that are under way are refused: a marker under the same epoch would let them in.
     assert sink.epoch("a") not in {None, 0}
     assert sink.visible() == []
@@ -246,7 +248,7 @@ def test_a_task_that_comes_after_the_end(sink: Sink, commit: bool) -> None:
     with pytest.raises(FencedError, match="-1-0 belongs to has ended without it"):
         prepare([rows(b"late")], sink.settings, sink.topic, late)
 
-    assert sink.state("1-0") is State.EMPTY
+    assert sink.state("1-0") in ABORTED
     assert sink.visible() == ([b"done"] if commit else [])
     sink.end(sink.prepare("1-0", b"next"), commit=True)
     assert sink.visible()[-1:] == [b"next"]

@@ -33,6 +33,7 @@ from pyspark_pykafka.wire.outbox import PartitionQueue
 from pyspark_pykafka.wire.outgoing import Identity, OutgoingBatch
 from pyspark_pykafka.wire.produce import Transaction, prepare, transactions_of
 from pyspark_pykafka.wire.sender import Sender
+from pyspark_pykafka.wire.transactions import FencedError, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(240)
 
 NODES = {1, 2, 3}
+ENDED = {State.EMPTY, State.COMPLETE_ABORT}
 BATCHES, ROWS, KEYS = 40, 500, 480
 PARTITIONS = 6
 #: Many small requests, and a writer that gets ahead of the brokers by one batch of rows at most.
@@ -457,6 +459,37 @@ def test_a_commit_is_waited_for(three: KafkaCluster) -> None:
 
     seen = three.consume(topic, {"isolation.level": "read_committed"})
     assert sorted(record.partition for record in seen) == list(range(PARTITIONS))
+
+
+def test_an_abort_is_not_waited_for(three: KafkaCluster) -> None:
+    """
+    It is decided, and nobody else can write, while a frozen leader keeps a partition from it.
+    """
+    topic = three.create_topic("aborted", PARTITIONS)
+    kafka = settings(three.bootstrap, max_block_ms=3_000)
+    one_each = batch_of([Record(b"x", None, number) for number in range(PARTITIONS)])
+    prepared = prepare([one_each], kafka, topic, Transaction("aborted-0-0", 60_000)).prepared
+    assert prepared is not None
+    frozen = min(NODES - {leader(three, "__transaction_state")})
+
+    with transactions_of(kafka) as transactions:
+
+        def state() -> State:
+            found = transactions.describe(prepared.transactional_id)
+            assert found is not None
+            return found.state
+
+        three.pause(frozen)
+        try:
+            transactions.abort(prepared.transactional_id)
+            assert state() is State.PREPARE_ABORT
+            with pytest.raises(FencedError):
+                transactions.end(prepared, commit=True)
+        finally:
+            three.resume(frozen)
+        wait_until(lambda: None if state() in ENDED else state().value, 30)
+
+    assert three.consume(topic, {"isolation.level": "read_committed"}) == []
 
 
 def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:

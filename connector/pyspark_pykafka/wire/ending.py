@@ -23,7 +23,7 @@ from pyspark_pykafka.replay import (
 )
 from pyspark_pykafka.transactional_ids import of_any_query, of_query
 from pyspark_pykafka.wire.ledger import Ledger
-from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
+from pyspark_pykafka.wire.transactions import UNDER_WAY, FencedError, Prepared, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 _COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
-_UNDER_WAY = (State.ONGOING, State.PREPARE_EPOCH_FENCE)
 
 # Offsets to look back for each task: its marker and the end of its transaction, in two batches.
 _OFFSETS_PER_TASK = 4
@@ -271,4 +270,4 @@ def _sweep(transactions: Transactions, names: Family) -> None:
 
 
 def _open(transactions: Transactions, names: Family) -> list[str]:
-    return [name for name in transactions.names(names.head, _UNDER_WAY) if names.has(name)]
+    return [name for name in transactions.names(names.head, UNDER_WAY) if names.has(name)]

@@ -85,6 +85,10 @@ class State(enum.Enum):
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
 
+#: Not decided yet: a coordinator that dies forgets that it has begun to fence.
+UNDER_WAY = (State.ONGOING, State.PREPARE_EPOCH_FENCE)
+
+
 class Prepared(NamedTuple):
     """
     A transaction that has all its records and waits for its end.
@@ -148,12 +152,7 @@ class Transactions:
         Raises :class:`KafkaClientError` if the brokers allow no transaction to be open so long, or
         do not tell of their transactions, so that nobody could see what has become of it.
         """
-
-        def request(connection: Connection) -> Request:
-            _check_lookups(connection)
-            version = connection.version(INIT_PRODUCER_ID)
-            return init_producer_id_request(version, transactional_id, timeout_ms)
-
+        request = _beginning(transactional_id, timeout_ms)
         doing = f"beginning the transaction {transactional_id}"
         answer: ProducerId = self._coordinators.ask(transactional_id, request, _own_code, doing)
         return Identity(answer.producer_id, answer.producer_epoch)
@@ -217,8 +216,21 @@ class Transactions:
     def abort(self, transactional_id: str) -> None:
         """
         Abort what is open under a name, whoever wrote it, and refuse what still comes from there.
+
+        Returns once that is decided: a partition that has no leader now learns of it later.
         """
-        self.begin(transactional_id, _ABORTING_MS)
+        request = _beginning(transactional_id, _ABORTING_MS)
+        doing = f"aborting the transaction {transactional_id}"
+
+        def once(_: Deadline) -> None:
+            answer = self._coordinators.ask(transactional_id, request, _code_but_concurrent, doing)
+            if not answer.error_code:
+                return
+            found = self.describe(transactional_id)
+            if found is not None and found.state in UNDER_WAY:
+                raise KafkaClientError(f"{doing}: {_CONCURRENT[1]}", *_CONCURRENT, retriable=True)
+
+        self._coordinators.retrying(once, doing)
 
     def mark(self, transactional_id: str) -> None:
         """
@@ -329,6 +341,14 @@ def _check_lookups(connection: Connection) -> None:
         raise KafkaClientError(msg, *UNSUPPORTED_VERSION, retriable=False)
 
 
+def _beginning(name: str, timeout_ms: int) -> MakesRequest:
+    def request(connection: Connection) -> Request:
+        _check_lookups(connection)
+        return init_producer_id_request(connection.version(INIT_PRODUCER_ID), name, timeout_ms)
+
+    return request
+
+
 def _ending(prepared: Prepared, *, commit: bool) -> MakesRequest:
     name, *identity = prepared
     return lambda connection: end_request(
@@ -367,6 +387,10 @@ def _code_of_description(answer: TransactionsDescribed) -> int:
 
 def _own_code(answer: ProducerId | Ended) -> int:
     return answer.error_code
+
+
+def _code_but_concurrent(answer: ProducerId) -> int:
+    return 0 if answer.error_code == _CONCURRENT[0] else answer.error_code
 
 
 def _worst_of_partitions(answer: PartitionsAdded) -> int:
