@@ -8,10 +8,9 @@ it has, and think that these are all.
 
 from __future__ import annotations
 
-import os
 import select
-import socket
 import sys
+from io import UnsupportedOperation
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import PykafkaError
@@ -25,6 +24,9 @@ if TYPE_CHECKING:
 # Where every version of Spark keeps the connection: ``pyspark.worker.main(infile, outfile)``.
 _MAIN, _INPUT = "main", "infile"
 
+# That the other end is closed; where there is no word for it, a connection that is down says so.
+_CLOSED = getattr(select, "POLLRDHUP", 0)
+
 
 class TaskStoppedError(PykafkaError):
     """
@@ -34,10 +36,11 @@ class TaskStoppedError(PykafkaError):
 
 def whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
-    Yield a task's rows. Raises :class:`TaskStoppedError` if they ended since it was stopped.
+    Yield a task's rows. Raises :class:`TaskStoppedError` if they ended because it was stopped.
     """
     yield from batches
-    if _is_gone(_input_of(sys._getframe())):  # noqa: SLF001 (Spark hands the connection to nobody)
+    source = _input_of(sys._getframe())  # noqa: SLF001 (Spark hands the connection to nobody)
+    if source is not None and _is_gone(source):
         msg = "Spark has stopped this task: it lost against another attempt, or its job has failed"
         raise TaskStoppedError(msg)
 
@@ -55,14 +58,12 @@ def _input_of(frame: FrameType | None) -> Any:
 
 
 def _is_gone(source: Any) -> bool:
-    if source is None:
+    try:
+        number = source.fileno()
+    except UnsupportedOperation:
+        # A worker without a daemon (spark.python.use.daemon) reads from a pair of buffers, which
+        # has none; what its task leaves open is aborted with the next batch.
         return False
-    with socket.socket(fileno=os.dup(source.fileno())) as connection:
-        poll = select.poll()
-        poll.register(connection, select.POLLIN)
-        if not poll.poll(0):
-            return False
-        try:
-            return not connection.recv(1, socket.MSG_PEEK)
-        except ConnectionError:
-            return True
+    poll = select.poll()
+    poll.register(number, _CLOSED)
+    return bool(poll.poll(0))

@@ -224,7 +224,7 @@ def test_a_task_that_is_stopped_leaves_nothing(copy: Copy) -> None:
             pace.wait(0.05)
 
     with pytest.raises(Exception, match="planted"):
-        copy.run(change=fail_amid, **{"kafka.batch.size": "1000"})
+        copy.run(change=fail_amid)
     await_ended(copy)
     assert copy.seen() == []
     assert copy.cluster.consume(ledger_topic(copy.sink)) == []

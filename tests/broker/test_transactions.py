@@ -38,7 +38,7 @@ SECONDS = 30.0
 TIMEOUT_MS = 60_000
 COMMITTED = {"isolation.level": "read_committed"}
 #: Its partitions may learn of it a moment later.
-ABORTED = {State.PREPARE_ABORT, State.COMPLETE_ABORT}
+ABORTED = {State.PREPARE_ABORT, State.COMPLETE_ABORT, State.EMPTY}
 
 PREPARING = """
 import sys

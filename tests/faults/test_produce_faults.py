@@ -28,15 +28,17 @@ from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.transactional_ids import of_write
 from pyspark_pykafka.wire.connection import Connection
+from pyspark_pykafka.wire.ending import commit_all
 from pyspark_pykafka.wire.outbox import PartitionQueue
 from pyspark_pykafka.wire.outgoing import Identity, OutgoingBatch
 from pyspark_pykafka.wire.produce import Transaction, prepare, transactions_of
 from pyspark_pykafka.wire.sender import Sender
-from pyspark_pykafka.wire.transactions import FencedError, State
+from pyspark_pykafka.wire.transactions import FencedError, State, Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -461,12 +463,61 @@ def test_a_commit_is_waited_for(three: KafkaCluster) -> None:
     assert sorted(record.partition for record in seen) == list(range(PARTITIONS))
 
 
+@pytest.mark.parametrize("failed", [False, True], ids=["open", "aborted before"])
+def test_what_is_aborted_beside_a_commit_is_waited_for(
+    three: KafkaCluster, monkeypatch: pytest.MonkeyPatch, failed: bool
+) -> None:
+    """
+    An attempt that lost stands before rows of the one that won; a write returns when readers have
+    got past it.
+    """
+    name = f"beside-{failed}".lower()
+    topic = three.create_topic(name, PARTITIONS, replication_factor=1)
+    kafka = settings(three.bootstrap)
+    with transactions_of(kafka) as transactions:
+        # The first question makes the coordinator's topic; who it is has not to be asked again.
+        transactions.mark(f"{name}-ended-1")
+    frozen = min(NODES - {leader(three, "__transaction_state")})
+    leaders = three.admin().list_topics(topic, timeout=10).topics[topic].partitions
+    there = [number for number, it in leaders.items() if it.leader == frozen]
+    lost, rest = (
+        batch_of([Record(b"x", None, number) for number in numbers])
+        for numbers in (there, set(leaders) - set(there))
+    )
+    assert prepare([lost], kafka, topic, Transaction(f"{name}-0-0", 60_000)).prepared
+    won = prepare([rest], kafka, topic, Transaction(f"{name}-0-1", 60_000)).prepared
+    assert won is not None
+
+    def names(_: Transactions, prefix: str, states: Sequence[State]) -> list[str]:
+        wanted = State.PREPARE_ABORT if failed else State.ONGOING
+        return [f"{prefix}-0-0"] if wanted in states else []
+
+    # All brokers would be asked for these, and the frozen one would not answer.
+    monkeypatch.setattr(Transactions, "names", names)
+    with transactions_of(kafka) as transactions, ThreadPoolExecutor(1) as other:
+        three.pause(frozen)
+        try:
+            if failed:
+                transactions.abort(f"{name}-0-0")
+            waiting = other.submit(
+                commit_all, transactions, [won], of_write(name), f"{name}-ended-1"
+            )
+            with pytest.raises(FutureTimeoutError):
+                waiting.result(1)
+        finally:
+            three.resume(frozen)
+        waiting.result(30)
+
+    seen = three.consume(topic, {"isolation.level": "read_committed"})
+    assert {record.partition for record in seen} == set(leaders) - set(there)
+
+
 def test_an_abort_is_not_waited_for(three: KafkaCluster) -> None:
     """
     It is decided, and nobody else can write, while a frozen leader keeps a partition from it.
     """
     topic = three.create_topic("aborted", PARTITIONS)
-    kafka = settings(three.bootstrap, max_block_ms=3_000)
+    kafka = settings(three.bootstrap, max_block_ms=10_000)
     one_each = batch_of([Record(b"x", None, number) for number in range(PARTITIONS)])
     prepared = prepare([one_each], kafka, topic, Transaction("aborted-0-0", 60_000)).prepared
     assert prepared is not None

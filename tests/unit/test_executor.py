@@ -50,18 +50,18 @@ def test_all_rows(ends: tuple[socket.socket, IO[bytes]]) -> None:
     executor.sendall(b"rows\n")
     assert main(infile) == ROWS
 
-    executor.sendall(b"rows\n" + MORE)
-    assert main(infile) == ROWS
+    executor.sendall(MORE)
     executor.sendall(MORE + b"\n")
     assert main(infile) == ROWS
 
 
-def test_a_stopped_task(ends: tuple[socket.socket, IO[bytes]]) -> None:
+@pytest.mark.parametrize("unread", [b"", MORE * 20_000], ids=["nothing", "more"])
+def test_a_stopped_task(ends: tuple[socket.socket, IO[bytes]], unread: bytes) -> None:
     """
     The executor has closed the connection: what came is not all.
     """
     executor, infile = ends
-    executor.sendall(b"rows\n")
+    executor.sendall(b"rows\n" + unread)
     executor.close()
     with pytest.raises(TaskStoppedError, match="Spark has stopped this task"):
         main(infile)
@@ -81,6 +81,16 @@ def test_a_connection_that_was_reset() -> None:
         executor.close()
         with pytest.raises(TaskStoppedError):
             main(infile)
+
+
+def test_a_worker_without_a_daemon() -> None:
+    """
+    It reads from a file that does not tell its number, and nothing is known of the executor.
+    """
+    executor, worker = socket.socketpair()
+    with executor, worker, worker.makefile("rwb") as infile:
+        executor.sendall(b"rows\n")
+        assert main(infile) == ROWS
 
 
 def test_outside_of_a_worker() -> None:

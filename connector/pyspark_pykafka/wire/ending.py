@@ -23,7 +23,7 @@ from pyspark_pykafka.replay import (
 )
 from pyspark_pykafka.transactional_ids import of_any_query, of_query
 from pyspark_pykafka.wire.ledger import Ledger
-from pyspark_pykafka.wire.transactions import UNDER_WAY, FencedError, Prepared, State
+from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 _COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+# What holds readers up: a partition may not know yet of one that is being aborted.
+_IN_THE_WAY = (State.ONGOING, State.PREPARE_EPOCH_FENCE, State.PREPARE_ABORT)
 
 # Offsets to look back for each task: its marker and the end of its transaction, in two batches.
 _OFFSETS_PER_TASK = 4
@@ -60,8 +62,8 @@ def commit_all(transactions: Transactions, prepared: Waiting, names: Family, end
         _check_decided(transactions, waiting, error)
     try:
         transactions.mark(end)
-        _sweep(transactions, names)
-        transactions.wait_until_visible([one.transactional_id for one in waiting])
+        swept = _sweep(transactions, names)
+        transactions.wait_until_visible([*(one.transactional_id for one in waiting), *swept])
     except PykafkaError as error:
         # An error would have the user write again what is committed.
         logger.warning(
@@ -261,13 +263,15 @@ def _check(wanted: Prepared, found: Described | None) -> None:
     raise FencedError(msg)
 
 
-def _sweep(transactions: Transactions, names: Family) -> None:
+def _sweep(transactions: Transactions, names: Family) -> list[str]:
     """
-    Abort what is open still: it would hold readers of committed records up until its time is over.
+    Abort what is open still, and return its names; it would hold readers up until its time is over.
     """
-    for name in _open(transactions, names):
+    found = _open(transactions, names)
+    for name in found:
         transactions.abort(name)
+    return found
 
 
 def _open(transactions: Transactions, names: Family) -> list[str]:
-    return [name for name in transactions.names(names.head, UNDER_WAY) if names.has(name)]
+    return [name for name in transactions.names(names.head, _IN_THE_WAY) if names.has(name)]

@@ -85,8 +85,8 @@ class State(enum.Enum):
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
 
-#: Not decided yet: a coordinator that dies forgets that it has begun to fence.
-UNDER_WAY = (State.ONGOING, State.PREPARE_EPOCH_FENCE)
+# The coordinator knows how the transaction ends, and tells its partitions.
+_DECIDED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 
 class Prepared(NamedTuple):
@@ -132,7 +132,7 @@ class FencedError(KafkaClientError):
 @dataclass(slots=True)
 class Transactions:
     """
-    Begins, ends and finds transactions; each call takes at most ``config.block_seconds``.
+    Begins, ends and finds transactions; each question takes at most ``config.block_seconds``.
 
     The cluster's connections must be for this alone, without answers of others under way on them.
     Raises the errors of :mod:`pyspark_pykafka.errors`.
@@ -227,7 +227,8 @@ class Transactions:
             if not answer.error_code:
                 return
             found = self.describe(transactional_id)
-            if found is not None and found.state in UNDER_WAY:
+            # In any other state something is about to begin, or a coordinator that dies forgets it.
+            if found is None or found.state not in _DECIDED:
                 raise KafkaClientError(f"{doing}: {_CONCURRENT[1]}", *_CONCURRENT, retriable=True)
 
         self._coordinators.retrying(once, doing)
@@ -252,16 +253,18 @@ class Transactions:
 
     def wait_until_visible(self, transactional_ids: Sequence[str]) -> None:
         """
-        Return once readers can see what was committed: coordinators tell the partitions later.
+        Return once all partitions know how these ended: coordinators tell them later.
+
+        Until then readers of committed records see nothing of a partition from there on.
 
         Raises :class:`TimeoutExceededError`.
         """
 
         def check(_: Deadline) -> None:
             described = self.describe_all(transactional_ids).values()
-            slow = [it for it in described if it and it.state is State.PREPARE_COMMIT]
+            slow = [it for it in described if it and it.state in _DECIDED]
             if slow:
-                msg = f"the brokers are still committing {len(slow)}: {slow[0].transactional_id}…"
+                msg = f"the brokers are still ending {len(slow)}: {slow[0].transactional_id}…"
                 raise KafkaClientError(msg, *_CONCURRENT, retriable=True)
 
         self._coordinators.retrying(check, "waiting until the records can be seen")
