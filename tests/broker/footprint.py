@@ -24,6 +24,10 @@ _OF_POOLS = (
 
 _MEGABYTE = 1 << 20
 
+# Spark ends Python workers that had nothing to do for a minute, and looks every ten seconds
+# (PythonWorkerFactory).
+_ENDS_LATER = 90.0
+
 
 @dataclass(frozen=True)
 class Footprint:
@@ -101,7 +105,7 @@ def footprint(spark: SparkSession) -> Footprint:
     )
 
 
-def check_growth(spark: SparkSession, before: Footprint, seconds: float = 60.0) -> None:
+def check_growth(spark: SparkSession, before: Footprint, seconds: float = _ENDS_LATER) -> None:
     """
     Fail if more is held than before, once what ends a little later has had the time to.
     """
