@@ -35,12 +35,14 @@ from pyspark_pykafka.wire.outbox import PartitionQueue
 from pyspark_pykafka.wire.outgoing import Identity, OutgoingBatch
 from pyspark_pykafka.wire.produce import Transaction, prepare, transactions_of
 from pyspark_pykafka.wire.sender import Sender
-from pyspark_pykafka.wire.transactions import FencedError, State, Transactions
+from pyspark_pykafka.wire.transactions import FencedError, Prepared, State, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+
+    from pyspark_pykafka.settings import KafkaSettings
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -436,6 +438,35 @@ def test_paused_leader(three: KafkaCluster) -> None:
     assert examined(three, name) == Findings()
 
 
+def no_coordinator(three: KafkaCluster) -> int:
+    """
+    Return a node that leads partitions, but coordinates no transactions.
+    """
+    return min(NODES - {leader(three, "__transaction_state")})
+
+
+@contextmanager
+def frozen(three: KafkaCluster, node: int) -> Iterator[None]:
+    """
+    Let a node answer nothing for a while.
+    """
+    three.pause(node)
+    try:
+        yield
+    finally:
+        three.resume(node)
+
+
+def prepare_everywhere(topic: str, kafka: KafkaSettings) -> Prepared:
+    """
+    Write a record to each partition, in a transaction that stays open.
+    """
+    one_each = batch_of([Record(b"x", None, number) for number in range(PARTITIONS)])
+    prepared = prepare([one_each], kafka, topic, Transaction(f"{topic}-0-0", 60_000)).prepared
+    assert prepared is not None
+    return prepared
+
+
 def test_a_commit_is_waited_for(three: KafkaCluster) -> None:
     """
     The coordinator answers before the partitions know (here a frozen leader keeps one from it), and
@@ -443,20 +474,14 @@ def test_a_commit_is_waited_for(three: KafkaCluster) -> None:
     """
     topic = three.create_topic("committed", PARTITIONS)
     kafka = settings(three.bootstrap)
-    one_each = batch_of([Record(b"x", None, number) for number in range(PARTITIONS)])
-    prepared = prepare([one_each], kafka, topic, Transaction("committed-0-0", 60_000)).prepared
-    assert prepared is not None
-    frozen = min(NODES - {leader(three, "__transaction_state")})
+    prepared = prepare_everywhere(topic, kafka)
 
     with transactions_of(kafka) as transactions, ThreadPoolExecutor(1) as other:
-        three.pause(frozen)
-        try:
+        with frozen(three, no_coordinator(three)):
             transactions.end(prepared, commit=True)
             waiting = other.submit(transactions.wait_until_visible, [prepared.transactional_id])
             with pytest.raises(FutureTimeoutError):
                 waiting.result(1)
-        finally:
-            three.resume(frozen)
         waiting.result(30)
 
     seen = three.consume(topic, {"isolation.level": "read_committed"})
@@ -477,9 +502,9 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
     with transactions_of(kafka) as transactions:
         # The first question makes the coordinator's topic; who it is has not to be asked again.
         transactions.mark(f"{name}-ended-1")
-    frozen = min(NODES - {leader(three, "__transaction_state")})
+    node = no_coordinator(three)
     leaders = three.admin().list_topics(topic, timeout=10).topics[topic].partitions
-    there = [number for number, it in leaders.items() if it.leader == frozen]
+    there = [number for number, it in leaders.items() if it.leader == node]
     lost, rest = (
         batch_of([Record(b"x", None, number) for number in numbers])
         for numbers in (there, set(leaders) - set(there))
@@ -495,8 +520,7 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
     # All brokers would be asked for these, and the frozen one would not answer.
     monkeypatch.setattr(Transactions, "names", names)
     with transactions_of(kafka) as transactions, ThreadPoolExecutor(1) as other:
-        three.pause(frozen)
-        try:
+        with frozen(three, node):
             if failed:
                 transactions.abort(f"{name}-0-0")
             waiting = other.submit(
@@ -504,8 +528,6 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
             )
             with pytest.raises(FutureTimeoutError):
                 waiting.result(1)
-        finally:
-            three.resume(frozen)
         waiting.result(30)
 
     seen = three.consume(topic, {"isolation.level": "read_committed"})
@@ -518,10 +540,7 @@ def test_an_abort_is_not_waited_for(three: KafkaCluster) -> None:
     """
     topic = three.create_topic("aborted", PARTITIONS)
     kafka = settings(three.bootstrap, max_block_ms=10_000)
-    one_each = batch_of([Record(b"x", None, number) for number in range(PARTITIONS)])
-    prepared = prepare([one_each], kafka, topic, Transaction("aborted-0-0", 60_000)).prepared
-    assert prepared is not None
-    frozen = min(NODES - {leader(three, "__transaction_state")})
+    prepared = prepare_everywhere(topic, kafka)
 
     with transactions_of(kafka) as transactions:
 
@@ -530,14 +549,11 @@ def test_an_abort_is_not_waited_for(three: KafkaCluster) -> None:
             assert found is not None
             return found.state
 
-        three.pause(frozen)
-        try:
+        with frozen(three, no_coordinator(three)):
             transactions.abort(prepared.transactional_id)
             assert state() is State.PREPARE_ABORT
             with pytest.raises(FencedError):
                 transactions.end(prepared, commit=True)
-        finally:
-            three.resume(frozen)
         wait_until(lambda: None if state() in ENDED else state().value, 30)
 
     assert three.consume(topic, {"isolation.level": "read_committed"}) == []
