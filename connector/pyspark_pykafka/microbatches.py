@@ -179,6 +179,15 @@ class MicroBatches:
             self._progress.finish()
         return start
 
+    def committed(self, end: Document) -> None:
+        """
+        Take note that Spark has committed the micro-batch that ends here.
+
+        It does so when it has planned the next one with data, and most often the question for that
+        one has shown it before; who keeps the progress sees to it that nothing is written twice.
+        """
+        self._progress.completed(self._marked(StreamOffset.of(end)))
+
     def latest_seen(self) -> Document | None:
         """
         Return the latest offsets as they were when the last batch was planned.

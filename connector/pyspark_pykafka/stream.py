@@ -81,8 +81,9 @@ class _Reader(RecordCarrier, DataSourceStreamReader):
 
     def commit(self, end: Document) -> None:
         """
-        Do nothing: that the batch is complete was known when the next one was planned.
+        Hand the offsets of a completed batch to the progress store, where it does not have them.
         """
+        self._batches.committed(end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """

@@ -13,11 +13,12 @@ from kazoo.client import KazooClient
 from tests.broker.group_tool import described
 from tests.broker.streams import SECONDS, Stream, texts, values
 
-from pyspark_pykafka.compat import TELLS_START
+from pyspark_pykafka.compat import TELLS_START, arrow_schema, source_schema
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.listener import ProgressListener
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.stores import recorded
+from pyspark_pykafka.stream import KafkaStreamReader
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -177,6 +178,32 @@ def await_counted(counted: Callable[[], set[int]], expected: set[int]) -> None:
     Return once the store has counted so many attempts.
     """
     wait_until(lambda: None if counted() == expected else f"{counted()} attempts", SECONDS)
+
+
+def test_commit_writes_the_offsets(kafka_cluster: KafkaCluster, kept: dict[str, str]) -> None:
+    """
+    Spark's commit is enough: no later question is needed to show that the batch is complete.
+    """
+    kafka_cluster.produce(kept["subscribe"], values(0, 6))
+    given = {
+        "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+        "startingOffsets": "earliest",
+        **kept,
+    }
+    options = parse_stream_source(given)
+    reader = KafkaStreamReader(options, arrow_schema(source_schema(include_headers=False)))
+    start = reader.initialOffset()
+    end = reader._batches.next(start)
+    reader.partitions(start, end)
+    assert recorded(options) == {}
+
+    for _ in range(2):
+        reader.commit(end)
+    reader._batches._progress.finish()
+
+    assert {tp.partition: record.offset for tp, record in recorded(options).items()} == dict(
+        enumerate(_ends(kafka_cluster, kept["subscribe"]))
+    )
 
 
 def test_another_query_goes_on_where_one_left(

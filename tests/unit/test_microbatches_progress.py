@@ -32,6 +32,7 @@ class Told:
     """
 
     said: list[tuple[str, int, str, int]] = field(default_factory=list)
+    stores: set[str] = field(default_factory=set)
 
     def completed(self, done: StreamOffset) -> None:
         self._keep("completed", done)
@@ -45,6 +46,7 @@ class Told:
 
     def _keep(self, what: str, at: StreamOffset) -> None:
         assert at.query is not None
+        self.stores.add(at.query.store)
         self.said.append((what, at.offsets[T0], at.query.id, at.query.batch))
 
 
@@ -187,3 +189,33 @@ def test_the_end_of_an_available_now_run_is_told(cluster: Cluster) -> None:
 
     assert ending.told.said == [("completed", 3, "query-0", 0), ("finish", 0, "", 0)]
     assert endless.told.said == [("completed", 3, "query-0", 0)]
+
+
+def test_a_committed_batch_is_told_of(cluster: Cluster) -> None:
+    """
+    Spark's commit says that a batch is complete, whether or not a question has said so before.
+    """
+    one = Process(cluster)
+    first = one.next(one.batches.initial())
+
+    one.batches.committed(first)
+
+    assert one.told.said == [("completed", 3, "query-0", 0)]
+
+
+def test_a_commit_carries_the_mark_that_the_next_question_does(cluster: Cluster) -> None:
+    """
+    So does one of a checkpoint that has none yet, and one written for another store.
+    """
+    one = Process(cluster)
+    plain, other = {"t": {"0": 3}}, {"id": "query-7", "batch": 4, "store": "consumerGroup h"}
+
+    for end in (plain, {**plain, QUERY: other}):
+        one.batches.committed(end)
+        one.batches.next(end)
+
+    assert one.told.said == [
+        *[("completed", 3, "query-0", -1)] * 2,
+        *[("completed", 3, "query-7", 4)] * 2,
+    ]
+    assert one.told.stores == {"consumerGroup g"}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,6 +71,49 @@ def test_what_is_complete_is_recorded_by_and_by(server: Server) -> None:
     recorder(server).completed(at(3))
 
     recorded(server, 3)
+
+
+def test_a_batch_that_is_told_of_twice_is_written_once(server: Server) -> None:
+    """
+    As one that Spark's next question shows to be complete, and its commit says so after that.
+    """
+    one = recorder(server)
+    one.completed(at(3))
+    recorded(server, 3)
+
+    one.completed(at(3))
+    one.finish()
+
+    assert server.writes == 1
+
+
+def test_what_is_complete_never_goes_back(server: Server) -> None:
+    """
+    What is told of an earlier batch after a later one changes nothing, be it recorded or not.
+    """
+    server.down = True
+    one = recorder(server)
+    one.completed(at(5, 1))
+    one.completed(at(3, 0))
+
+    server.down = False
+    one.finish()
+    one.completed(at(3, 0))
+    one.finish()
+
+    assert (offset(server), server.writes) == (5, 1)
+
+
+def test_a_topic_made_again_is_told_of_at_the_same_offsets(server: Server) -> None:
+    """
+    The offsets are equal, and yet those of another topic.
+    """
+    one = recorder(server)
+    for batch, topic_id in enumerate(("old", "new")):
+        one.completed(replace(at(3, batch), topic_ids={"t": topic_id}))
+        one.finish()
+
+    assert server.records[T0].topic_id == "new"
 
 
 def test_the_end_of_a_run_waits_for_its_last_batch(server: Server) -> None:

@@ -10,13 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.unit.memory_cluster import Cluster
+from tests.unit.test_microbatches_progress import Told
 
 from pyspark_pykafka.columns import SOURCE_TYPES
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.stream import _UntoldReader
+from pyspark_pykafka.stream import _Reader, _ToldReader, _UntoldReader
 
+STORED = {
+    "kafka.bootstrap.servers": "b:1",
+    "subscribe": "t",
+    "progressStore": "consumerGroup",
+    "kafka.group.id": "g",
+}
 SCHEMA = pa.schema([pa.field("value", SOURCE_TYPES["value"])])
 
 
@@ -122,3 +129,19 @@ def test_a_start_that_is_wrong_is_told_when_it_is_asked_for(cluster: Cluster) ->
     assert "@initial" not in made.latestOffset()
     with pytest.raises(OffsetsError, match="not assigned: t-7"):
         made.initialOffset()
+
+
+@pytest.mark.parametrize("kind", [_UntoldReader, _ToldReader])
+def test_commit_hands_over_what_is_complete(cluster: Cluster, kind: type[_Reader]) -> None:
+    """
+    Whatever the version of Spark: each calls it with the end of the batch before the one that it
+    has just planned.
+    """
+    made = kind(parse_stream_source(STORED), SCHEMA)
+    told = Told()
+    made._batches = MicroBatches(parse_stream_source(STORED), cluster, dict, told)
+    end = {"t": {"0": 30}, "@query": {"id": "q", "batch": 4, "store": "consumerGroup g"}}
+
+    made.commit(end)
+
+    assert told.said == [("completed", 30, "q", 4)]

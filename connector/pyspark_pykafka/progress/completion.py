@@ -19,7 +19,7 @@ class Progress(Protocol):
 
     def completed(self, done: StreamOffset) -> None:
         """
-        Take note that everything before ``done`` is complete.
+        Take note that everything before ``done`` is complete; it may be told more than once.
         """
 
     def replaying(self, start: StreamOffset, end: StreamOffset) -> None:

@@ -65,7 +65,7 @@ class Recorder:
         """
         with self._changed:
             self._raise_failure()
-            if self._done is None or done.offsets != self._done.offsets:
+            if self._is_news(done):
                 self._done, self._finished, self._resting = done, False, False
                 self._wake()
 
@@ -96,6 +96,17 @@ class Recorder:
                 "next run of the query does it",
                 self._finish_seconds,
             )
+
+    def _is_news(self, done: StreamOffset) -> bool:
+        """
+        Whether this is told for the first time: Spark's commit comes after its next question.
+        """
+        known = self._done
+        if known is None:
+            return True
+        if known.query and done.query and done.query.batch < known.query.batch:
+            return False
+        return (done.offsets, done.topic_ids) != (known.offsets, known.topic_ids)
 
     def _at_rest(self) -> bool:
         return self._resting or self._failure is not None
