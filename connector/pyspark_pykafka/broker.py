@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import UnknownTopicError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, Assignment, Offsets, TopicPartition
+from pyspark_pykafka.offsets import EARLIEST, LATEST, Assignment, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
 from pyspark_pykafka.progress.store import check_topic_ids
 from pyspark_pykafka.retry import RetryPolicy, retrying
@@ -58,6 +58,21 @@ class Broker:
         Return the offset of each partition's next record, as the isolation level sees it.
         """
         return self._offsets(dict.fromkeys(tps, LATEST))
+
+    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        """
+        Return what :meth:`latest` does, with the leader epochs that the brokers tell.
+        """
+        wanted = list(tps)
+        if not wanted:
+            return LogEnds({}, {})
+        return retrying(lambda: self._questions.ends(wanted), self._retry)
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
+        """
+        Return the offset behind the last record up to each leader epoch, -1 where nobody knows.
+        """
+        return retrying(lambda: self._questions.epoch_ends(epochs), self._retry)
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import INITIAL, QUERY, RESERVED_PREFIX, TOPIC_IDS
+from pyspark_pykafka.offsets import INITIAL, LEADER_EPOCHS, QUERY, RESERVED_PREFIX, TOPIC_IDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _HEAD = 2
-_OURS = (TOPIC_IDS, INITIAL, QUERY)
+_OURS = (TOPIC_IDS, INITIAL, QUERY, LEADER_EPOCHS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_pykafka.borders import OffsetSource, ending_border
+from pyspark_pykafka.borders import ending_border
 from pyspark_pykafka.errors import BrokerUnavailableError, OffsetsError
+from pyspark_pykafka.losses import LogSource
 from pyspark_pykafka.offsets import (
     LATEST,
     Assignment,
+    LogEnds,
     Offsets,
     StreamOffset,
     TopicPartition,
@@ -19,12 +21,15 @@ from pyspark_pykafka.offsets import (
 )
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
 from pyspark_pykafka.retry import retrying
+from pyspark_pykafka.truncation import older_epochs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark_pykafka.options import SourceOptions, Strategy
 
 
-class Brokers(OffsetSource, Protocol):
+class Brokers(LogSource, Protocol):
     """
     Whoever knows which partitions there are, too; :class:`~pyspark_pykafka.broker.Broker` does.
     """
@@ -32,6 +37,11 @@ class Brokers(OffsetSource, Protocol):
     def assigned(self, strategy: Strategy) -> Assignment:
         """
         Return the existing partitions that a strategy selects.
+        """
+
+    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        """
+        Return what ``latest`` does, with the leader epochs in which the logs end there.
         """
 
 
@@ -56,7 +66,11 @@ class Ends:
 
     def _latest_beyond(self, stands: StreamOffset) -> StreamOffset:
         assigned = self.brokers.assigned(self.options.strategy)
-        latest = StreamOffset(self.brokers.latest(assigned.partitions), assigned.topic_ids)
+        offsets, epochs = self.brokers.ends(assigned.partitions)
+        latest = StreamOffset(offsets, assigned.topic_ids, epochs=epochs)
+        behind = older_epochs(stands, latest)
+        if behind:
+            raise _behind(behind, stands, latest)
         remade = latest.remade_topics(stands)
         for tp, offset in stands.offsets.items():
             if latest.offsets.get(tp, offset) < offset and tp.topic not in remade:
@@ -122,6 +136,18 @@ class _StaleOffsetsError(BrokerUnavailableError):
     def __init__(self, latest: StreamOffset) -> None:
         self.latest = latest
         super().__init__("the latest offsets lie before known ones")
+
+
+def _behind(
+    tps: list[TopicPartition], stands: StreamOffset, latest: StreamOffset
+) -> BrokerUnavailableError:
+    tp = min(tps)
+    msg = (
+        f"{describe(tps)}: a broker that is behind the others told the latest offsets; the leader "
+        f"epoch of {tp} was {stands.epochs[tp]}, and is {latest.epochs[tp]} there. Is it cut off "
+        "from the controllers?"
+    )
+    return BrokerUnavailableError(msg)
 
 
 def _named(ending: SpecificOffsets | SpecificTimestamps) -> set[TopicPartition | str]:

@@ -5,18 +5,40 @@ Records of a stream that are gone before they were read: told, counted, or refus
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from pyspark_pykafka.borders import OffsetSource
 from pyspark_pykafka.errors import DataLossError
 from pyspark_pykafka.offsets import Offsets, describe
 from pyspark_pykafka.planner import PARTITIONS_DELETED, Loss, StreamPlan
+from pyspark_pykafka.truncation import (
+    LOG_TRUNCATED,
+    Truncation,
+    describe_truncations,
+    epochs_to_check,
+    truncations,
+)
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.borders import OffsetSource
-    from pyspark_pykafka.offsets import StreamOffset
+    from collections.abc import Mapping, Sequence
+
+    from pyspark_pykafka.offsets import StreamOffset, TopicPartition
     from pyspark_pykafka.options import SourceOptions
 
 logger = logging.getLogger("pyspark_pykafka")
+
+
+class LogSource(OffsetSource, Protocol):
+    """
+    Whoever knows where the records of leader epochs end, too.
+    """
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
+        """
+        Return the offset behind the last record up to each epoch; -1 where its leader cannot tell.
+
+        Partitions that nobody can be asked about are left out.
+        """
 
 
 class Losses:
@@ -24,10 +46,11 @@ class Losses:
     What one query has lost since it was started, by partition, and what becomes of more.
     """
 
-    def __init__(self, options: SourceOptions, brokers: OffsetSource) -> None:
+    def __init__(self, options: SourceOptions, brokers: LogSource) -> None:
         self._options = options
         self._brokers = brokers
         self.counted: Offsets = {}
+        self._checked: dict[TopicPartition, tuple[int, int]] = {}
 
     def report(self, plan: StreamPlan) -> None:
         """
@@ -49,6 +72,35 @@ class Losses:
         if loss.condition == PARTITIONS_DELETED and self._options.kafka.get("group.id"):
             return f"{PARTITIONS_DELETED}_AND_GROUP_ID_CONFIG_PRESENT"
         return loss.condition
+
+    def check_truncation(self, stands: StreamOffset, latest: StreamOffset) -> None:
+        """
+        Log and count what was lost before the query's offsets, whether or not there is new data.
+
+        Raises :class:`DataLossError` where losses are not allowed. Brokers are asked only about
+        partitions whose leader epoch is another one than when they were seen, and once about each.
+        """
+        wanted = {
+            tp: epoch
+            for tp, epoch in epochs_to_check(stands, latest).items()
+            if self._checked.get(tp) != (stands.offsets[tp], latest.epochs[tp])
+        }
+        if not wanted:
+            return
+        found = truncations(stands, self._brokers.epoch_ends(wanted))
+        if found:
+            self._on_truncations(found)
+        for tp in wanted:
+            self._checked[tp] = (stands.offsets[tp], latest.epochs[tp])
+
+    def _on_truncations(self, found: Sequence[Truncation]) -> None:
+        text = describe_truncations(found)
+        if self._options.fail_on_data_loss:
+            msg = f"{text}. Set failOnDataLoss to false to go on without them"
+            raise DataLossError(LOG_TRUNCATED, msg)
+        for each in found:
+            self.counted[each.tp] = self.counted.get(each.tp, 0) + each.lost
+        logger.warning("[%s] %s; going on", LOG_TRUNCATED, text)
 
     def count(self, stands: StreamOffset, end: StreamOffset) -> None:
         """

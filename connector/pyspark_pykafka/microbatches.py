@@ -40,6 +40,7 @@ from pyspark_pykafka.planner import (
 )
 from pyspark_pykafka.progress.completion import NOWHERE, Progress
 from pyspark_pykafka.selection import selects
+from pyspark_pykafka.truncation import epochs_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -162,12 +163,14 @@ class MicroBatches:
             # A batch that fails ends this process, so the one before has not.
             self._progress.completed(stands)
         self._latest = self._frozen or self._ends.available(stands)
+        self._losses.check_truncation(stands, self._latest)
         latest = self._ends.within_the_options(stands, self._latest)
         ends = self._admitted(stands, latest) if limited and self.limits else latest.offsets
         if ends is None:
             return start
         self.was_cut = ends != latest.offsets
-        end = replace(latest, offsets=ends, query=_following(stands))
+        epochs = epochs_at(ends, stands, self._latest)
+        end = replace(latest, offsets=ends, query=_following(stands), epochs=epochs)
         if not self._options.fail_on_data_loss:
             self._losses.count(stands, end)
         if is_initial:
@@ -219,6 +222,8 @@ class MicroBatches:
         first = self._brokers.earliest(sorted(new_partitions(begin, until)))
         asked_for = partial(selects, self._options.strategy)
         plan = plan_stream(begin, until, first, self._split, asked_for)
+        # Where Spark did not tell the start with the question for the end, nobody has looked yet.
+        self._losses.check_truncation(begin, until)
         self._losses.report(plan)
         if not self._asked and plan.ranges:
             self._tell_replay(begin, until, plan)

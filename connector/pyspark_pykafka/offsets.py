@@ -31,7 +31,13 @@ INITIAL = "@initial"
 #: Which query the checkpoint is of, and how many batches it has read, where progress is recorded.
 QUERY = "@query"
 
-_RESERVED = frozenset({TOPIC_IDS, INITIAL, QUERY})
+#: The leader epoch of each partition under which everything before its offset was seen (KIP-320).
+LEADER_EPOCHS = "@leaderEpochs"
+
+_RESERVED = frozenset({TOPIC_IDS, INITIAL, QUERY, LEADER_EPOCHS})
+
+#: Kafka's number for a leader epoch that is not known.
+NO_EPOCH = -1
 
 Document = dict[str, Any]
 
@@ -49,6 +55,16 @@ class TopicPartition(NamedTuple):
 
 
 Offsets = dict[TopicPartition, int]
+LeaderEpochs = dict[TopicPartition, int]
+
+
+class LogEnds(NamedTuple):
+    """
+    Where logs end, and the leader epoch that each was seen in, for partitions whose leader told it.
+    """
+
+    offsets: Offsets
+    epochs: LeaderEpochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +72,16 @@ class OffsetRange:
     """
     The records ``[start, end)`` of one partition; a border may be EARLIEST or LATEST in batch.
 
-    ``topic_id`` says of which topic, where more than one had the name; None is any.
+    ``topic_id`` says of which topic, where more than one had the name; None is any. The leader
+    epochs are those under which everything before ``start``, and before ``end``, was seen.
     """
 
     tp: TopicPartition
     start: int
     end: int
     topic_id: str | None = None
+    start_epoch: int = NO_EPOCH
+    end_epoch: int = NO_EPOCH
 
     @property
     def size(self) -> int:
@@ -85,11 +104,12 @@ class OffsetRange:
         """
         Pickle in half of a dataclass's own time: a plan can hold thousands of ranges.
         """
-        return _range, (*self.tp, self.start, self.end, self.topic_id)
+        epochs = (self.start_epoch, self.end_epoch)
+        return _range, (*self.tp, self.start, self.end, self.topic_id, *epochs)
 
 
-def _range(topic: str, partition: int, start: int, end: int, topic_id: str | None) -> OffsetRange:
-    return OffsetRange(TopicPartition(topic, partition), start, end, topic_id)
+def _range(topic: str, partition: int, *rest: Any) -> OffsetRange:
+    return OffsetRange(TopicPartition(topic, partition), *rest)
 
 
 def _border(offset: int) -> str:
@@ -175,6 +195,7 @@ class StreamOffset:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     initial: StreamOffset | None = None
     query: QueryMark | None = None
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def remade_topics(self, earlier: StreamOffset) -> set[str]:
         """
@@ -190,6 +211,8 @@ class StreamOffset:
         document: Document = {**to_document(self.offsets)}
         if self.topic_ids:
             document[TOPIC_IDS] = dict(sorted(self.topic_ids.items()))
+        if self.epochs:
+            document[LEADER_EPOCHS] = to_document(self.epochs)
         if self.initial is not None:
             document[INITIAL] = self.initial.document()
         if self.query is not None:
@@ -216,6 +239,7 @@ class StreamOffset:
             _topic_ids(document.get(TOPIC_IDS, {})),
             None if initial is None else cls.of(initial),
             _query_mark(document.get(QUERY)),
+            _leader_epochs(document.get(LEADER_EPOCHS, {})),
         )
 
 
@@ -227,6 +251,17 @@ def _topic_ids(given: object) -> dict[str, str]:
         "Was the checkpoint written by another source?"
     )
     raise OffsetsError("MALFORMED_OFFSET", msg)
+
+
+def _leader_epochs(given: object) -> LeaderEpochs:
+    try:
+        return from_document(given)  # type: ignore[arg-type]
+    except (AttributeError, OffsetsError) as cause:
+        msg = (
+            f"the checkpoint's {LEADER_EPOCHS} is {str(given)[:200]}; it must have leader epochs "
+            'by partition, as {"t": {"0": 5}}. Was the checkpoint written by another source?'
+        )
+        raise OffsetsError("MALFORMED_OFFSET", msg) from cause
 
 
 def _query_mark(given: object) -> QueryMark | None:

@@ -15,6 +15,7 @@ from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.offsets import (
     EARLIEST,
     LATEST,
+    NO_EPOCH,
     OffsetRange,
     Offsets,
     StreamOffset,
@@ -108,7 +109,9 @@ def _divide(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
     for part in range(parts):
         end = start + (whole.end - start) // (parts - part)
         if end > start:
-            yield OffsetRange(whole.tp, start, end, whole.topic_id)
+            # All before the end was seen at once.
+            epoch = whole.start_epoch if start == whole.start else whole.end_epoch
+            yield OffsetRange(whole.tp, start, end, whole.topic_id, epoch, whole.end_epoch)
         start = end
 
 
@@ -222,7 +225,14 @@ def plan_stream(
         *_unusual_starts(start, end, begin, new),
     ]
     ranges = [
-        OffsetRange(tp, begin[tp], until, end.topic_ids.get(tp.topic))
+        OffsetRange(
+            tp,
+            begin[tp],
+            until,
+            end.topic_ids.get(tp.topic),
+            NO_EPOCH if tp in new else start.epochs.get(tp, NO_EPOCH),
+            end.epochs.get(tp, NO_EPOCH),
+        )
         for tp, until in sorted(end.offsets.items())
         if tp in begin
     ]

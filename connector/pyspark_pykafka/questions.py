@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from pyspark_pykafka.offsets import Offsets, TopicPartition
+    from pyspark_pykafka.offsets import LogEnds, Offsets, TopicPartition
 
 
 class Topic(NamedTuple):
@@ -56,4 +56,19 @@ class Questions(Protocol):
 
         EARLIEST and LATEST are times, too: the first offset still held, and that of the next
         record, as the isolation level sees it. A partition without a leader is waited for.
+        """
+
+    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        """
+        Return the offset of each partition's next record as :meth:`offsets` does, and the leader
+        epoch that it was told in, where brokers tell it.
+        """
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
+        """
+        Return the offset behind the last record up to each leader epoch (KIP-320); -1 where its
+        leader does not know the epoch.
+
+        Partitions are left out whose leader cannot be asked: brokers before 2.3 cannot, and
+        librdkafka asks by itself, when it begins to read a range.
         """

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.offsets import Assignment, Offsets, TopicPartition
+from pyspark_pykafka.offsets import Assignment, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.options import Assign, Strategy, Subscribe, SubscribePattern
 
 if TYPE_CHECKING:
@@ -19,16 +19,28 @@ class Cluster:
     """
     Topics as lists of (first offset, end) per partition, and their ids.
 
-    The record at an offset is of that time in ms.
+    The record at an offset is of that time in ms. Leader epochs are told of partitions that have
+    any, with the offsets at which they began.
     """
 
     topics: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     stale: list[Offsets] = field(default_factory=list)
+    epochs: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
+    asked: list[dict[TopicPartition, int]] = field(default_factory=list)
 
     def make(self, topic: str, *ends: int, first: int = 0) -> None:
         self.topics[topic] = [(first, end) for end in ends]
         self.ids[topic] = f"{topic}{len(self.ids)}{sum(ends)}"
+
+    def elect(self, tp: TopicPartition, epoch: int, end: int, then: int) -> None:
+        """
+        Make a broker leader whose log ends at an offset, and let the log grow after that.
+        """
+        first, _ = self.topics[tp.topic][tp.partition]
+        self.topics[tp.topic][tp.partition] = (first, then)
+        kept = {old: start for old, start in self.epochs.get(tp, {}).items() if start < end}
+        self.epochs[tp] = {**kept, epoch: end}
 
     def assigned(self, strategy: Strategy) -> Assignment:
         tps = [
@@ -46,6 +58,21 @@ class Cluster:
         if self.stale:
             return self.stale.pop()
         return {tp: found[1] for tp in tps if (found := self._find(tp))}
+
+    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        found = self.latest(tps)
+        return LogEnds(found, {tp: max(self.epochs[tp]) for tp in found if tp in self.epochs})
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
+        self.asked.append(dict(epochs))
+        return {tp: self._epoch_end(tp, epoch) for tp, epoch in epochs.items() if self._find(tp)}
+
+    def _epoch_end(self, tp: TopicPartition, epoch: int) -> int:
+        # As a broker's cache of leader epochs answers.
+        began = self.epochs.get(tp, {})
+        if epoch == max(began, default=None):
+            return self.topics[tp.topic][tp.partition][1]
+        return min((start for later, start in began.items() if later > epoch), default=-1)
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         borders = {tp: self._find(tp) for tp in times}

@@ -23,10 +23,11 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 class Answer(NamedTuple):
     """
-    The one part of librdkafka's answer that is used.
+    The parts of librdkafka's answer that are used; the epoch is None where brokers do not tell it.
     """
 
     offset: int
+    leader_epoch: int | None = None
 
 
 @dataclass

@@ -76,12 +76,21 @@ def test_malformed_document_names_the_topic(partitions: object) -> None:
         from_document({"weather": partitions})
 
 
-def test_range_pickles_whole() -> None:
+@given(
+    st.builds(
+        OffsetRange,
+        partitions,
+        st.just(EARLIEST) | st.integers(0, 2**63 - 1),
+        st.just(LATEST) | st.integers(0, 2**63 - 1),
+        st.none() | st.text(),
+        st.integers(-1, 2**31 - 1),
+        st.integers(-1, 2**31 - 1),
+    )
+)
+def test_range_pickles_whole(whole: OffsetRange) -> None:
     """
-    A range crosses to the executors with every field.
+    A range crosses to the executors with every field, the hints included.
     """
-    whole = OffsetRange(TopicPartition("t", 3), EARLIEST, LATEST)
-
     assert pickle.loads(pickle.dumps(whole)) == whole  # noqa: S301 - our own bytes
 
 

@@ -77,7 +77,7 @@ def test_partition_that_its_leader_does_not_know_yet() -> None:
     with pytest.raises(UnknownTopicError, match="t-1: not known to its leader") as caught:
         told(answer, WANTED, LATER)
     assert caught.value.retriable
-    assert told(answer, WANTED, NOW) == {TopicPartition("t", 0): 7}
+    assert told(answer, WANTED, NOW).offsets == {TopicPartition("t", 0): 7}
 
 
 def test_leader_that_is_none_any_more() -> None:
@@ -98,3 +98,15 @@ def test_partition_that_an_answer_leaves_out() -> None:
 
     with pytest.raises(BrokerUnavailableError, match="t-1: no leader told the offsets"):
         told(answer, WANTED, LATER)
+
+
+def test_epochs_are_told_where_a_broker_has_them() -> None:
+    """
+    Those of old brokers, and of logs in an old format, have none: -1.
+    """
+    answer = ListedOffsets(0, [("t", [ListedOffset(0, 0, 7, 5), ListedOffset(1, 0, 3)])])
+
+    found = told(answer, WANTED, NOW)
+
+    assert found.offsets == {TopicPartition("t", 0): 7, TopicPartition("t", 1): 3}
+    assert found.epochs == {TopicPartition("t", 0): 5}

@@ -38,6 +38,11 @@ from pyspark_pykafka.wire.list_offsets import (
     list_offsets_request,
 )
 from pyspark_pykafka.wire.metadata import METADATA, BrokerMetadata, metadata_request
+from pyspark_pykafka.wire.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
+    WantedEpoch,
+    epoch_ends_request,
+)
 from pyspark_pykafka.wire.primitives import Reader, layout, varint
 from pyspark_pykafka.wire.versions import API_VERSIONS, api_versions_request
 
@@ -45,6 +50,7 @@ BROKER = metadata.MetadataResponse.MetadataResponseBroker
 TOPIC = metadata.MetadataResponse.MetadataResponseTopic
 PARTITION = TOPIC.MetadataResponsePartition
 LISTED = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
+ENDS = consumer.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 RANGE = metadata.ApiVersionsResponse.ApiVersion
 
 
@@ -112,6 +118,38 @@ def test_offsets_are_asked_for_in_the_same_bytes(
     )
 
     assert sent(list_offsets_request(version, wanted, isolation)) == sent_by_kafka_python(theirs)
+
+
+wanted_epochs = st.dictionaries(
+    names, st.lists(st.builds(WantedEpoch, int32, int32, int32), max_size=4), max_size=3
+)
+
+
+@given(versions(OFFSET_FOR_LEADER_EPOCH), wanted_epochs)
+def test_ends_of_epochs_are_asked_for_in_the_same_bytes(
+    version: int, wanted: dict[str, list[WantedEpoch]]
+) -> None:
+    """
+    An OffsetForLeaderEpoch request is kafka-python's, byte for byte.
+    """
+    topic = consumer.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    topics = [
+        topic(
+            topic=name,
+            partitions=[
+                topic.OffsetForLeaderPartition(
+                    partition=one.partition_index,
+                    current_leader_epoch=one.leader_epoch,
+                    leader_epoch=one.wanted_epoch,
+                )
+                for one in partitions
+            ],
+        )
+        for name, partitions in wanted.items()
+    ]
+    theirs = consumer.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics, version=version)
+
+    assert sent(epoch_ends_request(version, wanted)) == sent_by_kafka_python(theirs)
 
 
 wishes = st.builds(
@@ -284,7 +322,40 @@ def test_offsets_are_read(version: int, topics: list[Any], throttle: int) -> Non
 
     assert answer.throttle_time_ms == throttle
     assert answer.topics == [
-        (topic.name, [(p.partition_index, p.error_code, p.offset) for p in topic.partitions])
+        (
+            topic.name,
+            [
+                (p.partition_index, p.error_code, p.offset, p.leader_epoch if version >= 4 else -1)
+                for p in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+epoch_ends = st.builds(
+    ENDS.EpochEndOffset, error_code=int16, partition=int32, leader_epoch=int32, end_offset=int64
+)
+topics_ended = st.lists(
+    st.builds(ENDS, topic=names, partitions=st.lists(epoch_ends, max_size=4)), max_size=3
+)
+
+
+@given(versions(OFFSET_FOR_LEADER_EPOCH), topics_ended, int32)
+def test_ends_of_epochs_are_read(version: int, topics: list[Any], throttle: int) -> None:
+    """
+    The ends of all partitions' epochs are read as kafka-python writes them, in every version.
+    """
+    theirs = consumer.OffsetForLeaderEpochResponse(throttle_time_ms=throttle, topics=topics)
+
+    answer = read(OFFSET_FOR_LEADER_EPOCH, version, theirs.encode(version=version))
+
+    assert answer.throttle_time_ms == throttle
+    assert answer.topics == [
+        (
+            topic.topic,
+            [(p.partition, p.error_code, p.end_offset, p.leader_epoch) for p in topic.partitions],
+        )
         for topic in topics
     ]
 

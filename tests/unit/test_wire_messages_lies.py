@@ -16,6 +16,7 @@ from tests.unit.wire_messages import read, versions
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS
 from pyspark_pykafka.wire.metadata import METADATA
+from pyspark_pykafka.wire.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from pyspark_pykafka.wire.produce_request import PRODUCE
 from pyspark_pykafka.wire.transaction_lookups import (
     DESCRIBE_TRANSACTIONS,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 TOPIC = metadata.MetadataResponse.MetadataResponseTopic
 PARTITION = TOPIC.MetadataResponsePartition
 OFFSETS = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
+ENDS = consumer.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 ADDED = producer.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 ADDED_PARTITION = ADDED.AddPartitionsToTxnPartitionResult
 DESCRIBED = admin.DescribeTransactionsResponse.TransactionState
@@ -80,6 +82,14 @@ TOLD: dict[Api, Any] = {
             OFFSETS(
                 name="t",
                 partitions=[OFFSETS.ListOffsetsPartitionResponse(partition_index=0, error_code=0)],
+            )
+        ]
+    ),
+    OFFSET_FOR_LEADER_EPOCH: consumer.OffsetForLeaderEpochResponse(
+        topics=[
+            ENDS(
+                topic="t",
+                partitions=[ENDS.EpochEndOffset(partition=0, leader_epoch=5, end_offset=300)],
             )
         ]
     ),

@@ -13,12 +13,12 @@ from confluent_kafka.admin import OffsetSpec
 from pyspark_pykafka.admin import Admin
 from pyspark_pykafka.client import translating_errors
 from pyspark_pykafka.errors import BrokerUnavailableError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition, describe
+from pyspark_pykafka.offsets import EARLIEST, LATEST, LogEnds, Offsets, TopicPartition, describe
 from pyspark_pykafka.questions import Topic
 from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from concurrent.futures import Future
 
     from confluent_kafka.admin import AdminClient, TopicDescription
@@ -74,11 +74,19 @@ class AdminQuestions:
         """
         Ask until every partition's leader has answered, or the time for a question is over.
         """
-        if not times:
-            return {}
-        deadline = Deadline.after(self._admin.seconds)
-        backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
-        return retrying_until(lambda: self._all_offsets(times), deadline, backoff)
+        return self._asked(times).offsets
+
+    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        """
+        Ask as :meth:`offsets` does.
+        """
+        return self._asked(dict.fromkeys(tps, LATEST))
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:  # noqa: ARG002
+        """
+        Return nothing: librdkafka asks brokers that only when it begins to read.
+        """
+        return {}
 
     def _described(self, names: Collection[str]) -> dict[str, TopicDescription]:
         if not names:
@@ -91,9 +99,16 @@ class AdminQuestions:
             f"asking for the partitions of {', '.join(shown[:20])}",
         )
 
-    def _all_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
+    def _asked(self, times: Mapping[TopicPartition, int]) -> LogEnds:
+        if not times:
+            return LogEnds({}, {})
+        deadline = Deadline.after(self._admin.seconds)
+        backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
+        return retrying_until(lambda: self._all_offsets(times), deadline, backoff)
+
+    def _all_offsets(self, times: Mapping[TopicPartition, int]) -> LogEnds:
         found = self._ask_offsets(times)
-        silent = [tp for tp, offset in found.items() if offset == _UNANSWERED]
+        silent = [tp for tp, offset in found.offsets.items() if offset == _UNANSWERED]
         if silent:
             # librdkafka 2.16 goes on asking the leader that it knew, thousands of times a second.
             self._admin.renew()
@@ -101,7 +116,7 @@ class AdminQuestions:
             raise BrokerUnavailableError(msg)
         return found
 
-    def _ask_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
+    def _ask_offsets(self, times: Mapping[TopicPartition, int]) -> LogEnds:
         positions = {Position(tp.topic, tp.partition): _spec(at) for tp, at in times.items()}
         answers = self._admin.ask(
             lambda client, seconds: client.list_offsets(
@@ -109,7 +124,13 @@ class AdminQuestions:
             ),
             f"asking for the offsets of {describe(times)}",
         )
-        return {TopicPartition(p.topic, p.partition): a.offset for p, a in answers.items()}
+        found = LogEnds({}, {})
+        for position, answer in answers.items():
+            tp = TopicPartition(position.topic, position.partition)
+            found.offsets[tp] = answer.offset
+            if answer.leader_epoch is not None:
+                found.epochs[tp] = answer.leader_epoch
+        return found
 
 
 def _topic(told: TopicDescription) -> Topic:

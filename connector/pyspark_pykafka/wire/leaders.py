@@ -5,7 +5,8 @@ Asking the leaders of many partitions for offsets: all at once, each with one re
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.client import map_error_code
 from pyspark_pykafka.errors import (
@@ -14,26 +15,52 @@ from pyspark_pykafka.errors import (
     TimeoutExceededError,
     UnknownTopicError,
 )
-from pyspark_pykafka.offsets import Offsets, TopicPartition, describe
-from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS, WantedOffset, list_offsets_request
+from pyspark_pykafka.offsets import NO_EPOCH, LogEnds, TopicPartition, describe
+from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS, list_offsets_request
+from pyspark_pykafka.wire.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH, epoch_ends_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
-    from pyspark_pykafka.wire.list_offsets import ListedOffsets
+    from pyspark_pykafka.wire.list_offsets import ListedOffsets, WantedOffset
+    from pyspark_pykafka.wire.messages import Api, Request
+    from pyspark_pykafka.wire.offset_for_leader_epoch import EpochEnds, WantedEpoch
 
     #: What to ask a broker, by topic.
-    Wanted = dict[str, list[WantedOffset]]
+    Wanted = Mapping[str, Sequence[WantedOffset | WantedEpoch]]
 
 _UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
+class LeaderQuestion(NamedTuple):
+    """
+    What leaders are asked: an API, and how a request of it is made for a version.
+
+    Brokers that do not have an ``optional`` one are left out.
+    """
+
+    api: Api
+    request: Callable[[int, Any], Request]
+    optional: bool = False
+
+
+def log_offsets(isolation: int) -> LeaderQuestion:
+    """
+    Return the question for offsets by time, and for the ends of logs.
+    """
+    return LeaderQuestion(LIST_OFFSETS, partial(list_offsets_request, isolation=isolation))
+
+
+#: Where the records of leader epochs end.
+EPOCH_ENDS = LeaderQuestion(OFFSET_FOR_LEADER_EPOCH, epoch_ends_request, optional=True)
+
+
 def ask_leaders(
-    cluster: Cluster, wanted: dict[int, Wanted], isolation: int, deadline: Deadline
-) -> dict[int, ListedOffsets]:
+    cluster: Cluster, wanted: Mapping[int, Wanted], question: LeaderQuestion, deadline: Deadline
+) -> dict[int, ListedOffsets | EpochEnds]:
     """
     Return each broker's answer; all are asked before the first answer is read.
 
@@ -44,9 +71,12 @@ def ask_leaders(
     try:
         for node, topics in wanted.items():
             with _naming(topics):
-                asked[node] = _idle(cluster, node, deadline)
-                version = asked[node].version(LIST_OFFSETS)
-                asked[node].send(list_offsets_request(version, topics, isolation), deadline)
+                connection = _idle(cluster, node, deadline)
+                if question.optional and not connection.speaks(question.api):
+                    continue
+                asked[node] = connection
+                version = connection.version(question.api)
+                connection.send(question.request(version, topics), deadline)
         for node, connection in asked.items():
             with _naming(wanted[node]):
                 answers[node] = connection.receive(deadline)
@@ -57,20 +87,22 @@ def ask_leaders(
     return answers
 
 
-def told(answer: ListedOffsets, wanted: Wanted, missing_until: Deadline) -> Offsets:
+def told(answer: ListedOffsets | EpochEnds, wanted: Wanted, missing_until: Deadline) -> LogEnds:
     """
     Return the offsets of one broker's answer, without the partitions that it does not know.
 
     A broker may learn of a new partition after others have: until a time, not to know it is an
     error that passes.
     """
-    found: Offsets = {}
+    found = LogEnds({}, {})
     unknown = set()
     for topic, partitions in answer.topics:
-        for index, error, offset in partitions:
+        for index, error, offset, epoch in partitions:
             tp = TopicPartition(topic or "", index)
             if not error:
-                found[tp] = offset
+                found.offsets[tp] = offset
+                if epoch != NO_EPOCH:
+                    found.epochs[tp] = epoch
             elif error == _UNKNOWN_TOPIC_OR_PARTITION:
                 unknown.add(tp)
             else:
@@ -78,8 +110,8 @@ def told(answer: ListedOffsets, wanted: Wanted, missing_until: Deadline) -> Offs
     if unknown and not missing_until.expired:
         msg = f"{describe(unknown)}: not known to its leader; is the topic being made, or deleted?"
         raise UnknownTopicError(msg)
-    if len(found) + len(unknown) < sum(map(len, wanted.values())):
-        raise silent(tp for tp in _named(wanted) if tp not in found and tp not in unknown)
+    if len(found.offsets) + len(unknown) < sum(map(len, wanted.values())):
+        raise silent(tp for tp in _named(wanted) if tp not in found.offsets and tp not in unknown)
     return found
 
 

@@ -26,10 +26,9 @@ _FIXED = struct.Struct(">ib")
 _CONSUMER = -1
 
 # A partition's index, leader epoch and time as asked for; its index, error and offset as told, with
-# a time between them.
+# a time between them, and the leader's epoch behind them.
 _ASKED, _ASKED_WITHOUT_EPOCH = struct.Struct(">iiq"), struct.Struct(">iq")
-_TOLD = struct.Struct(">ih8xq")
-_EPOCH_BYTES = 4
+_TOLD, _TOLD_WITHOUT_EPOCH = struct.Struct(">ih8xqi"), struct.Struct(">ih8xq")
 
 _BAD_MESSAGE = (-199, "_BAD_MSG")
 
@@ -47,11 +46,14 @@ class WantedOffset(NamedTuple):
 class ListedOffset(NamedTuple):
     """
     What a broker says of one partition; the offset is -1 after an error, and for "no such".
+
+    The epoch is the leader's own for the end of the log, -1 where brokers do not tell it.
     """
 
     partition_index: int
     error_code: int
     offset: int
+    leader_epoch: int = -1
 
 
 class ListedOffsets(NamedTuple):
@@ -123,8 +125,8 @@ class _Reader(Reader):
 
     # With what is used most in local variables: a broker may lead thousands of partitions.
     def _partitions(self, count: int) -> list[ListedOffset]:
-        view, at, unpack = self._view, self._at, _TOLD.unpack_from
-        size = _TOLD.size + (_EPOCH_BYTES if self._version >= _LEADER_EPOCHS else 0)
+        form = _TOLD if self._version >= _LEADER_EPOCHS else _TOLD_WITHOUT_EPOCH
+        view, at, unpack, size = self._view, self._at, form.unpack_from, form.size
         found = []
         for _ in range(count):
             found.append(ListedOffset(*unpack(view, at)))
@@ -137,6 +139,4 @@ class _Reader(Reader):
                 else:
                     at += 1
         self._at = at
-        # The last epoch may say that it ends behind the message.
-        self.skip(0)
         return found

@@ -14,21 +14,24 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.client import api_timeout_ms, map_error_code
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
-from pyspark_pykafka.offsets import Offsets, TopicPartition
+from pyspark_pykafka.offsets import LATEST, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.questions import Topic
 from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.wire.cluster import borrowed_cluster
-from pyspark_pykafka.wire.leaders import ask_leaders, silent, told
+from pyspark_pykafka.wire.leaders import EPOCH_ENDS, ask_leaders, log_offsets, silent, told
 from pyspark_pykafka.wire.list_offsets import ISOLATION, WantedOffset
+from pyspark_pykafka.wire.offset_for_leader_epoch import WantedEpoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from uuid import UUID
 
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.wire.cluster import Cluster
-    from pyspark_pykafka.wire.leaders import Wanted
+    from pyspark_pykafka.wire.leaders import LeaderQuestion, Wanted
     from pyspark_pykafka.wire.metadata import Metadata, PartitionMetadata, TopicMetadata
+
+    Kind = type[WantedOffset | WantedEpoch]
 
 T = TypeVar("T")
 
@@ -51,7 +54,7 @@ class _Sorted(NamedTuple):
     What to ask which broker, and the partitions that have no leader, or do not exist.
     """
 
-    wanted: dict[int, Wanted]
+    wanted: dict[int, dict[str, list[WantedOffset | WantedEpoch]]]
     leaderless: list[TopicPartition]
     unknown: list[TopicPartition]
 
@@ -104,11 +107,30 @@ class WireQuestions:
         """
         Ask until every partition's leader has answered, or the time for a question is over.
         """
+        return self._asked_leaders(times, WantedOffset, log_offsets(self._isolation)).offsets
+
+    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        """
+        Ask as :meth:`offsets` does.
+        """
+        latest = dict.fromkeys(tps, LATEST)
+        return self._asked_leaders(latest, WantedOffset, log_offsets(self._isolation))
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
+        """
+        Ask as :meth:`offsets` does; brokers before 2.3 are not asked.
+        """
+        return self._asked_leaders(epochs, WantedEpoch, EPOCH_ENDS).offsets
+
+    def _asked_leaders(
+        self, asked: Mapping[TopicPartition, int], kind: Kind, question: LeaderQuestion
+    ) -> LogEnds:
         missing_until = Deadline.after(_MISSING_SECONDS)
 
-        def ask(cluster: Cluster, deadline: Deadline) -> Offsets:
+        def ask(cluster: Cluster, deadline: Deadline) -> LogEnds:
             try:
-                return self._ask_offsets(cluster, times, deadline, missing_until)
+                wanted = self._wanted(cluster, asked, kind, deadline)
+                return _ask_all(cluster, wanted, question, deadline, missing_until)
             except PykafkaError:
                 self._leaders.clear()
                 raise
@@ -151,30 +173,29 @@ class WireQuestions:
             for name, topic in topics.items()
         }
 
-    def _ask_offsets(
+    def _wanted(
         self,
         cluster: Cluster,
-        times: Mapping[TopicPartition, int],
+        asked: Mapping[TopicPartition, int],
+        kind: Kind,
         deadline: Deadline,
-        missing_until: Deadline,
-    ) -> Offsets:
-        given = self._by_leader(cluster, times)
+    ) -> Mapping[int, Wanted]:
+        given = self._by_leader(cluster, asked, kind)
         if given.leaderless or given.unknown:
             # What is remembered may be old.
-            names = sorted({tp.topic for tp in times})
+            names = sorted({tp.topic for tp in asked})
             doing = _asking_for(names)
             self._remember(_existing(_metadata(cluster, names, deadline, doing), doing))
-            given = self._by_leader(cluster, times)
+            given = self._by_leader(cluster, asked, kind)
         if given.leaderless:
             raise silent(given.leaderless)
-        found: Offsets = {}
-        for node, answer in ask_leaders(cluster, given.wanted, self._isolation, deadline).items():
-            found |= told(answer, given.wanted[node], missing_until)
-        return found
+        return given.wanted
 
-    def _by_leader(self, cluster: Cluster, times: Mapping[TopicPartition, int]) -> _Sorted:
+    def _by_leader(
+        self, cluster: Cluster, asked: Mapping[TopicPartition, int], kind: Kind
+    ) -> _Sorted:
         given = _Sorted({}, [], [])
-        for tp, at in times.items():
+        for tp, at in asked.items():
             topic, index = tp
             leader = self._leaders.get(topic, {}).get(index)
             if leader is None:
@@ -183,9 +204,24 @@ class WireQuestions:
                 given.leaderless.append(tp)
             else:
                 of_node = given.wanted.setdefault(leader.leader_id, {})
-                one = WantedOffset(index, leader.leader_epoch, at)
+                one = kind(index, leader.leader_epoch, at)
                 of_node.setdefault(topic, []).append(one)
         return given
+
+
+def _ask_all(
+    cluster: Cluster,
+    wanted: Mapping[int, Wanted],
+    question: LeaderQuestion,
+    deadline: Deadline,
+    missing_until: Deadline,
+) -> LogEnds:
+    found = LogEnds({}, {})
+    for node, answer in ask_leaders(cluster, wanted, question, deadline).items():
+        offsets, epochs = told(answer, wanted[node], missing_until)
+        found.offsets.update(offsets)
+        found.epochs.update(epochs)
+    return found
 
 
 def _metadata(
