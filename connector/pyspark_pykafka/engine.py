@@ -8,16 +8,18 @@ Arrow batches as records. All engines give equal tables for equal ranges.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import DataLossError, OffsetsError, RecordError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH, OffsetRange, TopicPartition
+from pyspark_pykafka.truncation import LOG_TRUNCATED
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.truncation import Truncation
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -71,16 +73,18 @@ class FetchSettings:
         return min(self.memory_bytes // _BATCH_SHARE, _MOST_BATCH_BYTES)
 
 
-def bind(wanted: OffsetRange, low: int, high: int) -> OffsetRange:
+def bind(wanted: OffsetRange, low: int, high: int, epoch: int = NO_EPOCH) -> OffsetRange:
     """
-    Return the range with its words replaced by the borders of the log.
+    Return the range with its words replaced by the borders of the log, seen in a leader epoch.
 
     Raises :class:`OffsetsError` if it then ends before it starts.
     """
-    bound = OffsetRange(
-        wanted.tp,
-        low if wanted.start == EARLIEST else wanted.start,
-        high if wanted.end == LATEST else wanted.end,
+    end = high if wanted.end == LATEST else wanted.end
+    bound = replace(
+        wanted,
+        start=low if wanted.start == EARLIEST else wanted.start,
+        end=end,
+        end_epoch=epoch if end <= high else NO_EPOCH,
     )
     if bound.size < 0:
         msg = (
@@ -102,6 +106,17 @@ def report_loss(wanted: OffsetRange, start: int, end: int, why: str, *, fail: bo
     if fail:
         text += ". Set failOnDataLoss to false to go on without them"
         raise DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", text)
+    logger.warning("%s; going on, since failOnDataLoss is false", text)
+
+
+def report_truncation(wanted: OffsetRange, found: Truncation, *, fail: bool) -> None:
+    """
+    Raise :class:`DataLossError` for a log that was truncated, or log it if that is allowed.
+    """
+    text = f"cannot read {wanted} as it was planned: {found}"
+    if fail:
+        text += ". Set failOnDataLoss to false to go on with what is there now"
+        raise DataLossError(LOG_TRUNCATED, text)
     logger.warning("%s; going on, since failOnDataLoss is false", text)
 
 

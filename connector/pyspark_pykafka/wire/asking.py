@@ -16,6 +16,7 @@ from pyspark_pykafka.errors import (
     UnknownTopicError,
 )
 from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.wire.log_check import LogTruncatedError
 
 if TYPE_CHECKING:
     from pyspark_pykafka.client import DirectConfig
@@ -69,7 +70,8 @@ class Asking:
         """
         Return the answer for ``offset``, or None if the topic or partition is gone.
 
-        Raises :class:`~pyspark_pykafka.wire.partition.OutOfRangeError`.
+        Raises :class:`~pyspark_pykafka.wire.partition.OutOfRangeError`, or
+        :class:`~pyspark_pykafka.wire.log_check.LogTruncatedError`.
         """
         awaited = f"a record of {self.partition.tp} at offset {offset}"
         patience = self._patience()
@@ -96,6 +98,9 @@ class Asking:
         """
         try:
             self.partition.ask(offset, size, wait_ms, self._patience().deadline)
+        except LogTruncatedError:
+            # fetch() meets it again, once what was read before has been handed over.
+            return
         except PykafkaError as error:
             if not error.retriable:
                 raise

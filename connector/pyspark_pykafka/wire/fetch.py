@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pyspark_pykafka.engine import BATCH_RECORDS, FetchSettings, bind, report_loss, timestamp_error
+from pyspark_pykafka.engine import (
+    BATCH_RECORDS,
+    FetchSettings,
+    bind,
+    report_loss,
+    report_truncation,
+    timestamp_error,
+)
 from pyspark_pykafka.errors import RecordError
 from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.retry import Backoff, Deadline
@@ -23,6 +30,7 @@ from pyspark_pykafka.wire._records import (
 from pyspark_pykafka.wire.asking import Asking
 from pyspark_pykafka.wire.cluster import borrowed_cluster
 from pyspark_pykafka.wire.compression import Decompressor
+from pyspark_pykafka.wire.log_check import LogCheck, LogTruncatedError
 from pyspark_pykafka.wire.partition import Fetched, OutOfRangeError, PartitionClient
 from pyspark_pykafka.wire.records import RecordColumns
 from pyspark_pykafka.wire.sizing import FetchSizing
@@ -73,7 +81,9 @@ def fetch_from(
     asking = Asking(partition, settings.poll_timeout_ms)
     bound = wanted
     if not wanted.resolved:
-        bound = bind(wanted, *asking.borders())
+        low, high = asking.borders()
+        bound = bind(wanted, low, high, partition.epoch)
+    partition.log = LogCheck(bound.tp, bound.end, bound.end_epoch)
     if bound.size > 0:
         yield from _RangeReader(asking, settings, cluster.config, bound).batches()
 
@@ -133,6 +143,9 @@ class _RangeReader:
             fetched = self.asking.fetch(position, size, self._wait_ms())
         except OutOfRangeError:
             self._on_out_of_range()
+            return None
+        except LogTruncatedError as error:
+            self._on_truncated(error)
             return None
         if fetched is None:
             self._lose("the topic or the partition does not exist any more", self.range.end)
@@ -208,6 +221,14 @@ class _RangeReader:
         elif position > high:
             self._on_nothing(high)
             self._await_end(position)
+
+    def _on_truncated(self, error: LogTruncatedError) -> None:
+        """
+        Go on, if that is allowed, with what the log holds now.
+        """
+        fail = self.settings.fail_on_data_loss
+        report_truncation(self.range, error.truncation, fail=fail)
+        self.asking.partition.log.accept(error.leader_epoch)
 
     def _await_end(self, position: int) -> None:
         """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.wire.messages import Api, Request
 from pyspark_pykafka.wire.primitives import INT32, Reader
 
@@ -24,8 +25,7 @@ _CONSUMER = INT32.pack(-1)
 # A partition's index, its leader's epoch, and the epoch that is asked for.
 _ASKED = struct.Struct(">iii")
 
-#: What a broker answers for an epoch of which it knows nothing.
-UNDEFINED_END = -1
+_BAD_MESSAGE = (-199, "_BAD_MSG")
 
 
 class WantedEpoch(NamedTuple):
@@ -41,6 +41,8 @@ class WantedEpoch(NamedTuple):
 class EpochEnd(NamedTuple):
     """
     What a broker says of one partition: the largest epoch up to the one wanted, and where it ends.
+
+    Both are -1 after an error, and for an epoch that the broker does not know.
     """
 
     partition_index: int
@@ -56,6 +58,21 @@ class EpochEnds(NamedTuple):
 
     throttle_time_ms: int
     topics: list[tuple[str | None, list[EpochEnd]]]
+
+    def only(self) -> EpochEnd:
+        """
+        Return the answer of the one partition that was asked for.
+
+        Raises :class:`KafkaClientError` if it is not the answer of one.
+        """
+        found = [one for _, partitions in self.topics for one in partitions]
+        if len(found) != 1:
+            msg = (
+                "a broker's answer is no OffsetForLeaderEpochResponse for one partition: "
+                f"{found[:20]}"
+            )
+            raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True)
+        return found[0]
 
 
 def epoch_ends_request(version: int, wanted: Mapping[str, Sequence[WantedEpoch]]) -> Request:

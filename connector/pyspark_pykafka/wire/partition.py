@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.client import map_error_code
 from pyspark_pykafka.errors import UnknownTopicError
-from pyspark_pykafka.offsets import EARLIEST, LATEST
+from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH
 from pyspark_pykafka.wire.answer import FetchAnswer, read_fetch_answer
 from pyspark_pykafka.wire.fetch_request import (
     FETCH,
@@ -25,6 +25,7 @@ from pyspark_pykafka.wire.list_offsets import (
     WantedOffset,
     list_offsets_request,
 )
+from pyspark_pykafka.wire.log_check import LogCheck
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -96,10 +97,16 @@ class PartitionClient:
     tp: TopicPartition
     isolation_level: str
     topic_id: UUID | None = None
+    #: The leader epoch that the end of the log was told in last.
+    epoch: int = field(init=False, default=NO_EPOCH)
+    log: LogCheck = field(init=False)
     _asked: _Asked | None = field(init=False, default=None)
     _replica: int = field(init=False, default=_NO_REPLICA)
     _replica_until: float = field(init=False, default=0.0)
     _shun_until: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        self.log = LogCheck(self.tp, 0)
 
     @property
     def asked(self) -> int | None:
@@ -118,6 +125,9 @@ class PartitionClient:
     def ask(self, offset: int, size: int, wait_ms: int, deadline: Deadline) -> None:
         """
         Send for the records from ``offset`` on; the broker waits so long for the first one.
+
+        Raises :class:`~pyspark_pykafka.wire.log_check.LogTruncatedError` where the leader has
+        another log than the range was planned in.
         """
         if self._asked is not None:
             self.forget()
@@ -125,6 +135,7 @@ class PartitionClient:
         if self.topic_id not in {None, leader.topic_id}:
             msg = f"the topic of {self.tp} was deleted and made again"
             raise UnknownTopicError(msg)
+        self.log.run(self.cluster, leader, deadline)
         roams = self._replica != _NO_REPLICA and time.monotonic() < self._replica_until
         node = self._replica if roams else leader.node
         connection = self.cluster.connection(node, deadline)
@@ -187,6 +198,8 @@ class PartitionClient:
             raise map_error_code(answer.error_code, doing)
         # Only now: what the worker knew of the topic may have been of one before.
         self.topic_id = asked.leader.topic_id
+        if asked.of_leader:
+            self.log.saw(answer.high_watermark, asked.leader.epoch)
         redirected = answer.preferred_read_replica != _NO_REPLICA
         if redirected:
             self._replica = answer.preferred_read_replica
@@ -231,4 +244,5 @@ class PartitionClient:
         answer = listed.only()
         if answer.error_code:
             raise map_error_code(answer.error_code, f"asking for the offsets of {self.tp}")
+        self.epoch = answer.leader_epoch if what == LATEST else self.epoch
         return answer.offset
