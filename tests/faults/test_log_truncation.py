@@ -1,0 +1,209 @@
+"""
+A log that lost its last records, and took others in their places: nothing shows it but the epochs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.broker import fetching
+
+from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.errors import DataLossError
+from pyspark_pykafka.microbatches import MicroBatches
+from pyspark_pykafka.offsets import LEADER_EPOCHS
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.reading import make_broker
+from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.truncation import LOG_TRUNCATED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark_pykafka.offsets import OffsetRange
+
+ENGINES = ("wire", "librdkafka")
+#: Records before those that are lost, up to where streams stand, and up to the end of all.
+KEPT, SEEN, GROWN = 100, 200, 250
+BASE_OFFSET, LENGTH, BEFORE_LENGTH = slice(0, 8), slice(8, 12), 12
+
+
+@dataclass
+class Scene:
+    """
+    A topic whose log was replaced, and where a stream of each engine stood before.
+    """
+
+    cluster: KafkaCluster
+    topic: str
+    first: dict[str, Any]
+    seen: dict[str, Any]
+    planned: dict[str, OffsetRange]
+
+    def batches(self, engine: str, **more: str) -> MicroBatches:
+        """
+        Return a stream's planning process.
+        """
+        return batches(self.cluster, self.topic, engine, **more)
+
+    def read(self, wanted: OffsetRange, engine: str, *, fail: bool = True) -> list[bytes]:
+        """
+        Return the values that a task reads.
+        """
+        how = fetching.settings(
+            self.cluster.bootstrap, engine, schema=fetching.VALUES, fail_on_data_loss=fail
+        )
+        return [value for batch in fetch(wanted, how) for value in batch["value"].to_pylist()]
+
+
+def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> MicroBatches:
+    """
+    Return the planning process of a stream.
+    """
+    given = {
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "engine": engine,
+        **more,
+    }
+    options = parse_stream_source(given)
+    return MicroBatches(options, make_broker(options), lambda _: {})
+
+
+def numbered(what: str, start: int, end: int) -> list[Record]:
+    """
+    Return records that say which they are.
+    """
+    return [Record(f"{what} {at}".encode()) for at in range(start, end)]
+
+
+def values(what: str, start: int, end: int) -> list[bytes]:
+    """
+    Return their values.
+    """
+    return [f"{what} {at}".encode() for at in range(start, end)]
+
+
+def cut(data_folder: Path, topic: str, end: int) -> None:
+    """
+    Take the records from an offset on out of a stopped broker's log, as a lost disk cache would.
+    """
+    (segment,) = data_folder.glob(f"{topic}-0/*.log")
+    data, at = segment.read_bytes(), 0
+    while int.from_bytes(data[at:][BASE_OFFSET], "big") < end:
+        at += BEFORE_LENGTH + int.from_bytes(data[at:][LENGTH], "big")
+    assert 0 < at < len(data)
+    segment.write_bytes(data[:at])
+    for index in segment.parent.glob("*index"):
+        index.unlink()
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    """
+    Return a topic of which a broker lost the second hundred records after a stream had seen them.
+    """
+    with KafkaCluster() as cluster:
+        topic = cluster.create_topic("replaced")
+        cluster.produce(topic, numbered("old", 0, KEPT))
+        streams = {engine: batches(cluster, topic, engine) for engine in ENGINES}
+        first = {engine: one.next(one.initial()) for engine, one in streams.items()}
+        cluster.produce(topic, numbered("old", KEPT, SEEN))
+        seen = {engine: one.next(first[engine]) for engine, one in streams.items()}
+        planned = {
+            engine: one.plan(first[engine], seen[engine]).ranges[0]
+            for engine, one in streams.items()
+        }
+        cluster.stop(1)
+        cut(cluster.data_folder(1), topic, KEPT)
+        cluster.restart(1)
+        cluster.produce(topic, numbered("new", KEPT, GROWN))
+        yield Scene(cluster, topic, first, seen, planned)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """
+    Return the name of each engine in turn.
+    """
+    return str(request.param)
+
+
+def test_engines_keep_the_same_epochs(scene: Scene) -> None:
+    """
+    A checkpoint that one wrote is the other's as well.
+    """
+    assert scene.seen["wire"] == scene.seen["librdkafka"]
+    assert json.loads(json.dumps(scene.seen["wire"]))[LEADER_EPOCHS][scene.topic]["0"] >= 0
+    assert scene.planned["wire"] == scene.planned["librdkafka"]
+
+
+def test_the_driver_notices(scene: Scene) -> None:
+    """
+    It asks the new leader, before a batch is planned from offsets that others have taken.
+    """
+    with pytest.raises(DataLossError, match=r"offset 200 in leader epoch \d.* 100 now") as told:
+        scene.batches("wire").next(scene.seen["wire"])
+    assert told.value.condition == LOG_TRUNCATED
+
+
+def test_a_loss_that_is_allowed_is_counted(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """
+    The stream goes on where it stands, and its progress tells what it has lost.
+    """
+    stream = scene.batches("wire", failOnDataLoss="false")
+
+    with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
+        end = stream.next(scene.seen["wire"])
+
+    assert f"[{LOG_TRUNCATED}]" in caplog.text
+    assert stream.latest_seen() == {scene.topic: {"0": GROWN}, "@lost": {scene.topic: {"0": 100}}}
+    (wanted,) = stream.plan(scene.seen["wire"], end).ranges
+    assert scene.read(wanted, "wire") == values("new", SEEN, GROWN)
+    assert stream.next(end) == end
+
+
+def test_a_task_notices_what_was_replaced_since_it_was_planned(scene: Scene) -> None:
+    """
+    Before it reads a record of another log; or with a warning, where losses are allowed.
+    """
+    wanted = scene.planned["wire"]
+
+    with pytest.raises(DataLossError, match="200 in leader epoch") as told:
+        scene.read(wanted, "wire")
+
+    assert told.value.condition == LOG_TRUNCATED
+    assert scene.read(wanted, "wire", fail=False) == values("new", KEPT, SEEN)
+
+
+def test_a_task_of_librdkafka_notices_what_was_lost_before_its_start(scene: Scene) -> None:
+    """
+    It asks brokers itself when it begins to read; the driver cannot ask with it.
+    """
+    stream = scene.batches("librdkafka")
+    end = stream.next(scene.seen["librdkafka"])
+    (wanted,) = stream.plan(scene.seen["librdkafka"], end).ranges
+
+    with pytest.raises(DataLossError, match="truncated") as told:
+        scene.read(wanted, "librdkafka")
+
+    assert told.value.condition == LOG_TRUNCATED
+    assert scene.read(wanted, "librdkafka", fail=False) == values("new", SEEN, GROWN)
+
+
+def test_another_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> None:
+    """
+    What lies before the records that were lost is what it was.
+    """
+    stream = scene.batches(engine)
+    end = stream.next(scene.first[engine])
+    (wanted,) = stream.plan(scene.first[engine], end).ranges
+
+    assert wanted.start_epoch < wanted.end_epoch
+    assert scene.read(wanted, engine) == values("new", KEPT, GROWN)
