@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.settings import KafkaSettings
-    from pyspark_pykafka.truncation import Truncation
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -109,11 +108,11 @@ def report_loss(wanted: OffsetRange, start: int, end: int, why: str, *, fail: bo
     logger.warning("%s; going on, since failOnDataLoss is false", text)
 
 
-def report_truncation(wanted: OffsetRange, found: Truncation, *, fail: bool) -> None:
+def report_truncation(wanted: OffsetRange, why: str, *, fail: bool) -> None:
     """
     Raise :class:`DataLossError` for a log that was truncated, or log it if that is allowed.
     """
-    text = f"cannot read {wanted} as it was planned: {found}"
+    text = f"cannot read {wanted} as it was planned: {why}"
     if fail:
         text += ". Set failOnDataLoss to false to go on with what is there now"
         raise DataLossError(LOG_TRUNCATED, text)

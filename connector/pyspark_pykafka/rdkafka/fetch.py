@@ -12,8 +12,15 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as Position
 
 from pyspark_pykafka.client import FatalErrors, consumer_config, map_kafka_error, translating_errors
-from pyspark_pykafka.engine import BATCH_RECORDS, FetchSettings, bind, report_loss
+from pyspark_pykafka.engine import (
+    BATCH_RECORDS,
+    FetchSettings,
+    bind,
+    report_loss,
+    report_truncation,
+)
 from pyspark_pykafka.errors import PykafkaError, RecordError, TimeoutExceededError
+from pyspark_pykafka.offsets import NO_EPOCH
 from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.rdkafka.messages import to_batch
 from pyspark_pykafka.retry import Deadline
@@ -36,6 +43,9 @@ _ASK_SECONDS = 5.0
 
 # After how long without a message to ask whether the partition still exists.
 _SILENCE_SECONDS = 2.0
+
+# What librdkafka says behind the reason why it would have to choose another offset (KIP-320).
+_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001
 
 _MISSING = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -114,6 +124,7 @@ class _RangeReader:
     position: int = field(init=False)
     first_gap: int | None = field(init=False, default=None)
     short_log_seen: int = field(init=False, default=0)
+    truncated: bool = field(init=False, default=False)
     done: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -133,7 +144,12 @@ class _RangeReader:
 
     def _assign(self) -> None:
         tp = self.range.tp
-        self.client.consumer.assign([Position(tp.topic, tp.partition, self.position)])
+        # librdkafka then asks the leader whether its log is the one that was seen (KIP-320).
+        seen = self.position == self.range.start and not self.truncated
+        epoch = self.range.start_epoch if seen else NO_EPOCH
+        self.client.consumer.assign(
+            [Position(tp.topic, tp.partition, self.position, leader_epoch=epoch)]
+        )
 
     def _next_records(self) -> list[Message]:
         """
@@ -205,6 +221,8 @@ class _RangeReader:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:  # noqa: SLF001
             self._on_end_of_log(_offset_of(message))
+        elif _TRUNCATED in error.str():
+            self._on_truncated(error)
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
             self._on_out_of_range()
         elif code in _MISSING:
@@ -274,6 +292,15 @@ class _RangeReader:
         self._lose(f"offset {self.position} is out of range, the log has [{low}, {high})", start)
         if not self.done:
             self._assign()
+
+    def _on_truncated(self, error: KafkaError) -> None:
+        """
+        Go on, if that is allowed, with what the log holds now; it is not asked about again.
+        """
+        why = f"the log of {self.range.tp} was truncated before offset {self.position}: "
+        report_truncation(self.range, why + error.str(), fail=self.settings.fail_on_data_loss)
+        self.truncated = True
+        self._assign()
 
     def _check_gap(self, gap: int) -> None:
         """

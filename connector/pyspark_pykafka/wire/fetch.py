@@ -227,7 +227,7 @@ class _RangeReader:
         Go on, if that is allowed, with what the log holds now.
         """
         fail = self.settings.fail_on_data_loss
-        report_truncation(self.range, error.truncation, fail=fail)
+        report_truncation(self.range, str(error.truncation), fail=fail)
         self.asking.partition.log.accept(error.leader_epoch)
 
     def _await_end(self, position: int) -> None:
