@@ -278,8 +278,9 @@ def test_checkpoint_of_the_first_batch_is_plain_otherwise(
         query.drain()
 
     first, second = query.logged_offsets()
-    ids = first["@topicIds"]
-    assert list(ids) == [name]
+    ids, epochs = first["@topicIds"], first["@leaderEpochs"]
+    assert list(ids) == list(epochs) == [name]
     initial = {name: {"0": 0}, "@topicIds": ids}
-    assert first == {name: {"0": 3}, "@topicIds": ids, "@initial": initial}
-    assert second == {name: {"0": 6}, "@topicIds": ids}
+    ours = {"@topicIds": ids, "@leaderEpochs": epochs}
+    assert first == {name: {"0": 3}, **ours, "@initial": initial}
+    assert second == {name: {"0": 6}, **ours}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import NewTopic
 from tests.broker import fetching
 
 from pyspark_pykafka.engines import fetch
@@ -19,6 +20,7 @@ from pyspark_pykafka.offsets import LEADER_EPOCHS
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.reading import make_broker
 from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.truncation import LOG_TRUNCATED
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.offsets import OffsetRange
 
+SECONDS = 90.0
 ENGINES = ("wire", "librdkafka")
 #: Records before those that are lost, up to where streams stand, and up to the end of all.
 KEPT, SEEN, GROWN = 100, 200, 250
@@ -207,3 +210,53 @@ def test_another_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> Non
 
     assert wanted.start_epoch < wanted.end_epoch
     assert scene.read(wanted, engine) == values("new", KEPT, GROWN)
+
+
+def leads(cluster: KafkaCluster, topic: str, *, by: int, from_broker: int) -> str | None:
+    """
+    Return what is missing until a broker says that the partition is led by one.
+    """
+    address = cluster.nodes[from_broker - 1].address
+    found = cluster.admin(address).list_topics(topic, timeout=10).topics[topic].partitions[0]
+    return None if found.leader == by else f"{topic}-0 is led by {found.leader}, not by {by}"
+
+
+@pytest.mark.soak
+def test_an_unclean_election() -> None:
+    """
+    A replica that was down leads when the others are gone, and takes new records under the offsets
+    of those that it never had (F54).
+    """
+    topic = "unclean"
+    placed = NewTopic(
+        topic,
+        replica_assignment=[[1, 2]],
+        num_partitions=1,
+        config={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
+    )
+    with KafkaCluster(3) as cluster:
+        cluster.admin().create_topics([placed])[topic].result(SECONDS)
+        wait_until(lambda: leads(cluster, topic, by=1, from_broker=3), SECONDS)
+        cluster.produce(topic, numbered("old", 0, KEPT))
+        stream = batches(cluster, topic, "wire")
+        first = stream.next(stream.initial())
+        cluster.kill(2)
+        cluster.produce(topic, numbered("old", KEPT, SEEN), {"delivery.timeout.ms": 60_000})
+        seen = stream.next(first)
+        (planned,) = stream.plan(first, seen).ranges
+        cluster.kill(1)
+        cluster.restart(2)
+        wait_until(lambda: leads(cluster, topic, by=2, from_broker=3), SECONDS)
+        cluster.produce(topic, numbered("new", KEPT, SEEN), {"delivery.timeout.ms": 60_000})
+        scene = Scene(cluster, topic, {}, {}, {})
+
+        with pytest.raises(DataLossError, match="100 now"):
+            stream.next(seen)
+        with pytest.raises(DataLossError, match="100 now"):
+            scene.read(planned, "wire")
+        lossy = scene.batches("wire", failOnDataLoss="false")
+        assert lossy.next(seen) == seen
+        latest = lossy.latest_seen()
+        assert latest is not None
+        assert latest["@lost"] == {topic: {"0": SEEN - KEPT}}
+        assert scene.read(planned, "wire", fail=False) == values("new", KEPT, SEEN)
