@@ -264,7 +264,7 @@ class MicroBatches:
         starts = self._starts_of(sorted(frozen.offsets))
         if self.start_moves:
             starts = {tp: min(start, frozen.offsets[tp]) for tp, start in starts.items()}
-        return replace(frozen, offsets=starts)
+        return replace(frozen, offsets=starts, epochs={})
 
     def _starts_of(self, tps: Sequence[TopicPartition]) -> Offsets:
         fallback = self._options.starting_fallback

@@ -13,8 +13,9 @@ from tests.broker.log_files import stored
 from tests.broker.old_broker import old_broker
 from tests.broker.producing import batch_of, placed, settings, write
 
-from pyspark_pykafka.engines import prepare
+from pyspark_pykafka.engines import prepare, questions_of
 from pyspark_pykafka.errors import KafkaClientError
+from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.testing import Record
 
 if TYPE_CHECKING:
@@ -66,6 +67,27 @@ def test_exactly_once_is_refused(kafka: OldBroker, rival: str | None) -> None:
         prepare([rows], settings(kafka.bootstrap), topic, "old", rival=rival)
 
     assert kafka.consume(topic) == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("version", ["2.4", "0.10.2"])
+def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
+    """
+    The end of a log is told with its epoch, and where that ends: not in an old format, whose logs
+    have none, and by librdkafka, which asks for itself.
+    """
+    topic = kafka.create_topic(f"epochs-{version}-{engine}", 1, {"message.format.version": version})
+    kafka.produce(topic, [Record(b"v")] * 3)
+    asking = questions_of(settings(kafka.bootstrap), "read_uncommitted", engine)
+    tp = TopicPartition(topic, 0)
+    asking.topics({topic})
+
+    ends = asking.ends([tp])
+
+    assert ends.offsets == {tp: 3}
+    assert set(ends.epochs.values()) <= {0}
+    known = {tp: 3 if version == "2.4" else -1} if engine == "wire" else {}
+    assert asking.epoch_ends({tp: 0}) == known
 
 
 @pytest.mark.side_by_side

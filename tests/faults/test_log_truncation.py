@@ -216,9 +216,10 @@ def leads(cluster: KafkaCluster, topic: str, *, by: int, from_broker: int) -> st
     """
     Return what is missing until a broker says that the partition is led by one.
     """
-    address = cluster.nodes[from_broker - 1].address
-    found = cluster.admin(address).list_topics(topic, timeout=10).topics[topic].partitions[0]
-    return None if found.leader == by else f"{topic}-0 is led by {found.leader}, not by {by}"
+    admin = cluster.admin(cluster.nodes[from_broker - 1].address)
+    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    found = partitions[0].leader if partitions else None
+    return None if found == by else f"{topic}-0 is led by {found}, not by {by}"
 
 
 @pytest.mark.soak
@@ -235,7 +236,8 @@ def test_an_unclean_election() -> None:
         config={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
     )
     with KafkaCluster(3) as cluster:
-        cluster.admin().create_topics([placed])[topic].result(SECONDS)
+        admin = cluster.admin()
+        admin.create_topics([placed])[topic].result(SECONDS)
         wait_until(lambda: leads(cluster, topic, by=1, from_broker=3), SECONDS)
         cluster.produce(topic, numbered("old", 0, KEPT))
         stream = batches(cluster, topic, "wire")

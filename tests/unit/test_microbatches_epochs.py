@@ -323,6 +323,7 @@ def test_available_now_checks_the_start_of_its_run(cluster: Cluster) -> None:
     again = Process(cluster)
     again.batches.freeze()
 
+    assert LEADER_EPOCHS not in again.batches.initial()
     with pytest.raises(DataLossError, match="offset 100 now"):
         again.next(end)
 
