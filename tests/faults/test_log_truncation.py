@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import NewTopic
 from tests.broker import fetching
+from tests.broker.streams import Stream
 
 from pyspark_pykafka.engines import fetch
 from pyspark_pykafka.errors import DataLossError
@@ -26,6 +27,8 @@ from pyspark_pykafka.truncation import LOG_TRUNCATED
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from pyspark_pykafka.offsets import OffsetRange
 
@@ -47,6 +50,7 @@ class Scene:
     first: dict[str, Any]
     seen: dict[str, Any]
     planned: dict[str, OffsetRange]
+    query: Stream
 
     def batches(self, engine: str, **more: str) -> MicroBatches:
         """
@@ -58,10 +62,19 @@ class Scene:
         """
         Return the values that a task reads.
         """
-        how = fetching.settings(
-            self.cluster.bootstrap, engine, schema=fetching.VALUES, fail_on_data_loss=fail
-        )
-        return [value for batch in fetch(wanted, how) for value in batch["value"].to_pylist()]
+        return read(self.cluster, wanted, engine, fail=fail)
+
+
+def read(
+    cluster: KafkaCluster, wanted: OffsetRange, engine: str, *, fail: bool = True
+) -> list[bytes]:
+    """
+    Return the values that a task reads.
+    """
+    how = fetching.settings(
+        cluster.bootstrap, engine, schema=fetching.VALUES, fail_on_data_loss=fail
+    )
+    return [value for batch in fetch(wanted, how) for value in batch["value"].to_pylist()]
 
 
 def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> MicroBatches:
@@ -108,7 +121,7 @@ def cut(data_folder: Path, topic: str, end: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
+def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """
     Return a topic of which a broker lost the second hundred records after a stream had seen them.
     """
@@ -123,11 +136,15 @@ def scene() -> Iterator[Scene]:
             engine: one.plan(first[engine], seen[engine]).ranges[0]
             for engine, one in streams.items()
         }
+        given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic}
+        query = Stream(spark, given, str(tmp_path_factory.mktemp("checkpoint")))
+        query.options["startingOffsets"] = "earliest"
+        assert len(query.drain()) == SEEN
         cluster.stop(1)
         cut(cluster.data_folder(1), topic, KEPT)
         cluster.restart(1)
         cluster.produce(topic, numbered("new", KEPT, GROWN))
-        yield Scene(cluster, topic, first, seen, planned)
+        yield Scene(cluster, topic, first, seen, planned, query)
 
 
 @pytest.fixture(params=ENGINES)
@@ -212,6 +229,23 @@ def test_another_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> Non
     assert scene.read(wanted, engine) == values("new", KEPT, GROWN)
 
 
+def test_a_query_ends_with_the_loss_and_goes_on_where_it_is_allowed(scene: Scene) -> None:
+    """
+    From its checkpoint, on every version of Spark.
+    """
+    query = scene.query
+    before = query.values
+
+    with pytest.raises(Exception, match=LOG_TRUNCATED):
+        query.drain()
+    assert query.values == before
+
+    query.options["failOnDataLoss"] = "false"
+    assert set(query.drain()) - set(before) == {v.decode() for v in values("new", SEEN, GROWN)}
+    query.options["failOnDataLoss"] = "true"
+    assert len(query.drain()) == GROWN
+
+
 def leads(cluster: KafkaCluster, topic: str, *, by: int, from_broker: int) -> str | None:
     """
     Return what is missing until a broker says that the partition is led by one.
@@ -250,15 +284,13 @@ def test_an_unclean_election() -> None:
         cluster.restart(2)
         wait_until(lambda: leads(cluster, topic, by=2, from_broker=3), SECONDS)
         cluster.produce(topic, numbered("new", KEPT, SEEN), {"delivery.timeout.ms": 60_000})
-        scene = Scene(cluster, topic, {}, {}, {})
-
         with pytest.raises(DataLossError, match="100 now"):
             stream.next(seen)
         with pytest.raises(DataLossError, match="100 now"):
-            scene.read(planned, "wire")
-        lossy = scene.batches("wire", failOnDataLoss="false")
+            read(cluster, planned, "wire")
+        lossy = batches(cluster, topic, "wire", failOnDataLoss="false")
         assert lossy.next(seen) == seen
         latest = lossy.latest_seen()
         assert latest is not None
         assert latest["@lost"] == {topic: {"0": SEEN - KEPT}}
-        assert scene.read(planned, "wire", fail=False) == values("new", KEPT, SEEN)
+        assert read(cluster, planned, "wire", fail=False) == values("new", KEPT, SEEN)
