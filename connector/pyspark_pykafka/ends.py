@@ -4,6 +4,7 @@ Where the logs end that a stream reads, as far as its options let it go.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,9 +19,10 @@ from pyspark_pykafka.offsets import (
     describe,
 )
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
-from pyspark_pykafka.retry import retrying
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark_pykafka.options import SourceOptions, Strategy
 
 
@@ -43,14 +45,21 @@ class Ends:
 
     options: SourceOptions
     brokers: Brokers
+    sleep: Callable[[float], None] = time.sleep
 
     def available(self, stands: StreamOffset) -> StreamOffset:
         """
         Ask for the latest offsets, again if some lie before known ones (KAFKA-7703).
         """
         policy = self.options.fetch_offset_retry
+        for _ in range(policy.attempts - 1):
+            try:
+                return self._latest_beyond(stands)
+            except _StaleOffsetsError:
+                # Any other error has been tried again already.
+                self.sleep(policy.interval_seconds)
         try:
-            return retrying(lambda: self._latest_beyond(stands), policy)
+            return self._latest_beyond(stands)
         except _StaleOffsetsError as stale:
             return stale.latest
 

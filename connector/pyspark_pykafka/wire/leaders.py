@@ -4,8 +4,8 @@ Asking the leaders of many partitions for offsets: all at once, each with one re
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.client import map_error_code
 from pyspark_pykafka.errors import (
@@ -15,12 +15,13 @@ from pyspark_pykafka.errors import (
     UnknownTopicError,
 )
 from pyspark_pykafka.offsets import Offsets, TopicPartition, describe
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.wire.connection import answering
 from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS, WantedOffset, list_offsets_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
     from pyspark_pykafka.wire.list_offsets import ListedOffsets
@@ -30,56 +31,107 @@ if TYPE_CHECKING:
 
 _UNKNOWN_TOPIC_OR_PARTITION = 3
 
+_REST_SECONDS = 1.0
+
+
+class Listed(NamedTuple):
+    """
+    What the brokers have answered in time, by node, and the errors of the others.
+    """
+
+    answers: dict[int, ListedOffsets]
+    troubles: list[PykafkaError]
+
 
 def ask_leaders(
     cluster: Cluster, wanted: dict[int, Wanted], isolation: int, deadline: Deadline
-) -> dict[int, ListedOffsets]:
+) -> Listed:
     """
-    Return each broker's answer; all are asked before the first answer is read.
+    Return the brokers' answers; all are connected to at once, and asked before one is awaited.
 
-    After an error no connection is left with an answer under way.
+    Who does not answer in time keeps its connection. Raises errors that would not pass.
     """
-    asked: dict[int, Connection] = {}
-    answers = {}
+    asked = _Asked(cluster, wanted, Listed({}, []))
     try:
-        for node, topics in wanted.items():
-            with _naming(topics):
-                asked[node] = _idle(cluster, node, deadline)
-                version = asked[node].version(LIST_OFFSETS)
-                asked[node].send(list_offsets_request(version, topics, isolation), deadline)
-        for node, connection in asked.items():
-            with _naming(wanted[node]):
-                answers[node] = connection.receive(deadline)
-    except PykafkaError:
-        for connection in asked.values():
-            cluster.drop(connection)
-        raise
-    return answers
+        asked.send(isolation, deadline)
+        asked.receive(deadline)
+    finally:
+        asked.leave()
+    return asked.found
 
 
-def told(answer: ListedOffsets, wanted: Wanted, missing_until: Deadline) -> Offsets:
+@dataclass(slots=True)
+class _Asked:
+    cluster: Cluster
+    wanted: dict[int, Wanted]
+    found: Listed
+    pending: dict[Connection, int] = field(init=False, default_factory=dict)
+
+    def send(self, isolation: int, deadline: Deadline) -> None:
+        for node, one in self.cluster.connections(self.wanted, deadline):
+            if isinstance(one, PykafkaError):
+                self._failed(node, one)
+                continue
+            try:
+                connection = self._idle(node, one, deadline)
+                version = connection.version(LIST_OFFSETS)
+                request = list_offsets_request(version, self.wanted[node], isolation)
+                connection.send(request, deadline)
+            except PykafkaError as error:
+                self._failed(node, error)
+            else:
+                self.pending[connection] = node
+
+    def receive(self, deadline: Deadline) -> None:
+        while self.pending and not deadline.expired:
+            for connection in answering(list(self.pending), deadline.remaining()):
+                node = self.pending.pop(connection)
+                # What has begun to arrive is taken in, however late it began.
+                rest = Deadline.after(max(deadline.remaining(), _REST_SECONDS), deadline.now)
+                try:
+                    self.found.answers[node] = connection.receive(rest)
+                except PykafkaError as error:
+                    self.cluster.drop(connection)
+                    self._failed(node, error)
+
+    def leave(self) -> None:
+        for connection, node in self.pending.items():
+            self.cluster.leave(connection)
+            msg = f"{connection.address}: no answer yet; is the broker up, and not overloaded?"
+            self.found.troubles.append(_naming(TimeoutExceededError(msg), self.wanted[node]))
+
+    def _idle(self, node: int, connection: Connection, deadline: Deadline) -> Connection:
+        if connection.in_flight:
+            self.cluster.drop(connection)
+            return self.cluster.connection(node, deadline)
+        return connection
+
+    def _failed(self, node: int, error: PykafkaError) -> None:
+        if not error.retriable:
+            raise error
+        self.found.troubles.append(_naming(error, self.wanted[node]))
+
+
+def told(answer: ListedOffsets, wanted: Wanted) -> Offsets:
     """
-    Return the offsets of one broker's answer, without the partitions that it does not know.
+    Return the offsets of one broker's answer.
 
-    A broker may learn of a new partition after others have: until a time, not to know it is an
-    error that passes.
+    Not to know a partition is an error that passes: a broker may learn of a new one after others
+    have, and of one that is gone metadata do not tell any more.
     """
     found: Offsets = {}
-    unknown = set()
     for topic, partitions in answer.topics:
         for index, error, offset in partitions:
             tp = TopicPartition(topic or "", index)
             if not error:
                 found[tp] = offset
             elif error == _UNKNOWN_TOPIC_OR_PARTITION:
-                unknown.add(tp)
+                msg = f"{tp}: not known to its leader; is the topic being made, or deleted?"
+                raise UnknownTopicError(msg)
             else:
                 raise map_error_code(error, f"asking for the offsets of {tp}")
-    if unknown and not missing_until.expired:
-        msg = f"{describe(unknown)}: not known to its leader; is the topic being made, or deleted?"
-        raise UnknownTopicError(msg)
-    if len(found) + len(unknown) < sum(map(len, wanted.values())):
-        raise silent(tp for tp in _named(wanted) if tp not in found and tp not in unknown)
+    if len(found) < sum(map(len, wanted.values())):
+        raise silent(tp for tp in _named(wanted) if tp not in found)
     return found
 
 
@@ -91,27 +143,18 @@ def silent(tps: Iterable[TopicPartition]) -> BrokerUnavailableError:
     return BrokerUnavailableError(msg)
 
 
-@contextmanager
-def _naming(topics: Wanted) -> Iterator[None]:
+def _naming(error: PykafkaError, topics: Wanted) -> PykafkaError:
     """
-    Say in errors of the connection which partitions they are about.
+    Return the error with the partitions that it is about.
     """
-    try:
-        yield
-    except (BrokerUnavailableError, TimeoutExceededError) as error:
-        msg = f"{describe(_named(topics))}: no leader told the offsets: {error}"
-        raise type(error)(msg) from error
+    if not isinstance(error, (BrokerUnavailableError, TimeoutExceededError)):
+        return error
+    named = type(error)(f"{describe(_named(topics))}: no leader told the offsets: {error}")
+    named.__cause__ = error
+    return named
 
 
 def _named(wanted: Wanted) -> Iterator[TopicPartition]:
     for topic, partitions in wanted.items():
         for one in partitions:
             yield TopicPartition(topic, one.partition_index)
-
-
-def _idle(cluster: Cluster, node: int, deadline: Deadline) -> Connection:
-    connection = cluster.connection(node, deadline)
-    if connection.in_flight:
-        cluster.drop(connection)
-        return cluster.connection(node, deadline)
-    return connection

@@ -10,16 +10,17 @@ from __future__ import annotations
 import logging
 import time
 from base64 import b64encode
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_pykafka.client import api_timeout_ms, map_error_code
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import Offsets, TopicPartition
 from pyspark_pykafka.questions import Topic
-from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.retry import NEVER, Backoff, Deadline
 from pyspark_pykafka.wire.cluster import borrowed_cluster
 from pyspark_pykafka.wire.leaders import ask_leaders, silent, told
 from pyspark_pykafka.wire.list_offsets import ISOLATION, WantedOffset
+from pyspark_pykafka.wire.race import LONG_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -36,11 +37,8 @@ logger = logging.getLogger("pyspark_pykafka")
 
 _LEAST_PAUSE, _MOST_PAUSE = 0.1, 1.0
 
-# One broker that says nothing must not take all the time there is; each try has twice as much.
+# A leader that says nothing may be none any more; each try has twice as much time.
 _PATIENCE_SECONDS = 2.0
-
-# Brokers learn of a new topic one after another; a leader that has not by then never will.
-_MISSING_SECONDS = 2.0
 
 _UNKNOWN_TOPIC_OR_PARTITION = 3
 _LEADER_NOT_AVAILABLE = 5
@@ -56,6 +54,22 @@ class _Sorted(NamedTuple):
     unknown: list[TopicPartition]
 
 
+class _Attempt(NamedTuple):
+    """
+    One try of a question: until when it makes sense at all, and how long leaders have to answer.
+    """
+
+    limit: Deadline
+    patience: float
+
+    @property
+    def deadline(self) -> Deadline:
+        """
+        Return until when leaders that are asked now have to answer.
+        """
+        return Deadline.after(self.limit.remaining(at_most=self.patience), self.limit.now)
+
+
 class WireQuestions:
     """
     Implements :class:`~pyspark_pykafka.questions.Questions`.
@@ -66,7 +80,8 @@ class WireQuestions:
     def __init__(self, kafka: KafkaSettings, isolation_level: str) -> None:
         self._kafka = kafka
         self._isolation = ISOLATION[isolation_level]
-        self._seconds = api_timeout_ms(kafka) / 1000
+        self.seconds = api_timeout_ms(kafka) / 1000
+        self._matched: frozenset[str] = frozenset()
         self._leaders: dict[str, dict[int, PartitionMetadata]] = {}
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
@@ -80,10 +95,14 @@ class WireQuestions:
         """
         Return the topics whose names are chosen, of all that we may see.
         """
+        doing = "listing topics"
         answer = self._asked(
-            lambda cluster, deadline: _metadata(cluster, None, deadline, "listing topics")
+            lambda cluster, attempt: _metadata(
+                cluster, None, attempt.limit, doing, chosen=chosen, expected=self._matched
+            )
         )
-        found = _existing(answer, "listing topics", chosen)
+        found = _existing(answer, doing, chosen)
+        self._matched = frozenset(found)
         self._remember(found)
         return {name: _topic(topic) for name, topic in found.items()}
 
@@ -104,28 +123,31 @@ class WireQuestions:
         """
         Ask until every partition's leader has answered, or the time for a question is over.
         """
-        missing_until = Deadline.after(_MISSING_SECONDS)
+        found: Offsets = {}
+        left = dict(times)
 
-        def ask(cluster: Cluster, deadline: Deadline) -> Offsets:
+        def ask(cluster: Cluster, attempt: _Attempt) -> Offsets:
             try:
-                return self._ask_offsets(cluster, times, deadline, missing_until)
+                self._ask_offsets(cluster, left, found, attempt)
             except PykafkaError:
                 self._leaders.clear()
                 raise
+            return found
 
         return self._asked(ask)
 
-    def _asked(self, ask: Callable[[Cluster, Deadline], T]) -> T:
+    def _asked(self, ask: Callable[[Cluster, _Attempt], T]) -> T:
         """
-        Ask again after errors that pass, until the time for a question is over.
+        Ask again after errors that pass, another broker, until the time for a question is over.
         """
-        limit = Deadline.after(self._seconds)
+        limit = Deadline.after(self.seconds)
+        tell_at = Deadline.after(LONG_WAIT_SECONDS)
         backoff, patience = Backoff(_LEAST_PAUSE, _MOST_PAUSE), _PATIENCE_SECONDS
         trouble: PykafkaError | None = None
         with borrowed_cluster(self._kafka) as cluster:
             while True:
                 try:
-                    return ask(cluster, Deadline.after(limit.remaining(at_most=patience)))
+                    found = ask(cluster, _Attempt(limit, patience))
                 except PykafkaError as error:
                     if not error.retriable:
                         raise
@@ -134,13 +156,22 @@ class WireQuestions:
                         trouble = error
                     if limit.expired:
                         raise trouble from error.__cause__
+                    cluster.doubt_last()
+                else:
+                    cluster.look_around()
+                    return found
+                if tell_at.expired:
+                    tell_at, seconds = NEVER, limit.remaining()
+                    logger.warning("%s; asking again, for %.0f s at most", trouble, seconds)
                 logger.info("%s; asking again", trouble)
                 time.sleep(limit.remaining(at_most=backoff.next_pause()))
                 patience *= 2
 
     def _described(self, names: Collection[str]) -> tuple[Metadata, dict[str, TopicMetadata]]:
         doing = _asking_for(names)
-        answer = self._asked(lambda cluster, deadline: _metadata(cluster, names, deadline, doing))
+        answer = self._asked(
+            lambda cluster, attempt: _metadata(cluster, names, attempt.limit, doing)
+        )
         found = _existing(answer, doing)
         self._remember(found)
         return answer, found
@@ -154,23 +185,42 @@ class WireQuestions:
     def _ask_offsets(
         self,
         cluster: Cluster,
-        times: Mapping[TopicPartition, int],
-        deadline: Deadline,
-        missing_until: Deadline,
-    ) -> Offsets:
-        given = self._by_leader(cluster, times)
+        left: dict[TopicPartition, int],
+        found: Offsets,
+        attempt: _Attempt,
+    ) -> None:
+        """
+        Move what leaders tell from ``left`` to ``found``; what does not exist is in neither.
+        """
+        given = self._by_leader(cluster, left)
         if given.leaderless or given.unknown:
             # What is remembered may be old.
-            names = sorted({tp.topic for tp in times})
-            doing = _asking_for(names)
-            self._remember(_existing(_metadata(cluster, names, deadline, doing), doing))
-            given = self._by_leader(cluster, times)
+            sizes: dict[str, int] = {}
+            for tp in left:
+                sizes[tp.topic] = max(sizes.get(tp.topic, 0), tp.partition + 1)
+            doing = _asking_for(sizes)
+            metadata = _metadata(cluster, sizes.keys(), attempt.limit, doing, at_least=sizes)
+            self._remember(_existing(metadata, doing))
+            given = self._by_leader(cluster, left)
+        for tp in given.unknown:
+            del left[tp]
+        listed = ask_leaders(cluster, given.wanted, self._isolation, attempt.deadline)
+        troubles = listed.troubles
+        for node, answer in listed.answers.items():
+            try:
+                offsets = told(answer, given.wanted[node])
+            except PykafkaError as error:
+                if not error.retriable:
+                    raise
+                troubles.append(error)
+                continue
+            found.update(offsets)
+            for tp in offsets:
+                left.pop(tp, None)
         if given.leaderless:
-            raise silent(given.leaderless)
-        found: Offsets = {}
-        for node, answer in ask_leaders(cluster, given.wanted, self._isolation, deadline).items():
-            found |= told(answer, given.wanted[node], missing_until)
-        return found
+            troubles.append(silent(given.leaderless))
+        if troubles:
+            raise troubles[0]
 
     def _by_leader(self, cluster: Cluster, times: Mapping[TopicPartition, int]) -> _Sorted:
         given = _Sorted({}, [], [])
@@ -189,10 +239,14 @@ class WireQuestions:
 
 
 def _metadata(
-    cluster: Cluster, names: Collection[str] | None, deadline: Deadline, doing: str
+    cluster: Cluster,
+    names: Collection[str] | None,
+    deadline: Deadline,
+    doing: str,
+    **more: Any,
 ) -> Metadata:
     try:
-        return cluster.metadata(names, deadline)
+        return cluster.metadata(names, deadline, **more)
     except (BrokerUnavailableError, TimeoutExceededError) as error:
         msg = f"{doing}: no broker answered in time: {error}"
         raise TimeoutExceededError(msg) from error
