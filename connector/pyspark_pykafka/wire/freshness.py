@@ -32,7 +32,7 @@ class SeenEpochs:
     """
 
     def __init__(self) -> None:
-        self._epochs: dict[UUID, dict[int, int]] = {}
+        self._epochs: dict[tuple[Hashable, UUID], dict[int, int]] = {}
         self._ids: dict[tuple[Hashable, str], UUID] = {}
 
     def id_of(self, cluster: Hashable, name: str) -> UUID | None:
@@ -41,13 +41,13 @@ class SeenEpochs:
         """
         return self._ids.get((cluster, name))
 
-    def older(self, topic: TopicMetadata) -> str | None:
+    def older(self, cluster: Hashable, topic: TopicMetadata) -> str | None:
         """
         Return what shows that metadata is older than what was seen before, or None.
         """
         if topic.error_code or topic.topic_id is None:
             return None
-        seen = self._epochs.get(topic.topic_id, {})
+        seen = self._epochs.get((cluster, topic.topic_id), {})
         told = {index: epoch for index, _, epoch in topic.partitions}
         if told == seen:
             return None
@@ -65,12 +65,13 @@ class SeenEpochs:
         if topic.error_code or topic.topic_id is None or topic.name is None:
             return
         told = {index: epoch for index, _, epoch in topic.partitions}
-        seen = self._epochs.get(topic.topic_id)
+        key = (cluster, topic.topic_id)
+        seen = self._epochs.get(key)
         if told != seen:
             for index, epoch in (seen or {}).items():
                 told[index] = max(told.get(index, epoch), epoch)
-            self._epochs.pop(topic.topic_id, None)
-            self._epochs[topic.topic_id] = told
+            self._epochs.pop(key, None)
+            self._epochs[key] = told
         self._ids[cluster, topic.name] = topic.topic_id
         _shorten(self._epochs)
         _shorten(self._ids)
@@ -81,7 +82,7 @@ def _shorten(known: dict[Any, Any]) -> None:
         del known[next(iter(known))]
 
 
-#: What all clusters of this process share: ids are of one cluster alone.
+#: What all connections of this process share. A clone of a cluster has the same ids.
 SEEN_EPOCHS = SeenEpochs()
 
 
@@ -152,7 +153,7 @@ class Review:
     def _take(self, name: str, topic: TopicMetadata, address: Address) -> bool:
         if topic.error_code == _UNKNOWN_TOPIC_OR_PARTITION:
             return True
-        older = self.seen.older(topic)
+        older = self.seen.older(self.cluster, topic)
         if older is not None:
             self._older[name] = f"{address}: {older}"
             return False

@@ -132,6 +132,8 @@ class WireQuestions:
             except PykafkaError:
                 self._leaders.clear()
                 raise
+            # Not sooner, or brokers would be connected to twice that are leaders anyway.
+            cluster.look_around()
             return found
 
         return self._asked(ask)
@@ -147,7 +149,7 @@ class WireQuestions:
         with borrowed_cluster(self._kafka) as cluster:
             while True:
                 try:
-                    found = ask(cluster, _Attempt(limit, patience))
+                    return ask(cluster, _Attempt(limit, patience))
                 except PykafkaError as error:
                     if not error.retriable:
                         raise
@@ -157,9 +159,6 @@ class WireQuestions:
                     if limit.expired:
                         raise trouble from error.__cause__
                     cluster.doubt_last()
-                else:
-                    cluster.look_around()
-                    return found
                 if tell_at.expired:
                     tell_at, seconds = NEVER, limit.remaining()
                     logger.warning("%s; asking again, for %.0f s at most", trouble, seconds)
