@@ -16,7 +16,6 @@ from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.reading import make_broker
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.cluster import Cluster, borrowed_cluster
 from pyspark_pykafka.wire.questions import WireQuestions
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class Late(Behaviour):
         super().__init__(**attributes)
         self.made: dict[Any, bytes | None] = {}
 
-    def delay(self, node: int, api_key: int) -> float:
+    def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002
         return 3600.0 if node in self.hung else self.lag
 
     def answer(self, node: int, api_key: int, version: int, body: bytes) -> bytes | None:

@@ -169,7 +169,8 @@ class Brokers:
         Return whom to ask: open connections, brokers heard of, and at last those of the settings.
         """
         order = self._rotation.ordered([*idle, *self._known], idle)
-        order += self._rotation.ordered(set(self.config.bootstrap).difference(order), ())
+        rest = [address for address in self.config.bootstrap if address not in order]
+        order += self._rotation.ordered(rest, ())
         return [address for address in order if address not in excluded]
 
     def _ask_at_once(

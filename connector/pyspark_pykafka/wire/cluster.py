@@ -149,6 +149,7 @@ class Cluster:
                 self._refuse_older(review, error)
                 break
             asked.add(address)
+            self._brokers.heard_of(Address(b.host, b.port) for b in answer.brokers)
             if review.take(address, answer):
                 self._told_last = address
             else:
