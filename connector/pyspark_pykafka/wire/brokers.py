@@ -104,8 +104,14 @@ class Brokers:
             self._rotation.asked(order[0])
             return idle[order[0]]
         attempts = [partial(self.connections.new, address, deadline) for address in order]
-        late = self.connections.give_back
-        made = race(attempts, RACE_SECONDS, deadline, late, f"a connection to {_shown(order)}")
+        made = race(
+            attempts,
+            RACE_SECONDS,
+            deadline,
+            late=self.connections.give_back,
+            overtaken=lambda number: REACHABILITY.failed(order[number]),
+            awaited=f"a connection to {_shown(order)}",
+        )
         self._rotation.asked(made.address)
         self.connections.add(made)
         return self.connections.get(made.address, deadline)
@@ -133,8 +139,15 @@ class Brokers:
             if not idle[order[0]].closed:
                 # It may be slow only; a new connection to its broker comes last.
                 attempts = [partial(self._await, idle[order[0]]), *attempts[1:], attempts[0]]
-        awaited = f"an answer from {_shown(order)}"
-        connection, found = race(attempts, RACE_SECONDS, deadline, self._late, awaited)
+        connection, found = race(
+            attempts,
+            RACE_SECONDS,
+            deadline,
+            late=lambda answer: self.connections.give_back(answer[0]),
+            # The last attempt may be a second one at the first broker, and is never overtaken.
+            overtaken=lambda number: REACHABILITY.failed(order[number]),
+            awaited=f"an answer from {_shown(order)}",
+        )
         self._rotation.asked(connection.address)
         self.connections.add(connection)
         return connection.address, found
@@ -213,9 +226,6 @@ class Brokers:
         except BaseException:
             connection.close()
             raise
-
-    def _late(self, answer: tuple[Connection, Metadata]) -> None:
-        self.connections.give_back(answer[0])
 
     def _with_hint(self, error: PykafkaError, address: Address) -> PykafkaError:
         """

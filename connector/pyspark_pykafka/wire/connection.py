@@ -219,7 +219,7 @@ class Connection:
         Close the connection; answers that are under way are lost.
         """
         if self._pending and self._is_silent():
-            REACHABILITY.went_silent(self._answered)
+            REACHABILITY.went_silent(self._answered, self._awaited_since)
         self._pending.clear()
         self._transport.close()
 

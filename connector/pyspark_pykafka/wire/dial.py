@@ -70,6 +70,7 @@ class _Attempt(NamedTuple):
     target: _Target
     raw: socket.socket
     transport: Transport
+    since: float
     until: Deadline
 
 
@@ -94,6 +95,8 @@ class _Dialling:
             return self._connected(deque(targets))
         finally:
             for attempt in self._pending.values():
+                if self._limit.now() - attempt.since >= RACE_SECONDS:
+                    REACHABILITY.failed(attempt.target)
                 attempt.transport.close()
 
     def _connected(self, targets: deque[_Target]) -> Transport:
@@ -121,7 +124,8 @@ class _Dialling:
         known = REACHABILITY.is_unreachable(target)
         share = self._limit.remaining(_KNOWN_SHARE_SECONDS if known else SHARE_SECONDS)
         until = Deadline.after(share, self._limit.now)
-        attempt = _Attempt(target, raw, Transport(raw, self._address), until)
+        transport = Transport(raw, self._address)
+        attempt = _Attempt(target, raw, transport, self._limit.now(), until)
         try:
             _tune(raw, self._config)
             raw.settimeout(0)

@@ -109,21 +109,29 @@ def race(
     attempts: Sequence[Callable[[], T]],
     pause: float,
     deadline: Deadline,
+    *,
     late: Callable[[T], None],
+    overtaken: Callable[[int], None],
     awaited: str,
 ) -> T:
     """
     Return what the first attempt returns that comes to an end without an error.
 
     The next one starts after ``pause`` seconds, or at once when all before it have failed.
-    ``late`` gets what others return later. Raises :class:`BrokerUnavailableError` with all
+    ``late`` gets what others return later, ``overtaken`` the numbers of those that began before the
+    one that won, and have not ended. Raises :class:`BrokerUnavailableError` with all
     reasons if none is left, or the time is over, and any other error of an attempt at once.
     """
     running: Attempts[T] = Attempts(late)
     failures: list[BaseException] = []
+    ended: set[int] = set()
     try:
         for outcome in _outcomes(running, attempts, pause, deadline, awaited):
+            ended.add(outcome.attempt)
             if outcome.error is None:
+                for number in range(outcome.attempt):
+                    if number not in ended:
+                        overtaken(number)
                 return outcome.unwrap()
             if not isinstance(outcome.error, PASSING):
                 raise outcome.error

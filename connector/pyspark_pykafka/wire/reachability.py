@@ -58,17 +58,17 @@ class Reachability:
         """
         return sorted(addresses, key=self.is_unreachable)
 
-    def went_silent(self, last_answer: float) -> None:
+    def went_silent(self, last_answer: float, sent: float) -> None:
         """
-        Note that a request was never answered on a connection whose last answer came at this time.
+        Note that a request was never answered: when it was sent, and the last answer before it.
 
-        A firewall that forgets idle connections forgets all that were idle for as long.
+        A firewall that forgets idle connections forgets all that were idle for about as long.
         """
-        self._silent_since = max(self._silent_since, last_answer)
+        self._silent_since = max(self._silent_since, (last_answer + sent) / 2)
 
     def is_trusted(self, last_answer: float) -> bool:
         """
-        Whether a connection has been answered on after every one that went silent.
+        Whether a connection has been answered on long after every one that went silent.
         """
         return last_answer > self._silent_since
 
