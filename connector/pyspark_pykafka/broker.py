@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.errors import UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, Assignment, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
 from pyspark_pykafka.progress.store import check_topic_ids
-from pyspark_pykafka.retry import RetryPolicy, retrying
+from pyspark_pykafka.retry import Deadline, RetryPolicy, retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.questions import Questions, Topic
 
     Strategy = Assign | Subscribe | SubscribePattern
+
+T = TypeVar("T")
 
 
 class Broker:
@@ -45,7 +47,7 @@ class Broker:
         """
         Return the existing partitions that a strategy selects, in order.
         """
-        return retrying(lambda: self._select(strategy), self._retry)
+        return self._retrying(lambda: self._select(strategy))
 
     def earliest(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
@@ -66,13 +68,13 @@ class Broker:
         wanted = list(tps)
         if not wanted:
             return LogEnds({}, {})
-        return retrying(lambda: self._questions.ends(wanted), self._retry)
+        return self._retrying(lambda: self._questions.ends(wanted))
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
         Return the offset behind the last record up to each leader epoch, -1 where nobody knows.
         """
-        return retrying(lambda: self._questions.epoch_ends(epochs), self._retry)
+        return self._retrying(lambda: self._questions.epoch_ends(epochs))
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """
@@ -89,7 +91,7 @@ class Broker:
         """
         wanted = set(tps)
         topics = {tp.topic for tp in wanted}
-        records = retrying(lambda: self._recorded(topics), self._retry)
+        records = self._retrying(lambda: self._recorded(topics))
         named = sorted({tp.topic for tp in records})
         check_topic_ids(records, self.assigned(Subscribe(tuple(named))).topic_ids)
         return {tp: record.offset for tp, record in records.items() if tp in wanted}
@@ -99,14 +101,14 @@ class Broker:
         Return the existing partitions of those of the topics that exist, in order.
         """
         names = set(topics)
-        return _partitions(retrying(lambda: self._topics(names), self._retry))
+        return _partitions(self._retrying(lambda: self._topics(names)))
 
     def leaders(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[str, int]]:
         """
         Return host and port of each partition's leader, where it has one.
         """
         names = {tp.topic for tp in tps}
-        return retrying(lambda: self._questions.leaders(names) if names else {}, self._retry)
+        return self._retrying(lambda: self._questions.leaders(names) if names else {})
 
     def _select(self, strategy: Strategy) -> Assignment:
         if isinstance(strategy, Assign):
@@ -133,7 +135,13 @@ class Broker:
     def _offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
         if not times:
             return {}
-        return retrying(lambda: self._questions.offsets(times), self._retry)
+        return self._retrying(lambda: self._questions.offsets(times))
+
+    def _retrying(self, ask: Callable[[], T]) -> T:
+        """
+        Ask again after errors that pass, all in the time that one question may take.
+        """
+        return retrying(ask, self._retry, deadline=Deadline.after(self._questions.seconds))
 
 
 def _assignment(topics: Mapping[str, Topic]) -> Assignment:

@@ -4,6 +4,7 @@ Where the logs end that a stream reads, as far as its options let it go.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,11 +21,10 @@ from pyspark_pykafka.offsets import (
     describe,
 )
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
-from pyspark_pykafka.retry import retrying
 from pyspark_pykafka.truncation import older_epochs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pyspark_pykafka.options import SourceOptions, Strategy
 
@@ -53,14 +53,21 @@ class Ends:
 
     options: SourceOptions
     brokers: Brokers
+    sleep: Callable[[float], None] = time.sleep
 
     def available(self, stands: StreamOffset) -> StreamOffset:
         """
         Ask for the latest offsets, again if some lie before known ones (KAFKA-7703).
         """
         policy = self.options.fetch_offset_retry
+        for _ in range(policy.attempts - 1):
+            try:
+                return self._latest_beyond(stands)
+            except (_StaleOffsetsError, _BehindError):
+                # Any other error has been tried again already.
+                self.sleep(policy.interval_seconds)
         try:
-            return retrying(lambda: self._latest_beyond(stands), policy)
+            return self._latest_beyond(stands)
         except _StaleOffsetsError as stale:
             return stale.latest
 
@@ -138,16 +145,20 @@ class _StaleOffsetsError(BrokerUnavailableError):
         super().__init__("the latest offsets lie before known ones")
 
 
-def _behind(
-    tps: list[TopicPartition], stands: StreamOffset, latest: StreamOffset
-) -> BrokerUnavailableError:
+class _BehindError(BrokerUnavailableError):
+    """
+    A broker gave an older leader epoch than others gave before.
+    """
+
+
+def _behind(tps: list[TopicPartition], stands: StreamOffset, latest: StreamOffset) -> _BehindError:
     tp = min(tps)
     msg = (
         f"{describe(tps)}: a broker that is behind the others told the latest offsets; the leader "
         f"epoch of {tp} was {stands.epochs[tp]}, and is {latest.epochs[tp]} there. Is it cut off "
         "from the controllers?"
     )
-    return BrokerUnavailableError(msg)
+    return _BehindError(msg)
 
 
 def _named(ending: SpecificOffsets | SpecificTimestamps) -> set[TopicPartition | str]:

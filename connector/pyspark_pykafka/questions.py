@@ -35,6 +35,9 @@ class Questions(Protocol):
     not heard, since its memory of the topic may be old.
     """
 
+    #: What a question may take in all.
+    seconds: float
+
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """
         Return the topics of these names; none is made by asking.

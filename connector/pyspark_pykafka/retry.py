@@ -4,6 +4,7 @@ Waiting with a limit: one time budget passed down through the steps of a piece o
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from dataclasses import dataclass, field
@@ -51,6 +52,10 @@ class Deadline:
         return min(max(self.at - self.now(), 0.0), at_most)
 
 
+#: A deadline that does not come.
+NEVER = Deadline(math.inf)
+
+
 @dataclass(slots=True)
 class Backoff:
     """
@@ -85,16 +90,21 @@ class RetryPolicy:
 
 
 def retrying(
-    work: Callable[[], T], policy: RetryPolicy, sleep: Callable[[float], None] = time.sleep
+    work: Callable[[], T],
+    policy: RetryPolicy,
+    sleep: Callable[[float], None] = time.sleep,
+    deadline: Deadline = NEVER,
 ) -> T:
     """
     Return what ``work`` returns, trying it again after errors that are ``retriable``.
+
+    Not after the deadline: work that has a time of its own, and used it up, would get it again.
     """
     for _ in range(policy.attempts - 1):
         try:
             return work()
         except PykafkaError as error:
-            if not error.retriable:
+            if not error.retriable or deadline.remaining() <= policy.interval_seconds:
                 raise
             sleep(policy.interval_seconds)
     return work()

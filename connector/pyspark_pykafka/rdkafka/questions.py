@@ -42,6 +42,7 @@ class AdminQuestions:
 
     def __init__(self, kafka: KafkaSettings, isolation_level: str) -> None:
         self._admin = Admin(kafka)
+        self.seconds = self._admin.seconds
         self._isolation = IsolationLevel[isolation_level.upper()]
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:

@@ -4,18 +4,21 @@ One Kafka cluster as a worker process sees it: connections that stay open, and w
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.client import direct_config, map_error_code
 from pyspark_pykafka.client.direct import Address
-from pyspark_pykafka.errors import BrokerUnavailableError, TimeoutExceededError, UnknownTopicError
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
 from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.wire.connection import Connection
+from pyspark_pykafka.wire.brokers import Brokers
+from pyspark_pykafka.wire.freshness import Review
 from pyspark_pykafka.wire.metadata import METADATA, metadata_request
+from pyspark_pykafka.wire.race import PASSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -25,12 +28,14 @@ if TYPE_CHECKING:
     from pyspark_pykafka.client.direct import DirectConfig
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.wire.connection import Connection
+    from pyspark_pykafka.wire.messages import Request
     from pyspark_pykafka.wire.metadata import Metadata
 
-T = TypeVar("T")
-
-_UNKNOWN_TOPIC_OR_PARTITION = 3
 _LEADER_NOT_AVAILABLE = 5
+# So long one more opinion is waited for where there is an answer already.
+_OPINION_SECONDS = 5.0
+
 _TOPIC_ERRORS_FOR_ALL = frozenset({0, _LEADER_NOT_AVAILABLE})
 
 
@@ -48,6 +53,10 @@ class Leader(NamedTuple):
 class Cluster:
     """
     The brokers of one configuration; what it knows may be old, so :meth:`forget` after an error.
+
+    No broker's word is final: they are asked in turns, another one after each failure and before
+    a topic is said not to exist, and metadata with older leader epochs than those seen before are
+    not believed.
     """
 
     config: DirectConfig
@@ -55,10 +64,16 @@ class Cluster:
     creates_topics: bool = False
     #: How long what is known of a topic's partitions may be taken for true, in seconds.
     metadata_seconds: float = float("inf")
+    chance: Callable[[], float] = field(default=random.random, repr=False)
     _addresses: dict[int, Address] = field(init=False, default_factory=dict)
-    _connections: dict[Address, Connection] = field(init=False, default_factory=dict)
+    _brokers: Brokers = field(init=False)
     _leaders: dict[str, dict[int, Leader]] = field(init=False, default_factory=dict)
     _learned: dict[str, float] = field(init=False, default_factory=dict)
+    _told_by: dict[str, Address] = field(init=False, default_factory=dict)
+    _told_last: Address | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._brokers = Brokers(self.config, self.chance)
 
     def leader(self, tp: TopicPartition, deadline: Deadline) -> Leader:
         """
@@ -108,12 +123,42 @@ class Cluster:
         self.metadata((), deadline)
         return list(self._addresses.values())
 
-    def metadata(self, topics: Collection[str] | None, deadline: Deadline) -> Metadata:
+    def metadata(
+        self,
+        topics: Collection[str] | None,
+        deadline: Deadline,
+        **more: Any,
+    ) -> Metadata:
         """
-        Return what some broker says of these topics, or of all of them (None).
+        Return what the brokers say of these topics, or of all of them (None).
+
+        Topics that do not exist are left out, once several brokers have said so. What ``more`` is
+        known of them is for :class:`~pyspark_pykafka.wire.freshness.Review`.
         """
-        found = self._first(lambda at, share: self._ask_metadata(at, topics, share), deadline)
+        review = Review(self.config.bootstrap, topics, **more)
+        asked: set[Address] = set()
+        request = partial(self._metadata_request, topics)
+        while True:
+            limit = deadline if not review.answers else self._of_another(deadline)
+            try:
+                address, answer = self._brokers.ask(request, asked, limit)
+            except PASSING as error:
+                # All that answer have been asked.
+                if not review.answers:
+                    raise
+                self._refuse_older(review, error)
+                break
+            asked.add(address)
+            self._brokers.heard_of(Address(b.host, b.port) for b in answer.brokers)
+            if review.take(address, answer):
+                self._told_last = address
+            else:
+                self._brokers.doubt(address)
+            if review.is_settled:
+                break
+        found = review.result()
         self._addresses = {b.node_id: Address(b.host, b.port) for b in found.brokers}
+        self._brokers.heard_of(self._addresses.values())
         return found
 
     def names(self, node: int) -> bool:
@@ -126,28 +171,59 @@ class Cluster:
         """
         Return the connection to a broker that another one has named.
         """
-        return self._connect(address, deadline)
+        return self._brokers.connection(address, deadline)
 
     def any_connection(self, deadline: Deadline) -> Connection:
         """
-        Return a connection to whichever broker can be reached.
+        Return a connection to whichever broker can be reached, each time to another one.
         """
-        return self._first(self._connect, deadline)
+        return self._brokers.any_connection(deadline)
+
+    def doubt(self, address: Address) -> None:
+        """
+        Ask other brokers before this one for a while, since it did not do what it was asked for.
+        """
+        self._brokers.doubt(address)
+
+    def doubt_last(self) -> None:
+        """
+        The same with the broker that gave the last metadata, which led nowhere.
+        """
+        if self._told_last is not None:
+            self.doubt(self._told_last)
+
+    def look_around(self) -> None:
+        """
+        Connect to one more broker now and then, without waiting for it, so that it is asked, too.
+        """
+        self._brokers.look_around()
 
     def forget(self, topic: str) -> None:
         """
-        Ask again who leads the topic's partitions before they are used.
+        Ask again who leads the topic's partitions before they are used, and another broker.
         """
         self._leaders.pop(topic, None)
+        told_by = self._told_by.pop(topic, None)
+        if told_by is not None:
+            self.doubt(told_by)
 
     def connection(self, node: int, deadline: Deadline) -> Connection:
         """
         Return the connection to a broker, made now if there is none.
         """
-        if node not in self._addresses:
-            msg = f"the cluster does not name a broker {node} at the moment"
-            raise BrokerUnavailableError(msg)
-        return self._connect(self._addresses[node], deadline)
+        return self._brokers.connection(self._address(node), deadline)
+
+    def connections(
+        self, nodes: Collection[int], deadline: Deadline
+    ) -> Iterator[tuple[int, Connection | PykafkaError]]:
+        """
+        Yield the connection to each of several brokers, or the error that there was.
+
+        All are connected to at once; those that are open already come first.
+        """
+        found = {self._address(node): node for node in nodes}
+        for address, one in self._brokers.each(found, deadline):
+            yield found[address], one
 
     def request(self, connection: Connection, request: Any, deadline: Deadline) -> Any:
         """
@@ -163,84 +239,61 @@ class Cluster:
         """
         Close a connection that failed, or that has an answer under way which nobody wants.
         """
-        if self._connections.get(connection.address) is connection:
-            del self._connections[connection.address]
-        connection.close()
+        self._brokers.connections.drop(connection)
+
+    def leave(self, connection: Connection) -> None:
+        """
+        Keep a connection whose answers nobody waits for any more, once they have come.
+        """
+        self._brokers.connections.leave(connection)
 
     def close(self) -> None:
         """
         Close every connection.
         """
-        for connection in list(self._connections.values()):
-            self.drop(connection)
+        self._brokers.connections.close()
 
-    def _connect(self, address: Address, deadline: Deadline) -> Connection:
-        known = self._connections.get(address)
-        if known is not None:
-            if known.usable:
-                return known
-            self.drop(known)
-        made = Connection.open(address, self.config, deadline)
-        self._connections[address] = made
-        return made
+    def _address(self, node: int) -> Address:
+        if node not in self._addresses:
+            msg = f"the cluster does not name a broker {node} at the moment"
+            raise BrokerUnavailableError(msg)
+        return self._addresses[node]
+
+    def _metadata_request(self, topics: Collection[str] | None, connection: Connection) -> Request:
+        version = connection.version(METADATA)
+        return metadata_request(version, topics, creates=self.creates_topics)
 
     def _learn(self, topic: str, deadline: Deadline) -> None:
         found = self.metadata((topic,), deadline)
         answer = next((t for t in found.topics if t.name == topic), None)
-        if answer is None or answer.error_code == _UNKNOWN_TOPIC_OR_PARTITION:
+        if answer is None:
+            self.doubt_last()
             msg = f"the brokers do not have the topic {topic}"
             raise UnknownTopicError(msg)
         if answer.error_code not in _TOPIC_ERRORS_FOR_ALL:
             raise map_error_code(answer.error_code, f"asking who leads the topic {topic}")
         self._learned[topic] = time.monotonic()
+        if self._told_last is not None:
+            self._told_by[topic] = self._told_last
         self._leaders[topic] = {
             p.partition_index: Leader(p.leader_id, p.leader_epoch, answer.topic_id)
             for p in answer.partitions
         }
 
-    def _first(self, ask: Callable[[Address, Deadline], T], deadline: Deadline) -> T:
+    def _of_another(self, deadline: Deadline) -> Deadline:
         """
-        Ask the first broker that answers; authentication and TLS errors are final at once.
+        Return until when to wait for one more opinion: there is an answer already.
+        """
+        return Deadline.after(deadline.remaining(_OPINION_SECONDS), deadline.now)
 
-        One that says nothing leaves the others their share of the time.
-        """
-        reasons = []
-        candidates = list(self._candidates())
-        for at, address in enumerate(candidates):
-            share = deadline.remaining() / (len(candidates) - at)
-            try:
-                return ask(address, Deadline.after(share))
-            except (BrokerUnavailableError, TimeoutExceededError) as error:
-                reasons.append(str(error))
-        msg = f"no broker answers: {'; '.join(reasons)}"
-        raise BrokerUnavailableError(msg)
-
-    def _candidates(self) -> Iterator[Address]:
-        """
-        Yield where to ask: open connections, brokers heard of, and those of the settings.
-        """
-        known = [*self._connections, *self._addresses.values(), *self.config.bootstrap]
-        yield from dict.fromkeys(known)
-
-    def _ask_metadata(
-        self, address: Address, topics: Collection[str] | None, deadline: Deadline
-    ) -> Metadata:
-        connection = self._idle(address, deadline)
-        version = connection.version(METADATA)
-        request = metadata_request(version, topics, creates=self.creates_topics)
-        answer: Metadata = self.request(connection, request, deadline)
-        if connection is not self._connections.get(address):
-            connection.close()
-        return answer
-
-    def _idle(self, address: Address, deadline: Deadline) -> Connection:
-        """
-        Return a connection without answers under way: a new one if the usual one is busy.
-        """
-        connection = self._connect(address, deadline)
-        if connection.in_flight:
-            return Connection.open(address, self.config, deadline)
-        return connection
+    def _refuse_older(self, review: Review, error: PykafkaError) -> None:
+        older = review.why_not()
+        if older is not None:
+            msg = (
+                f"no broker answers that is up to date: {older}; are brokers cut off from their "
+                f"controllers? ({error})"
+            )
+            raise BrokerUnavailableError(msg)
 
 
 _pool: ClientPool[Cluster] = ClientPool(Cluster.close)

@@ -27,6 +27,7 @@ from pyspark_pykafka.wire.frames import (
 )
 from pyspark_pykafka.wire.messages import encoded
 from pyspark_pykafka.wire.quota import Quota
+from pyspark_pykafka.wire.reachability import REACHABILITY
 from pyspark_pykafka.wire.versions import ANY_VERSION, Versions, ask_versions
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ _FETCH = 1
 # A login is renewed after this part of its life (KIP-368), but brokers refuse one in a second.
 _LIFE_PART = 0.85
 _LOGIN_SECONDS = 1.1
+
+# An answer that takes this part of its time or more has been waited for in vain: waits are cut off
+# a little early where they are shared.
+_SILENT_PART = 0.9
 
 _IN_PLAINTEXT = "; is it a TLS listener? kafka.security.protocol must be the listener's"
 _IN_TLS = "; does the listener want a certificate (kafka.ssl.certificate.location)?"
@@ -73,7 +78,7 @@ class Connection:
         self._correlation = 0
         self._versions = Versions(address, {})
         self._login_due = float("inf")
-        self._used = time.monotonic()
+        self._used = self._answered = self._awaited_since = time.monotonic()
 
     @classmethod
     def open(cls, address: Address, config: DirectConfig, deadline: Deadline) -> Connection:
@@ -117,6 +122,20 @@ class Connection:
             return not self._transport.closed
         idle = time.monotonic() - self._used
         return not 0 < self._config.idle_seconds <= idle and self._transport.quiet()
+
+    @property
+    def closed(self) -> bool:
+        """
+        Whether nothing can be sent any more.
+        """
+        return self._transport.closed
+
+    @property
+    def last_answer(self) -> float:
+        """
+        When the broker was heard of last, on the monotonic clock.
+        """
+        return self._answered
 
     @property
     def has_read(self) -> bool:
@@ -182,7 +201,7 @@ class Connection:
             self.close()
             raise
         self._pending.popleft()
-        self._used = time.monotonic()
+        self._used = self._answered = self._awaited_since = time.monotonic()
         self._transport.hint = ""
         if frame.response.API_KEY == _FETCH and len(frame.body) >= _NUMBER.size:
             self._quota.note(frame, *_NUMBER.unpack(frame.body[: _NUMBER.size]))
@@ -199,8 +218,19 @@ class Connection:
         """
         Close the connection; answers that are under way are lost.
         """
+        if self._pending and self._is_silent():
+            REACHABILITY.went_silent(self._answered, self._awaited_since)
         self._pending.clear()
         self._transport.close()
+
+    def _is_silent(self) -> bool:
+        """
+        Whether an answer has taken all its time, and is not here.
+        """
+        waited = time.monotonic() - self._awaited_since
+        if waited < _SILENT_PART * self._config.request_seconds:
+            return False
+        return self._transport.closed or self._transport.quiet()
 
     def _negotiate(self, deadline: Deadline) -> None:
         hint = _IN_PLAINTEXT if self._config.tls is None else _IN_TLS
@@ -236,6 +266,8 @@ class Connection:
         self._transport.send(sent.pieces, self._limit(deadline), doing)
         self._used = time.monotonic()
         if sent.is_answered:
+            if not self._pending:
+                self._awaited_since = self._used
             pending = _Pending(self._correlation, sent.answer, sent.version, doing)
             self._pending.append(pending)
 

@@ -4,7 +4,7 @@ Asking the leaders of many partitions for offsets: all at once, each with one re
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,13 +16,14 @@ from pyspark_pykafka.errors import (
     UnknownTopicError,
 )
 from pyspark_pykafka.offsets import NO_EPOCH, LogEnds, TopicPartition, describe
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.wire.connection import answering
 from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS, list_offsets_request
 from pyspark_pykafka.wire.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH, epoch_ends_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
     from pyspark_pykafka.wire.list_offsets import ListedOffsets, WantedOffset
@@ -33,6 +34,17 @@ if TYPE_CHECKING:
     Wanted = Mapping[str, Sequence[WantedOffset | WantedEpoch]]
 
 _UNKNOWN_TOPIC_OR_PARTITION = 3
+
+_REST_SECONDS = 1.0
+
+
+class Listed(NamedTuple):
+    """
+    What the brokers have answered in time, by node, and the errors of the others.
+    """
+
+    answers: dict[int, ListedOffsets | EpochEnds]
+    troubles: list[PykafkaError]
 
 
 class LeaderQuestion(NamedTuple):
@@ -60,42 +72,82 @@ EPOCH_ENDS = LeaderQuestion(OFFSET_FOR_LEADER_EPOCH, epoch_ends_request, optiona
 
 def ask_leaders(
     cluster: Cluster, wanted: Mapping[int, Wanted], question: LeaderQuestion, deadline: Deadline
-) -> dict[int, ListedOffsets | EpochEnds]:
+) -> Listed:
     """
-    Return each broker's answer; all are asked before the first answer is read.
+    Return the brokers' answers; all are connected to at once, and asked before one is awaited.
 
-    After an error no connection is left with an answer under way.
+    Who does not answer in time keeps its connection. Raises errors that would not pass.
     """
-    asked: dict[int, Connection] = {}
-    answers = {}
+    asked = _Asked(cluster, wanted, Listed({}, []))
     try:
-        for node, topics in wanted.items():
-            with _naming(topics):
-                connection = _idle(cluster, node, deadline)
+        asked.send(question, deadline)
+        asked.receive(deadline)
+    finally:
+        asked.leave()
+    return asked.found
+
+
+@dataclass(slots=True)
+class _Asked:
+    cluster: Cluster
+    wanted: Mapping[int, Wanted]
+    found: Listed
+    pending: dict[Connection, int] = field(init=False, default_factory=dict)
+
+    def send(self, question: LeaderQuestion, deadline: Deadline) -> None:
+        for node, one in self.cluster.connections(self.wanted, deadline):
+            if isinstance(one, PykafkaError):
+                self._failed(node, one)
+                continue
+            try:
+                connection = self._idle(node, one, deadline)
                 if question.optional and not connection.speaks(question.api):
                     continue
-                asked[node] = connection
                 version = connection.version(question.api)
-                connection.send(question.request(version, topics), deadline)
-        for node, connection in asked.items():
-            with _naming(wanted[node]):
-                answers[node] = connection.receive(deadline)
-    except PykafkaError:
-        for connection in asked.values():
-            cluster.drop(connection)
-        raise
-    return answers
+                connection.send(question.request(version, self.wanted[node]), deadline)
+            except PykafkaError as error:
+                self._failed(node, error)
+            else:
+                self.pending[connection] = node
+
+    def receive(self, deadline: Deadline) -> None:
+        while self.pending and not deadline.expired:
+            for connection in answering(list(self.pending), deadline.remaining()):
+                node = self.pending.pop(connection)
+                # What has begun to arrive is taken in, however late it began.
+                rest = Deadline.after(max(deadline.remaining(), _REST_SECONDS), deadline.now)
+                try:
+                    self.found.answers[node] = connection.receive(rest)
+                except PykafkaError as error:
+                    self.cluster.drop(connection)
+                    self._failed(node, error)
+
+    def leave(self) -> None:
+        for connection, node in self.pending.items():
+            self.cluster.leave(connection)
+            msg = f"{connection.address}: no answer yet; is the broker up, and not overloaded?"
+            self.found.troubles.append(_naming(TimeoutExceededError(msg), self.wanted[node]))
+
+    def _idle(self, node: int, connection: Connection, deadline: Deadline) -> Connection:
+        if connection.in_flight:
+            self.cluster.drop(connection)
+            return self.cluster.connection(node, deadline)
+        return connection
+
+    def _failed(self, node: int, error: PykafkaError) -> None:
+        if not error.retriable:
+            raise error
+        self.found.troubles.append(_naming(error, self.wanted[node]))
 
 
-def told(answer: ListedOffsets | EpochEnds, wanted: Wanted, missing_until: Deadline) -> LogEnds:
+def told(answer: ListedOffsets | EpochEnds, wanted: Wanted) -> LogEnds:
     """
-    Return the offsets of one broker's answer, without the partitions that it does not know.
+    Return the offsets of one broker's answer.
 
-    A broker may learn of a new partition after others have: until a time, not to know it is an
-    error that passes.
+    Not to know a partition is an error that passes: a broker may learn of a new one after others
+    have, and of one that is gone metadata do not tell any more.
     """
     found = LogEnds({}, {})
-    unknown = set()
     for topic, partitions in answer.topics:
         for index, error, offset, epoch in partitions:
             tp = TopicPartition(topic or "", index)
@@ -104,14 +156,12 @@ def told(answer: ListedOffsets | EpochEnds, wanted: Wanted, missing_until: Deadl
                 if epoch != NO_EPOCH:
                     found.epochs[tp] = epoch
             elif error == _UNKNOWN_TOPIC_OR_PARTITION:
-                unknown.add(tp)
+                msg = f"{tp}: not known to its leader; is the topic being made, or deleted?"
+                raise UnknownTopicError(msg)
             else:
                 raise map_error_code(error, f"asking for the offsets of {tp}")
-    if unknown and not missing_until.expired:
-        msg = f"{describe(unknown)}: not known to its leader; is the topic being made, or deleted?"
-        raise UnknownTopicError(msg)
-    if len(found.offsets) + len(unknown) < sum(map(len, wanted.values())):
-        raise silent(tp for tp in _named(wanted) if tp not in found.offsets and tp not in unknown)
+    if len(found.offsets) < sum(map(len, wanted.values())):
+        raise silent(tp for tp in _named(wanted) if tp not in found.offsets)
     return found
 
 
@@ -123,27 +173,18 @@ def silent(tps: Iterable[TopicPartition]) -> BrokerUnavailableError:
     return BrokerUnavailableError(msg)
 
 
-@contextmanager
-def _naming(topics: Wanted) -> Iterator[None]:
+def _naming(error: PykafkaError, topics: Wanted) -> PykafkaError:
     """
-    Say in errors of the connection which partitions they are about.
+    Return the error with the partitions that it is about.
     """
-    try:
-        yield
-    except (BrokerUnavailableError, TimeoutExceededError) as error:
-        msg = f"{describe(_named(topics))}: no leader told the offsets: {error}"
-        raise type(error)(msg) from error
+    if not isinstance(error, (BrokerUnavailableError, TimeoutExceededError)):
+        return error
+    named = type(error)(f"{describe(_named(topics))}: no leader told the offsets: {error}")
+    named.__cause__ = error
+    return named
 
 
 def _named(wanted: Wanted) -> Iterator[TopicPartition]:
     for topic, partitions in wanted.items():
         for one in partitions:
             yield TopicPartition(topic, one.partition_index)
-
-
-def _idle(cluster: Cluster, node: int, deadline: Deadline) -> Connection:
-    connection = cluster.connection(node, deadline)
-    if connection.in_flight:
-        cluster.drop(connection)
-        return cluster.connection(node, deadline)
-    return connection

@@ -10,17 +10,18 @@ from __future__ import annotations
 import logging
 import time
 from base64 import b64encode
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_pykafka.client import api_timeout_ms, map_error_code
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import LATEST, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.questions import Topic
-from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.retry import NEVER, Backoff, Deadline
 from pyspark_pykafka.wire.cluster import borrowed_cluster
 from pyspark_pykafka.wire.leaders import EPOCH_ENDS, ask_leaders, log_offsets, silent, told
 from pyspark_pykafka.wire.list_offsets import ISOLATION, WantedOffset
 from pyspark_pykafka.wire.offset_for_leader_epoch import WantedEpoch
+from pyspark_pykafka.wire.race import LONG_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.wire.cluster import Cluster
-    from pyspark_pykafka.wire.leaders import LeaderQuestion, Wanted
+    from pyspark_pykafka.wire.leaders import LeaderQuestion
     from pyspark_pykafka.wire.metadata import Metadata, PartitionMetadata, TopicMetadata
 
     Kind = type[WantedOffset | WantedEpoch]
@@ -39,11 +40,8 @@ logger = logging.getLogger("pyspark_pykafka")
 
 _LEAST_PAUSE, _MOST_PAUSE = 0.1, 1.0
 
-# One broker that says nothing must not take all the time there is; each try has twice as much.
+# A leader that says nothing may be none any more; each try has twice as much time.
 _PATIENCE_SECONDS = 2.0
-
-# Brokers learn of a new topic one after another; a leader that has not by then never will.
-_MISSING_SECONDS = 2.0
 
 _UNKNOWN_TOPIC_OR_PARTITION = 3
 _LEADER_NOT_AVAILABLE = 5
@@ -59,6 +57,31 @@ class _Sorted(NamedTuple):
     unknown: list[TopicPartition]
 
 
+class _Answers(NamedTuple):
+    """
+    What was asked and is not answered yet, and what leaders have told.
+    """
+
+    left: dict[TopicPartition, int]
+    found: LogEnds
+
+
+class _Attempt(NamedTuple):
+    """
+    One try of a question: until when it makes sense at all, and how long leaders have to answer.
+    """
+
+    limit: Deadline
+    patience: float
+
+    @property
+    def deadline(self) -> Deadline:
+        """
+        Return until when leaders that are asked now have to answer.
+        """
+        return Deadline.after(self.limit.remaining(at_most=self.patience), self.limit.now)
+
+
 class WireQuestions:
     """
     Implements :class:`~pyspark_pykafka.questions.Questions`.
@@ -69,7 +92,8 @@ class WireQuestions:
     def __init__(self, kafka: KafkaSettings, isolation_level: str) -> None:
         self._kafka = kafka
         self._isolation = ISOLATION[isolation_level]
-        self._seconds = api_timeout_ms(kafka) / 1000
+        self.seconds = api_timeout_ms(kafka) / 1000
+        self._matched: frozenset[str] = frozenset()
         self._leaders: dict[str, dict[int, PartitionMetadata]] = {}
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
@@ -83,10 +107,14 @@ class WireQuestions:
         """
         Return the topics whose names are chosen, of all that we may see.
         """
+        doing = "listing topics"
         answer = self._asked(
-            lambda cluster, deadline: _metadata(cluster, None, deadline, "listing topics")
+            lambda cluster, attempt: _metadata(
+                cluster, None, attempt.limit, doing, chosen=chosen, expected=self._matched
+            )
         )
-        found = _existing(answer, "listing topics", chosen)
+        found = _existing(answer, doing, chosen)
+        self._matched = frozenset(found)
         self._remember(found)
         return {name: _topic(topic) for name, topic in found.items()}
 
@@ -125,29 +153,33 @@ class WireQuestions:
     def _asked_leaders(
         self, asked: Mapping[TopicPartition, int], kind: Kind, question: LeaderQuestion
     ) -> LogEnds:
-        missing_until = Deadline.after(_MISSING_SECONDS)
+        answers = _Answers(dict(asked), LogEnds({}, {}))
 
-        def ask(cluster: Cluster, deadline: Deadline) -> LogEnds:
+        def ask(cluster: Cluster, attempt: _Attempt) -> LogEnds:
             try:
-                wanted = self._wanted(cluster, asked, kind, deadline)
-                return _ask_all(cluster, wanted, question, deadline, missing_until)
+                given = self._sorted(cluster, answers.left, kind, attempt)
+                _ask_all(cluster, given, question, answers, attempt.deadline)
             except PykafkaError:
                 self._leaders.clear()
                 raise
+            # Not sooner, or brokers would be connected to twice that are leaders anyway.
+            cluster.look_around()
+            return answers.found
 
         return self._asked(ask)
 
-    def _asked(self, ask: Callable[[Cluster, Deadline], T]) -> T:
+    def _asked(self, ask: Callable[[Cluster, _Attempt], T]) -> T:
         """
-        Ask again after errors that pass, until the time for a question is over.
+        Ask again after errors that pass, another broker, until the time for a question is over.
         """
-        limit = Deadline.after(self._seconds)
+        limit = Deadline.after(self.seconds)
+        tell_at = Deadline.after(LONG_WAIT_SECONDS)
         backoff, patience = Backoff(_LEAST_PAUSE, _MOST_PAUSE), _PATIENCE_SECONDS
         trouble: PykafkaError | None = None
         with borrowed_cluster(self._kafka) as cluster:
             while True:
                 try:
-                    return ask(cluster, Deadline.after(limit.remaining(at_most=patience)))
+                    return ask(cluster, _Attempt(limit, patience))
                 except PykafkaError as error:
                     if not error.retriable:
                         raise
@@ -156,13 +188,19 @@ class WireQuestions:
                         trouble = error
                     if limit.expired:
                         raise trouble from error.__cause__
+                    cluster.doubt_last()
+                if tell_at.expired:
+                    tell_at, seconds = NEVER, limit.remaining()
+                    logger.warning("%s; asking again, for %.0f s at most", trouble, seconds)
                 logger.info("%s; asking again", trouble)
                 time.sleep(limit.remaining(at_most=backoff.next_pause()))
                 patience *= 2
 
     def _described(self, names: Collection[str]) -> tuple[Metadata, dict[str, TopicMetadata]]:
         doing = _asking_for(names)
-        answer = self._asked(lambda cluster, deadline: _metadata(cluster, names, deadline, doing))
+        answer = self._asked(
+            lambda cluster, attempt: _metadata(cluster, names, attempt.limit, doing)
+        )
         found = _existing(answer, doing)
         self._remember(found)
         return answer, found
@@ -173,23 +211,29 @@ class WireQuestions:
             for name, topic in topics.items()
         }
 
-    def _wanted(
+    def _sorted(
         self,
         cluster: Cluster,
-        asked: Mapping[TopicPartition, int],
+        left: dict[TopicPartition, int],
         kind: Kind,
-        deadline: Deadline,
-    ) -> Mapping[int, Wanted]:
-        given = self._by_leader(cluster, asked, kind)
+        attempt: _Attempt,
+    ) -> _Sorted:
+        """
+        Return whom to ask; what does not exist is taken out of ``left``.
+        """
+        given = self._by_leader(cluster, left, kind)
         if given.leaderless or given.unknown:
             # What is remembered may be old.
-            names = sorted({tp.topic for tp in asked})
-            doing = _asking_for(names)
-            self._remember(_existing(_metadata(cluster, names, deadline, doing), doing))
-            given = self._by_leader(cluster, asked, kind)
-        if given.leaderless:
-            raise silent(given.leaderless)
-        return given.wanted
+            sizes: dict[str, int] = {}
+            for tp in left:
+                sizes[tp.topic] = max(sizes.get(tp.topic, 0), tp.partition + 1)
+            doing = _asking_for(sizes)
+            metadata = _metadata(cluster, sizes.keys(), attempt.limit, doing, at_least=sizes)
+            self._remember(_existing(metadata, doing))
+            given = self._by_leader(cluster, left, kind)
+        for tp in given.unknown:
+            del left[tp]
+        return given
 
     def _by_leader(
         self, cluster: Cluster, asked: Mapping[TopicPartition, int], kind: Kind
@@ -211,24 +255,43 @@ class WireQuestions:
 
 def _ask_all(
     cluster: Cluster,
-    wanted: Mapping[int, Wanted],
+    given: _Sorted,
     question: LeaderQuestion,
+    answers: _Answers,
     deadline: Deadline,
-    missing_until: Deadline,
-) -> LogEnds:
-    found = LogEnds({}, {})
-    for node, answer in ask_leaders(cluster, wanted, question, deadline).items():
-        offsets, epochs = told(answer, wanted[node], missing_until)
-        found.offsets.update(offsets)
-        found.epochs.update(epochs)
-    return found
+) -> None:
+    """
+    Take in what leaders tell; raise for what was not told.
+    """
+    listed = ask_leaders(cluster, given.wanted, question, deadline)
+    troubles = listed.troubles
+    for node, answer in listed.answers.items():
+        try:
+            offsets, epochs = told(answer, given.wanted[node])
+        except PykafkaError as error:
+            if not error.retriable:
+                raise
+            troubles.append(error)
+            continue
+        answers.found.offsets.update(offsets)
+        answers.found.epochs.update(epochs)
+        for tp in offsets:
+            answers.left.pop(tp, None)
+    if given.leaderless:
+        troubles.append(silent(given.leaderless))
+    if troubles:
+        raise troubles[0]
 
 
 def _metadata(
-    cluster: Cluster, names: Collection[str] | None, deadline: Deadline, doing: str
+    cluster: Cluster,
+    names: Collection[str] | None,
+    deadline: Deadline,
+    doing: str,
+    **more: Any,
 ) -> Metadata:
     try:
-        return cluster.metadata(names, deadline)
+        return cluster.metadata(names, deadline, **more)
     except (BrokerUnavailableError, TimeoutExceededError) as error:
         msg = f"{doing}: no broker answered in time: {error}"
         raise TimeoutExceededError(msg) from error

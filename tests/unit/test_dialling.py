@@ -1,0 +1,347 @@
+"""
+Hosts that are dead, names with several addresses, and connections that a firewall has forgotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.proxy import Proxy
+from tests.support.stub_brokers import Behaviour, StubCluster
+
+from pyspark_pykafka.client import Address, direct_config
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
+from pyspark_pykafka.microbatches import MicroBatches
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.reading import make_broker
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.wire import dial
+from pyspark_pykafka.wire.cluster import Cluster
+from pyspark_pykafka.wire.connection import Connection
+from pyspark_pykafka.wire.reachability import UNREACHABLE_SECONDS, Reachability
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NAME = "two.test"
+FAR = "127.0.0.9"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def soon(seconds: float = 20) -> Deadline:
+    return Deadline.after(seconds)
+
+
+def config_of(servers: str, **more: str) -> Any:
+    given = {name.replace("_", "."): value for name, value in more.items()}
+    return direct_config(KafkaSettings.of({"bootstrap.servers": servers, **given}))
+
+
+def cluster_of(servers: str, **more: str) -> Cluster:
+    """
+    Return a cluster that goes through the brokers of the settings in their order.
+    """
+    turns = iter(range(1_000_000))
+    return Cluster(config_of(servers, **more), chance=lambda: float(next(turns)))
+
+
+def stream(servers: str, **kafka: str) -> MicroBatches:
+    settings = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
+    given = {"subscribe": "t", "startingOffsets": "earliest", **settings}
+    options = parse_stream_source({"kafka.bootstrap.servers": servers, **given})
+    return MicroBatches(options, make_broker(options), lambda at: dict.fromkeys(at, 100.0))
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+@pytest.fixture
+def stub() -> Iterator[StubCluster]:
+    """
+    Return a lone broker.
+    """
+    with StubCluster(Behaviour()) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def dead() -> Iterator[Proxy]:
+    """
+    Return a host that does not answer attempts to connect.
+    """
+    with Proxy(("127.0.0.1", 1)) as proxy:
+        proxy.drop_syns()
+        yield proxy
+
+
+@pytest.fixture
+def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let a name have two addresses.
+    """
+    real = socket.getaddrinfo
+
+    def look_up(host: Any, port: int, family: int = 0, kind: int = 0, flags: int = 0) -> Any:
+        if host != NAME.encode():
+            return real(host, port, family, kind, flags=flags)
+        if flags:
+            raise socket.gaierror(-2, "Name or service not known")
+        family = socket.AF_INET
+        return [(family, kind, 6, "", (address, port)) for address in (FAR, "127.0.0.1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+
+@pytest.mark.usefixtures("two_addresses")
+def test_next_address_of_a_name_overtakes_a_dead_one(stub: StubCluster) -> None:
+    """
+    An address that answers nothing costs a second, once; then the other one comes first.
+    """
+    address = Address(NAME, stub.ports[0])
+    with Proxy(("127.0.0.1", 1), host=FAR, port=stub.ports[0]) as proxy:
+        proxy.drop_syns()
+        config = config_of(str(address))
+        first = timed(lambda: Connection.open(address, config, soon()).close())
+        again = timed(lambda: Connection.open(address, config, soon()).close())
+
+    assert 0.9 < first < 5
+    assert again < 0.9
+
+
+@pytest.mark.usefixtures("two_addresses")
+def test_next_address_follows_a_refusal_at_once(stub: StubCluster) -> None:
+    """
+    Nobody waits for the second address when the first one refuses.
+    """
+    address = Address(NAME, stub.ports[0])
+    config = config_of(str(address))
+
+    assert timed(lambda: Connection.open(address, config, soon()).close()) < 0.9
+
+
+def test_one_address_is_dialled_where_it_answers(stub: StubCluster) -> None:
+    """
+    The others are left alone, and no socket is left over.
+    """
+    with Proxy(("127.0.0.1", stub.ports[0])) as one, Proxy(("127.0.0.1", stub.ports[0])) as other:
+        cluster = cluster_of(f"{one.address},{other.address}")
+        cluster.any_connection(soon())
+        cluster.close()
+        time.sleep(0.1)
+
+        assert (one.accepted, other.accepted) == (1, 0)
+
+
+def test_next_bootstrap_host_overtakes_a_dead_one(stub: StubCluster, dead: Proxy) -> None:
+    """
+    A host that answers nothing costs a second or two, and nothing while that is remembered.
+    """
+    servers = f"{dead.address},{stub.bootstrap}"
+    for seconds in (5, 1):
+        cluster = cluster_of(servers)
+        took = timed(lambda: cluster.leader(TopicPartition("t", 0), soon()))  # noqa: B023
+        cluster.close()
+        assert took < seconds
+
+
+def test_a_host_that_accepts_and_says_nothing_is_overtaken(stub: StubCluster) -> None:
+    """
+    So is one that is connected to, and then silent.
+    """
+    with Proxy(("127.0.0.1", stub.ports[0])) as hole:
+        hole.black_hole()
+        cluster = cluster_of(f"{hole.address},{stub.bootstrap}")
+        took = timed(lambda: cluster.leader(TopicPartition("t", 0), soon()))
+        cluster.close()
+
+    assert took < 5
+
+
+def test_bootstrap_hosts_come_by_chance() -> None:
+    """
+    Not all tasks of a job go to the first host.
+    """
+    with StubCluster(Behaviour(brokers=5)) as stubs:
+        met = set()
+        for _ in range(20):
+            cluster = Cluster(config_of(stubs.all_brokers))
+            met.add(cluster.any_connection(soon()).address)
+            cluster.close()
+
+    assert len(met) > 1
+
+
+def test_a_dead_address_costs_its_share_only(dead: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Ten seconds at most, which would be long for a test, and less while it is known to be dead.
+    """
+    assert dial.SHARE_SECONDS == 10
+    monkeypatch.setattr(dial, "SHARE_SECONDS", 4.0)
+    address = Address("127.0.0.1", dead.port)
+    took = []
+    for _ in range(2):
+        began = time.monotonic()
+        with pytest.raises(PykafkaError, match="the time for connecting is over"):
+            Connection.open(address, config_of(str(address)), soon(60))
+        took.append(time.monotonic() - began)
+
+    assert 3.9 < took[0] < 9
+    assert took[1] < 3.5
+
+
+def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    Retries are not nested: the time for a question is that of the plan, and the log says what is
+    waited for.
+    """
+    servers = f"127.0.0.1:{free_port()}"
+    query = stream(servers, default_api_timeout_ms="6000")
+    caplog.set_level(logging.WARNING, "pyspark_pykafka")
+    began = time.monotonic()
+
+    with pytest.raises(PykafkaError, match="no broker answer") as caught:
+        query.next(query.initial())
+    assert time.monotonic() - began < 10
+    assert caught.value.retriable
+    assert len([it for it in caplog.messages if "asking again, for" in it]) == 1
+
+
+class Advertised(Behaviour):
+    """
+    A broker that says it is somewhere else.
+    """
+
+    elsewhere = 0
+
+    def port(self, node: int) -> int:
+        return self.elsewhere or super().port(node)
+
+
+@pytest.mark.parametrize("answers_syns", [True, False])
+def test_an_advertised_address_that_nobody_reaches(dead: Proxy, *, answers_syns: bool) -> None:
+    """
+    The error names the address, and the brokers' setting that it comes from.
+    """
+    port = free_port() if answers_syns else dead.port
+    with StubCluster(Advertised(elsewhere=port)) as stubs:
+        query = stream(stubs.bootstrap, default_api_timeout_ms="3000")
+        with pytest.raises(PykafkaError, match=f"127.0.0.1:{port}.*advertised.listeners"):
+            query.next(query.initial())
+
+
+class Proxied(Behaviour):
+    """
+    Brokers that clients reach through proxies.
+    """
+
+    advertised: tuple[int, ...] = ()
+
+    def port(self, node: int) -> int:
+        return self.advertised[node] if self.advertised else super().port(node)
+
+
+@pytest.fixture
+def proxied() -> Iterator[list[Proxy]]:
+    """
+    Return the proxies of four brokers.
+    """
+    with contextlib.ExitStack() as stack:
+        stubs = stack.enter_context(StubCluster(Proxied(brokers=4, topics={"t": 4})))
+        targets = [("127.0.0.1", port) for port in stubs.ports]
+        proxies = [stack.enter_context(Proxy(target)) for target in targets]
+        stubs.set(advertised=tuple(proxy.port for proxy in proxies))
+        yield proxies
+
+
+def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
+    """
+    A firewall forgets all connections that are idle for as long: once one of them was silent for
+    the time of a request, the others are opened anew.
+    """
+    cluster = cluster_of(proxied[0].address, request_timeout_ms="2000")
+
+    def ask(node: int) -> None:
+        connection = cluster.connection(node, soon())
+        request = cluster._metadata_request((), connection)
+        for attempt in range(2):
+            try:
+                cluster.request(connection, request, soon())
+            except PykafkaError:
+                if attempt:
+                    raise
+                connection = cluster.connection(node, soon())
+
+    cluster.metadata((), soon())
+    for node in range(4):
+        ask(node)
+    # So long all are idle; what was used in the meantime is trusted.
+    time.sleep(0.5)
+    for proxy in proxied:
+        proxy.forget()
+    took = timed(lambda: [ask(node) for node in range(4)])
+    cluster.close()
+
+    assert 1.5 < took < 3.9
+
+
+def test_a_plan_over_forgotten_connections(proxied: list[Proxy]) -> None:
+    """
+    The driver's questions go over new connections after a moment, at the default settings.
+    """
+    query = stream(proxied[0].address)
+    at = query.next(query.initial())
+    for proxy in proxied:
+        proxy.forget()
+
+    assert timed(lambda: query.next(at)) < 8
+
+
+def test_addresses_are_remembered_for_a_while() -> None:
+    """
+    An address that failed comes after the others, until it is reached, or some time is over.
+    """
+    clock = [100.0]
+    reachability = Reachability(lambda: clock[0])
+    reachability.failed("a")
+    reachability.failed("b")
+    reachability.reached("b")
+
+    assert reachability.ordered(["a", "b", "c"]) == ["b", "c", "a"]
+    clock[0] += UNREACHABLE_SECONDS
+    assert reachability.ordered(["a", "b", "c"]) == ["a", "b", "c"]
+
+
+def test_connections_are_trusted_that_answered_later() -> None:
+    """
+    One that was idle for less than half as long as the silent one is not forgotten.
+    """
+    reachability = Reachability()
+    reachability.went_silent(4.0, 6.0)
+    reachability.went_silent(3.0, 6.0)
+
+    assert [reachability.is_trusted(at) for at in (4.0, 5.0, 6.0)] == [False, False, True]
+
+
+def test_nobody_answers() -> None:
+    """
+    All reasons are told.
+    """
+    ports = [free_port(), free_port()]
+    cluster = cluster_of(",".join(f"127.0.0.1:{port}" for port in ports))
+
+    with pytest.raises(BrokerUnavailableError, match=rf"{ports[0]}.*refused.*{ports[1]}.*refused"):
+        cluster.any_connection(soon())

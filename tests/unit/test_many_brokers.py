@@ -1,0 +1,129 @@
+"""
+Planning on a hundred brokers that take their time: stub brokers, each late with every answer.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.stub_behaviour import LIST_OFFSETS, METADATA
+from tests.support.stub_brokers import Behaviour, StubCluster
+
+from pyspark_pykafka.microbatches import MicroBatches
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.reading import make_broker
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.wire.questions import WireQuestions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BROKERS, PARTITIONS = 100, 10_000
+
+
+class Late(Behaviour):
+    """
+    Brokers that answer late; what they answer is made once, since that takes them long, too.
+    """
+
+    lag = 0.0
+    hung: tuple[int, ...] = ()
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.made: dict[Any, bytes | None] = {}
+
+    def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002
+        return 3600.0 if node in self.hung else self.lag
+
+    def answer(self, node: int, api_key: int, version: int, body: bytes) -> bytes | None:
+        key = (node if api_key == LIST_OFFSETS else -1, api_key, version, body, self.high_watermark)
+        if key not in self.made:
+            self.made[key] = super().answer(node, api_key, version, body)
+        return self.made[key]
+
+
+def microbatches(bootstrap: str, topic: str = "t") -> MicroBatches:
+    options = parse_stream_source(
+        {
+            "kafka.bootstrap.servers": bootstrap,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+        }
+    )
+    return MicroBatches(options, make_broker(options), lambda at: dict.fromkeys(at, 100.0))
+
+
+def timed(work: Callable[[], Any]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("lag", [0.05, 0.2])
+def test_a_plan_takes_a_few_answers(lag: float) -> None:
+    """
+    With open connections a plan waits for the metadata and for the offsets, however many brokers
+    there are; no healthy connection is closed, and each broker is connected to once.
+    """
+    stubs = Late(brokers=BROKERS, topics={"t": PARTITIONS}, lag=lag)
+    with StubCluster(stubs) as cluster:
+        stream = microbatches(cluster.bootstrap)
+        start = stream.initial()
+        end = stream.next(start)
+        before = cluster.stats()
+        cluster.set(high_watermark=2000)
+        stream.next(end)
+        # The stubs have made their answers now.
+        seconds = min(timed(lambda: stream.next(end)) for _ in range(3))
+        after = cluster.stats()
+
+    assert before["connections"] <= BROKERS + 1
+    assert after["closed"] == 0
+    assert after["connections"] == before["connections"]
+    assert after["requests"][METADATA] - before["requests"][METADATA] == 4
+    assert after["requests"][LIST_OFFSETS] - before["requests"][LIST_OFFSETS] == 4 * BROKERS
+    # Two answers, and the work for ten thousand partitions.
+    assert 2 * lag <= seconds < 2 * lag + 1.5
+
+
+def test_a_first_plan_connects_to_all_at_once() -> None:
+    """
+    A hundred brokers are greeted at the same time, not one after another, which would take 20 s.
+    """
+    stubs = Late(brokers=BROKERS, topics={"t": BROKERS}, lag=0.2)
+    with StubCluster(stubs) as cluster:
+        stream = microbatches(cluster.bootstrap)
+        seconds = timed(lambda: stream.next(stream.initial()))
+        stats = cluster.stats()
+
+    assert seconds < 6
+    assert stats["closed"] == 0
+    assert stats["connections"] <= BROKERS + 1
+
+
+def test_a_broker_that_hangs_costs_no_other_its_connection() -> None:
+    """
+    The partitions of the others are told at the first try, and are not asked for again; what is
+    left is, until its leader answers.
+    """
+    stubs = Late(brokers=10, topics={"t": 10})
+    with StubCluster(stubs) as cluster:
+        kafka = KafkaSettings.of(
+            {"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": "4000"}
+        )
+        questions = WireQuestions(kafka, "read_uncommitted")
+        tps = {TopicPartition("t", at): -1 for at in range(10)}
+        assert len(questions.offsets(tps)) == 10
+        before = cluster.stats()
+        cluster.set(hung=(7,))
+        with pytest.raises(Exception, match="t-7: no leader told the offsets") as caught:
+            questions.offsets(tps)
+        after = cluster.stats()
+
+    assert caught.value.retriable
+    asked = after["requests"][LIST_OFFSETS] - before["requests"][LIST_OFFSETS]
+    assert asked == 10

@@ -1,0 +1,257 @@
+"""
+A broker that is cut off from its controllers, and goes on to answer clients from what it knew.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.stub_behaviour import METADATA
+from tests.support.stub_brokers import Behaviour, StubCluster
+
+from pyspark_pykafka.client import direct_config
+from pyspark_pykafka.errors import BrokerUnavailableError, UnknownTopicError
+from pyspark_pykafka.microbatches import MicroBatches
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.reading import make_broker
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.wire.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+STALE = 0
+P0 = TopicPartition("t", 0)
+_LEADER_NOT_AVAILABLE = 5
+
+
+class Stale(Behaviour):
+    """
+    Three brokers, of which one takes itself for the leader of everything, under the epoch before,
+    and knows neither of later topics nor of later records; the true leader is another.
+    """
+
+    stale: tuple[int, ...] = (STALE,)
+    asked = -1
+    later: tuple[str, ...] = ()
+    metadata_asked: tuple[int, ...] = ()
+
+    def _on_3(self, node: int, request: Any) -> Any:
+        self.asked = node
+        self.metadata_asked += (node,)
+        return super()._on_3(node, request)
+
+    def topics_of(self, node: int) -> dict[str, int]:  # noqa: ARG002
+        return {k: v for k, v in self.topics.items() if k not in self.later or not self._is_stale()}
+
+    def leader(self, topic: str, partition: int) -> int:  # noqa: ARG002
+        return STALE if self._is_stale() else 1
+
+    def leader_epoch(self, topic: str, partition: int) -> int:  # noqa: ARG002
+        return 4 if self._is_stale() else 5
+
+    def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:  # noqa: ARG002
+        if node not in {STALE, 1}:
+            return 6, -1
+        return 0, 0 if timestamp == -2 else 100 if node in self.stale else 200
+
+    def _is_stale(self) -> bool:
+        return self.asked in self.stale
+
+
+@pytest.fixture
+def stubs() -> Iterator[StubCluster]:
+    """
+    Return three brokers; the first one is stale.
+    """
+    with StubCluster(Stale(brokers=3, topics={"t": 1, "new": 1}, later=("new",))) as cluster:
+        yield cluster
+
+
+def bootstrap(stubs: StubCluster, *nodes: int) -> str:
+    return ",".join(f"127.0.0.1:{stubs.ports[node]}" for node in nodes)
+
+
+def cluster_of(servers: str) -> Cluster:
+    """
+    Return a cluster that asks the brokers of the settings in their order.
+    """
+    turns = iter(range(1_000_000))
+    config = direct_config(KafkaSettings.of({"bootstrap.servers": servers}))
+    return Cluster(config, chance=lambda: float(next(turns)))
+
+
+def stream(servers: str, **options: str) -> MicroBatches:
+    given = options or {"subscribe": "t"}
+    parsed = parse_stream_source(
+        {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **given}
+    )
+    return MicroBatches(parsed, make_broker(parsed), lambda at: dict.fromkeys(at, 100.0))
+
+
+def soon(seconds: float = 10) -> Deadline:
+    return Deadline.after(seconds)
+
+
+def test_a_stream_sees_what_the_new_leader_has(stubs: StubCluster) -> None:
+    """
+    A query that knows the stale broker alone, which leads the partition as far as it can tell,
+    plans the new leader's records within a few triggers, and from then on always.
+    """
+    query = stream(bootstrap(stubs, STALE))
+    at = query.next(query.initial())
+    ends = []
+    until = time.monotonic() + 20
+    while len(ends) < 5 and time.monotonic() < until:
+        at = query.next(at)
+        if ends or at["t"]["0"] == 200:
+            ends.append(at["t"]["0"])
+
+    assert ends == [200] * 5
+
+
+def test_metadata_of_before_are_not_believed(stubs: StubCluster) -> None:
+    """
+    Whoever has seen a leader's epoch once, in whichever connection of the process, does not go
+    back: the next broker is asked.
+    """
+    servers = bootstrap(stubs, 1, STALE)
+    first = cluster_of(servers)
+    assert first.leader(P0, soon()).epoch == 5
+    first.close()
+
+    later = cluster_of(servers)
+    later.doubt(later.config.bootstrap[0])
+    assert later.leader(P0, soon()).node == 1
+    later.close()
+    assert stubs.get("metadata_asked")[:2] == (1, STALE)
+
+
+def test_stale_brokers_alone_are_an_error(stubs: StubCluster) -> None:
+    """
+    Where nobody answers who is up to date, that is said; the old leader is not read from.
+    """
+    servers = bootstrap(stubs, STALE)
+    cluster = cluster_of(servers)
+    cluster.forget("t")
+    stubs.set(stale=())
+    assert cluster.leader(P0, soon()).epoch == 5
+    cluster.forget("t")
+    stubs.set(stale=(0, 1, 2))
+
+    with pytest.raises(BrokerUnavailableError, match="leader epoch 4 for t-0, not 5; are brokers"):
+        cluster.leader(P0, soon())
+    cluster.close()
+
+
+def test_another_broker_is_asked_after_a_failure(stubs: StubCluster) -> None:
+    """
+    A task that comes to the stale broker first, and fails there, finds the new leader next.
+    """
+    cluster = cluster_of(bootstrap(stubs, STALE, 1))
+    assert cluster.leader(P0, soon()).node == STALE
+    cluster.forget("t")
+
+    assert cluster.leader(P0, soon()).node == 1
+    cluster.close()
+
+
+def test_a_topic_made_since_is_found(stubs: StubCluster) -> None:
+    """
+    That a topic does not exist is for a second broker to say, on tasks and on the driver.
+    """
+    cluster = cluster_of(bootstrap(stubs, STALE, 1))
+    assert cluster.leader(TopicPartition("new", 0), soon()).node == 1
+    cluster.close()
+    query = stream(bootstrap(stubs, STALE), subscribe="new")
+
+    assert query.next(query.initial())["new"]["0"] == 200
+
+
+def test_a_topic_that_nobody_knows_is_an_error_soon(stubs: StubCluster) -> None:
+    """
+    A name that is misspelt is told as soon as several brokers have said so.
+    """
+    cluster = cluster_of(bootstrap(stubs, STALE, 1, 2))
+    began = time.monotonic()
+
+    with pytest.raises(UnknownTopicError, match="do not have the topic misspelt"):
+        cluster.leader(TopicPartition("misspelt", 0), soon())
+    assert time.monotonic() - began < 5
+    cluster.close()
+    assert sorted(stubs.get("metadata_asked")) == [0, 1, 2]
+
+
+def test_a_lone_broker_is_believed() -> None:
+    """
+    Where there is one broker, what it says of a topic has to do.
+    """
+    with StubCluster(Behaviour()) as stubs:
+        cluster = cluster_of(stubs.bootstrap)
+        with pytest.raises(UnknownTopicError, match="do not have the topic misspelt"):
+            cluster.leader(TopicPartition("misspelt", 0), soon())
+        cluster.close()
+        asked = stubs.stats()["requests"][METADATA]
+
+    assert asked == 1
+
+
+def test_a_topic_of_a_pattern_does_not_come_and_go(stubs: StubCluster) -> None:
+    """
+    A topic that was there is not gone because the stale broker, whose turn it is, has no such.
+    """
+    stubs.set(stale=())
+    query = stream(bootstrap(stubs, STALE), subscribePattern="new|t")
+    at = query.next(query.initial())
+    stubs.set(stale=(STALE,), metadata_asked=())
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        at = query.next(at)
+        assert sorted(name for name in at if not name.startswith("@")) == ["new", "t"]
+
+    assert STALE in stubs.get("metadata_asked")
+
+
+class NoIds(Stale):
+    """
+    A stale broker that gives no producer ids, for which it would have to ask its controllers.
+    """
+
+    ids_asked: tuple[int, ...] = ()
+
+    def _on_22(self, node: int, request: Any) -> Any:
+        self.ids_asked += (node,)
+        answer = super()._on_22(node, request)
+        if node in self.stale:
+            answer.error_code = 14
+        return answer
+
+
+def test_producer_ids_are_asked_of_others(write: Callable[..., int]) -> None:
+    """
+    A writer that meets the stale broker first gets its id of another one.
+    """
+    with StubCluster(NoIds(brokers=3)) as stubs:
+        assert write(bootstrap(stubs, STALE)) == 1
+        assert stubs.get("ids_asked") == (STALE, 1) or stubs.get("ids_asked") == (STALE, 2)
+
+
+@pytest.fixture
+def write() -> Callable[..., int]:
+    """
+    Return a function that writes one row.
+    """
+    import pyarrow as pa
+
+    from pyspark_pykafka.wire.produce import produce
+
+    def once(servers: str) -> int:
+        batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"], pa.binary())})
+        given = {"bootstrap.servers": servers, "max.block.ms": "10000"}
+        return produce([batch], KafkaSettings.of(given), "t")
+
+    return once
