@@ -145,6 +145,10 @@ class KafkaCluster(KafkaAccess):
         """Return the id of each of those nodes."""
         return set(self._answering)
 
+    def node_config(self, node: Node) -> Mapping[str, Setting]:  # noqa: ARG002 (for subclasses)
+        """Return the settings of one node that win over ours; a subclass may tell nodes apart."""
+        return self.config
+
     def check(self) -> None:
         """Raise if a node that should answer has ended by itself."""
         for node in self.nodes:
@@ -198,8 +202,10 @@ class KafkaCluster(KafkaAccess):
         self.nodes = kraft.choose_nodes(self.brokers, self._port)
         self._processes = Processes("kafka")
         try:
-            config = {**self._tiers(self._processes.folder), **self.config}
-            self._id = kraft.lay_out(command, self._processes, self.nodes, config)
+            tiers = self._tiers(self._processes.folder)
+            self._id = kraft.lay_out(
+                command, self._processes, self.nodes, lambda one: {**tiers, **self.node_config(one)}
+            )
             self._launch(list(self.nodes))
         except BaseException:
             self.stop()
