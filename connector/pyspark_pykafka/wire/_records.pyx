@@ -500,6 +500,8 @@ cdef class RecordDecoder:
     cdef int64_t left
     cdef int64_t base_offset
     cdef int64_t last_offset
+    # The last offset of the last batch that was read to its end, in this response or before.
+    cdef int64_t passed
     cdef int64_t previous_offset
     cdef int64_t base_timestamp
     cdef int64_t max_timestamp
@@ -513,7 +515,7 @@ cdef class RecordDecoder:
             raise ValueError(f"max_rows {max_rows} and max_bytes {max_bytes} cannot bound a batch")
         self.position = start
         self.end = end
-        self.last_offset = -1
+        self.passed = -1
         self.crc32c = crc32c
         self.decompress = decompress
         self.max_rows = max_rows
@@ -566,6 +568,7 @@ cdef class RecordDecoder:
         self.source = memoryview(records)
         self.at = 0
         self.first = True
+        self.last_offset = self.passed
         self.aborted = sorted(aborted, reverse=True)
         self.aborting = set()
 
@@ -655,8 +658,12 @@ cdef class RecordDecoder:
             self.last_offset = base + delta
             if opened:
                 return True
-            self.position = max(self.position, min(self.last_offset + 1, self.end))
+            self._pass_batch()
         return False
+
+    cdef void _pass_batch(self) noexcept:
+        self.passed = self.last_offset
+        self.position = max(self.position, min(self.last_offset + 1, self.end))
 
     cdef object _other_format(self, uint8_t magic):
         if magic < 2:
@@ -672,8 +679,6 @@ cdef class RecordDecoder:
         cdef int16_t attributes = int16_at(batch + ATTRIBUTES_AT)
         cdef int32_t count = int32_at(batch + COUNT_AT)
         cdef int64_t first = max(base, self.position)
-        if last < self.position and not self.aborted and not self.aborting:
-            return False
         if self.crc32c is not None:
             self._check_crc(batch, size, first)
         if count < 0 or (count == 0 and size > HEADER and not attributes & CODEC_MASK):
@@ -684,7 +689,7 @@ cdef class RecordDecoder:
             raise MalformedBatch(
                 first, f"a record batch says it has {count} records at offsets {base} to {last}"
             )
-        if self._hidden(batch, size, first, last) or last < self.position or count == 0:
+        if self._hidden(batch, size, first, last) or count == 0:
             return False
         self.base_offset = base
         self.previous_offset = base - 1
@@ -844,7 +849,7 @@ cdef class RecordDecoder:
             self.previous_offset = offset
             self.left -= 1
         self._end_batch()
-        self.position = max(self.position, min(self.last_offset + 1, self.end))
+        self._pass_batch()
         return False
 
     cdef object _malformed(self, why):
