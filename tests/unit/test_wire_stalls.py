@@ -209,7 +209,8 @@ class Open(Behaviour):
         return super().fetch(node, topic, partition, offset)
 
 
-def test_records_behind_an_open_transaction_are_not_lost() -> None:
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_records_behind_an_open_transaction_are_not_lost(engine: str) -> None:
     """
     A reader of committed records waits for the transaction's end, and skips nothing of it.
     """
@@ -219,6 +220,7 @@ def test_records_behind_an_open_transaction_are_not_lost() -> None:
     ):
         read(
             stubs,
+            engine=engine,
             isolation_level="read_committed",
             fail_on_data_loss=False,
             poll_timeout_ms=SHORT_MS,

@@ -288,7 +288,32 @@ class _RangeReader:
         self._move_to(max(log_end, self.position))
         if self.done:
             return
-        self._on_short_log(log_end)
+        high = self._high_watermark()
+        if high > log_end and self.settings.isolation_level == "read_committed":
+            self._on_open_transaction(log_end, high)
+        else:
+            self._on_short_log(log_end)
+
+    def _high_watermark(self) -> int:
+        """
+        Return what the last answer to a fetch said, -1 if that is not known.
+        """
+        tp = self.range.tp
+        known = self.client.consumer.get_watermark_offsets(
+            Position(tp.topic, tp.partition), cached=True
+        )
+        return -1 if known is None else int(known[1])
+
+    def _on_open_transaction(self, end: int, high: int) -> None:
+        """
+        Wait, since what lies behind the last stable offset is not lost.
+        """
+        self.trouble = (
+            f"a transaction has been open since offset {end} (last stable offset; high watermark "
+            f"{high}); pykafka transactions list shows whose it is."
+        )
+        self._pause()
+        self._assign()
 
     def _on_short_log(self, log_end: int) -> None:
         self.short_log_seen += 1
@@ -331,6 +356,12 @@ class _RangeReader:
             "its leader says that the offset is out of range (OFFSET_OUT_OF_RANGE), and also that "
             f"the log has offsets from {low} up to {high}; is the cluster at rest?"
         )
+        self._pause()
+
+    def _pause(self) -> None:
+        """
+        Ask for nothing for a moment.
+        """
         self.client.consumer.unassign()
         time.sleep(self.backoff.next_pause())
 
