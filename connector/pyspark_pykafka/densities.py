@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 #: Of the limit, so much may be uncertain.
 _TOLERANCE = 0.05
+#: One look sees so many bytes (and more, where a batch is larger): all there is, if it is not more.
+LOOK_BYTES = 32 * 1024
+#: Where the whole comes to this part of the limit by two looks, it fits, and nobody looks closer.
+_SURELY = 0.5
 
 
 class _Look(NamedTuple):
@@ -37,7 +41,14 @@ def reach(density: Callable[[float], float], limit: float, least: int, most: int
     were as it is there; it is called ``least`` to ``most`` times.
     """
     looks = [_Look(0.0, density(0.0))]
+    if looks[0].density <= min(LOOK_BYTES, limit):
+        return 1.0
     end = _end(looks, limit)
+    if end >= 1:
+        looks.append(_Look(1.0, density(1.0)))
+        if _area(*looks) <= _SURELY * limit:
+            return 1.0
+        end = _end(looks, limit)
     while len(looks) < least or (len(looks) < most and _doubt(looks, end) > _TOLERANCE * limit):
         at = _most_uncertain(looks, end)
         insort(looks, _Look(at, density(at)))

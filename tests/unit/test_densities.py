@@ -16,7 +16,7 @@ from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.wire.sample import measured
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pyspark_pykafka.offsets import Offsets
 
@@ -58,6 +58,13 @@ class Log:
         size, offsets = measured(self.fetch(positions[TP]), positions[TP])
         return {TP: size / offsets} if offsets else {}
 
+    def capped(self, limit: int) -> int:
+        """
+        Return where a batch ends that begins with the log.
+        """
+        policy = AdmissionPolicy(max_bytes=limit)
+        return policy.capped({TP: 0}, {TP: self.end}, self.sizes)[TP]
+
     def size(self, end: int) -> float:
         """
         Return the bytes before an offset, of a batch that it cuts its part.
@@ -98,11 +105,10 @@ def test_a_limit_is_met_whatever_the_batches(batches: list[tuple[int, int]]) -> 
     Within a tenth: the bytes of the log up to where a batch ends are those that were asked for.
     """
     log = Log(batches)
-    begin, latest = {TP: 0}, {TP: log.end}
-    ends = AdmissionPolicy(max_bytes=LIMIT).capped(begin, latest, log.sizes)
+    end = log.capped(LIMIT)
 
     widest = max(size for _, size in batches)
-    assert log.size(ends[TP]) == pytest.approx(LIMIT, rel=0.1, abs=widest)
+    assert log.size(end) == pytest.approx(LIMIT, rel=0.1, abs=widest)
     assert log.looks <= 32
 
 
@@ -111,9 +117,19 @@ def test_a_log_that_is_everywhere_alike_costs_few_looks() -> None:
     Where the records do not change, it is looked at eight times, and not more.
     """
     log = Log(many(20, 1000, 200))
-    AdmissionPolicy(max_bytes=LIMIT).capped({TP: 0}, {TP: log.end}, log.sizes)
+    log.capped(LIMIT)
 
     assert log.looks == 8
+
+
+@pytest.mark.parametrize(("batches", "looks"), [(3, 1), (100, 2), (170, 8)])
+def test_a_little_that_fits_costs_less(batches: int, looks: int) -> None:
+    """
+    What one look sees whole is not looked at again, and what is far below the limit hardly.
+    """
+    log = Log(many(10, 500, batches))
+    assert log.capped(LIMIT) == log.end
+    assert log.looks == looks
 
 
 def test_all_that_is_pending_is_taken_if_it_fits() -> None:
@@ -122,11 +138,9 @@ def test_all_that_is_pending_is_taken_if_it_fits() -> None:
     """
     log = Log([*many(10, 10, 10), *many(10, 1000, 200)])
     total = int(log.size(log.end))
-    policy: Callable[[int], AdmissionPolicy] = lambda most: AdmissionPolicy(max_bytes=most)  # noqa: E731
 
-    assert policy(2 * total).capped({TP: 0}, {TP: log.end}, log.sizes) == {TP: log.end}
-    cut = policy(total // 2).capped({TP: 0}, {TP: log.end}, log.sizes)[TP]
-    assert log.size(cut) == pytest.approx(total // 2, rel=0.1)
+    assert log.capped(2 * total) == log.end
+    assert log.size(log.capped(total // 2)) == pytest.approx(total // 2, rel=0.1)
 
 
 def test_bytes_and_offsets_of_a_look_belong_together() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.densities import LOOK_BYTES
 from pyspark_pykafka.wire.asking import Asking
 from pyspark_pykafka.wire.cluster import borrowed_cluster
 from pyspark_pykafka.wire.partition import OutOfRangeError, PartitionClient
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engine import FetchSettings
     from pyspark_pykafka.offsets import Offsets, TopicPartition
     from pyspark_pykafka.wire.cluster import Cluster
-
-_SAMPLE_BYTES = 32 * 1024
 
 # A record batch as far as its size and offsets go: base offset, length, then at 23 the last delta.
 _FRONT = struct.Struct(">qi11xi")
@@ -41,7 +40,7 @@ def _samples(
     for tp, position in positions.items():
         partition = PartitionClient(cluster, tp, settings.isolation_level)
         try:
-            fetched = Asking(partition, settings.poll_timeout_ms).fetch(position, _SAMPLE_BYTES, 0)
+            fetched = Asking(partition, settings.poll_timeout_ms).fetch(position, LOOK_BYTES, 0)
         except OutOfRangeError:
             continue
         if fetched is None:
