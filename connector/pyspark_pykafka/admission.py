@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.densities import reach
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 #: Tells about how many bytes an offset takes after each position, for those that have records.
 Sizes = Callable[["Offsets"], Mapping["TopicPartition", float]]
 
-# How many partitions are looked at for their sizes; each costs a request.
+# How many partitions are looked at for their sizes, and how often all of them; each look at one
+# costs a request. Many partitions are looked at less often, since what is odd about them evens out.
 _SAMPLES = 64
+_LEAST_LOOKS, _FEW_LOOKS, _MANY_LOOKS = 2, 8, 32
 # An offset's size where nothing can be looked at: a record of Kafka's usual order.
 _UNKNOWN_BYTES = 1024.0
 
@@ -125,16 +128,32 @@ def _share(size: int, total: int, most: int) -> int:
 
 def _within(begin: Offsets, latest: Offsets, most: int, sizes: Sizes) -> Offsets:
     """
-    Give each partition the same part of its bytes; those not looked at are taken for average.
+    Give each partition the same part of its offsets; those not looked at are taken for average.
     """
     pending = _pending(begin, latest)
+    if not pending:
+        return dict(latest)
     longest = sorted(pending, key=lambda tp: (-pending[tp], tp))[:_SAMPLES]
-    found = sizes({tp: begin[tp] for tp in longest})
-    average = sum(found.values()) / len(found) if found else _UNKNOWN_BYTES
-    total = sum(size * found.get(tp, average) for tp, size in pending.items())
-    if total <= most:
+
+    def density(part: float) -> float:
+        found = sizes({tp: begin[tp] + _before(pending[tp], part) for tp in longest})
+        average = sum(found.values()) / len(found) if found else _UNKNOWN_BYTES
+        return sum(size * found.get(tp, average) for tp, size in pending.items())
+
+    few, many = (max(it // len(longest), _LEAST_LOOKS) for it in (_FEW_LOOKS, _MANY_LOOKS))
+    part = reach(density, most, few, many)
+    if part >= 1:
         return dict(latest)
     ends = dict(latest)
     for tp, size in pending.items():
-        ends[tp] = begin[tp] + min(size, max(int(size * (most / total)), 1))
+        ends[tp] = begin[tp] + min(size, max(_cut(size, part), 1))
     return ends
+
+
+def _cut(size: int, part: float) -> int:
+    # Rounded first, since the part is only as exact as its floating point.
+    return int(round(size * part, 3))
+
+
+def _before(size: int, part: float) -> int:
+    return min(_cut(size, part), size - 1)

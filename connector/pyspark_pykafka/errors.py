@@ -16,6 +16,7 @@ The errors that users of the connector can catch.
     ├── AuthorizationError      the broker knows us and refuses the operation
     ├── TlsError                no trusted connection could be made
     ├── TimeoutExceededError    a deadline passed                        (retriable)
+    │   └── StalledReadError        answers came, but no records             (retriable)
     ├── BrokerUnavailableError  no broker can answer at the moment       (retriable)
     └── KafkaClientError        any other error that Kafka reported
 
@@ -150,6 +151,12 @@ class TimeoutExceededError(PykafkaError):
     """
 
     retriable = True
+
+
+class StalledReadError(TimeoutExceededError):
+    """
+    Brokers answered, and for so long brought a read no further; nothing says that records are gone.
+    """
 
 
 class BrokerUnavailableError(PykafkaError):

@@ -266,7 +266,7 @@ def test_topic_deleted_amid_a_range(three: KafkaCluster, engine: str) -> None:
 
     began = time.monotonic()
     with pytest.raises(DataLossError, match="does not exist"):
-        read(wanted, settings(three, engine), delete)
+        read(wanted, replace(settings(three, engine), poll_timeout_ms=5_000), delete)
     assert time.monotonic() - began < 40
 
 
@@ -283,7 +283,7 @@ def test_topic_made_again_amid_a_range(three: KafkaCluster) -> None:
             filled(three, "made-again")
 
     with pytest.raises(DataLossError, match="does not exist any more"):
-        read(wanted, settings(three, "wire"), make_again)
+        read(wanted, replace(settings(three, "wire"), poll_timeout_ms=5_000), make_again)
     # The same worker reads the new topic, of which it knew the old id.
     assert read(wanted, settings(three, "wire")) == list(range(RECORDS))
 

@@ -159,7 +159,7 @@ def test_bytes_are_shared_by_what_records_take() -> None:
     latest = {P0: 1000, P1: 500, P2: 100}
 
     def sizes(positions: Offsets) -> dict[TopicPartition, float]:
-        assert positions == ZERO
+        assert set(positions) == set(ZERO)
         return {P0: 100.0, P1: 200.0}
 
     # 100 kB, 100 kB and 15 kB are there.
@@ -181,7 +181,7 @@ def test_bytes_of_few_partitions_stand_for_all() -> None:
 
     ends = AdmissionPolicy(max_bytes=1_000_000).capped(begin, latest, sizes)
 
-    assert [len(one) for one in looked] == [64]
+    assert [len(one) for one in looked] == [64, 64]
     assert max(looked[0], key=lambda tp: tp.partition).partition == 4999
     assert sum(ends.values()) * 10 <= 1_000_000
     assert min(ends.values()) >= 1

@@ -21,7 +21,7 @@ from pyspark_pykafka.testing.docker import container_environment
 from pyspark_pykafka.testing.jars import Coordinate, cache_folder, ivy_file
 from pyspark_pykafka.testing.plugin import unique_name
 from pyspark_pykafka.testing.ports import free_ports, is_free
-from pyspark_pykafka.testing.properties import Node, server_settings
+from pyspark_pykafka.testing.properties import Node, server_settings, tiered_settings
 
 NODES = tuple(Node(number, 20_000 + number, 21_000 + number) for number in (1, 2, 3))
 
@@ -122,6 +122,21 @@ def test_only_what_is_asked_for_brings_its_dependencies() -> None:
     text = ivy_file([Coordinate("g", "whole", "1", transitive=True), Coordinate("g", "alone", "2")])
     assert 'name="whole" rev="1" conf="default-&gt;default" transitive="true"' in text
     assert 'name="alone" rev="2" conf="default-&gt;default" transitive="false"' in text
+
+
+def test_a_jar_of_tests_is_asked_for_by_its_classifier() -> None:
+    """A jar beside the usual one of a version is named as Maven names it."""
+    text = ivy_file([Coordinate("g", "one", "1", classifier="test")])
+    assert 'xmlns:m="http://ant.apache.org/ivy/maven"' in text
+    assert '><artifact name="one" type="jar" m:classifier="test"/></dependency>' in text
+
+
+def test_tiered_brokers_share_one_store() -> None:
+    """Old segments of all brokers go into one folder, and their metadata has a copy on each."""
+    single, triple = (tiered_settings(brokers, Path("/store")) for brokers in (1, 3))
+    copies = "rlmm.config.remote.log.metadata.topic.replication.factor"
+    assert (single[copies], triple[copies]) == (1, 3)
+    assert single["rsm.config.dir"] == triple["rsm.config.dir"] == "/store"
 
 
 def test_the_cache_is_where_the_user_wants_it(

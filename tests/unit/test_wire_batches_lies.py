@@ -48,14 +48,16 @@ BEFORE = batch_of(Record(0), Record(1))
         (0, "of 68 bytes says it has 0 records", 0),
         (-1, "of 68 bytes says it has -1 records", 0),
         (2, "a record says its length wrongly", 1),
-        (2**31 - 1, "a record says its length wrongly", 1),
+        (10, "a record says its length wrongly", 1),
+        (11, "says it has 11 records at offsets 0 to 9", 0),
+        (2**31 - 1, "says it has 2147483647 records at offsets 0 to 9", 0),
     ],
 )
 def test_record_count_that_lies(count: int, match: str, rows: int) -> None:
     """
-    A batch has exactly as many records as its header says.
+    A batch has exactly as many records as its header says, and no more of them than offsets.
     """
-    batch = patched(with_payload(ONE, 1), COUNT_AT, ">i", count)
+    batch = patched(with_payload(ONE, 1, last_delta=9), COUNT_AT, ">i", count)
 
     assert rows_before(MalformedBatch, batch, match) == rows
 
@@ -213,6 +215,36 @@ def test_batches_that_go_back(base: int) -> None:
 
     match = f"^offset 2: a record batch says it holds offsets {base} to "
     assert rows_before(MalformedBatch, BEFORE.encode() + again, match) == 2
+
+
+def test_answer_that_begins_too_early() -> None:
+    """
+    The first batch of an answer holds the offset that was asked for, or lies behind it.
+    """
+    early, fitting, behind = (batch_of(Record(at), Record(at + 1)).encode() for at in (1, 2, 9))
+
+    match = "^offset 3: the first record batch of the answer ends at offset 2"
+    assert rows_before(MalformedBatch, early + behind, match, start=3) == 0
+    for first in (fitting, behind):
+        reading = decoder(3)
+        reading.feed(first)
+        assert not reading.fill()
+        assert reading.rows > 0
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_answers_that_go_back(base: int) -> None:
+    """
+    The first batch of an answer begins after the last one of the answer before.
+    """
+    reading = decoder()
+    reading.feed(BEFORE.encode())
+    assert not reading.fill()
+    reading.feed(batch_of(Record(base), Record(8)).encode())
+
+    with pytest.raises(MalformedBatch, match=f"holds offsets {base} to .*after one that ends at 1"):
+        reading.fill()
+    assert (reading.rows, reading.position) == (2, 2)
 
 
 @pytest.mark.parametrize("millis", [2**63 - 1, -(2**63), (2**63 - 1) // 1000 + 1])

@@ -157,6 +157,10 @@ def asking(version: int = 1) -> Any:
     return MetadataRequest(topics=None, version=version)
 
 
+def fetching() -> Any:
+    return FetchRequest(replica_id=-1, topics=[], version=4)
+
+
 def soon(seconds: float = 5) -> Deadline:
     return Deadline.after(seconds)
 
@@ -554,18 +558,37 @@ def test_idle_connection_ages(scene: Callable[..., Scene]) -> None:
 
 def test_buffer_is_used_again() -> None:
     """
-    Frames share one buffer, which grows for a large one and is given back after small ones.
+    Frames that are read by turns share one memory, which grows and is given back after small ones.
     """
     buffer = FrameBuffer()
     large = 64 * 1024 * 1024
     first = buffer.room(large)
-    again = buffer.room(large - 5)
     first[0] = 7
+    del first
+    again = buffer.room(large - 5)
 
     assert (again[0], len(again)) == (7, large - 5)
+    del again
     sizes = [len(buffer.room(100).obj) for _ in range(20)]
     assert sizes[0] == large
     assert sizes[-1] == 100
+
+
+def test_memory_that_is_read_is_not_given_again() -> None:
+    """
+    While a view of a frame is left, however small, the next frame gets memory of its own.
+    """
+    buffer = FrameBuffer()
+    frame = buffer.room(1000)
+    part = frame[400:401]
+    part[0] = 7
+    del frame
+
+    other = buffer.room(1000)
+    other[:] = bytes(1000)
+
+    assert part[0] == 7
+    assert other.obj is not part.obj
 
 
 def handshake(error: int = 0, *mechanisms: str) -> Callable[[socket.socket, int], None]:
@@ -642,6 +665,56 @@ def test_login_is_renewed_before_its_end(scene: Callable[..., Scene]) -> None:
 
     keys = [struct.unpack(">h", request[:2])[0] for request in there.script.requests]
     assert keys == [18, 17, 36, METADATA, 17, 36, METADATA]
+
+
+FETCHED = bytes(range(256)) * 4
+
+
+@pytest.mark.parametrize("padding", [20, 76, 83, 130, 200])
+def test_renewed_login_leaves_a_frame_alone(scene: Callable[..., Scene], padding: int) -> None:
+    """
+    Answers to a login, of whatever size, are not written over the Fetch answer that is in use.
+    """
+    offered = ["M" * padding]
+    renewed = [handshake(0, *offered), authenticated(message="m" * padding, lifetime=1000)]
+    login = [handshake(), authenticated(lifetime=1000)]
+    there = scene(GREETING, *login, saying(FETCHED), *renewed, saying(FETCHED[::-1]))
+    connection = there.open(sasl=PLAIN)
+    connection.send(fetching(), soon())
+    frame = connection.receive_frame(soon())
+
+    connection._login_due = 0
+    connection.send(fetching(), soon())
+
+    assert bytes(frame.body) == FETCHED
+    assert bytes(connection.receive_frame(soon()).body) == FETCHED[::-1]
+    assert bytes(frame.body) == FETCHED
+
+
+def test_other_answers_leave_a_frame_alone(scene: Callable[..., Scene]) -> None:
+    """
+    Neither does an answer of another kind, received on the same connection, touch it.
+    """
+    connection = scene(GREETING, saying(FETCHED), saying(metadata(1))).open()
+    connection.send(fetching(), soon())
+    frame = connection.receive_frame(soon())
+
+    connection.request(asking(1), soon())
+
+    assert bytes(frame.body) == FETCHED
+
+
+def test_fetches_by_turns_share_memory(scene: Callable[..., Scene]) -> None:
+    """
+    Frames of which no view is left make room for the next: a long read causes no page faults.
+    """
+    connection = scene(GREETING, *[saying(FETCHED)] * 5).open()
+    seen = set()
+    for _ in range(5):
+        connection.send(fetching(), soon())
+        seen.add(id(connection.receive_frame(soon()).body.obj))
+
+    assert len(seen) == 1
 
 
 def test_login_that_is_not_renewed_closes(scene: Callable[..., Scene]) -> None:

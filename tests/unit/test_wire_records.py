@@ -51,14 +51,12 @@ def ranges(draw: st.DrawFn, log: Log) -> tuple[int, int]:
 
 
 def answers(
-    log: Log, start: int, cuts: Sequence[tuple[int, int]], *, early: bool
+    log: Log, start: int, cuts: Sequence[tuple[int, int]]
 ) -> list[tuple[list[Batch], bytes]]:
     """
     Cut a log into answers: some batches each, and a part of the next one behind them.
     """
     rest = [batch for batch in log.batches if batch.last_offset >= start]
-    if early:
-        rest = list(log.batches)
     cut = []
     for count, partial in cycle(cuts):
         if not rest:
@@ -81,7 +79,7 @@ def read(
     Feed answers as a reader does, and spoil the memory of each as soon as it is used up.
     """
     found: list[pa.RecordBatch] = []
-    for batches, partial in cut or [(list(log.batches), b"")]:
+    for batches, partial in [(list(log.batches), b"")] if cut is None else cut:
         if columns.done:
             break
         first, last = batches[0].base_offset, batches[-1].last_offset
@@ -119,7 +117,7 @@ def test_a_log_becomes_the_table_that_it_means(
     max_records, max_bytes = data.draw(st.tuples(st.integers(1, 6), st.integers(1, 5000)))
     columns = columns_of(schema, start, end, max_records=max_records, max_bytes=max_bytes)
 
-    cut = answers(log, start, cuts, early=data.draw(st.booleans()))
+    cut = answers(log, start, cuts)
     found = read(columns, end, log, cut, committed=committed)
     position, done = columns.position, columns.done
     del columns

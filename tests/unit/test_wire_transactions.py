@@ -92,15 +92,6 @@ def test_aborted_transaction_that_began_long_before() -> None:
     assert offsets(log, [(3, 1)], start=50) == [52]
 
 
-def test_marker_before_the_first_wanted_offset_counts() -> None:
-    """
-    An answer may begin before the offset that was asked for, with a transaction that ends there.
-    """
-    log = [data(0, 1), marker(1, 1, abort=True), data(2, 1), marker(3, 1, abort=False)]
-
-    assert offsets(log, [(0, 1)], start=2) == [2]
-
-
 def test_batch_reaching_the_first_offset_is_of_the_transaction() -> None:
     """
     A transaction counts from the batch on whose last offset has reached its first.

@@ -131,7 +131,8 @@ FAIL_ON_DATA_LOSS = Option(
 POLL_TIMEOUT = Option(
     "kafkaConsumer.pollTimeoutMs",
     long_number(1),
-    "How long a task waits for the next records of its partition before it fails.",
+    "How long a task waits for the next records of its partition before it fails; so long brokers "
+    "must not have known a topic before it is called gone.",
     Scope.READ,
     default="120000",
 )
@@ -139,7 +140,7 @@ FETCH_OFFSET_RETRIES = Option(
     "fetchOffset.numRetries",
     whole_number(0),
     "How often the driver asks for offsets before it gives up, at least once; and how often a task "
-    "asks again for records that the log should have and does not show.",
+    "asks again where the log ends before its range does.",
     Scope.READ,
     default="3",
 )
@@ -167,8 +168,8 @@ MAX_OFFSETS_PER_PARTITION = Option(
 MAX_BYTES_PER_TRIGGER = Option(
     "maxBytesPerTrigger",
     byte_size(1 << 20, 1 << 50),
-    "About so many bytes in a micro-batch, as they lie compressed in the log; judged by a look at "
-    "the next records of up to 64 partitions. Needs the engine wire.",
+    "About so many bytes in a micro-batch, as they lie compressed in the log; judged by looks "
+    "at the records of up to 64 partitions. Needs the engine wire.",
     Scope.STREAM_READ,
     no_effect=Scope.BATCH_READ,
 )

@@ -5,6 +5,7 @@ Reading one range of offsets through librdkafka's consumer into Arrow batches.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,11 @@ from pyspark_pykafka.engine import (
     report_loss,
     report_truncation,
 )
-from pyspark_pykafka.errors import PykafkaError, RecordError, TimeoutExceededError
+from pyspark_pykafka.errors import PykafkaError, RecordError, StalledReadError
 from pyspark_pykafka.offsets import NO_EPOCH
 from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.rdkafka.messages import to_batch
-from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.retry import Backoff, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,11 +48,23 @@ _SILENCE_SECONDS = 2.0
 # What librdkafka says behind the reason why it would have to choose another offset (KIP-320).
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001
 
+_NO_ANSWER = (
+    "is the partition's leader reachable, and remote storage fast enough if the topic is in it "
+    "(remote.fetch.max.wait.ms, remote.log.manager.fetch.max.bytes.per.second)?"
+)
+
+# How long to wait before an offset is asked for again that its leader refuses.
+_LEAST_PAUSE, _MOST_PAUSE = 0.1, 1.0
+
 _MISSING = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's names for its own errors start so
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 )
+
+
+def _refused_backoff() -> Backoff:
+    return Backoff(_LEAST_PAUSE, _MOST_PAUSE)
 
 
 class _Client:
@@ -125,6 +138,10 @@ class _RangeReader:
     first_gap: int | None = field(init=False, default=None)
     short_log_seen: int = field(init=False, default=0)
     truncated: bool = field(init=False, default=False)
+    # What brokers said last of a partition that they do not know, and of an offset that is refused.
+    gone: str | None = field(init=False, default=None)
+    trouble: str = field(init=False, default=_NO_ANSWER)
+    backoff: Backoff = field(init=False, default_factory=_refused_backoff)
     done: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -168,10 +185,27 @@ class _RangeReader:
                     size += len(message)
             if self.position != before:
                 deadline = self._deadline()
+                self.gone, self.backoff = None, _refused_backoff()
+            elif deadline.expired:
+                self._give_up()
             elif silent_until.expired:
                 self._check_existence()
                 silent_until = self._silence()
         return records
+
+    def _give_up(self) -> None:
+        """
+        Call the partition lost if brokers did not know it to the last; else the time is over.
+        """
+        if self.gone is not None:
+            self._lose(self.gone, self.range.end)
+            return
+        msg = (
+            f"no record of {self.range} arrived at offset {self.position} within "
+            f"{self.settings.poll_timeout_ms} ms, and nothing says that there is none: "
+            f"{self.trouble} Set kafkaConsumer.pollTimeoutMs to wait longer"
+        )
+        raise StalledReadError(msg)
 
     def _silence(self) -> Deadline:
         return Deadline.after(_SILENCE_SECONDS)
@@ -185,13 +219,6 @@ class _RangeReader:
         if first is not None:
             # consume() waits until it has as many as asked for, so it may only take what is there.
             return [first, *self.client.consumer.consume(at_most - 1, timeout=0)]
-        if deadline.expired:
-            msg = (
-                f"no record of {self.range} arrived at offset {self.position} within "
-                f"{self.settings.poll_timeout_ms} ms; is the partition's leader reachable? "
-                "Set kafkaConsumer.pollTimeoutMs to wait longer"
-            )
-            raise TimeoutExceededError(msg)
         return []
 
     def _take(self, message: Message) -> bool:
@@ -226,7 +253,7 @@ class _RangeReader:
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
             self._on_out_of_range()
         elif code in _MISSING:
-            self._lose(f"the partition does not exist any more ({error.str()})", self.range.end)
+            self._on_missing(f"the partition does not exist any more ({error.str()})")
         else:
             mapped = map_kafka_error(error, f"reading {self.range}")
             if not mapped.retriable:
@@ -249,9 +276,21 @@ class _RangeReader:
             return
         topic = found.topics.get(tp.topic)
         if topic is None or (topic.error and topic.error.code() in _MISSING):
-            self._lose("the topic does not exist", self.range.end)
+            self._on_missing("the topic does not exist")
         elif not topic.error and tp.partition not in topic.partitions:
-            self._lose("the partition does not exist", self.range.end)
+            self._on_missing("the partition does not exist")
+        elif not topic.error:
+            self.gone = None
+
+    def _on_missing(self, why: str) -> None:
+        """
+        Bear with it: a broker that has just started, or is cut off, does not know all topics.
+
+        Who still says so when the time for progress is over is believed; librdkafka asks any
+        broker each time.
+        """
+        logger.info("%s: %s; asking again", self.range.tp, why)
+        self.gone = why
 
     def _seconds(self) -> float:
         return self.settings.poll_timeout_ms / 1000
@@ -267,6 +306,34 @@ class _RangeReader:
         self._move_to(max(log_end, self.position))
         if self.done:
             return
+        high = self._high_watermark()
+        if high > log_end and self.settings.isolation_level == "read_committed":
+            self._on_open_transaction(log_end, high)
+        else:
+            self._on_short_log(log_end)
+
+    def _high_watermark(self) -> int:
+        """
+        Return what the last answer to a fetch said, -1 if that is not known.
+        """
+        tp = self.range.tp
+        known = self.client.consumer.get_watermark_offsets(
+            Position(tp.topic, tp.partition), cached=True
+        )
+        return -1 if known is None else int(known[1])
+
+    def _on_open_transaction(self, end: int, high: int) -> None:
+        """
+        Wait, since what lies behind the last stable offset is not lost.
+        """
+        self.trouble = (
+            f"a transaction has been open since offset {end} (last stable offset; high watermark "
+            f"{high}); pykafka transactions list shows whose it is."
+        )
+        self._pause()
+        self._assign()
+
+    def _on_short_log(self, log_end: int) -> None:
         self.short_log_seen += 1
         if self.short_log_seen > self.settings.end_retries:
             self._lose(f"the log ends at offset {log_end}", self.range.end)
@@ -288,8 +355,14 @@ class _RangeReader:
 
     def _on_out_of_range(self) -> None:
         low, high = _watermarks(self.client, self.range, self.settings)
-        start = low if self.position < low else self.range.end
-        self._lose(f"offset {self.position} is out of range, the log has [{low}, {high})", start)
+        if self.position < low:
+            why = f"offset {self.position} is out of range, the log has [{low}, {high})"
+            self._lose(why, low)
+        elif self.position > high:
+            self._on_short_log(high)
+            return
+        else:
+            self._on_refusal(low, high)
         if not self.done:
             self._assign()
 
@@ -301,6 +374,23 @@ class _RangeReader:
         report_truncation(self.range, why + error.str(), fail=self.settings.fail_on_data_loss)
         self.truncated = True
         self._assign()
+
+    def _on_refusal(self, low: int, high: int) -> None:
+        """
+        Wait before an offset is asked for again that the log has by what its leader says.
+        """
+        self.trouble = (
+            "its leader says that the offset is out of range (OFFSET_OUT_OF_RANGE), and also that "
+            f"the log has offsets from {low} up to {high}; is the cluster at rest?"
+        )
+        self._pause()
+
+    def _pause(self) -> None:
+        """
+        Ask for nothing for a moment.
+        """
+        self.client.consumer.unassign()
+        time.sleep(self.backoff.next_pause())
 
     def _check_gap(self, gap: int) -> None:
         """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import asking, kraft
 from .access import KafkaAccess
 from .processes import Processes, ServerError, retry_on_taken_port
+from .properties import tiered_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +49,7 @@ class KafkaCluster(KafkaAccess):
         *,
         client_config: Mapping[str, Any] | None = None,
         port: int | None = None,
+        tiered: bool = False,
     ) -> None:
         """
         Describe a cluster; `start()` or `with` starts it.
@@ -58,6 +60,8 @@ class KafkaCluster(KafkaAccess):
             config: settings for server.properties; they win over ours.
             client_config: what clients must say to this cluster, in librdkafka's words.
             port: the first broker's port, the others follow it; free ones without it.
+            tiered: whether topics can be in tiered storage (`remote.storage.enable`), which is a
+                folder that all brokers share.
         """
         if brokers not in (1, 3):
             msg = f"brokers is {brokers!r}; it must be 1 or 3."
@@ -68,6 +72,7 @@ class KafkaCluster(KafkaAccess):
         self.client_config = dict(client_config or {})
         self.nodes: tuple[Node, ...] = ()
         self._id = ""
+        self.tiered = tiered
         self._port = port
         self._processes: Processes | None = None
         self._answering: set[int] = set()
@@ -193,16 +198,25 @@ class KafkaCluster(KafkaAccess):
         return chosen
 
     def _start_once(self) -> KafkaCluster:
-        command = kraft.java_command(self.version)
+        command = self._command()
         self.nodes = kraft.choose_nodes(self.brokers, self._port)
         self._processes = Processes("kafka")
         try:
-            self._id = kraft.lay_out(command, self._processes, self.nodes, self.node_config)
+            tiers = self._tiers(self._processes.folder)
+            self._id = kraft.lay_out(
+                command, self._processes, self.nodes, lambda one: {**tiers, **self.node_config(one)}
+            )
             self._launch(list(self.nodes))
         except BaseException:
             self.stop()
             raise
         return self
+
+    def _command(self) -> list[str]:
+        return kraft.java_command(self.version, tiered=self.tiered)
+
+    def _tiers(self, folder: Path) -> dict[str, Setting]:
+        return tiered_settings(self.brokers, folder / "tiered") if self.tiered else {}
 
     def _start_again(self, nodes: list[Node], ending: signal.Signals) -> None:
         for one in nodes:
@@ -210,7 +224,7 @@ class KafkaCluster(KafkaAccess):
         self._launch(nodes)
 
     def _launch(self, nodes: list[Node]) -> None:
-        command = kraft.java_command(self.version)
+        command = self._command()
         for one in nodes:
             self._group.start(one.name, kraft.broker_command(command, self._group.folder, one))
             self._answering.add(one.id)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 FETCH_SECONDS = 300.0
 LOCK_POLL_SECONDS = 0.2
 
+_IVY_MAVEN = "http://ant.apache.org/ivy/maven"
+
 # Kafka's own jars bring slf4j's interface without anything behind it: no log without this one.
 LOG_WRITER = "org.slf4j:slf4j-simple:1.7.36"
 # The connector of 4.2.0 runs with this older token provider: 4.2.0 of it was never published.
@@ -38,12 +40,17 @@ class FetchError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """A jar's name in a Maven repository; with `transitive`, all that it needs as well."""
+    """
+    A jar's name in a Maven repository; with `transitive`, all that it needs as well.
+
+    A `classifier` names another jar of the same version, such as its tests.
+    """
 
     group: str
     artifact: str
     version: str
     transitive: bool = False
+    classifier: str = ""
 
     @classmethod
     def parse(cls, text: str, *, transitive: bool = False) -> Coordinate:
@@ -66,6 +73,15 @@ def kafka_jars(version: str) -> list[Path]:
     kafka = Coordinate("org.apache.kafka", "kafka_2.13", version, transitive=True)
     coordinates = [kafka, Coordinate.parse(LOG_WRITER)]
     return _fetch_once(coordinates, cache_folder() / f"kafka-{version}")
+
+
+def tiered_storage_jars(version: str) -> list[Path]:
+    """Return the jars of Kafka's own test storage for tiered topics, fetched at first use."""
+    jars = [
+        Coordinate("org.apache.kafka", artifact, version, classifier="test")
+        for artifact in ("kafka-storage", "kafka-clients")
+    ]
+    return _fetch_once(jars, cache_folder() / f"kafka-tiered-storage-{version}")
 
 
 def kafka_tools_jars(version: str) -> list[Path]:
@@ -141,16 +157,25 @@ def _run_ivy(ivy: Processes) -> None:
 
 def ivy_file(coordinates: list[Coordinate]) -> str:
     """Return the Ivy file that asks for these jars."""
-    wanted = "\n".join(
-        f'    <dependency org="{one.group}" name="{one.artifact}" rev="{one.version}" '
-        f'conf="default-&gt;default" transitive="{str(one.transitive).lower()}"/>'
-        for one in coordinates
-    )
+    wanted = "\n".join(map(_dependency, coordinates))
     return (
-        '<ivy-module version="2.0">\n  <info organisation="pykafka" module="testing"/>\n'
+        f'<ivy-module version="2.0" xmlns:m="{_IVY_MAVEN}">\n'
+        '  <info organisation="pykafka" module="testing"/>\n'
         '  <configurations><conf name="default"/></configurations>\n'
         f"  <dependencies>\n{wanted}\n  </dependencies>\n</ivy-module>\n"
     )
+
+
+def _dependency(one: Coordinate) -> str:
+    """Return one jar's line; a classifier is asked for by an artifact of its own."""
+    named = (
+        f'    <dependency org="{one.group}" name="{one.artifact}" rev="{one.version}" '
+        f'conf="default-&gt;default" transitive="{str(one.transitive).lower()}"'
+    )
+    if not one.classifier:
+        return f"{named}/>"
+    artifact = f'<artifact name="{one.artifact}" type="jar" m:classifier="{one.classifier}"/>'
+    return f"{named}>{artifact}</dependency>"
 
 
 def _ivy_command(work: Path) -> list[str]:

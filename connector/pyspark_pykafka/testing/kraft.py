@@ -6,7 +6,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING
 
-from .jars import kafka_jars
+from .jars import kafka_jars, tiered_storage_jars
 from .java import find_java
 from .ports import free_ports
 from .properties import Node, Setting, server_settings
@@ -47,10 +47,11 @@ def choose_nodes(brokers: int, first_port: int | None) -> tuple[Node, ...]:
     )
 
 
-def java_command(version: str) -> list[str]:
+def java_command(version: str, *, tiered: bool = False) -> list[str]:
     """Return the start of a command that runs a class of this Kafka version."""
-    jars = kafka_jars(version)
-    return [str(find_java()), *_FLAGS, "-cp", f"{jars[0].parent}/*"]
+    jars = [kafka_jars(version), tiered_storage_jars(version) if tiered else []]
+    class_path = ":".join(f"{some[0].parent}/*" for some in jars if some)
+    return [str(find_java()), *_FLAGS, "-cp", class_path]
 
 
 def broker_command(java: list[str], folder: Path, node: Node) -> list[str]:

@@ -40,6 +40,27 @@ def server_settings(
     return {name: setting_text(value) for name, value in settings.items()}
 
 
+def tiered_settings(brokers: int, store: Path) -> dict[str, Setting]:
+    """
+    Return the settings of a cluster that moves old segments into a folder (KIP-405).
+
+    Which topics do is said by each (`remote.storage.enable`), and how much stays local, too.
+    """
+    return {
+        "remote.log.storage.system.enable": True,
+        "remote.log.storage.manager.class.name": f"{_REMOTE}.LocalTieredStorage",
+        "remote.log.storage.manager.impl.prefix": "rsm.config.",
+        "rsm.config.dir": str(store),
+        "remote.log.metadata.manager.listener.name": "CLIENT",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": 1,
+        "rlmm.config.remote.log.metadata.topic.replication.factor": 3 if brokers >= 3 else 1,
+        # Segments are moved, and go from the local disk, within a second or two.
+        "remote.log.manager.task.interval.ms": 500,
+        "log.retention.check.interval.ms": 500,
+        "log.initial.task.delay.ms": 500,
+    }
+
+
 def setting_text(value: object) -> str:
     """Return a setting as Kafka writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -79,6 +100,8 @@ def _copies(brokers: int) -> dict[str, Setting]:
         "broker.session.timeout.ms": 5000 if copies == 3 else 2500,
     }
 
+
+_REMOTE = "org.apache.kafka.server.log.remote.storage"
 
 _SETTINGS: dict[str, Setting] = {
     # A misspelt topic must be an error, not a new topic.

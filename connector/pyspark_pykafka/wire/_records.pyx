@@ -490,6 +490,7 @@ cdef class RecordDecoder:
     cdef bint fed
     cdef object source
     cdef Py_ssize_t at
+    cdef bint first
     cdef list aborted
     cdef set aborting
     # The batch being read: its records, how many are left, and what its header says.
@@ -499,6 +500,8 @@ cdef class RecordDecoder:
     cdef int64_t left
     cdef int64_t base_offset
     cdef int64_t last_offset
+    # The last offset of the last batch that was read to its end, in this response or before.
+    cdef int64_t passed
     cdef int64_t previous_offset
     cdef int64_t base_timestamp
     cdef int64_t max_timestamp
@@ -512,6 +515,7 @@ cdef class RecordDecoder:
             raise ValueError(f"max_rows {max_rows} and max_bytes {max_bytes} cannot bound a batch")
         self.position = start
         self.end = end
+        self.passed = -1
         self.crc32c = crc32c
         self.decompress = decompress
         self.max_rows = max_rows
@@ -551,6 +555,9 @@ cdef class RecordDecoder:
         """
         Start on the records of a response, which must stay unchanged until they are used up.
 
+        They must be those for ``position``: a broker's first batch holds that offset, or lies
+        behind it if the log has it no more.
+
         ``aborted`` holds (first offset, producer id) of the aborted transactions that the broker
         names for these records; empty unless only committed records are to be read.
         """
@@ -560,7 +567,8 @@ cdef class RecordDecoder:
         self.fed = True
         self.source = memoryview(records)
         self.at = 0
-        self.last_offset = -1
+        self.first = True
+        self.last_offset = self.passed
         self.aborted = sorted(aborted, reverse=True)
         self.aborting = set()
 
@@ -635,17 +643,27 @@ cdef class RecordDecoder:
                     f"a record batch says it holds offsets {base} to +{delta}, after one that "
                     f"ends at {self.last_offset}",
                 )
+            if self.first and base + delta < self.position:
+                raise MalformedBatch(
+                    self.position,
+                    f"the first record batch of the answer ends at offset {base + delta}",
+                )
             if base >= self.end:
                 self.position = self.end
                 return False
             opened = self._open_batch(batch, size, base, base + delta)
             # Not before: what is malformed must be met again when it is read again.
             self.at += size
+            self.first = False
             self.last_offset = base + delta
             if opened:
                 return True
-            self.position = max(self.position, min(self.last_offset + 1, self.end))
+            self._pass_batch()
         return False
+
+    cdef void _pass_batch(self) noexcept:
+        self.passed = self.last_offset
+        self.position = max(self.position, min(self.last_offset + 1, self.end))
 
     cdef object _other_format(self, uint8_t magic):
         if magic < 2:
@@ -661,15 +679,17 @@ cdef class RecordDecoder:
         cdef int16_t attributes = int16_at(batch + ATTRIBUTES_AT)
         cdef int32_t count = int32_at(batch + COUNT_AT)
         cdef int64_t first = max(base, self.position)
-        if last < self.position and not self.aborted and not self.aborting:
-            return False
         if self.crc32c is not None:
             self._check_crc(batch, size, first)
         if count < 0 or (count == 0 and size > HEADER and not attributes & CODEC_MASK):
             raise MalformedBatch(
                 first, f"a record batch of {size} bytes says it has {count} records"
             )
-        if self._hidden(batch, size, first, last) or last < self.position or count == 0:
+        if count > last - base + 1:
+            raise MalformedBatch(
+                first, f"a record batch says it has {count} records at offsets {base} to {last}"
+            )
+        if self._hidden(batch, size, first, last) or count == 0:
             return False
         self.base_offset = base
         self.previous_offset = base - 1
@@ -829,7 +849,7 @@ cdef class RecordDecoder:
             self.previous_offset = offset
             self.left -= 1
         self._end_batch()
-        self.position = max(self.position, min(self.last_offset + 1, self.end))
+        self._pass_batch()
         return False
 
     cdef object _malformed(self, why):

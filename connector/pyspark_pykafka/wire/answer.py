@@ -35,8 +35,9 @@ class FetchAnswer(NamedTuple):
     """
     What a broker says of the one partition that was asked for.
 
-    ``error_code`` is the partition's, or that of the whole response. ``records`` is valid until
-    the connection receives the next answer. ``aborted`` holds (first offset, producer id).
+    ``error_code`` is the partition's, or that of the whole response. ``records`` is a view of the
+    frame, whose memory is used again once nobody has one. ``aborted`` holds (first offset,
+    producer id).
     """
 
     throttle_ms: int

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
     PykafkaError,
+    StalledReadError,
     TimeoutExceededError,
     UnknownTopicError,
 )
@@ -19,85 +20,118 @@ from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.wire.log_check import LogTruncatedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark_pykafka.client import DirectConfig
     from pyspark_pykafka.wire.partition import Fetched, PartitionClient
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# Brokers learn of a new topic one after another; one that is still missing then is gone.
-_MISSING_SECONDS = 2.0
+# After so long without progress it is said what is waited for.
+_TELL_SECONDS = 5.0
 
 
 class _Patience:
     """
-    How long to go on trying, and how long to wait in between: after a lost connection, and else.
+    How long to go on trying, and how long to wait in between: after a lost connection, after an
+    error, and after an answer that brought nothing.
     """
 
     def __init__(self, seconds: float, config: DirectConfig) -> None:
         self.deadline = Deadline.after(seconds)
+        self._untold = Deadline.after(_TELL_SECONDS)
+        self._told = False
+        self._longest_pause = config.retry_backoff_max_seconds
         self._reconnect = Backoff(
             config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds
         )
         self._retry = Backoff(config.fetch_error_backoff_seconds, config.retry_backoff_max_seconds)
+        self._stall = Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds)
+
+    @property
+    def nearly_over(self) -> bool:
+        """
+        Whether another try may be cut off by the deadline.
+        """
+        return self.deadline.remaining() <= self._longest_pause
 
     def pause(self, error: PykafkaError) -> None:
         backoff = self._reconnect if isinstance(error, BrokerUnavailableError) else self._retry
         time.sleep(self.deadline.remaining(at_most=backoff.next_pause()))
 
+    def pause_stalled(self) -> bool:
+        """
+        Wait, or return False if there would be no time left for another try.
+        """
+        pause = self._stall.next_pause()
+        if pause >= self.deadline.remaining():
+            return False
+        time.sleep(pause)
+        return True
+
+    def tell_once(self, awaited: str, why: str) -> None:
+        if self._untold.expired and not self._told:
+            self._told = True
+            logger.warning("still waiting for %s: %s", awaited, why)
+
 
 @dataclass(slots=True)
 class Asking:
     """
-    Fetches from one partition; each answer has ``timeout_ms`` to arrive, whatever happens.
+    Fetches from one partition until ``timeout_ms`` have passed without progress.
+
+    What counts as progress is the caller's to say (:meth:`progressed`); an answer does not.
     """
 
     partition: PartitionClient
     timeout_ms: int
     _trouble: PykafkaError | None = field(init=False, default=None)
+    _since_progress: _Patience | None = field(init=False, default=None)
 
     def borders(self) -> tuple[int, int]:
         """
         Return the log start and the end of what may be read.
         """
-        patience = self._patience()
-        while True:
-            try:
-                return self.partition.borders(patience.deadline)
-            except PykafkaError as error:
-                self._recover(error, f"the offsets of {self.partition.tp}", patience)
+        return self._offsets(self.partition.borders)
+
+    def watermarks(self) -> tuple[int, int]:
+        """
+        Return the log start and the high watermark.
+        """
+        return self._offsets(self.partition.watermarks)
 
     def fetch(self, offset: int, size: int, wait_ms: int) -> Fetched | None:
         """
         Return the answer for ``offset``, or None if the topic or partition is gone.
 
-        Raises :class:`~pyspark_pykafka.wire.partition.OutOfRangeError`, or
+        Gone is what brokers have not known for all of the time: each of them learns of a new topic
+        in its own time, and one that is cut off from the others does not. Raises
+        :class:`~pyspark_pykafka.wire.partition.OutOfRangeError`, or
         :class:`~pyspark_pykafka.wire.log_check.LogTruncatedError`.
         """
-        awaited = f"a record of {self.partition.tp} at offset {offset}"
+        awaited = self._awaited(offset)
         patience = self._patience()
-        missing_until = Deadline.after(_MISSING_SECONDS)
+        missing = False
         while True:
             try:
                 if self.partition.asked != offset:
                     self.partition.ask(offset, size, wait_ms, patience.deadline)
-                answer = self.partition.answer(patience.deadline)
+                return self.partition.answer(patience.deadline)
             except UnknownTopicError as error:
-                if missing_until.expired:
+                if missing and patience.nearly_over:
                     return None
+                missing = True
                 self._recover(error, awaited, patience)
             except PykafkaError as error:
-                missing_until = Deadline.after(_MISSING_SECONDS)
+                missing = False
                 self._recover(error, awaited, patience)
-            else:
-                self._trouble = None
-                return answer
 
     def ahead(self, offset: int, size: int, wait_ms: int) -> None:
         """
         Send for the next records while the last are decoded, if the broker is well.
         """
         try:
-            self.partition.ask(offset, size, wait_ms, self._patience().deadline)
+            self.partition.ask(offset, size, wait_ms, self._new_patience().deadline)
         except LogTruncatedError:
             # fetch() meets it again, once what was read before has been handed over.
             return
@@ -108,7 +142,49 @@ class Asking:
             self.partition.forget()
             logger.info("%s; trying again", error)
 
+    def progressed(self) -> None:
+        """
+        Note that records came, or that something else has moved the reader on.
+        """
+        self._since_progress = None
+        self._trouble = None
+
+    def bear(self, offset: int, why: str, *, pause: bool = True) -> None:
+        """
+        Wait before an offset is asked for again, since an answer brought the reader no further.
+
+        Raises :class:`StalledReadError` once the time for progress is over.
+        """
+        patience = self._patience()
+        awaited = self._awaited(offset)
+        self._trouble = StalledReadError(
+            f"did not get {awaited} within {self.timeout_ms} ms, and nothing says that there is "
+            f"none: {why}. Set kafkaConsumer.pollTimeoutMs to wait longer"
+        )
+        patience.tell_once(awaited, why)
+        if patience.deadline.expired or (pause and not patience.pause_stalled()):
+            raise self._trouble
+
+    def _awaited(self, offset: int) -> str:
+        return f"a record of {self.partition.tp} at offset {offset}"
+
+    def _offsets(self, ask: Callable[[Deadline], tuple[int, int]]) -> tuple[int, int]:
+        patience = self._new_patience()
+        while True:
+            try:
+                return ask(patience.deadline)
+            except PykafkaError as error:
+                self._recover(error, f"the offsets of {self.partition.tp}", patience)
+
     def _patience(self) -> _Patience:
+        """
+        Return that of the present stretch without progress.
+        """
+        if self._since_progress is None:
+            self._since_progress = self._new_patience()
+        return self._since_progress
+
+    def _new_patience(self) -> _Patience:
         return _Patience(self.timeout_ms / 1000, self.partition.cluster.config)
 
     def _recover(self, error: PykafkaError, awaited: str, patience: _Patience) -> None:
@@ -120,10 +196,13 @@ class Asking:
         if self._trouble is None or not late:
             self._trouble = error
         if late:
+            if isinstance(self._trouble, StalledReadError):
+                raise self._trouble from error
             msg = (
                 f"did not get {awaited} within {self.timeout_ms} ms: {self._trouble}. "
                 "Set kafkaConsumer.pollTimeoutMs to wait longer"
             )
             raise TimeoutExceededError(msg) from error
         logger.info("%s; trying again", error)
+        patience.tell_once(awaited, str(error))
         patience.pause(error)

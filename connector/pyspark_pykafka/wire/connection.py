@@ -24,6 +24,7 @@ from pyspark_pykafka.wire.frames import (
     after_tags,
     bad_size,
     has_flexible_header,
+    own_room,
 )
 from pyspark_pykafka.wire.messages import encoded
 from pyspark_pykafka.wire.quota import Quota
@@ -73,7 +74,8 @@ class Connection:
         self._transport = transport
         self._quota = Quota(address)
         self._length = bytearray(_NUMBER.size)
-        self._frames = FrameBuffer()
+        # Of Fetch responses alone: a login between two of them has memory of its own.
+        self._fetched = FrameBuffer()
         self._pending: deque[_Pending] = deque()
         self._correlation = 0
         self._versions = Versions(address, {})
@@ -110,6 +112,13 @@ class Connection:
         Until when, on the monotonic clock, :meth:`send` would wait for the broker's quota.
         """
         return self._quota.until
+
+    @property
+    def login_due(self) -> bool:
+        """
+        Whether the login ends soon (KIP-368); :meth:`send` renews it once nothing is in flight.
+        """
+        return time.monotonic() >= self._login_due
 
     @property
     def usable(self) -> bool:
@@ -171,7 +180,7 @@ class Connection:
         Logs in again before, where the broker wants that and no answer is outstanding.
         """
         self._quota.wait(deadline)
-        if not self._pending and time.monotonic() >= self._login_due:
+        if not self._pending and self.login_due:
             self._log_in(deadline)
         self._write(request, deadline)
 
@@ -190,7 +199,7 @@ class Connection:
 
     def receive_frame(self, deadline: Deadline) -> Frame:
         """
-        Return the same undecoded; its body is valid until the next answer is received.
+        Return the same undecoded; nothing that is received later is written over it.
         """
         if not self._pending:
             msg = f"no request to {self.address} is waiting for an answer; send one first"
@@ -274,7 +283,8 @@ class Connection:
     def _read(self, pending: _Pending, limit: Deadline) -> Frame:
         length = memoryview(self._length)
         self._transport.receive_into(length, limit, pending.doing)
-        frame = self._frames.room(self._size(pending))
+        room = self._fetched.room if pending.response.API_KEY == _FETCH else own_room
+        frame = room(self._size(pending))
         self._transport.receive_into(frame, limit, pending.doing)
         (correlation,) = _NUMBER.unpack(frame[: _NUMBER.size])
         if correlation != pending.correlation:

@@ -34,6 +34,7 @@ from pyspark_pykafka.wire.log_check import LogCheck, LogTruncatedError
 from pyspark_pykafka.wire.partition import Fetched, OutOfRangeError, PartitionClient
 from pyspark_pykafka.wire.records import RecordColumns
 from pyspark_pykafka.wire.sizing import FetchSizing
+from pyspark_pykafka.wire.stalls import why_nothing, why_out_of_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.client import DirectConfig
     from pyspark_pykafka.wire.cluster import Cluster
 
-# How often at least the leader must say that it has nothing before that is believed.
+# How often at least a leader must say that the log ends before that is believed.
 _LEAST_ANSWERS = 2
 
 
@@ -96,7 +97,7 @@ def _uuid(text: str) -> UUID:
 @dataclass(slots=True)
 class _RangeReader:
     """
-    The state of one read: where it stands, and what is suspicious about it.
+    The state of one read: where it stands, and what has kept it there.
     """
 
     asking: Asking
@@ -105,7 +106,9 @@ class _RangeReader:
     range: OffsetRange
     columns: RecordColumns = field(init=False)
     sizing: FetchSizing = field(init=False)
+    # Answers that brought nothing since the last progress, and those that the log ends too early.
     empty_answers: int = field(init=False, default=0)
+    short_answers: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.columns = RecordColumns.of_range(
@@ -124,14 +127,18 @@ class _RangeReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         while not self.columns.done:
-            fetched = self._fetch()
-            if fetched is None:
-                continue
-            if fetched.records:
-                yield from self._read(fetched)
-            elif fetched.conclusive:
-                self._on_nothing(fetched.visible_end)
+            # What one answer holds is gone before the next is received, which takes its memory.
+            yield from self._one_answer()
         yield from self.columns.rest()
+
+    def _one_answer(self) -> Iterator[pa.RecordBatch]:
+        fetched = self._fetch()
+        if fetched is None:
+            return
+        if fetched.records:
+            yield from self._read(fetched)
+        else:
+            self._on_nothing(fetched)
 
     def _fetch(self) -> Fetched | None:
         """
@@ -178,7 +185,11 @@ class _RangeReader:
             raise timestamp_error(self.range.tp, bad.offset, bad.millis) from bad
         if self.columns.position == position:
             self._on_part_of_a_batch(fetched)
-        self.empty_answers = 0
+        self._progressed()
+
+    def _progressed(self) -> None:
+        self.empty_answers = self.short_answers = 0
+        self.asking.progressed()
 
     def _corrupt(self, bad: MalformedBatch) -> RecordError:
         msg = (
@@ -196,31 +207,54 @@ class _RangeReader:
         )
         raise RecordError("KAFKA_CORRUPT_RECORD_BATCH", msg)
 
-    def _on_nothing(self, visible_end: int) -> None:
+    def _on_nothing(self, fetched: Fetched) -> None:
         """
-        Tell an empty stretch (compaction) from a log that ends before the range does.
+        Tell a log that ends before the range does from an answer that only brings nothing.
 
-        Both are asked for again first: a new leader's end may lag behind (KAFKA-7703), and one
-        that has just started may not know its own yet. The broker waits for records meanwhile.
+        No answer without records says that there are none below the end of the log: a quota, slow
+        remote storage (KIP-405) and a broker that has just begun to lead all answer so. Offsets
+        are passed over only where a record batch, or the start of the log, says so.
         """
         self.empty_answers += 1
-        self.asking.partition.forget()
-        if self.empty_answers <= max(self.settings.end_retries, _LEAST_ANSWERS):
-            return
-        if visible_end > self.columns.position:
-            self.columns.skip_to(visible_end)
-            self.empty_answers = 0
+        position = self.columns.position
+        if fetched.conclusive:
+            self.asking.partition.forget()
+            if fetched.high_watermark <= position:
+                self._on_short_log(fetched.high_watermark)
+                return
+        # A replica is asked at once when it is named for the first time.
+        pause = self.empty_answers > 1 or not fetched.redirected
+        why = why_nothing(fetched, position)
+        self.asking.bear(position, why, pause=pause)
+
+    def _on_short_log(self, end: int) -> None:
+        """
+        Ask again before the end of the log is believed, and what lies behind it is lost.
+
+        A new leader's end may lag behind (KAFKA-7703), one that has just started may not know its
+        own yet, and one that was deposed does not know of it. The broker waits for records
+        meanwhile.
+        """
+        self.short_answers += 1
+        why = f"the log ends at offset {end}"
+        if self.short_answers > max(self.settings.end_retries, _LEAST_ANSWERS):
+            self._lose(why, self.range.end)
         else:
-            self._lose(f"the log ends at offset {visible_end}", self.range.end)
+            self.asking.bear(self.columns.position, why)
 
     def _on_out_of_range(self) -> None:
-        low, high = self.asking.borders()
+        low, high = self.asking.watermarks()
         position = self.columns.position
         if position < low:
             self._lose(f"offset {position} is out of range, the log has [{low}, {high})", low)
         elif position > high:
-            self._on_nothing(high)
+            self.asking.partition.forget()
+            self._on_short_log(high)
             self._await_end(position)
+        else:
+            self.empty_answers += 1
+            self.asking.partition.forget()
+            self.asking.bear(position, why_out_of_range(low, high))
 
     def _on_truncated(self, error: LogTruncatedError) -> None:
         """
@@ -238,7 +272,7 @@ class _RangeReader:
         backoff = Backoff(self.config.retry_backoff_seconds, self.config.retry_backoff_max_seconds)
         while not self.columns.done and not deadline.expired:
             time.sleep(deadline.remaining(at_most=backoff.next_pause()))
-            if self.asking.borders()[1] >= position:
+            if self.asking.watermarks()[1] >= position:
                 return
 
     def _lose(self, why: str, go_on_at: int) -> None:
@@ -246,3 +280,4 @@ class _RangeReader:
         fail = self.settings.fail_on_data_loss
         report_loss(self.range, self.columns.position, end, why, fail=fail)
         self.columns.skip_to(end)
+        self._progressed()

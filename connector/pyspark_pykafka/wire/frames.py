@@ -1,5 +1,5 @@
 """
-Responses as they come off the wire: one frame each, into a buffer that is used again.
+Responses as they come off the wire: one frame each, in memory that is its reader's alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SMALL_FRAMES = 8
 
 class Frame(NamedTuple):
     """
-    The body of one response; it lies in the connection's buffer, until that receives the next.
+    The body of one response, which nobody writes to as long as any view of it is left.
 
     ``response`` is kafka-python's class of it, or our
     :class:`~pyspark_pykafka.wire.messages.Answer`.
@@ -48,7 +48,12 @@ class Frame(NamedTuple):
 
 class FrameBuffer:
     """
-    Room for one frame at a time, which grows with the frames, and shrinks when most are small.
+    Memory for large frames, which grows with them, and shrinks when most are small.
+
+    It is used again, since the page faults of new memory cost more than reading what is in it, but
+    only once no view of the frame before is left. That is Python's word (an object whose memory is
+    exported cannot be resized), not the readers': a frame that is still read keeps its memory, and
+    the next one gets another.
     """
 
     def __init__(self) -> None:
@@ -57,16 +62,37 @@ class FrameBuffer:
 
     def room(self, size: int) -> memoryview:
         """
-        Return room for a frame; what was returned before must no longer be used.
+        Return room for a frame, which nobody else looks at.
         """
         self._small = self._small + 1 if 4 * size < len(self._buffer) else 0
         shrinks = self._small > _SMALL_FRAMES and len(self._buffer) > _USUAL_BYTES
-        if size > len(self._buffer) or shrinks:
-            # Never resized, for an old view may still be around; and the old goes first.
+        if size > len(self._buffer) or shrinks or is_viewed(self._buffer):
+            # The old one goes first, or both would count at once.
             self._buffer = bytearray()
             self._buffer = bytearray(size)
             self._small = 0
         return memoryview(self._buffer)[:size]
+
+
+def is_viewed(buffer: bytearray) -> bool:
+    """
+    Return whether anybody has a view of the memory, or of a part of it.
+    """
+    if not buffer:
+        return False
+    try:
+        last = buffer.pop()
+    except BufferError:
+        return True
+    buffer.append(last)
+    return False
+
+
+def own_room(size: int) -> memoryview:
+    """
+    Return room for one frame in memory of its own.
+    """
+    return memoryview(bytearray(size))
 
 
 def has_flexible_header(response: Any, version: int) -> bool:

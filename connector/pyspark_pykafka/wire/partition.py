@@ -54,19 +54,43 @@ class OutOfRangeError(Exception):
 
 class Fetched(NamedTuple):
     """
-    What a broker answered: whole record batches, the last one perhaps cut off, until the next.
+    What broker ``node`` answered: whole record batches, the last one perhaps cut off, until the
+    next.
 
     ``visible_end`` is the offset before which the isolation level lets records be read.
-    ``aborted`` holds (first offset, producer id). Only if ``conclusive`` does an answer without
-    records mean that there are none: not when a quota held them back, when the leader only named
-    a replica, or when a replica, which may be behind, gave it.
+    ``aborted`` holds (first offset, producer id). ``preferred`` is the replica that the leader
+    names, or -1.
     """
 
     records: memoryview
     aborted: tuple[tuple[int, int], ...]
+    high_watermark: int
     visible_end: int
-    throttled: bool
-    conclusive: bool
+    throttle_ms: int
+    node: int
+    of_leader: bool
+    preferred: int
+
+    @property
+    def throttled(self) -> bool:
+        """
+        Whether a quota may have held records back.
+        """
+        return self.throttle_ms > 0
+
+    @property
+    def redirected(self) -> bool:
+        """
+        Whether the leader only named a replica.
+        """
+        return self.preferred != _NO_REPLICA
+
+    @property
+    def conclusive(self) -> bool:
+        """
+        Whether the answer says where the log ends: a replica may be behind.
+        """
+        return self.of_leader and not self.throttled and not self.redirected
 
 
 class _Asked(NamedTuple):
@@ -171,7 +195,17 @@ class PartitionClient:
         """
         Return the log start and the offset before which the isolation level lets records be read.
         """
-        return self._list_offset(EARLIEST, deadline), self._list_offset(LATEST, deadline)
+        level = ISOLATION[self.isolation_level]
+        low = self._list_offset(EARLIEST, deadline, level)
+        return low, self._list_offset(LATEST, deadline, level)
+
+    def watermarks(self, deadline: Deadline) -> tuple[int, int]:
+        """
+        Return the log start and the high watermark, whatever the isolation level.
+        """
+        every = ISOLATION["read_uncommitted"]
+        low = self._list_offset(EARLIEST, deadline, every)
+        return low, self._list_offset(LATEST, deadline, every)
 
     def _fetch_request(
         self, connection: Connection, leader: Leader, offset: int, size: int, wait_ms: int
@@ -200,20 +234,21 @@ class PartitionClient:
         self.topic_id = asked.leader.topic_id
         if asked.of_leader:
             self.log.saw(answer.high_watermark, asked.leader.epoch)
-        redirected = answer.preferred_read_replica != _NO_REPLICA
-        if redirected:
+        if answer.preferred_read_replica != _NO_REPLICA:
             self._replica = answer.preferred_read_replica
             self._replica_until = time.monotonic() + _REPLICA_SECONDS
         elif not asked.of_leader and not answer.records:
             self._shun()
-        throttled = answer.throttle_ms > 0
         committed = self.isolation_level == "read_committed"
         return Fetched(
             records=answer.records,
             aborted=answer.aborted,
+            high_watermark=answer.high_watermark,
             visible_end=answer.last_stable_offset if committed else answer.high_watermark,
-            throttled=throttled,
-            conclusive=asked.of_leader and not throttled and not redirected,
+            throttle_ms=answer.throttle_ms,
+            node=asked.node,
+            of_leader=asked.of_leader,
+            preferred=answer.preferred_read_replica,
         )
 
     def _on_out_of_range(self, asked: _Asked) -> None:
@@ -233,10 +268,9 @@ class PartitionClient:
     def _may_roam(self) -> bool:
         return time.monotonic() >= self._shun_until
 
-    def _list_offset(self, what: int, deadline: Deadline) -> int:
+    def _list_offset(self, what: int, deadline: Deadline, isolation: int) -> int:
         leader = self.cluster.leader(self.tp, deadline)
         connection = self.cluster.connection(leader.node, deadline)
-        isolation = ISOLATION[self.isolation_level]
         version = connection.version(LIST_OFFSETS)
         wanted = {self.tp.topic: [WantedOffset(self.tp.partition, leader.epoch, what)]}
         request = list_offsets_request(version, wanted, isolation)

@@ -4,6 +4,7 @@ Holding back when a broker says that its quota is used up (KIP-219).
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from pyspark_pykafka.client import Address
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.wire.frames import Frame
+
+logger = logging.getLogger("pyspark_pykafka")
+
+_TELL_SECONDS = 5.0
 
 # From these versions on a broker answers at once and expects the client to hold back; before, it
 # held the answer itself. By API key, for those that this engine uses.
@@ -47,5 +52,7 @@ class Quota:
                 "which is later than the time left; ask for a higher quota"
             )
             raise TimeoutExceededError(msg)
+        if seconds > _TELL_SECONDS:
+            logger.warning("%s: waiting %.1f s for the broker's quota", self._address, seconds)
         if seconds > 0:
             time.sleep(seconds)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.wire._records import next_offset
+from pyspark_pykafka.densities import LOOK_BYTES
 from pyspark_pykafka.wire.asking import Asking
 from pyspark_pykafka.wire.cluster import borrowed_cluster
 from pyspark_pykafka.wire.partition import OutOfRangeError, PartitionClient
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import Offsets, TopicPartition
     from pyspark_pykafka.wire.cluster import Cluster
 
-_SAMPLE_BYTES = 32 * 1024
-_OFFSET = struct.Struct(">q")
+# A record batch as far as its size and offsets go: base offset, length, then at 23 the last delta.
+_FRONT = struct.Struct(">qi11xi")
+_AFTER_LENGTH = 12
 
 
 def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicPartition, float]:
@@ -39,12 +40,27 @@ def _samples(
     for tp, position in positions.items():
         partition = PartitionClient(cluster, tp, settings.isolation_level)
         try:
-            fetched = Asking(partition, settings.poll_timeout_ms).fetch(position, _SAMPLE_BYTES, 0)
+            fetched = Asking(partition, settings.poll_timeout_ms).fetch(position, LOOK_BYTES, 0)
         except OutOfRangeError:
             continue
-        if fetched is None or len(fetched.records) < _OFFSET.size:
+        if fetched is None:
             continue
-        (first,) = _OFFSET.unpack_from(fetched.records)
-        after = next_offset(fetched.records, first)
-        if after > first:
-            yield tp, len(fetched.records) / (after - first)
+        size, offsets = measured(fetched.records, position)
+        if offsets > 0:
+            yield tp, size / offsets
+
+
+def measured(records: memoryview, position: int) -> tuple[int, int]:
+    """
+    Return how many bytes the record batches take, and how many offsets they cover from a position.
+
+    The last one may be cut off: its header says how large it is, so its bytes and its offsets both
+    count. Offsets without a record before or between them count, too: they take no bytes.
+    """
+    at, start, after = 0, position, position
+    while len(records) - at >= _FRONT.size:
+        base, length, delta = _FRONT.unpack_from(records, at)
+        start = min(start, base)
+        after = max(after, base + delta + 1)
+        at += _AFTER_LENGTH + max(length, 0)
+    return at, after - start

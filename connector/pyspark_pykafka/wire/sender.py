@@ -179,7 +179,11 @@ class Sender:
         if connection.throttled_until > self._now():
             self._held_until = min(self._held_until, connection.throttled_until)
             return False
-        return self._under_way.count(connection) < self._config.in_flight
+        under_way = self._under_way.count(connection)
+        if under_way and connection.login_due:
+            # A connection logs in again only when all has been answered, and is cut if it does not.
+            return False
+        return under_way < self._config.in_flight
 
     def _ready(self) -> dict[int, list[PartitionQueue]]:
         """

@@ -1,0 +1,182 @@
+"""
+Sessions that end every few seconds (KIP-368): whoever reads or writes meanwhile logs in again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.broker import fetching, producing
+from tests.broker.test_wire_connection import (
+    OAUTH_MODULE,
+    PASSWORD,
+    SCRAM_MODULE,
+    USER,
+    create_scram_users,
+    login,
+)
+from tests.support.proxied import ProxiedCluster
+
+from pyspark_pykafka.engines import fetch, produce
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.testing import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from tests.support.proxy import Proxy
+
+SESSION_MS = 3_000
+AUTHENTICATE = 36
+COUNT = 3_000
+VALUES = [b"%d." % number + b"x" * 990 for number in range(COUNT)]
+QUOTED = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+PLAIN_MODULE = (
+    f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{QUOTED}";'
+).replace("\\", "\\\\")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+CONFIG = {
+    "listener.security.protocol.map": (
+        "CLIENT:PLAINTEXT,PROXIED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
+    ),
+    "listener.name.proxied.sasl.enabled.mechanisms": ",".join(MECHANISMS),
+    "listener.name.proxied.plain.sasl.jaas.config": PLAIN_MODULE,
+    "listener.name.proxied.scram-sha-256.sasl.jaas.config": SCRAM_MODULE,
+    "listener.name.proxied.scram-sha-512.sasl.jaas.config": SCRAM_MODULE,
+    "listener.name.proxied.oauthbearer.sasl.jaas.config": OAUTH_MODULE,
+    **{
+        f"listener.name.proxied.{mechanism}.connections.max.reauth.ms": SESSION_MS
+        for mechanism in map(str.lower, MECHANISMS)
+    },
+}
+LOGINS = {
+    "PLAIN": login("PLAIN"),
+    "SCRAM-SHA-256": login("SCRAM-SHA-256"),
+    "SCRAM-SHA-512": login("SCRAM-SHA-512"),
+    "OAUTHBEARER": {
+        "sasl_mechanism": "OAUTHBEARER",
+        "enable_sasl_oauthbearer_unsecure_jwt": "true",
+        "sasl_oauthbearer_config": f"principal={USER}",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def renewing() -> Iterator[ProxiedCluster]:
+    """
+    A broker that lets a login hold for three seconds, with a topic of as many records.
+    """
+    with ProxiedCluster(brokers=1, config=CONFIG) as cluster:
+        create_scram_users(cluster.kafka)
+        cluster.kafka.create_topic("slow", 1)
+        cluster.kafka.produce("slow", [Record(value) for value in VALUES])
+        yield cluster
+
+
+@pytest.fixture
+def proxy(renewing: ProxiedCluster) -> Proxy:
+    """
+    Return what all of the broker's clients go through.
+    """
+    return renewing.proxies[1]
+
+
+def slow_read(cluster: ProxiedCluster, mechanism: str, seconds: float) -> list[tuple[int, bytes]]:
+    """
+    Return what is read in so many seconds, a small fetch at a time.
+    """
+    settings = fetching.settings(
+        cluster.bootstrap,
+        "wire",
+        kafka=producing.settings(
+            cluster.bootstrap, security_protocol="SASL_PLAINTEXT", **LOGINS[mechanism]
+        ),
+        schema=fetching.VALUES,
+        memory_bytes=1 << 20,
+    )
+    rows: list[tuple[int, bytes]] = []
+    for batch in fetch(OffsetRange(TopicPartition("slow", 0), 0, COUNT), settings):
+        rows += [(row["offset"], row["value"]) for row in batch.to_pylist()]
+        time.sleep(seconds * batch.num_rows / COUNT)
+    return rows
+
+
+def check_slow_read(cluster: ProxiedCluster, mechanism: str, seconds: float) -> None:
+    proxy = cluster.proxies[1]
+    logins, accepted = proxy.requests[AUTHENTICATE], proxy.accepted
+    rows = slow_read(cluster, mechanism, seconds)
+
+    assert len(rows) == COUNT
+    assert (rows == list(enumerate(VALUES))) is True
+    rounds = 2 if mechanism.startswith("SCRAM") else 1
+    assert proxy.requests[AUTHENTICATE] - logins >= rounds * (1 + int(seconds / 3))
+    assert proxy.accepted - accepted <= 1
+
+
+@pytest.mark.parametrize("mechanism", LOGINS)
+def test_a_slow_reader_logs_in_again(renewing: ProxiedCluster, mechanism: str) -> None:
+    """
+    Each record comes once, at its offset, over one connection, though its session ends meanwhile.
+    """
+    check_slow_read(renewing, mechanism, 4.0)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mechanism", LOGINS)
+def test_a_slow_reader_logs_in_many_times(renewing: ProxiedCluster, mechanism: str) -> None:
+    """
+    The same for half a minute, with a login every three seconds.
+    """
+    check_slow_read(renewing, mechanism, 30.0)
+
+
+def check_busy_writer(cluster: ProxiedCluster, topic: str, seconds: float) -> None:
+    """
+    Write for so long with requests always under way, and look whether the broker cut anything.
+    """
+    proxy = cluster.proxies[1]
+    cluster.kafka.create_topic(topic, 1)
+    logins, accepted = proxy.requests[AUTHENTICATE], proxy.accepted
+    end = time.monotonic() + seconds
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        number = 0
+        while time.monotonic() < end:
+            records = [Record(b"%d." % at + b"x" * 200) for at in range(number, number + 200)]
+            yield producing.batch_of(records)
+            number += 200
+
+    given: dict[str, Any] = {**LOGINS["PLAIN"], "security_protocol": "SASL_PLAINTEXT"}
+    settings = producing.settings(
+        cluster.bootstrap, batch_size=16_000, buffer_memory=300_000, **given
+    )
+    proxy.delay = 0.02
+    try:
+        written = produce(batches(), settings, topic, "wire")
+    finally:
+        proxy.delay = 0.0
+
+    found = [int((record.value or b"").split(b".")[0]) for record in cluster.kafka.consume(topic)]
+    assert written > 0
+    assert (found == list(range(written))) is True
+    assert proxy.requests[AUTHENTICATE] - logins >= 1 + int(seconds / 3)
+    # One of its own, and one more where a question found it busy.
+    assert proxy.accepted - accepted <= 2
+
+
+def test_a_busy_writer_logs_in_again(renewing: ProxiedCluster) -> None:
+    """
+    A writer that always has requests under way stops for its login, and is not cut for want of it.
+    """
+    check_busy_writer(renewing, "busy", 7.0)
+
+
+@pytest.mark.soak
+def test_a_busy_writer_logs_in_many_times(renewing: ProxiedCluster) -> None:
+    """
+    The same for half a minute.
+    """
+    check_busy_writer(renewing, "busier", 30.0)

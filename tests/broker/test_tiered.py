@@ -1,0 +1,129 @@
+"""
+Topics in tiered storage (KIP-405) whose brokers limit remote reads (KIP-956): each record is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.broker import fetching
+from tests.broker.streams import Stream
+
+from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+TOPIC = "tiered"
+COUNT = 4_000
+RECORDS = [Record(b"%d." % number + b"x" * 990) for number in range(COUNT)]
+# Compared as a whole (`is True`): pytest takes minutes over the difference of such lists.
+VALUES = [record.value for record in RECORDS]
+SEGMENT_BYTES = 1 << 20
+TOPIC_SETTINGS = {
+    "remote.storage.enable": "true",
+    "segment.bytes": SEGMENT_BYTES,
+    "local.retention.bytes": 1,
+    "file.delete.delay.ms": 100,
+}
+#: Less than one fetch brings, so that the next ones come back empty.
+QUOTA = {
+    "remote.log.manager.fetch.max.bytes.per.second": SEGMENT_BYTES,
+    "remote.log.manager.fetch.quota.window.num": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def tiered() -> Iterator[KafkaCluster]:
+    """
+    A topic of which the broker has only the last segment itself.
+    """
+    with KafkaCluster(tiered=True, config=QUOTA) as kafka:
+        kafka.create_topic(TOPIC, 1, TOPIC_SETTINGS)
+        kafka.produce(TOPIC, RECORDS)
+        wait_until(lambda: still_local(kafka), 60)
+        yield kafka
+
+
+def still_local(kafka: KafkaCluster) -> str | None:
+    """
+    Return which segments the broker has yet, None if it is only the last one.
+    """
+    segments = sorted(kafka.data_folder().glob(f"{TOPIC}-0/*.log"))
+    oldest_is_gone = segments[0].name.strip("0") != ".log"
+    return None if len(segments) == 1 and oldest_is_gone else f"{segments} are local"
+
+
+def test_plain_client_reads_all(tiered: KafkaCluster) -> None:
+    """
+    What the other tests expect is what a plain client reads from such a topic.
+    """
+    assert ([record.value for record in tiered.consume(TOPIC)] == VALUES) is True
+
+
+@pytest.mark.parametrize(
+    ("engine", "isolation"),
+    [
+        ("wire", "read_uncommitted"),
+        ("wire", "read_committed"),
+        ("librdkafka", "read_uncommitted"),
+    ],
+)
+def test_engine_reads_all(tiered: KafkaCluster, engine: str, isolation: str) -> None:
+    """
+    An answer without records, while the quota is used up, is no gap: each offset comes in order.
+    """
+    wanted = OffsetRange(TopicPartition(TOPIC, 0), 0, COUNT)
+    settings = fetching.settings(
+        tiered.bootstrap, engine, schema=fetching.VALUES, isolation_level=isolation
+    )
+    rows = [row for batch in fetch(wanted, settings) for row in batch.to_pylist()]
+
+    assert len(rows) == COUNT
+    assert ([(row["offset"], row["value"]) for row in rows] == list(enumerate(VALUES))) is True
+
+
+def test_batch_query(tiered: KafkaCluster, spark: SparkSession) -> None:
+    """
+    A batch query whose tasks share the quota has each record once.
+    """
+    reader = spark.read.format("pykafka").option("kafka.bootstrap.servers", tiered.bootstrap)
+    frame = reader.options(subscribe=TOPIC, minPartitions=4).load()
+
+    found = frame.orderBy("offset").select("offset", "value").collect()
+    assert len(found) == COUNT
+    assert ([tuple(row) for row in found] == list(enumerate(VALUES))) is True
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_stream(
+    tiered: KafkaCluster, spark: SparkSession, checkpoint: str, *, available_now: bool
+) -> None:
+    """
+    A stream, and a run with availableNow, over several micro-batches have each record once.
+    """
+    options = {
+        "kafka.bootstrap.servers": tiered.bootstrap,
+        "subscribe": TOPIC,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(COUNT // 3 + 1),
+    }
+    stream = Stream(spark, options, checkpoint)
+    expected = sorted(value.decode() for value in VALUES)
+
+    if available_now:
+        found = stream.drain()
+    else:
+        stream.start()
+        stream.await_values(expected)
+        stream.stop()
+        found = stream.values
+
+    assert len(found) == COUNT
+    assert (found == expected) is True
