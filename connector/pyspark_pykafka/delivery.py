@@ -199,7 +199,7 @@ class ExactlyOnceStream:
         """
         if not told:
             return
-        from pyspark_pykafka.wire.ending import commit_batch
+        from pyspark_pykafka.wire.microbatch_ending import commit_batch
 
         # Without any row, too: the batch may have had some before, and a part be committed.
         written, of = _written(told), told[0]
@@ -213,7 +213,7 @@ class ExactlyOnceStream:
         """
         if not told:
             return
-        from pyspark_pykafka.wire.ending import abort_batch
+        from pyspark_pykafka.wire.microbatch_ending import abort_batch
 
         of = told[0]
         with transactions_of(self._options.kafka) as transactions:

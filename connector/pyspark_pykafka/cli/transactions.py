@@ -11,7 +11,7 @@ from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
 from pyspark_pykafka.engines import transactions_of
 from pyspark_pykafka.options import parse_sink
-from pyspark_pykafka.wire.ending import owner_of, release
+from pyspark_pykafka.wire.microbatch_ending import owner_of, release
 from pyspark_pykafka.wire.transactions import State
 
 if TYPE_CHECKING:
