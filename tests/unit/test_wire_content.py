@@ -4,8 +4,7 @@ The hash of a task's rows: the same for the same rows in any order, another for 
 
 from __future__ import annotations
 
-import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +13,9 @@ from hypothesis import strategies as st
 
 from pyspark_pykafka.wire._encoder import RecordEncoder
 from pyspark_pykafka.wire.encoding import RowEncoder
+
+if TYPE_CHECKING:
+    import random
 
 SCHEMA = pa.schema(
     [

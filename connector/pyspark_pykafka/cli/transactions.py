@@ -127,7 +127,7 @@ def _add_all(parser: argparse.ArgumentParser) -> None:
 
 TRANSACTIONS = Command(
     "transactions",
-    "Show and abort what exactly-once writes have open; finish a stream's batch; release its prefix.",
+    "Show and abort what exactly-once writes have open; finish a batch, release a prefix.",
     lambda parser: add_actions(
         parser,
         (
