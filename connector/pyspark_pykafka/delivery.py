@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from pyspark_pykafka.engines import check_transactions, prepare, produce, transactions_of
-from pyspark_pykafka.replay import Marker, WrittenBatch, WrittenTask, ledger_topic, to_record
+from pyspark_pykafka.ledger_entries import (
+    Marker,
+    WrittenBatch,
+    WrittenTask,
+    ledger_topic,
+    to_record,
+)
 from pyspark_pykafka.transactional_ids import (
     end_of_write,
     of_rival,
@@ -71,9 +77,9 @@ class Delivery(Protocol):
         Make everything visible, once all tasks are done; ``tasks`` is their number.
         """
 
-    def abort(self, told: Sequence[Delivered]) -> None:
+    def abort(self, told: Sequence[Delivered], tasks: int) -> None:
         """
-        Leave nothing visible, after a task has failed for good.
+        Leave nothing visible, after a task has failed for good, or the commit has.
         """
 
 
@@ -110,7 +116,7 @@ class AtLeastOnce:
         Do nothing: all is visible.
         """
 
-    def abort(self, told: Sequence[Delivered]) -> None:
+    def abort(self, told: Sequence[Delivered], tasks: int) -> None:
         """
         Do nothing: what is visible stays.
         """
@@ -149,7 +155,7 @@ class ExactlyOnceBatch:
         with transactions_of(self._options.kafka) as transactions:
             commit_all(transactions, _prepared(told), of_write(self._prefix), self._end)
 
-    def abort(self, told: Sequence[Delivered]) -> None:
+    def abort(self, told: Sequence[Delivered], tasks: int) -> None:  # noqa: ARG002
         """
         Abort all tasks, and what attempts that lost have left.
         """
@@ -181,9 +187,9 @@ class ExactlyOnceStream:
         topic = ledger_topic(prefix)
         make_ledger(options.kafka, topic)
 
-        def entry(records: int) -> tuple[bytes, bytes]:
-            marker = Marker(task.query, task.batch, self._write, task.partition, records)
-            return to_record(marker)
+        def entry(records: int, content: str) -> tuple[bytes, bytes]:
+            it = (task.query, task.batch, self._write, task.partition, records, content)
+            return to_record(Marker(*it))
 
         name = of_stream_task(prefix, task.query, task.batch, task.partition, task.attempt)
         # Whose the name is does not matter: the ledger decides.
@@ -199,7 +205,7 @@ class ExactlyOnceStream:
         """
         if not told:
             return
-        from pyspark_pykafka.wire.ending import commit_batch
+        from pyspark_pykafka.wire.microbatch_ending import commit_batch
 
         # Without any row, too: the batch may have had some before, and a part be committed.
         written, of = _written(told), told[0]
@@ -207,17 +213,20 @@ class ExactlyOnceStream:
         with transactions_of(self._options.kafka) as transactions:
             commit_batch(transactions, done)
 
-    def abort(self, told: Sequence[Delivered]) -> None:
+    def abort(self, told: Sequence[Delivered], tasks: int) -> None:
         """
-        Abort all tasks, and what attempts that lost have left.
+        Abort all tasks, and what attempts that lost have left, unless the commit was decided.
         """
         if not told:
             return
-        from pyspark_pykafka.wire.ending import abort_batch
+        from pyspark_pykafka.wire.microbatch_ending import abort_batch
 
         of = told[0]
         with transactions_of(self._options.kafka) as transactions:
-            abort_batch(transactions, of.prefix, of.query, of.write, _written(told))
+            # Where a task has failed the driver has not begun to commit.
+            begun = len(told) == tasks
+            whose = (of.prefix, of.query, of.write)
+            abort_batch(transactions, *whose, _written(told), maybe_committing=begun)
 
 
 def _written(told: Sequence[Delivered]) -> tuple[WrittenTask, ...]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.wire.produce import OpenTransaction
     from pyspark_pykafka.wire.transactions import Transactions
 
-    #: A ledger's topic, and the record that tells of a task with so many rows.
-    Ledger = tuple[str, Callable[[int], tuple[bytes, bytes]]]
+    #: A ledger's topic, and the record that tells of a task: how many rows, and a hash of them.
+    Ledger = tuple[str, Callable[[int, str], tuple[bytes, bytes]]]
 
 logger = logging.getLogger("pyspark_pykafka")
 

@@ -227,7 +227,6 @@ class MicroBatches:
         self._losses.report(plan)
         if not self._asked and plan.ranges:
             self._tell_replay(begin, until, plan)
-            return replace(plan, replayed=True)
         return plan
 
     def _tell_replay(self, begin: StreamOffset, until: StreamOffset, plan: StreamPlan) -> None:

@@ -61,14 +61,11 @@ class Loss:
 class StreamPlan:
     """
     What one micro-batch reads, what it can no longer read, and what it was told to leave out.
-
-    ``replayed`` says that an earlier process planned it already.
     """
 
     ranges: tuple[OffsetRange, ...]
     losses: tuple[Loss, ...] = ()
     left_out: tuple[TopicPartition, ...] = ()
-    replayed: bool = False
 
 
 def split(ranges: Iterable[OffsetRange], policy: SplitPolicy) -> list[OffsetRange]:

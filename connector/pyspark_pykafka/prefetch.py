@@ -59,16 +59,27 @@ class Prefetch(Protocol):
     Reads a batch on the driver, or leaves it to tasks.
     """
 
+    def admits(self, ranges: Sequence[OffsetRange]) -> bool:
+        """
+        Whether one task has all ranges, read here or not: the same for the same ranges.
+        """
+
     def records(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:
         """
-        Return all records of the ranges in their order, or None if tasks must read them.
+        Return all records of the ranges in their order, or None if a task must read them.
         """
 
 
 class NoPrefetch:
     """
-    Leaves every batch to tasks.
+    Leaves every batch to tasks, one for each range.
     """
+
+    def admits(self, ranges: Sequence[OffsetRange]) -> bool:  # noqa: ARG002
+        """
+        Return that it is not so.
+        """
+        return False
 
     def records(self, ranges: Sequence[OffsetRange]) -> None:
         """
@@ -81,7 +92,8 @@ class TinyBatches:
     Reads what the policy admits, one range after the other.
 
     Nothing that is out of the ordinary is settled here: lost records, an outage, a slow broker
-    all mean that tasks read the batch from its start, by the user's rules and with Spark's retries.
+    all mean that a task reads the batch from its start, by the user's rules and with Spark's
+    retries.
     """
 
     def __init__(
@@ -96,9 +108,15 @@ class TinyBatches:
         self._rest = Deadline(now(), now)
         self._seconds = policy.first_seconds
 
+    def admits(self, ranges: Sequence[OffsetRange]) -> bool:
+        """
+        Whether one task has all ranges.
+        """
+        return self._policy.admits(ranges)
+
     def records(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:
         """
-        Return all records of the ranges in their order, or None if tasks must read them.
+        Return all records of the ranges in their order, or None if a task must read them.
         """
         if not self._rest.expired or not self._policy.admits(ranges):
             return None
@@ -106,7 +124,7 @@ class TinyBatches:
             found = self._gather(ranges)
         except (PykafkaError, _TooMuchError) as reason:
             self._rest = Deadline.after(self._policy.rest_seconds, self._now)
-            logger.info("%s; tasks read the batch, as all batches for a while", reason)
+            logger.info("%s; a task reads the batch, as all batches for a while", reason)
             return None
         self._seconds = self._policy.seconds
         return found

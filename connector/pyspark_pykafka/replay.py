@@ -1,151 +1,25 @@
 """
 What the ledger of an exactly-once stream says of a micro-batch that may have been written before.
 
-Each task tells the ledger of its rows within the transaction that holds them, so what a reader of
-committed records finds there is what was committed. The order of the ledger decides between
-several writes of one batch: whoever comes later waits until all before have ended.
+The order of the ledger decides between several writes of one batch: whoever comes later waits until
+all before have ended.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
+from pyspark_pykafka.ledger_entries import Completion, Intent, Marker, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from pyspark_pykafka.ledger_entries import Entry, WrittenBatch, WrittenTask
 
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """
-    The rows of one task, told in their own transaction.
-
-    ``write`` names one execution of the batch; each has another.
-    """
-
-    query: str
-    batch: int
-    write: str
-    task: int
-    records: int
-
-    @property
-    def key(self) -> str:
-        """
-        Return what older entries are compacted by.
-        """
-        return f"task-{self.task}"
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """
-    Says, before the first transaction of a write is committed, how many tasks it had.
-
-    ``written`` counts those that had rows.
-    """
-
-    query: str
-    batch: int
-    write: str
-    tasks: int
-    written: int
-    key = "batch"
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """
-    Says that the query is over, so that another may have its prefix.
-
-    The last one stays for ever: older markers of tasks that later batches do not have stay, too.
-    """
-
-    query: str
-    key = "release"
-
-
-Entry: TypeAlias = "Marker | Intent | Release"
-
-_KINDS: dict[str, type[Entry]] = {"marker": Marker, "intent": Intent, "release": Release}
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenTask:
-    """
-    A task whose rows wait in the transaction ``prepared``: (transactional id, producer id, epoch).
-
-    ``marked`` is the offset of its marker in the ledger.
-    """
-
-    task: int
-    records: int
-    prepared: tuple[str, int, int]
-    marked: int
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenBatch:
-    """
-    A micro-batch whose tasks are done; ``written`` are those that had rows, ``tasks`` counts all.
-    """
-
-    prefix: str
-    query: str
-    batch: int
-    write: str
-    tasks: int
-    written: tuple[WrittenTask, ...]
-
-    @property
-    def first(self) -> int | None:
-        """
-        The offset of the first marker; earlier ones are of earlier writes. None without rows.
-        """
-        return min((task.marked for task in self.written), default=None)
-
-    @property
-    def intent(self) -> Intent:
-        """
-        What to tell the ledger before the first commit.
-        """
-        return Intent(self.query, self.batch, self.write, self.tasks, len(self.written))
-
-
-def ledger_topic(prefix: str) -> str:
-    """
-    Return the topic that the queries of a prefix keep their ledger in.
-    """
-    return f"{prefix}-ledger"
-
-
-def to_record(entry: Entry) -> tuple[bytes, bytes]:
-    """
-    Return the entry as a record's key and value.
-    """
-    kind = next(name for name, it in _KINDS.items() if isinstance(entry, it))
-    return entry.key.encode(), json.dumps({"kind": kind, **asdict(entry)}).encode()
-
-
-def from_record(value: bytes | None, where: str) -> Entry:
-    """
-    Return the entry of a record.
-
-    Raises :class:`ExactlyOnceError` for one that is none, with the place that ``where`` says.
-    """
-    try:
-        fields = json.loads(value or b"")
-        return _KINDS[fields.pop("kind")](**fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = (
-            f"{where} is no entry of an exactly-once write's ledger: {error!r}; nobody else may "
-            "write to this topic: give another transactionalIdPrefix, or delete the topic if no "
-            "query with this prefix is to go on"
-        )
-        raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_MALFORMED", msg) from error
+# So many tasks are listed in a message.
+_SHOWN = 10
 
 
 def reaches_back(entries: Iterable[Entry], batch: int) -> bool:
@@ -242,32 +116,100 @@ def committed_tasks(written: WrittenBatch, committed: Sequence[Entry]) -> frozen
     """
     Return the tasks whose rows earlier writes of the batch have committed already.
 
-    Those are all tasks if the whole batch is there, whatever this write looks like. Raises
-    :class:`ExactlyOnceError` if a part is there and this write divides the rows in another way,
-    since nobody can tell then which of them are in the topic; and as :func:`check_newest` does.
+    Those are all tasks if the whole batch is there or was declared done, whatever this write looks
+    like. Raises :class:`ExactlyOnceError` if a part is there and this write divides the rows in
+    another way, since nobody can tell then which of them are in the topic; and as
+    :func:`check_newest` does.
     """
     check_newest(written, committed)
-    entries = _since_release(committed)
-    markers = [it for it in entries if isinstance(it, Marker) and it.batch == written.batch]
-    told = {it.write: it for it in entries if isinstance(it, Intent)}
-    if any(marker.write not in told for marker in markers):
-        raise _differs(written, "it is not known of how many tasks it consisted")
-    done = frozenset(marker.task for marker in markers)
-    if markers and len(done) == max(told[marker.write].written for marker in markers):
+    found = visible(written.query, written.batch, committed)
+    if found.is_whole:
         return frozenset(task.task for task in written.written)
-    for marker in markers:
-        _check_same(written, marker, told[marker.write])
-    return done
+    now = {task.task: task for task in written.written}
+    for marker in found.markers:
+        _check_same(written, marker, now.get(marker.task), found)
+    return frozenset(found.tasks)
 
 
-def _check_same(written: WrittenBatch, marker: Marker, intent: Intent) -> None:
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """
+    What is committed of a batch; ``intents`` are by write, ``completed`` says that it is done so.
+    """
+
+    markers: tuple[Marker, ...]
+    intents: Mapping[str, Intent]
+    completed: bool = False
+
+    @property
+    def tasks(self) -> tuple[int, ...]:
+        """
+        Return the tasks whose rows are there.
+        """
+        return tuple(sorted({marker.task for marker in self.markers}))
+
+    @property
+    def records(self) -> int:
+        """
+        Return how many rows are there.
+        """
+        return sum(marker.records for marker in self.markers)
+
+    @property
+    def last(self) -> Intent | None:
+        """
+        Return the intent of the last write that has committed anything, None if it is not known.
+
+        What was there before that write was a part of its own rows.
+        """
+        return self.intents.get(self.markers[-1].write) if self.markers else None
+
+    @property
+    def is_whole(self) -> bool:
+        """
+        Whether nothing of the batch is to be written any more.
+        """
+        known = self.last
+        return self.completed or (known is not None and len(self.tasks) == known.written)
+
+    def __str__(self) -> str:
+        of = "an unknown number of" if self.last is None else str(self.last.written)
+        which = ", ".join(map(str, self.tasks[:_SHOWN])) + ("…" if len(self.tasks) > _SHOWN else "")
+        count = len(self.tasks)
+        return f"{self.records} rows, those of {count} of {of} tasks with rows ({which})"
+
+
+def visible(query: str, batch: int, committed: Sequence[Entry]) -> Visible:
+    """
+    Return what the committed entries of the ledger say of a query's batch.
+    """
+    entries = [it for it in _since_release(committed) if it.query == query]
+    return Visible(
+        tuple(it for it in entries if isinstance(it, Marker) and it.batch == batch),
+        {it.write: it for it in entries if isinstance(it, Intent) and it.batch == batch},
+        any(isinstance(it, Completion) and it.batch == batch for it in entries),
+    )
+
+
+def _check_same(
+    written: WrittenBatch, marker: Marker, now: WrittenTask | None, found: Visible
+) -> None:
+    intent = found.intents.get(marker.write)
+    if intent is None:
+        raise _differs(written, found, "it is not known of how many tasks it consisted")
     if intent.tasks != written.tasks:
         why = f"it had {intent.tasks} tasks then, and has {written.tasks} now"
-        raise _differs(written, why)
-    now = next((it.records for it in written.written if it.task == marker.task), 0)
-    if marker.records != now:
-        why = f"its task {marker.task} wrote {marker.records} rows then, and {now} now"
-        raise _differs(written, why)
+        raise _differs(written, found, why)
+    records = 0 if now is None else now.records
+    if marker.records != records:
+        why = f"its task {marker.task} wrote {marker.records} rows then, and {records} now"
+        raise _differs(written, found, why)
+    if not marker.content:
+        why = f"an older version wrote its task {marker.task}, and did not tell which rows"
+        raise _differs(written, found, why)
+    if now is not None and marker.content != now.content:
+        why = f"its task {marker.task} wrote other rows then, though as many ({records})"
+        raise _differs(written, found, why)
 
 
 def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -275,12 +217,14 @@ def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
     return entries[max(after, default=0) :]
 
 
-def _differs(written: WrittenBatch, why: str) -> ExactlyOnceError:
+def _differs(written: WrittenBatch, found: Visible, why: str) -> ExactlyOnceError:
+    tool, given = "pykafka transactions", f"--prefix {written.prefix}"
     msg = (
-        f"batch {written.batch} of the query {written.query} was committed in part before a "
-        f"failure, and cannot be completed: {why}. Which rows are in the topic cannot be told. "
-        "Run it as it ran before (spark.sql.shuffle.partitions, the same input partitions, no "
-        "repartition() without columns); or let the batch be written whole, which repeats the "
-        f"rows of its committed tasks: pykafka transactions release --prefix {written.prefix}"
+        f"batch {written.batch} of the query {written.query} was committed in part, its other "
+        "transactions were aborted before they could be (kafka.transaction.timeout.ms), and it "
+        f"cannot be completed: {why}. Visible are {found}; nothing of this write is. Run it as it "
+        "ran before (spark.sql.shuffle.partitions, the same input, nothing of chance); or repeat "
+        f"what is visible, and let the batch be written whole: {tool} release {given}; or give up "
+        f"what is not, and count the batch as done: {tool} complete {given}"
     )
     return ExactlyOnceError("EXACTLY_ONCE_REPLAY_DIFFERS", msg)

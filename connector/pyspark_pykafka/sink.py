@@ -93,7 +93,7 @@ class KafkaBatchWriter(_Writer, spark.DataSourceArrowWriter):
         """
         Leave nothing visible, on the driver, after a task has failed for good.
         """
-        self._delivery.abort(_delivered(messages))
+        self._delivery.abort(_delivered(messages), len(messages))
 
 
 class _StreamWriter(_Writer):
@@ -114,7 +114,7 @@ class _StreamWriter(_Writer):
         """
         Leave nothing visible, on the driver, after a task has failed for good.
         """
-        self._delivery.abort(_delivered(messages))
+        self._delivery.abort(_delivered(messages), len(messages))
 
 
 if ARROW_STREAM_WRITER:

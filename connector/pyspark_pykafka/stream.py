@@ -70,14 +70,15 @@ class _Reader(RecordCarrier, DataSourceStreamReader):
         """
         Plan the micro-batch between two offsets, as Spark has them in its checkpoint.
         """
-        plan = self._batches.plan(start, end)
-        # Whether a batch is read here hangs on the clock, and one that is run again must have the
-        # tasks that it had if a sink has committed some of them (replay.py).
-        records = None if plan.replayed else self._prefetch.records(plan.ranges)
-        if records is None:
-            return [InputPartition(r) for r in plan.ranges]
-        self.carry(records)
-        return [InputPartition(plan.ranges)]
+        ranges = self._batches.plan(start, end).ranges
+        # A batch that is run again must have the tasks that it had, since a sink may have committed
+        # some of them (replay.py); whether it can be read here hangs on the clock.
+        if not self._prefetch.admits(ranges):
+            return [InputPartition(each) for each in ranges]
+        records = self._prefetch.records(ranges)
+        if records is not None:
+            self.carry(records)
+        return [InputPartition(ranges)]
 
     def commit(self, end: Document) -> None:
         """
@@ -87,7 +88,8 @@ class _Reader(RecordCarrier, DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """
-        Yield the records of one range, on an executor; of several if Spark lost what was carried.
+        Yield the records of one range, on an executor; of several for a tiny batch that was not
+        read with its plan, or of which Spark lost what was carried.
         """
         ranges = partition.value if isinstance(partition.value, tuple) else (partition.value,)
         parts = (read_range(InputPartition(wanted), self._settings) for wanted in ranges)

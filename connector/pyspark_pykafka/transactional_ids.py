@@ -69,7 +69,14 @@ def of_stream_task(prefix: str, query: str, batch: int, task: int, attempt: int)
     The next batch has other names, and the one after it the same again: names stay few, and an
     attempt that lost, but begins late, fences none of the next batch.
     """
-    return f"{prefix}-{query[:_ID_LENGTH]}-{batch % 2}-{task}-{attempt}"
+    return f"{head_of_stream_tasks(prefix, query, batch)}{task}-{attempt}"
+
+
+def head_of_stream_tasks(prefix: str, query: str, batch: int) -> str:
+    """
+    Return what the names of a micro-batch's tasks begin with.
+    """
+    return f"{prefix}-{query[:_ID_LENGTH]}-{batch % 2}-"
 
 
 def of_query(prefix: str, query: str) -> Family:

@@ -22,8 +22,9 @@ from pyspark_pykafka.cli import main
 from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
 from pyspark_pykafka.engines import prepare, transactions_of
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
+from pyspark_pykafka.intents import intent_of
+from pyspark_pykafka.ledger_entries import WrittenBatch, ledger_topic
 from pyspark_pykafka.options import parse_sink
-from pyspark_pykafka.replay import WrittenBatch, ledger_topic
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pyspark_pykafka.delivery import Delivered
-    from pyspark_pykafka.replay import WrittenTask
+    from pyspark_pykafka.ledger_entries import WrittenTask
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
 
@@ -250,12 +251,18 @@ class Sink:
         self.delivery = ExactlyOnceStream(settings(self.cluster, self.topic))
 
     def write(
-        self, batch: int, task: int, rows: int, attempt: int = 0, attempt_id: int = 0
+        self,
+        batch: int,
+        task: int,
+        rows: int,
+        attempt: int = 0,
+        attempt_id: int = 0,
+        value: str = "",
     ) -> Delivered:
         """
         Write the rows of a task; their values tell where they are from.
         """
-        values = [b"%d/%d/%d" % (batch, task, row) for row in range(rows)]
+        values = [value or f"{batch}/{task}/{row}" for row in range(rows)]
         batches = [pa.RecordBatch.from_pydict({"value": values})] if rows else []
         return self.delivery.write(batches, SinkTask(task, attempt, self.query, batch, attempt_id))
 
@@ -312,6 +319,15 @@ def die_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(Transactions, "end_all", end_some)
 
 
+def time_passes(sink: Sink) -> None:
+    """
+    Abort what a driver that died has left open, as the coordinators do in the end.
+    """
+    with transactions_of(settings(sink.cluster, sink.topic).kafka) as it:
+        for name in it.names(sink.topic, [State.ONGOING]):
+            it.abort(name)
+
+
 def rows_of(sink: Sink) -> list[str]:
     """
     Return what a plain reader of committed records finds.
@@ -356,30 +372,40 @@ def test_empty_tasks_and_batches(sink: Sink) -> None:
     assert rows_of(sink) == sorted(expected(1, 0, 4, 0) + expected(3, 2))
 
 
+@pytest.mark.parametrize("give_up", [False, True], ids=["released", "completed"])
 @pytest.mark.parametrize(
     ("again", "why"),
     [((3, 4, 5, 6), "it had 3 tasks then"), ((3, 9), "it had 3"), ((4, 4, 5), "wrote 3 rows then")],
     ids=["more tasks", "fewer tasks", "other rows"],
 )
 def test_a_replay_that_differs_is_refused(
-    sink: Sink, monkeypatch: pytest.MonkeyPatch, again: tuple[int, ...], why: str
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, again: tuple[int, ...], why: str, *, give_up: bool
 ) -> None:
     """
-    It is said why, nothing of it is visible; released, the batch is written whole.
+    It is said why, and what is visible; nothing of it is. Released, the batch is written whole,
+    and completed, it stays as it is.
     """
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
         sink.run(7, 3, 4, 5)
+    time_passes(sink)
     other = sink.again()
     told = other.write_all(7, *again)
-    with pytest.raises(ExactlyOnceError, match=why):
+    with pytest.raises(ExactlyOnceError, match=f"{why}.*Visible are 3 rows, those of 1 of 3 tasks"):
         other.commit(7, told)
-    other.delivery.abort(told)
+    other.delivery.abort(told, len(told))
     assert rows_of(sink) == expected(7, 3)
 
-    assert transactions("release", sink, "--execute").startswith("released")
+    assert "in part: 3 rows, those of 1 of 3" in transactions("describe", sink)
+    if give_up:
+        assert transactions("complete", sink, "--execute").startswith("completed batch 7")
+        assert "complete: 3 rows" in transactions("describe", sink)
+    else:
+        assert transactions("release", sink, "--execute").startswith("released")
     sink.again().run(7, *again)
-    assert rows_of(sink) == sorted(expected(7, 3) + expected(7, *again))
+    sink.again().run(8, 1)
+    rewritten = () if give_up else again
+    assert rows_of(sink) == sorted(expected(7, 3) + expected(7, *rewritten) + expected(8, 1))
 
 
 def test_a_replay_without_rows_is_refused_too(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,6 +415,7 @@ def test_a_replay_without_rows_is_refused_too(sink: Sink, monkeypatch: pytest.Mo
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
         sink.run(7, 3, 4, 5)
+    time_passes(sink)
     with pytest.raises(ExactlyOnceError, match="its task 0 wrote 3 rows then, and 0 now"):
         sink.again().run(7, 0, 0, 0)
     assert rows_of(sink) == expected(7, 3)
@@ -407,7 +434,9 @@ def test_an_intent_that_comes_late(sink: Sink) -> None:
     theirs = [other.write(0, 0, 2, attempt=1)]
     done = WrittenBatch(sink.topic, QUERY, 0, mine[0].write, 2, tuple(waiting(mine)))
     with transactions_of(settings(sink.cluster, sink.topic).kafka) as it:
-        Ledger(it.cluster, it.config, ledger_topic(sink.topic)).append(done.intent)
+        ledger = Ledger(it.cluster, it.config, ledger_topic(sink.topic))
+        # By a version that did not look again before it committed.
+        ledger.append(intent_of(done, done.written))
         it.end(Prepared(*done.written[1].prepared), commit=True)
     theirs.append(other.write(0, 1, 3, attempt=1))
     other.commit(0, theirs)
@@ -437,7 +466,7 @@ def test_a_driver_that_wakes_takes_nothing_along(sink: Sink, rows: tuple[int, in
 
     with pytest.raises((ExactlyOnceError, FencedError)):
         sink.commit(0, told)
-    sink.delivery.abort(told)
+    sink.delivery.abort(told, len(told))
     present.commit(2, open_still)
 
     assert rows_of(sink) == sorted(expected(0, 2, 3) + expected(1, 2, 3) + expected(2, 1, 1))
@@ -454,7 +483,7 @@ def test_a_driver_without_rows_that_wakes(sink: Sink) -> None:
 
     with pytest.raises(ConcurrentWriteError, match="task 0 of batch 1"):
         sink.commit(0, told)
-    sink.delivery.abort(told)
+    sink.delivery.abort(told, len(told))
     present.commit(1, open_still)
 
     assert rows_of(sink) == expected(1, 2, 3)
@@ -502,7 +531,7 @@ def test_another_query_with_the_prefix_is_refused(sink: Sink) -> None:
     theirs = stranger.write_all(0, 1)
     with pytest.raises(ExactlyOnceError, match=f"belongs to the query {QUERY}"):
         stranger.commit(0, theirs)
-    stranger.delivery.abort(theirs)
+    stranger.delivery.abort(theirs, len(theirs))
     waiting.commit(1, told)
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3))
 
@@ -535,6 +564,87 @@ def test_an_attempt_of_a_stage_that_runs_again(sink: Sink) -> None:
 
     assert rows_of(sink) == expected(0, 2, 3)
     assert open_names(sink.cluster, sink.topic) == []
+
+
+@pytest.mark.parametrize("again", [(4, 4, 4), (12,), (0, 0)], ids=["rows", "tasks", "none"])
+def test_a_commit_that_was_begun_is_completed(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, again: tuple[int, ...]
+) -> None:
+    """
+    Whatever the tasks of the next run are: those of the first, still open, are committed.
+    """
+    sink.run(0, 2)
+    die_after(monkeypatch, 1)
+    with pytest.raises(DiedError):
+        sink.again().run(1, 3, 4, 5)
+    assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3))
+    sink.again().run(1, *again)
+    sink.again().run(2, 1)
+
+    assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3, 4, 5) + expected(2, 1))
+    assert open_names(sink.cluster, sink.topic) == []
+
+
+def test_a_commit_that_fails_is_not_aborted(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Spark calls for an abort when a commit has failed; what was decided is for the next run.
+    """
+    told = sink.write_all(0, 3, 4, 5)
+    die_after(monkeypatch, 1)
+    with pytest.raises(DiedError):
+        sink.commit(0, told)
+    sink.delivery.abort(told, len(told))
+    assert len(open_names(sink.cluster, sink.topic)) == 2
+    sink.again().run(0, 12)
+
+    assert rows_of(sink) == expected(0, 3, 4, 5)
+
+
+def test_an_abort_comes_before_a_late_commit(sink: Sink) -> None:
+    """
+    Its process lives on, and is refused: whatever it tells the ledger now is too late.
+    """
+    told = sink.write_all(0, 3, 4)
+    sink.delivery.abort(told, len(told))
+    with pytest.raises((ConcurrentWriteError, FencedError)):
+        sink.commit(0, told)
+    sink.again().run(0, 7)
+
+    assert rows_of(sink) == expected(0, 7)
+
+
+def test_equal_counts_of_other_rows_are_refused(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A part is there, its time is over, and each task of the replay has as many rows, but others.
+    """
+    die_after(monkeypatch, 1)
+    with pytest.raises(DiedError):
+        sink.run(7, 3, 4)
+    time_passes(sink)
+    other = sink.again()
+    told = [other.write(7, 0, 3, value="another"), other.write(7, 1, 4)]
+    with pytest.raises(ExactlyOnceError, match="its task 0 wrote other rows then, though as many"):
+        other.commit(7, told)
+    other.delivery.abort(told, len(told))
+
+    assert rows_of(sink) == expected(7, 3)
+
+
+def test_the_ledger_stays_small(sink: Sink) -> None:
+    """
+    Each batch removes the intent of the one before, and leaves its own.
+    """
+    for batch in range(5):
+        sink.run(batch, 2, 2)
+        sink = sink.again()
+    kept: dict[bytes | None, bytes | None] = {}
+    for record in sink.cluster.consume(ledger_topic(sink.topic), COMMITTED):
+        kept[record.key] = record.value
+    intents = [it for it in kept.values() if it and json.loads(it)["kind"] == "intent"]
+
+    assert [json.loads(it)["batch"] for it in intents] == [4]
 
 
 def test_of_two_at_once_one_is_committed(sink: Sink) -> None:

@@ -4,39 +4,41 @@ A ledger and a micro-batch that is written again: what counts, what is refused, 
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
-from pyspark_pykafka.replay import (
+from pyspark_pykafka.intents import named
+from pyspark_pykafka.ledger_entries import (
+    Completion,
     Intent,
     Marker,
     Release,
+    Withdrawal,
     WrittenBatch,
     WrittenTask,
-    check_alone,
-    check_owner,
-    committed_tasks,
     from_record,
-    intruder,
     ledger_topic,
-    reaches_back,
     to_record,
 )
+from pyspark_pykafka.replay import check_alone, check_owner, committed_tasks, intruder, reaches_back
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.replay import Entry
+    from pyspark_pykafka.ledger_entries import Entry
 
 QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
 OTHER = "ffffffff-0000-0000-0000-000000000000"
 
 
-def marker(task: int, records: int = 10, batch: int = 7, write: str = "old") -> Marker:
+def marker(
+    task: int, records: int = 10, batch: int = 7, write: str = "old", content: str | None = None
+) -> Marker:
     """
     Return what a task of an earlier write has left.
     """
-    return Marker(QUERY, batch, write, task, records)
+    return Marker(QUERY, batch, write, task, records, f"{records}" if content is None else content)
 
 
 def intent(tasks: int, batch: int = 7, write: str = "old") -> Intent:
@@ -57,22 +59,45 @@ def written(*records: int, tasks: int | None = None) -> WrittenBatch:
         "new",
         len(records) if tasks is None else tasks,
         tuple(
-            WrittenTask(task, count, (f"orders-{task}", task, 0), 100 + task)
+            WrittenTask(task, count, (f"orders-{task}", task, 0), 100 + task, f"{count}")
             for task, count in enumerate(records)
             if count
         ),
     )
 
 
-@pytest.mark.parametrize("entry", [marker(3), intent(2), Release(QUERY)], ids=lambda e: e.key)
+ENTRIES = {
+    marker(3): b"task-3",
+    intent(2): b"intent-old",
+    Release(QUERY): b"release",
+    Withdrawal(QUERY, "old"): b"withdrawal",
+    Completion(QUERY, 7): b"completion",
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.key)
 def test_an_entry_survives_its_record(entry: Entry) -> None:
     """
-    What is written to the ledger is read from it; tasks are compacted each by itself.
+    What is written to the ledger is read from it; tasks are compacted each by itself, and so are
+    the intents of several writes.
     """
     key, value = to_record(entry)
 
     assert from_record(value, "orders-ledger-0 at offset 5") == entry
-    assert key == {Marker: b"task-3", Intent: b"batch", Release: b"release"}[type(entry)]
+    assert key == ENTRIES[entry]
+
+
+def test_entries_of_older_versions_are_read() -> None:
+    """
+    They tell neither of the rows' content nor of transactions.
+    """
+    told = {"kind": "marker", "query": QUERY, "batch": 7, "write": "old", "task": 3, "records": 10}
+    decided = {"kind": "intent", "query": QUERY, "batch": 7, "write": "old", "tasks": 2}
+
+    assert from_record(json.dumps(told).encode(), "") == marker(3, content="")
+    found = from_record(json.dumps({**decided, "written": 2}).encode(), "")
+    assert found == intent(2)
+    assert named("orders", intent(2)) == []
 
 
 @pytest.mark.parametrize(
@@ -122,7 +147,8 @@ def test_two_earlier_writes_add_up() -> None:
 @pytest.mark.parametrize("again", [written(10, 20), written(30), written(1, 2, 3)])
 def test_a_whole_batch_needs_no_likeness(again: WrittenBatch) -> None:
     """
-    If all tasks were committed, by one write or by two, nothing of the replay is.
+    If all tasks were committed, by one write or by two, or the rest was given up, nothing of the
+    replay is.
     """
     one = [marker(0), marker(2), Intent(QUERY, 7, "old", 3, 2)]
     two = [
@@ -134,6 +160,22 @@ def test_a_whole_batch_needs_no_likeness(again: WrittenBatch) -> None:
 
     assert committed_tasks(again, one) == {task.task for task in again.written}
     assert committed_tasks(again, two) == {task.task for task in again.written}
+    given_up = [*one[:1], intent(3), Completion(QUERY, 7)]
+    assert committed_tasks(again, given_up) == {task.task for task in again.written}
+
+
+def test_the_last_write_says_what_the_batch_is() -> None:
+    """
+    It had put the rows of two tasks into one, beside the one that was there, and committed it.
+    """
+    held = [
+        marker(0),
+        Intent(QUERY, 7, "old", 3, 3),
+        marker(1, 50, write="b"),
+        Intent(QUERY, 7, "b", 3, 2),
+    ]
+
+    assert committed_tasks(written(10, 20, 30), held) == {0, 1, 2}
 
 
 def test_a_write_that_came_to_nothing_does_not_bind() -> None:
@@ -159,8 +201,22 @@ def test_a_batch_that_differs_is_refused(again: WrittenBatch, why: str) -> None:
     """
     Nobody could say which rows are in the topic, so nothing is guessed.
     """
-    with pytest.raises(ExactlyOnceError, match=f"{why}.*pykafka transactions release"):
+    with pytest.raises(ExactlyOnceError, match=f"{why}.*pykafka transactions release") as refused:
         committed_tasks(again, [marker(1, 20), intent(2)])
+    assert "Visible are 20 rows, those of 1 of 2 tasks with rows (1)" in str(refused.value)
+    assert "pykafka transactions complete --prefix orders" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("other", "wrote other rows then, though as many"), ("", "an older version wrote its task 1")],
+)
+def test_equal_counts_are_not_equal_rows(content: str, why: str) -> None:
+    """
+    As many rows in a task as before say nothing; an older version has told nothing else.
+    """
+    with pytest.raises(ExactlyOnceError, match=why):
+        committed_tasks(written(10, 20), [marker(1, 20, content=content), intent(2)])
 
 
 def test_without_the_intent_it_is_refused() -> None:

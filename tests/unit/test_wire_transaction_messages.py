@@ -374,7 +374,7 @@ def test_acknowledgements_are_read(version: int, theirs: Any) -> None:
 
 
 ENCODING = """
-from pyspark_pykafka.wire.ending import commit_batch
+from pyspark_pykafka.wire.microbatch_ending import commit_batch
 from pyspark_pykafka.engines import transactions_of
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.settings import KafkaSettings

@@ -11,7 +11,7 @@ from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
 from pyspark_pykafka.engines import transactions_of
 from pyspark_pykafka.options import parse_sink
-from pyspark_pykafka.wire.ending import owner_of, release
+from pyspark_pykafka.wire.microbatch_ending import complete, owner_of, release, visible_of
 from pyspark_pykafka.wire.transactions import State
 
 if TYPE_CHECKING:
@@ -79,6 +79,39 @@ def _release(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _describe(chosen: argparse.Namespace) -> int:
+    with transactions_of(_settings(chosen)) as transactions:
+        held = owner_of(transactions, chosen.prefix)
+        if held is None:
+            print(f"No query has the prefix {chosen.prefix}.")
+            return 0
+        found = visible_of(transactions, held, chosen.prefix)
+    state = "complete" if found.is_whole else "in part"
+    print(f"query {held.query}, batch {held.batch}, {state}: {found}")
+    if not found.is_whole:
+        print(
+            "A run of the query completes it if what was decided is open still, or if its tasks "
+            "are the same. Else let it be written whole, which repeats what is visible (release), "
+            "or count it as done, which gives up the rest (complete)."
+        )
+    return 0
+
+
+def _complete(chosen: argparse.Namespace) -> int:
+    with transactions_of(_settings(chosen)) as transactions:
+        held = owner_of(transactions, chosen.prefix)
+        if held is None:
+            print(f"No query has the prefix {chosen.prefix}.")
+            return 0
+        act = complete if chosen.execute else visible_of
+        found = act(transactions, held, chosen.prefix)
+    verb = "completed" if chosen.execute else "would complete"
+    print(f"{verb} batch {held.batch} of the query {held.query}: {found}")
+    if not chosen.execute:
+        print("Nothing was changed; give --execute to do it, when that query has been stopped.")
+    return 0
+
+
 def _add_common(parser: argparse.ArgumentParser) -> None:
     add_brokers(parser)
     parser.add_argument(
@@ -94,12 +127,14 @@ def _add_all(parser: argparse.ArgumentParser) -> None:
 
 TRANSACTIONS = Command(
     "transactions",
-    "Show and abort what exactly-once writes have open; release a stream's prefix.",
+    "Show and abort what exactly-once writes have open; finish a batch, release a prefix.",
     lambda parser: add_actions(
         parser,
         (
             Action("list", "Show what is open.", _list, (_add_all, add_json)),
             Action("abort", "Abort what is open.", _abort, (add_execute,)),
+            Action("describe", "Show what is committed of a stream's last batch.", _describe, ()),
+            Action("complete", "Count that batch as done as it is.", _complete, (add_execute,)),
             Action("release", "Let another query have the prefix.", _release, (add_execute,)),
         ),
         _add_common,

@@ -186,6 +186,71 @@ cdef inline uint32_t murmur2(Span key) noexcept nogil:
     return h
 
 
+# --- The content of rows ---------------------------------------------------------------------------
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    #if defined(_MSC_VER)
+    #include <intrin.h>
+    static uint64_t folded(uint64_t a, uint64_t b) {
+        uint64_t high, low = _umul128(a, b, &high);
+        return low ^ high;
+    }
+    #else
+    static inline uint64_t folded(uint64_t a, uint64_t b) {
+        unsigned __int128 product = (unsigned __int128)a * b;
+        return (uint64_t)product ^ (uint64_t)(product >> 64);
+    }
+    #endif
+    static inline uint64_t eight(const uint8_t *at) { uint64_t v; memcpy(&v, at, 8); return v; }
+    static inline uint64_t four(const uint8_t *at) { uint32_t v; memcpy(&v, at, 4); return v; }
+
+    #define FOLD_A 0xa0761d6478bd642fULL
+    #define FOLD_B 0xe7037ed1a0b428dbULL
+    #define FOLD_C 0x8ebc6af09c88c6e3ULL
+    #define FOLD_D 0x589965cc75374cc3ULL
+
+    /* Multiplications folded as in wyhash; three at a time keep the processor busy. */
+    static uint64_t hashed(uint64_t seed, const uint8_t *at, int64_t size) {
+        uint64_t a, b;
+        int64_t left = size;
+        seed ^= folded(seed ^ FOLD_A, (uint64_t)size ^ FOLD_B);
+        if (size <= 0) return folded(seed ^ FOLD_C, (uint64_t)size ^ FOLD_D);
+        if (size > 16) {
+            if (size > 48) {
+                uint64_t second = seed, third = seed;
+                do {
+                    seed = folded(eight(at) ^ FOLD_B, eight(at + 8) ^ seed);
+                    second = folded(eight(at + 16) ^ FOLD_C, eight(at + 24) ^ second);
+                    third = folded(eight(at + 32) ^ FOLD_D, eight(at + 40) ^ third);
+                    at += 48;
+                    left -= 48;
+                } while (left > 48);
+                seed ^= second ^ third;
+            }
+            while (left > 16) {
+                seed = folded(eight(at) ^ FOLD_B, eight(at + 8) ^ seed);
+                at += 16;
+                left -= 16;
+            }
+            a = eight(at + left - 16);
+            b = eight(at + left - 8);
+        } else if (size >= 4) {
+            a = four(at) << 32 | four(at + (size >> 3 << 2));
+            b = four(at + size - 4) << 32 | four(at + size - 4 - (size >> 3 << 2));
+        } else {
+            a = (uint64_t)at[0] << 16 | (uint64_t)at[size >> 1] << 8 | at[size - 1];
+            b = 0;
+        }
+        return folded(FOLD_B ^ (uint64_t)size, folded(a ^ FOLD_C, b ^ seed));
+    }
+    """
+    uint64_t folded(uint64_t a, uint64_t b) noexcept nogil
+    uint64_t hashed(uint64_t seed, const uint8_t* at, int64_t size) noexcept nogil
+
+
 # --- Record batches that are being filled ---------------------------------------------------------
 
 @cython.final
@@ -228,6 +293,7 @@ cdef struct Topic:
     int available_at
     int available
     int sticky
+    uint64_t name
 
 
 @cython.final
@@ -236,7 +302,9 @@ cdef class RecordEncoder:
     Fills batches of about ``batch_bytes``; a record of more than ``record_bytes`` is refused.
 
     ``seed`` begins the choice of partitions for rows without a key and without a partition, which
-    stay at one partition until its batch is full (KIP-480).
+    stay at one partition until its batch is full (KIP-480). With ``hashes``, ``content`` is the sum
+    of hashes of all rows: topic, key, value, headers, and partition and time as far as rows have
+    them. Other machines have the same, whatever the order and the batches.
     """
 
     cdef Slot* slots
@@ -249,6 +317,8 @@ cdef class RecordEncoder:
     cdef int64_t record_bytes
     cdef uint64_t chance
     cdef size_t open
+    cdef bint hashes
+    cdef readonly uint64_t content
     # What is being encoded: the owner keeps the arrays alive.
     cdef object owner
     cdef int64_t row
@@ -265,7 +335,10 @@ cdef class RecordEncoder:
     cdef const int32_t* topic_of
     cdef object numbers
 
-    def __cinit__(self, size_t batch_bytes, int64_t record_bytes, uint64_t seed):
+    def __cinit__(
+        self, size_t batch_bytes, int64_t record_bytes, uint64_t seed, *, bint hashes=False
+    ):
+        self.hashes = hashes
         self.batch_bytes = batch_bytes
         self.record_bytes = record_bytes
         self.chance = seed | 1
@@ -285,7 +358,7 @@ cdef class RecordEncoder:
         """
         return self.open
 
-    def add_topic(self, int partitions, available):
+    def add_topic(self, int partitions, available, const uint8_t[::1] name=b""):
         """
         Take in a topic, and return its number and the slot of its partition 0; more follow.
         """
@@ -313,6 +386,7 @@ cdef class RecordEncoder:
             self.slots[at].count = 0
             self.slots[at].topic = self.topic_count
         self.slot_count += partitions
+        topic.name = hashed(0, &name[0] if len(name) else NULL, len(name))
         topic.sticky = -1
         self.stick(topic)
         self.topic_count += 1
@@ -480,7 +554,28 @@ cdef class RecordEncoder:
         slot.used = at - slot.start
         slot.count += 1
         slot.max_timestamp = max(slot.max_timestamp, millis)
+        if self.hashes:
+            self.content += self.hash_of(topic, key, value, millis, first, last)
         return -1
+
+    cdef uint64_t hash_of(
+        self, Topic* topic, Span key, Span value, int64_t millis, int64_t first, int64_t last
+    ) noexcept nogil:
+        cdef uint64_t found = hashed(topic.name, key.at, key.size)
+        cdef int64_t header
+        cdef Span part
+        found = hashed(found, value.at, value.size)
+        if not is_null(&self.partition, self.row):
+            header = (<const int32_t*>self.partition.data)[self.row + self.partition.offset]
+            found = hashed(found + 1, <const uint8_t*>&header, sizeof(header))
+        if not is_null(&self.timestamp, self.row):
+            found = hashed(found + 2, <const uint8_t*>&millis, sizeof(millis))
+        for header in range(first, last):
+            part = span_of(&self.header_key, header)
+            found = hashed(found + 3, part.at, part.size)
+            part = span_of(&self.header_value, header)
+            found = hashed(found, part.at, part.size)
+        return found
 
     cdef int widen(self, Slot* slot, size_t more) except -1:
         cdef size_t used = slot.used if slot.count else HEADER

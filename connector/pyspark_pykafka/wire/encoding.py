@@ -72,6 +72,13 @@ class RowEncoder:
         for slot in self._encoder.filled():
             yield self._take(slot)
 
+    @property
+    def content(self) -> str:
+        """
+        Return the hash of all rows so far, in any order, if the encoder makes one.
+        """
+        return f"{self._encoder.content:016x}"
+
     def _take(self, slot: int) -> tuple[TopicPartition, Payload]:
         payload = self._encoder.take(slot)
         assert payload is not None
@@ -127,7 +134,7 @@ class RowEncoder:
                 row = 0 if self._topic else _array(batch, "topic").index(topic).as_py()
                 msg = f"{faults.place(topic, _key(batch, row))} cannot be written: {error}"
                 raise UnknownTopicError(msg) from error
-            known, first = self._encoder.add_topic(count, available)
+            known, first = self._encoder.add_topic(count, available, topic.encode())
             assert first == len(self._slots)
             self._slots += [TopicPartition(topic, at) for at in range(count)]
             self._numbers[topic] = known
@@ -151,11 +158,19 @@ def encode_one(topic: str, key: bytes, value: bytes) -> Payload:
     """
     Return the batch of a single record for a topic that has one partition.
     """
-    most = 2 * (len(key) + len(value)) + _ONE_RECORD_BYTES
+    return encode_some(topic, [(key, value)])
+
+
+def encode_some(topic: str, records: Sequence[tuple[bytes, bytes | None]]) -> Payload:
+    """
+    Return the batch of a few records for a topic that has one partition.
+    """
+    most = sum(2 * (len(key) + len(value or b"")) + _ONE_RECORD_BYTES for key, value in records)
     encoder = RecordEncoder(most, most, 0)
     rows = RowEncoder(topic, lambda _: (1, (0,)), encoder, most)
-    batch = pa.RecordBatch.from_pydict({"key": [key], "value": [value]})
-    ((_, payload),) = [*rows.full(batch), *rows.rest()]
+    keys, values = zip(*records, strict=True)
+    columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+    ((_, payload),) = [*rows.full(pa.RecordBatch.from_pydict(columns)), *rows.rest()]
     return payload
 
 

@@ -13,12 +13,13 @@ import pyarrow as pa
 from pyspark_pykafka.columns import SOURCE_TYPES
 from pyspark_pykafka.engine import FetchSettings
 from pyspark_pykafka.errors import TimeoutExceededError
+from pyspark_pykafka.ledger_entries import INTENT_KEY, from_record, to_record
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
-from pyspark_pykafka.replay import from_record, reaches_back, to_record
+from pyspark_pykafka.replay import reaches_back
 from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.wire.asking import Asking
-from pyspark_pykafka.wire.encoding import encode_one
+from pyspark_pykafka.wire.encoding import encode_some
 from pyspark_pykafka.wire.fetch import fetch_from
 from pyspark_pykafka.wire.outgoing import Identity
 from pyspark_pykafka.wire.partition import PartitionClient
@@ -26,15 +27,17 @@ from pyspark_pykafka.wire.sender import Sender
 from pyspark_pykafka.wire.writer import PlainWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark_pykafka.client import ProducerConfig
-    from pyspark_pykafka.replay import Entry
+    from pyspark_pykafka.ledger_entries import Entry, Intent, Placed
     from pyspark_pykafka.wire.cluster import Cluster
 
 #: The one partition of every ledger: its order is what decides.
 PARTITION = 0
 
 _COMMITTED, _ALL = "read_committed", "read_uncommitted"
-_SCHEMA = pa.schema([(name, SOURCE_TYPES[name]) for name in ("offset", "value")])
+_SCHEMA = pa.schema([(name, SOURCE_TYPES[name]) for name in ("offset", "key", "value")])
 _MEMORY_BYTES = 64 * 2**20
 _LEAST_PAUSE = 0.005
 
@@ -93,7 +96,7 @@ class Ledger:
         """
         Return what was committed between two offsets.
         """
-        return self._read(start, end, _COMMITTED)
+        return [entry for _, entry in self._read(start, end, _COMMITTED)]
 
     def committed_back(self, low: int, end: int, batch: int, width: int) -> list[Entry]:
         """
@@ -108,37 +111,40 @@ class Ledger:
             end, width = start, 2 * width
         return entries
 
-    def all_since(self, start: int) -> list[Entry]:
+    def all_since(self, start: int) -> Placed:
         """
-        Return what stands from an offset on, whether it was committed or not.
+        Return what stands from an offset on, whether it was committed or not, and where.
         """
         return self.all_between(start, self.end())
 
-    def all_between(self, start: int, end: int) -> list[Entry]:
+    def all_between(self, start: int, end: int) -> Placed:
         """
-        Return what stands between two offsets, whether it was committed or not.
+        Return what stands between two offsets, whether it was committed or not, and where.
         """
         return self._read(start, end, _ALL)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: Entry, outdated: Sequence[Intent] = ()) -> int:
         """
-        Add an entry outside of any transaction; all replicas in sync have it then.
+        Add an entry outside of any transaction, and return the offset of the next one.
+
+        All replicas in sync have it then. Those that are ``outdated`` may be compacted away.
         """
         sender = Sender(self.cluster, self.config, PlainWriter(_NOBODY), {})
-        sender.put(self.tp, encode_one(self.topic, *to_record(entry)))
+        gone = [(it.key.encode(), None) for it in outdated]
+        sender.put(self.tp, encode_some(self.topic, [*gone, to_record(entry)]))
         sender.flush()
+        return sender.offsets[self.tp] + len(gone) + 1
 
-    def _read(self, start: int, end: int, isolation_level: str) -> list[Entry]:
+    def _read(self, start: int, end: int, isolation_level: str) -> list[tuple[int, Entry]]:
         if start >= end:
             return []
         wanted = OffsetRange(self.tp, start, end)
         batches = fetch_from(self.cluster, wanted, self._settings(isolation_level))
         return [
-            from_record(value, f"{self.tp} at offset {offset}")
+            (offset, from_record(value, f"{self.tp} at offset {offset}"))
             for batch in batches
-            for offset, value in zip(
-                batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True
-            )
+            for offset, key, value in zip(*(it.to_pylist() for it in batch.columns), strict=True)
+            if not _is_tombstone(key, value)
         ]
 
     def _asking(self, isolation_level: str) -> Asking:
@@ -162,3 +168,7 @@ class Ledger:
             end_retry_ms=0,
             memory_bytes=_MEMORY_BYTES,
         )
+
+
+def _is_tombstone(key: bytes | None, value: bytes | None) -> bool:
+    return value is None and key is not None and key.startswith(INTENT_KEY.encode())

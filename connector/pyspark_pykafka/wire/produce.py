@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from uuid import uuid4
 
 from pyspark_pykafka.client import direct_producer_config, map_error_code
 from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
+from pyspark_pykafka.ledger_entries import WrittenTask
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.pool import ClientPool
-from pyspark_pykafka.replay import WrittenTask
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.wire._encoder import RecordEncoder
 from pyspark_pykafka.wire.blocking import retrying_while_blocked
@@ -46,6 +47,8 @@ T = TypeVar("T")
 # Of a transaction, where there is none.
 _NO_TIMEOUT_MS = 2**31 - 1
 
+_MOST_RIVALS = 10**9
+
 # Batches that are not full yet may take this part of the buffer; the rest is for those under way.
 _OPEN_PART = 2
 
@@ -64,11 +67,12 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
 
 class Note(NamedTuple):
     """
-    A record for a topic of one partition that tells of a task; ``record`` gets its number of rows.
+    A record for a topic of one partition that tells of a task; ``record`` gets its number of rows
+    and the hash of their content.
     """
 
     topic: str
-    record: Callable[[int], tuple[bytes, bytes]]
+    record: Callable[[int, str], tuple[bytes, bytes]]
 
     @property
     def tp(self) -> TopicPartition:
@@ -81,11 +85,14 @@ class Note(NamedTuple):
 class OpenTransaction(NamedTuple):
     """
     The transaction of a task, None if it had no rows; ``noted`` is the offset of its note, or -1.
+
+    ``content`` is what the note tells of the rows beside their number.
     """
 
     records: int
     prepared: Prepared | None
     noted: int
+    content: str = ""
 
     def waiting(self, task: int) -> WrittenTask | None:
         """
@@ -94,7 +101,8 @@ class OpenTransaction(NamedTuple):
         if self.prepared is None:
             return None
         name, producer_id, epoch = self.prepared
-        return WrittenTask(task, self.records, (name, producer_id, epoch), self.noted)
+        who = (name, producer_id, epoch)
+        return WrittenTask(task, self.records, who, self.noted, self.content)
 
 
 class Transaction(NamedTuple):
@@ -126,6 +134,20 @@ def prepare(
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
         return producer.prepare(batches, topic, transaction)
+
+
+def free_name(transactions: Transactions, wanted: Transaction) -> str:
+    """
+    Return a name under which nothing is open: what is may be another write's to commit.
+    """
+    if wanted.rival is None:
+        return wanted.transactional_id
+    for name in (wanted.transactional_id, wanted.rival):
+        found = transactions.describe(name)
+        if found is None or found.state is not State.ONGOING:
+            return name
+    # A driver that starts again numbers its attempts as the one before it did.
+    return f"{wanted.rival}{uuid4().int % _MOST_RIVALS}"
 
 
 @contextmanager
@@ -160,7 +182,7 @@ class _Producer:
         self.transactions = Transactions(Cluster(self.config.direct), self.config)
 
     def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
-        return self._write(batches, topic, self._plain_sender)[0]
+        return self._write(batches, topic, self._plain_sender).records
 
     def prepare(
         self, batches: Iterable[pa.RecordBatch], topic: str | None, wanted: Transaction
@@ -170,26 +192,19 @@ class _Producer:
 
         def sender() -> Sender:
             nonlocal writer
-            name = self._free_name(wanted)
+            name = free_name(self.transactions, wanted)
             identity = self.transactions.begin(name, wanted.timeout_ms)
             also = frozenset({note.tp} if note else ())
             writer = TransactionalWriter(self.transactions, name, identity, also, wanted.end)
             return Sender(self.cluster, self.config, writer, {})
 
         try:
-            records, noted = self._write(batches, topic, sender, note)
+            written = self._write(batches, topic, sender, note)
         except BaseException:
             if writer is not None:
                 _abort(writer)
             raise
-        return OpenTransaction(records, None if writer is None else writer.prepared, noted)
-
-    def _free_name(self, wanted: Transaction) -> str:
-        if wanted.rival is None:
-            return wanted.transactional_id
-        found = self.transactions.describe(wanted.transactional_id)
-        free = found is None or found.state is not State.ONGOING
-        return wanted.transactional_id if free else wanted.rival
+        return written._replace(prepared=None if writer is None else writer.prepared)
 
     def _write(
         self,
@@ -197,11 +212,11 @@ class _Producer:
         topic: str | None,
         open_sender: Callable[[], Sender],
         note: Note | None = None,
-    ) -> tuple[int, int]:
+    ) -> OpenTransaction:
         """
-        Return how many rows were written, and the offset of the note on them, or -1.
+        Return what was written, whoever the transaction belongs to.
         """
-        rows = self._row_encoder(topic)
+        rows = self._row_encoder(topic, hashes=note is not None)
         sender, records = None, 0
         for batch in batches:
             records += batch.num_rows
@@ -214,20 +229,22 @@ class _Producer:
             sender = sender or open_sender()
             sender.put(tp, payload)
         if sender is None:
-            return 0, -1
+            return OpenTransaction(0, None, -1)
         if note is None:
             sender.flush()
-            return records, -1
-        sender.put(note.tp, encode_one(note.topic, *note.record(records)))
+            return OpenTransaction(records, None, -1)
+        content = rows.content
+        sender.put(note.tp, encode_one(note.topic, *note.record(records, content)))
         sender.flush()
-        return records, sender.offsets[note.tp]
+        return OpenTransaction(records, None, sender.offsets[note.tp], content)
 
-    def _row_encoder(self, topic: str | None) -> RowEncoder:
+    def _row_encoder(self, topic: str | None, *, hashes: bool) -> RowEncoder:
         config = self.config
         encoder = RecordEncoder(
             min(config.batch_bytes, config.request_bytes),
             config.request_bytes,
             int.from_bytes(os.urandom(8), "little"),
+            hashes=hashes,
         )
         return RowEncoder(topic, self._partitions, encoder, config.buffer_bytes // _OPEN_PART)
 

@@ -1,0 +1,442 @@
+"""
+A ledger and a coordinator in memory, and processes whose every call waits for its turn.
+
+What runs is the connector's own code; what is modelled is Kafka: a transaction ends once, in one
+way, for whoever comes first with its id and epoch, and what was sent may land after its sender.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
+from pyspark_pykafka.ledger_entries import Marker, WrittenBatch, WrittenTask
+from pyspark_pykafka.transactional_ids import of_rival, of_stream_task
+from pyspark_pykafka.wire import microbatch_ending
+from pyspark_pykafka.wire.ledger import Ledger
+from pyspark_pykafka.wire.produce import Transaction, free_name
+from pyspark_pykafka.wire.transactions import Described, FencedError, Prepared, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark_pykafka.ledger_entries import Entry, Intent
+
+QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
+PREFIX = "orders"
+#: How often a process looks again before its patience is over.
+PATIENCE = 12
+
+#: The rows of each task.
+Division = tuple[str, ...]
+
+
+class Turn(Enum):
+    """
+    What becomes of a process that is given its turn, and of the call that it makes.
+    """
+
+    GO = "goes on"
+    DIE = "dies before its call"
+    DIE_AFTER = "dies after its call"
+    DIE_LATE = "dies, and its call lands later"
+    LOSE = "gets no answer, and its call lands later"
+
+
+class KilledError(BaseException):
+    """
+    Ends a process at once: nothing catches it.
+    """
+
+
+@dataclass
+class Open:
+    """
+    A transaction of a name: who has it, what is in it, and how it ended.
+    """
+
+    prepared: Prepared
+    rows: list[tuple[int, str]] = field(default_factory=list)
+    state: State = State.EMPTY
+
+
+@dataclass
+class World:
+    """
+    The brokers: a log of (transaction, entry), where None stands for none and for a control record.
+    """
+
+    log: list[tuple[Open | None, Entry | None]] = field(default_factory=list)
+    names: dict[str, Open] = field(default_factory=dict)
+    ended: list[Open] = field(default_factory=list)
+    in_flight: list[Callable[[], Any]] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    #: Whether time, or a task that was alive still, has aborted what might have been decided.
+    excused: bool = False
+
+    def begin(self, name: str) -> Prepared:
+        """
+        Give a name to a task; what is open under it is aborted.
+        """
+        before = self.names.get(name)
+        self.excused |= before is not None and before.state is State.ONGOING
+        return self.fence(name)
+
+    def fence(self, name: str) -> Prepared:
+        """
+        Give a name to a new owner; what is open under it is aborted.
+        """
+        before = self.names.get(name)
+        if before is None:
+            made = Prepared(name, len(self.names), 0)
+        else:
+            self._finish(before, State.COMPLETE_ABORT)
+            made = before.prepared._replace(epoch=before.prepared.epoch + 1)
+        self.names[name] = Open(made)
+        return made
+
+    def write(self, prepared: Prepared, marker: Marker, rows: str) -> int:
+        """
+        Write rows and their marker into a transaction.
+        """
+        found = self._held(prepared)
+        if found.state not in {State.EMPTY, State.ONGOING}:
+            raise FencedError(str(prepared))
+        found.state = State.ONGOING
+        found.rows += [(marker.batch, row) for row in rows]
+        self.log.append((found, marker))
+        return len(self.log) - 1
+
+    def end(self, prepared: Prepared, *, commit: bool) -> None:
+        """
+        End a transaction, or find it ended in this way.
+        """
+        wanted = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+        found = self._held(prepared)
+        if found.state not in {State.ONGOING, wanted}:
+            raise FencedError(str(prepared))
+        self._finish(found, wanted)
+
+    def append(self, entries: Sequence[Entry]) -> int:
+        """
+        Add entries outside of transactions, and return the end.
+        """
+        self.log += [(None, entry) for entry in entries]
+        return len(self.log)
+
+    @property
+    def stable(self) -> int:
+        """
+        Return the last stable offset.
+        """
+        still = (at for at, (it, _) in enumerate(self.log) if it and it.state is State.ONGOING)
+        return next(still, len(self.log))
+
+    def read(self, start: int, end: int, *, committed: bool) -> list[tuple[int, Entry]]:
+        """
+        Return entries with their offsets.
+        """
+        end = min(end, self.stable) if committed else end
+        return [
+            (at, entry)
+            for at, (it, entry) in enumerate(self.log[start:end], start)
+            if entry is not None
+            and not (committed and it is not None and it.state is not State.COMPLETE_COMMIT)
+        ]
+
+    def time_out(self, name: str) -> None:
+        """
+        Abort what is open under a name, as a coordinator does.
+        """
+        self.excused = True
+        self._finish(self.names[name], State.COMPLETE_ABORT)
+
+    @property
+    def ongoing(self) -> list[str]:
+        """
+        Return the names under which something is open.
+        """
+        return sorted(name for name, it in self.names.items() if it.state is State.ONGOING)
+
+    def visible(self, batch: int) -> Counter[str]:
+        """
+        Return the rows of a batch that readers of committed records see.
+        """
+        done = [it for it in self.ended if it.state is State.COMPLETE_COMMIT]
+        return Counter(row for it in done for at, row in it.rows if at == batch)
+
+    def _held(self, prepared: Prepared) -> Open:
+        found = self.names.get(prepared.transactional_id)
+        if found is None or found.prepared != prepared:
+            raise FencedError(str(prepared))
+        return found
+
+    def _finish(self, found: Open, state: State) -> None:
+        if found.state is State.ONGOING:
+            found.state = state
+            self.ended.append(found)
+            self.log.append((None, None))
+
+
+class Process(threading.Thread):
+    """
+    One process of a query; it stops before each of its calls until it is told to go on.
+    """
+
+    def __init__(self, world: World, name: str, program: Callable[[Process], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self.world = world
+        self.outcome: str | None = None
+        self.failure: BaseException | None = None
+        self._program = program
+        self._turn = Turn.GO
+        self._go = threading.Semaphore(0)
+        self._back = threading.Semaphore(0)
+        self.start()
+        self._back.acquire()
+
+    def run(self) -> None:
+        """
+        Run the program to its end, or to the process's.
+        """
+        try:
+            self.call("start", lambda: None)
+            self._program(self)
+            self.outcome = "done"
+        except KilledError:
+            self.outcome = "killed"
+        except PykafkaError as error:
+            self.outcome, self.failure = type(error).__name__, error
+        except BaseException as error:  # noqa: BLE001 - told by the one who runs the process
+            self.outcome, self.failure = "broken", error
+        self._back.release()
+
+    def call(self, what: str, effect: Callable[[], Any]) -> Any:
+        """
+        Make a call when it is this process's turn.
+        """
+        self._back.release()
+        self._go.acquire()
+        turn = self._turn
+        self.world.trace.append(
+            f"{self.name}: {what}{'' if turn is Turn.GO else f' ({turn.value})'}"
+        )
+        if turn in {Turn.GO, Turn.DIE_AFTER}:
+            result = effect()
+        if turn in {Turn.DIE_LATE, Turn.LOSE}:
+            self.world.in_flight.append(effect)
+        if turn is Turn.LOSE:
+            raise TimeoutExceededError(what)
+        if turn is not Turn.GO:
+            raise KilledError
+        return result
+
+    def advance(self, turn: Turn = Turn.GO) -> bool:
+        """
+        Let the process make its next call; return whether there is another.
+        """
+        self._turn = turn
+        self._go.release()
+        self._back.acquire()
+        if self.outcome == "broken":
+            assert self.failure is not None
+            raise self.failure
+        return self.outcome is None
+
+    def finish(self) -> Process:
+        """
+        Let the process go on to its end.
+        """
+        while self.outcome is None:
+            self.advance()
+        return self
+
+
+@dataclass
+class MemoryTransactions:
+    """
+    Stands for :class:`Transactions` in a process.
+    """
+
+    process: Process
+
+    @property
+    def world(self) -> World:
+        """
+        Return the brokers.
+        """
+        return self.process.world
+
+    def begin(self, name: str) -> Prepared:
+        """
+        Begin a transaction.
+        """
+        made: Prepared = self.process.call(f"begin {name}", lambda: self.world.begin(name))
+        return made
+
+    def describe(self, name: str) -> Described | None:
+        """
+        Return where a name stands.
+        """
+        return self.describe_all([name])[name]
+
+    def describe_all(self, names: Sequence[str]) -> dict[str, Described | None]:
+        """
+        Return where names stand, one after the other.
+        """
+        return {
+            name: self.process.call(f"describe {name}", lambda name=name: self._described(name))
+            for name in names
+        }
+
+    def _described(self, name: str) -> Described | None:
+        found = self.world.names.get(name)
+        if found is None:
+            return None
+        return Described(name, found.state, *found.prepared[1:], 0, 0, 1)
+
+    def end_all(self, prepared: Sequence[Prepared], *, commit: bool) -> None:
+        """
+        End many; all are asked for before an error is told.
+        """
+        gone: list[FencedError] = []
+        for one in prepared:
+            try:
+                self._end(one, commit=commit)
+            except FencedError as error:
+                gone.append(error)
+        if gone and commit:
+            raise gone[0]
+
+    def _end(self, one: Prepared, *, commit: bool) -> None:
+        doing = f"{'commit' if commit else 'abort'} {one.transactional_id} {one.epoch}"
+        self.process.call(doing, lambda: self.world.end(one, commit=commit))
+
+    def abort(self, name: str) -> None:
+        """
+        Abort what is open under a name, whoever's it is.
+        """
+        self.process.call(f"fence {name}", lambda: self.world.fence(name))
+
+    def names(self, prefix: str, _: Iterable[State]) -> list[str]:
+        """
+        Return the names under which something is open.
+        """
+        found: list[str] = self.process.call(
+            f"list {prefix}", lambda: [it for it in self.world.ongoing if it.startswith(prefix)]
+        )
+        return found
+
+
+class MemoryLedger(Ledger):
+    """
+    The ledger over the log in memory; what it makes of the log's answers is the connector's own.
+    """
+
+    __slots__ = ("process",)
+
+    def __init__(self, process: Process) -> None:
+        object.__setattr__(self, "process", process)
+
+    def _call(self, what: str, effect: Callable[[World], Any]) -> Any:
+        process: Process = self.process  # type: ignore[attr-defined]
+        return process.call(what, lambda: effect(process.world))
+
+    def ended(self) -> tuple[int, int]:
+        return (0, self._call("last stable offset", lambda world: world.stable))
+
+    def end(self) -> int:
+        found: int = self._call("end of the ledger", lambda world: len(world.log))
+        return found
+
+    def wait_until_ended(self, offset: int) -> None:
+        for _ in range(PATIENCE):
+            if self.ended()[1] >= offset:
+                return
+        raise TimeoutExceededError("wait_until_ended")
+
+    def append(self, entry: Entry, outdated: Sequence[Intent] = ()) -> int:  # noqa: ARG002
+        found: int = self._call(
+            f"append {type(entry).__name__}", lambda world: world.append([entry])
+        )
+        return found
+
+    def _read(self, start: int, end: int, isolation_level: str) -> list[tuple[int, Entry]]:
+        committed = isolation_level == "read_committed"
+        found: list[tuple[int, Entry]] = self._call(
+            f"read {isolation_level} {start} to {end}",
+            lambda world: world.read(start, end, committed=committed),
+        )
+        return found
+
+
+def ledger_of(transactions: MemoryTransactions, _: str) -> MemoryLedger:
+    """
+    Return the ledger as a process sees it.
+    """
+    return MemoryLedger(transactions.process)
+
+
+def content(rows: str) -> str:
+    """
+    Return what stands for the hash of rows.
+    """
+    return "".join(sorted(rows))
+
+
+def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callable[[Process], None]:
+    """
+    Return the program that writes a batch, commits it, and aborts it if that or a task fails.
+    """
+
+    def program(process: Process) -> None:
+        transactions: Any = MemoryTransactions(process)
+        written = [
+            _write(process, transactions, batch, task, rows)
+            for task, rows in enumerate(division)
+            if rows
+        ]
+        whose = (PREFIX, QUERY, process.name, written)
+        if fails:
+            microbatch_ending.abort_batch(transactions, *whose, maybe_committing=False)
+            return
+        whole = WrittenBatch(PREFIX, QUERY, batch, process.name, len(division), tuple(written))
+        try:
+            microbatch_ending.commit_batch(transactions, whole)
+        except PykafkaError:
+            microbatch_ending.abort_batch(transactions, *whose)
+            raise
+
+    return program
+
+
+def _write(process: Process, transactions: Any, batch: int, task: int, rows: str) -> WrittenTask:
+    name = of_stream_task(PREFIX, QUERY, batch, task, 0)
+    # Attempts are numbered anew whenever a driver starts.
+    name = free_name(transactions, Transaction(name, 1, of_rival(name, task)))
+    prepared = transactions.begin(name)
+    marker = Marker(QUERY, batch, process.name, task, len(rows), content(rows))
+    at = process.call(
+        f"write task {task} of batch {batch}", lambda: process.world.write(prepared, marker, rows)
+    )
+    return WrittenTask(task, len(rows), prepared, at, content(rows))
+
+
+def check_once(world: World, whole: Mapping[int, str]) -> None:
+    """
+    Fail if a row is visible twice, or one that does not belong to its batch.
+    """
+    for batch, rows in whole.items():
+        extra = world.visible(batch) - Counter(rows)
+        assert not extra, (f"batch {batch}: {dict(extra)} too much", world.trace)
+
+
+def check_whole(world: World, batch: int, rows: str) -> None:
+    """
+    Fail unless each row of a batch is visible once.
+    """
+    assert world.visible(batch) == Counter(rows), (f"batch {batch}", world.trace)

@@ -1,0 +1,141 @@
+"""
+What a driver decides to commit: how it is told, and when it counts.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_pykafka.errors import ConcurrentWriteError
+from pyspark_pykafka.intents import (
+    check_binding,
+    intent_of,
+    intents_of,
+    is_binding,
+    named,
+    outdated,
+)
+from pyspark_pykafka.ledger_entries import (
+    Completion,
+    Intent,
+    Marker,
+    Release,
+    Withdrawal,
+    WrittenBatch,
+    WrittenTask,
+    to_record,
+)
+from pyspark_pykafka.transactional_ids import of_rival, of_stream_task
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.ledger_entries import Entry
+
+QUERY, OTHER = "0a1b2c3d-0000-0000-0000-000000000000", "ffffffff-0000-0000-0000-000000000000"
+OURS = Intent(QUERY, 7, "ours", 2, 2, 100)
+MARKERS: list[Entry] = [Marker(QUERY, 7, "ours", task, 1, "x") for task in range(2)]
+
+
+def batch(tasks: int) -> WrittenBatch:
+    """
+    Return a batch of so many tasks, half of which had to take another name.
+    """
+    chance = random.Random(tasks)
+
+    def task(number: int) -> WrittenTask:
+        name = of_stream_task("orders", QUERY, 7, number, chance.randrange(4))
+        name = of_rival(name, chance.randrange(10**6)) if number % 2 else name
+        who = (name, chance.randrange(10**9), chance.randrange(2**15))
+        return WrittenTask(number, 10, who, 100 + number, "x")
+
+    return WrittenBatch("orders", QUERY, 7, "ours", tasks, tuple(map(task, range(tasks))))
+
+
+def placed(*entries: Entry) -> list[tuple[int, Entry]]:
+    """
+    Return entries with offsets from 100 on.
+    """
+    return list(enumerate(entries, 100))
+
+
+def test_an_intent_names_what_is_committed() -> None:
+    """
+    Those tasks that are new, and no others; the rest is told of all tasks.
+    """
+    whole = batch(10)
+    intent = intent_of(whole, whole.written[3:])
+
+    assert named("orders", intent) == [task.prepared for task in whole.written[3:]]
+    assert (intent.tasks, intent.written, intent.first) == (10, 10, 100)
+
+
+def test_an_intent_of_many_tasks_is_small() -> None:
+    """
+    5,000 tasks take less than a tenth of a record's usual limit of 1 MiB.
+    """
+    whole = batch(5_000)
+
+    assert sum(map(len, to_record(intent_of(whole, whole.written)))) < 2**20 // 8
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        Marker(QUERY, 7, "theirs", 0, 1),
+        Marker(QUERY, 8, "theirs", 0, 1),
+        Withdrawal(QUERY, "ours"),
+        Release(OTHER),
+        Completion(QUERY, 7),
+    ],
+    ids=["same batch", "next batch", "withdrawn", "released", "completed"],
+)
+def test_what_speaks_against_an_intent(between: Entry) -> None:
+    """
+    It does so before the intent, wherever among the markers it is; behind it, it comes too late.
+    """
+    assert is_binding(OURS, placed(*MARKERS, OURS, between))
+    for entries in ([*MARKERS, between, OURS], [MARKERS[0], between, MARKERS[1], OURS]):
+        assert not is_binding(OURS, placed(*entries))
+        with pytest.raises(ConcurrentWriteError, match="Nothing of this write is visible"):
+            check_binding(batch(2), placed(*entries))
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        Marker(QUERY, 6, "theirs", 0, 1),
+        Marker(OTHER, 7, "theirs", 0, 1),
+        Withdrawal(QUERY, "theirs"),
+        Completion(QUERY, 6),
+        Intent(QUERY, 7, "theirs", 1, 1, 90),
+    ],
+    ids=["batch before", "stranger", "another's", "completed before", "an intent too late"],
+)
+def test_what_does_not_speak_against_an_intent(between: Entry) -> None:
+    """
+    What is of the past, or of others.
+    """
+    assert is_binding(OURS, placed(*MARKERS, between, OURS))
+
+
+def test_of_two_copies_the_first_counts() -> None:
+    """
+    An append that was not answered is made again; what came between is behind the first.
+    """
+    theirs = Marker(QUERY, 7, "theirs", 0, 1)
+    entries = placed(*MARKERS, OURS, theirs, OURS)
+
+    assert intents_of(QUERY, entries) == [(102, OURS)]
+    assert is_binding(OURS, entries)
+    assert intents_of(OTHER, entries) == []
+
+
+def test_old_intents_are_removed() -> None:
+    """
+    Those of earlier batches, each once: nobody writes these any more.
+    """
+    old = Intent(QUERY, 6, "before", 2, 2)
+
+    assert outdated(QUERY, 7, [old, *MARKERS, old, OURS, Intent(OTHER, 3, "x", 1, 1)]) == [old]
