@@ -16,10 +16,21 @@ from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 from pyspark_pykafka.broker import Broker
 from pyspark_pykafka.engines import fetch, questions_of
 from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.microbatches import MicroBatches
+from pyspark_pykafka.offsets import (
+    EARLIEST,
+    LATEST,
+    LEADER_EPOCHS,
+    TOPIC_IDS,
+    OffsetRange,
+    TopicPartition,
+)
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.reading import make_broker
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.truncation import LOG_TRUNCATED
+from pyspark_pykafka.wire.questions import id_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -287,3 +298,30 @@ def test_the_driver_leaves_out_who_cannot_be_asked(broker: Callable[[StubCluster
         assert driver.epoch_ends({T0: 3}) == {}
         assert driver.ends([T0]) == ({T0: 1000}, {})
     assert driver.ends([]) == ({}, {})
+
+
+def test_a_stream_asks_again_where_a_broker_is_behind() -> None:
+    """
+    Its checkpoint shows that the broker knows an older epoch than the query has seen.
+    """
+    with StubCluster(BehindAtFirst()) as stubs:
+        given = {
+            "kafka.bootstrap.servers": stubs.bootstrap,
+            "subscribe": "t",
+            "fetchOffset.numRetries": "9",
+            "fetchOffset.retryIntervalMs": "1",
+        }
+        options = parse_stream_source(given)
+        stream = MicroBatches(options, make_broker(options), lambda _: {})
+        topic_id = id_text(stubs.get("id"))
+        stands = {
+            "t": {"0": 400},
+            TOPIC_IDS: {"t": topic_id},
+            LEADER_EPOCHS: {"t": {"0": 3}},
+        }
+
+        end = stream.next(stands)
+
+        assert end == {**stands, "t": {"0": 1000}}
+        assert stubs.stats()["requests"][METADATA] >= 4
+        assert asked(stubs) == 0
