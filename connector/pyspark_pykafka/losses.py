@@ -81,17 +81,26 @@ class Losses:
         partitions whose leader epoch is another one than when they were seen, and once about each.
         """
         wanted = {
-            tp: epoch
+            tp: since
             for tp, epoch in epochs_to_check(stands, latest).items()
-            if self._checked.get(tp) != (stands.offsets[tp], latest.epochs[tp])
+            if (since := self._accounted(tp, stands, epoch)) < latest.epochs[tp]
         }
         if not wanted:
             return
-        found = truncations(stands, self._brokers.epoch_ends(wanted))
+        found = truncations(stands, wanted, self._brokers.epoch_ends(wanted))
         if found:
             self._on_truncations(found)
         for tp in wanted:
             self._checked[tp] = (stands.offsets[tp], latest.epochs[tp])
+
+    def _accounted(self, tp: TopicPartition, stands: StreamOffset, epoch: int) -> int:
+        """
+        Return the last leader epoch up to which what was lost before an offset is told already.
+
+        The offset's own epoch stays as it is for as long as there is nothing new.
+        """
+        offset, checked = self._checked.get(tp, (None, epoch))
+        return max(epoch, checked) if offset == stands.offsets[tp] else epoch
 
     def _on_truncations(self, found: Sequence[Truncation]) -> None:
         text = describe_truncations(found)

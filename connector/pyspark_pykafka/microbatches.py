@@ -189,7 +189,8 @@ class MicroBatches:
         It does so when it has planned the next one with data, and most often the question for that
         one has shown it before; who keeps the progress sees to it that nothing is written twice.
         """
-        self._progress.completed(self._marked(StreamOffset.of(end)))
+        if self._progress is not NOWHERE:
+            self._progress.completed(self._marked(StreamOffset.of(end)))
 
     def latest_seen(self) -> Document | None:
         """

@@ -64,12 +64,12 @@ def epochs_to_check(stands: StreamOffset, latest: StreamOffset) -> LeaderEpochs:
     return found
 
 
-def truncations(stands: StreamOffset, ends: Offsets) -> list[Truncation]:
+def truncations(stands: StreamOffset, epochs: LeaderEpochs, ends: Offsets) -> list[Truncation]:
     """
     Judge the ends of the epochs that were asked for; a negative one says that nobody knows it.
     """
     return [
-        Truncation(tp, stands.offsets[tp], stands.epochs[tp], end)
+        Truncation(tp, stands.offsets[tp], epochs[tp], end)
         for tp, end in sorted(ends.items())
         if 0 <= end < stands.offsets[tp]
     ]

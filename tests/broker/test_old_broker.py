@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from tests.broker import fetching
 from tests.broker.conftest import ENGINES, in_order
 from tests.broker.log_files import stored
 from tests.broker.old_broker import old_broker
 from tests.broker.producing import batch_of, placed, settings, write
 
-from pyspark_pykafka.engines import prepare, questions_of
+from pyspark_pykafka.engines import fetch, prepare, questions_of
 from pyspark_pykafka.errors import KafkaClientError
-from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.testing import Record
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
     assert set(ends.epochs.values()) <= {0}
     known = {tp: 3 if version == "2.4" else -1} if engine == "wire" else {}
     assert asking.epoch_ends({tp: 0}) == known
+    # The old format has an epoch in the offsets, and none in the log: that is no loss.
+    seen = OffsetRange(tp, 1, 3, None, start_epoch=0, end_epoch=0)
+    how = fetching.settings(kafka.bootstrap, engine, schema=fetching.VALUES)
+    assert sum(batch.num_rows for batch in fetch(seen, how)) == 2
 
 
 @pytest.mark.side_by_side

@@ -12,12 +12,14 @@ import pytest
 from kazoo.client import KazooClient
 from tests.broker.group_tool import described
 from tests.broker.streams import SECONDS, Stream, texts, values
+from tests.support.proxied import ProxiedCluster
 
 from pyspark_pykafka.compat import TELLS_START, arrow_schema, source_schema
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.listener import ProgressListener
+from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.stores import recorded
+from pyspark_pykafka.progress.stores import make_progress, recorded
 from pyspark_pykafka.stream import KafkaStreamReader
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -26,9 +28,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from pyspark_pykafka.options import SourceOptions
     from pyspark_pykafka.progress.record import Record
     from pyspark_pykafka.testing import KafkaCluster, ZooKeeper
     from pyspark_pykafka.testing.plugin import NewTopicName
+
+OFFSET_COMMIT = 8
 
 
 @pytest.fixture(params=["consumerGroup", "zookeeper"])
@@ -204,6 +209,38 @@ def test_commit_writes_the_offsets(kafka_cluster: KafkaCluster, kept: dict[str, 
     assert {tp.partition: record.offset for tp, record in recorded(options).items()} == dict(
         enumerate(_ends(kafka_cluster, kept["subscribe"]))
     )
+
+
+def test_what_a_group_costs_the_brokers() -> None:
+    """
+    One commit for each completed batch that read something, and none for those told of again.
+    """
+    with ProxiedCluster(brokers=1) as cluster:
+        cluster.kafka.create_topic("costs", 3)
+        given = {
+            "kafka.bootstrap.servers": cluster.bootstrap,
+            "subscribe": "costs",
+            "progressStore": "consumerGroup",
+            "kafka.group.id": "costs",
+        }
+        options = parse_stream_source(given)
+        progress = make_progress(options)
+        for batch in range(4):
+            done = {TopicPartition("costs", at): batch for at in range(3)}
+            for _ in range(3):
+                progress.completed(StreamOffset(done, query=QueryMark("q", batch)))
+            wait_until(partial(unrecorded, options, batch), SECONDS)
+        progress.finish()
+
+        assert cluster.proxies[1].requests[OFFSET_COMMIT] == 4
+
+
+def unrecorded(options: SourceOptions, offset: int) -> str | None:
+    """
+    Return what is missing until all partitions are recorded at an offset.
+    """
+    found = {record.offset for record in recorded(options).values()}
+    return None if found == {offset} else f"recorded is {found}, not {offset}"
 
 
 def test_another_query_goes_on_where_one_left(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import NewTopic
 from tests.broker import fetching
 from tests.broker.streams import Stream
@@ -36,6 +37,7 @@ SECONDS = 90.0
 ENGINES = ("wire", "librdkafka")
 #: Records before those that are lost, up to where streams stand, and up to the end of all.
 KEPT, SEEN, GROWN = 100, 200, 250
+AGED = "aged"
 BASE_OFFSET, LENGTH, BEFORE_LENGTH = slice(0, 8), slice(8, 12), 12
 
 
@@ -51,6 +53,7 @@ class Scene:
     seen: dict[str, Any]
     planned: dict[str, OffsetRange]
     query: Stream
+    aged: dict[str, Any]
 
     def batches(self, engine: str, **more: str) -> MicroBatches:
         """
@@ -120,6 +123,16 @@ def cut(data_folder: Path, topic: str, end: int) -> None:
         index.unlink()
 
 
+def aging(cluster: KafkaCluster) -> dict[str, Any]:
+    """
+    Fill a topic that keeps its log, and return where a stream stands there.
+    """
+    cluster.create_topic(AGED)
+    cluster.produce(AGED, numbered("old", 0, SEEN))
+    stream = batches(cluster, AGED, "wire")
+    return stream.next(stream.initial())
+
+
 @pytest.fixture(scope="module")
 def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """
@@ -140,11 +153,12 @@ def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         query = Stream(spark, given, str(tmp_path_factory.mktemp("checkpoint")))
         query.options["startingOffsets"] = "earliest"
         assert len(query.drain()) == SEEN
+        aged = aging(cluster)
         cluster.stop(1)
         cut(cluster.data_folder(1), topic, KEPT)
         cluster.restart(1)
         cluster.produce(topic, numbered("new", KEPT, GROWN))
-        yield Scene(cluster, topic, first, seen, planned, query)
+        yield Scene(cluster, topic, first, seen, planned, query, aged)
 
 
 @pytest.fixture(params=ENGINES)
@@ -244,6 +258,28 @@ def test_a_query_ends_with_the_loss_and_goes_on_where_it_is_allowed(scene: Scene
     assert set(query.drain()) - set(before) == {v.decode() for v in values("new", SEEN, GROWN)}
     query.options["failOnDataLoss"] = "true"
     assert len(query.drain()) == GROWN
+
+
+@pytest.mark.parametrize("first", [150, SEEN, SEEN + 20])
+def test_records_that_aged_out_are_told_from_a_truncated_log(scene: Scene, first: int) -> None:
+    """
+    The leader then does not have the epoch any more, and names the start of its log (F17).
+    """
+    position = Position(AGED, 0, first)
+    if first > SEEN:
+        scene.cluster.produce(AGED, numbered("new", SEEN, GROWN))
+    admin = scene.cluster.admin()
+    admin.delete_records([position])[position].result(SECONDS)
+    stream = batches(scene.cluster, AGED, "wire")
+
+    end = stream.next(scene.aged)
+
+    ranges = stream.plan(scene.aged, end).ranges
+    assert [(r.start, r.end) for r in ranges] == ([(SEEN, GROWN)] if first > SEEN else [])
+    for wanted in ranges:
+        assert wanted.start_epoch < wanted.end_epoch
+        with pytest.raises(DataLossError, match="out of range"):
+            scene.read(wanted, "wire")
 
 
 def leads(cluster: KafkaCluster, topic: str, *, by: int, from_broker: int) -> str | None:

@@ -42,6 +42,18 @@ class Cluster:
         kept = {old: start for old, start in self.epochs.get(tp, {}).items() if start < end}
         self.epochs[tp] = {**kept, epoch: end}
 
+    def age(self, tp: TopicPartition, first: int) -> None:
+        """
+        Let the records before an offset age out, with the epochs that ended before it.
+        """
+        _, end = self.topics[tp.topic][tp.partition]
+        self.topics[tp.topic][tp.partition] = (first, end)
+        began = self.epochs[tp]
+        at_first = max(epoch for epoch, start in began.items() if start <= first)
+        self.epochs[tp] = {
+            epoch: max(it, first) for epoch, it in began.items() if epoch >= at_first
+        }
+
     def assigned(self, strategy: Strategy) -> Assignment:
         tps = [
             TopicPartition(topic, number)

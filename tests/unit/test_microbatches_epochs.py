@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.memory_cluster import Cluster
 
@@ -151,7 +151,7 @@ def test_another_leader_with_the_same_log_is_no_loss(cluster: Cluster) -> None:
 
     cluster.elect(T0, 6, 210, 230)
     later = one.next(end)
-    assert cluster.asked[1:] == [{T0: 3}]
+    assert cluster.asked[1:] == [{T0: 4}]
     assert later[LEADER_EPOCHS] == {"t": {"0": 6, "1": 3}}
     one.next(later)
     assert len(cluster.asked) == 2
@@ -377,3 +377,83 @@ def test_a_plain_checkpoint_has_no_epochs(cluster: Cluster) -> None:
 
     assert json.loads(_plain(f"v1\n{{}}\n{json.dumps(end)}").split("\n")[2]) == {"t": {"0": 3}}
     assert LogEnds({}, {}) == cluster.ends([])
+
+
+class Log:
+    """
+    A log whose records are numbered, so that another one in the place of a lost one is seen.
+    """
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.cluster.make("t", 0)
+        self.cluster.elect(T0, 0, 0, 0)
+        self.records: list[int] = []
+        self._written = 0
+
+    @property
+    def first(self) -> int:
+        return self.cluster.topics["t"][0][0]
+
+    def append(self, count: int) -> None:
+        self.records += range(self._written, self._written + count)
+        self._written += count
+        self.cluster.topics["t"][0] = (self.first, len(self.records))
+
+    def elect(self, lost: int, count: int) -> None:
+        """
+        Let a leader begin that lacks some of the last records, and append to its log.
+        """
+        kept = max(len(self.records) - lost, self.first)
+        del self.records[kept:]
+        self.cluster.elect(T0, max(self.cluster.epochs[T0]) + 1, kept, kept)
+        self.append(count)
+
+    def age(self, count: int) -> None:
+        self.cluster.age(T0, min(self.first + count, len(self.records)))
+
+    def replaced(self, seen: list[int]) -> int:
+        """
+        Return how many of the records that were seen are others now, from the first such one on.
+        """
+        pairs = zip(seen[self.first :], self.records[self.first :], strict=False)
+        same = self.first + next((at for at, (a, b) in enumerate(pairs) if a != b), len(seen))
+        return max(len(seen) - same, 0)
+
+
+steps = st.lists(
+    st.tuples(st.just("append"), st.tuples(st.integers(0, 9)))
+    | st.tuples(st.just("elect"), st.tuples(st.integers(0, 12) | st.just(0), st.integers(0, 15)))
+    | st.tuples(st.just("age"), st.tuples(st.integers(0, 8)))
+    | st.tuples(st.just("trigger"), st.just(())),
+    max_size=30,
+)
+
+
+@settings(max_examples=300)
+@example([("elect", (3, 3)), ("trigger", ()), ("elect", (0, 0)), ("trigger", ())])
+@example([("elect", (3, 9)), ("elect", (7, 9)), ("trigger", ()), ("elect", (1, 0))])
+@given(steps)
+def test_a_loss_is_counted_if_and_only_if_records_were_replaced(
+    history: list[tuple[str, tuple[int, ...]]],
+) -> None:
+    """
+    Whatever a log goes through, elections clean and unclean and records that age out: as many are
+    counted as were seen and are others now, and none where all are what they were.
+    """
+    log = Log()
+    log.append(5)
+    one = lossy(log.cluster)
+    stands, lost = one.first(), 0
+    seen = list(log.records)
+    for name, arguments in [*history, ("trigger", ())]:
+        if name != "trigger":
+            getattr(log, name)(*arguments)
+            continue
+        end, at = len(log.records), len(seen)
+        lost += log.replaced(seen) if at <= end else 0
+        lost += max(min(log.first, end) - at, 0)
+        stands = one.next(stands)
+        seen = log.records[: stands["t"]["0"]]
+        latest = one.batches.latest_seen() or {}
+        assert latest.get("@lost", {"t": {"0": 0}}) == {"t": {"0": lost}}

@@ -16,10 +16,21 @@ from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 from pyspark_pykafka.broker import Broker
 from pyspark_pykafka.engines import fetch, questions_of
 from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.microbatches import MicroBatches
+from pyspark_pykafka.offsets import (
+    EARLIEST,
+    LATEST,
+    LEADER_EPOCHS,
+    TOPIC_IDS,
+    OffsetRange,
+    TopicPartition,
+)
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.reading import make_broker
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.truncation import LOG_TRUNCATED
+from pyspark_pykafka.wire.questions import id_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,14 +44,15 @@ class Led(Behaviour):
     """
     A partition of 1,000 records in leader epoch ``epoch``, of which ``kept`` are of epochs before.
 
-    A Fetch at ``elects_at`` finds the next leader, whose log was truncated there to ``then_kept``.
+    A Fetch at the first offset of ``elections`` finds the next leader, whose epoch begins at the
+    second.
     """
 
     def __init__(self, **attributes: Any) -> None:
         self.epoch = 3
         self.kept = 1000
-        self.elects_at = -1
-        self.then_kept = 1000
+        self.elections: list[tuple[int, int]] = []
+        self.began: dict[int, int] = {}
         self.id = uuid4()
         self.asked_epoch = -1
         self.asked_ends: list[tuple[int, int]] = []
@@ -53,17 +65,19 @@ class Led(Behaviour):
         return self.epoch
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
-        if 0 <= self.elects_at <= offset:
-            self.epoch, self.kept, self.elects_at = self.epoch + 2, self.then_kept, -1
+        if self.elections and self.elections[0][0] <= offset:
+            self.epoch += 2
+            self.began[self.epoch] = self.elections.pop(0)[1]
         if self.asked_epoch not in {-1, self.epoch}:
             return FetchAnswer(FENCED if self.asked_epoch < self.epoch else UNKNOWN_EPOCH, -1)
         return super().fetch(node, topic, partition, offset)
 
     def epoch_end(self, _node: int, topic: str, partition: int, epoch: int) -> tuple[int, int]:
         self.asked_ends.append((epoch, self.epoch))
-        if epoch > self.epoch:
-            return -1, -1
-        return (epoch, self.end(topic, partition)) if epoch == self.epoch else (epoch, self.kept)
+        if epoch == self.epoch:
+            return epoch, self.end(topic, partition)
+        began = {5: self.kept, **self.began}
+        return epoch, min((start for later, start in began.items() if later > epoch), default=-1)
 
     def _on_1(self, node: int, request: Any) -> Any:
         self.asked_epoch = request.topics[0].partitions[0].current_leader_epoch
@@ -152,7 +166,7 @@ def test_a_log_that_is_replaced_while_it_is_read(fail: bool) -> None:
     """
     The next leader is asked before anything of its log is read.
     """
-    with StubCluster(Led(elects_at=500, then_kept=300)) as stubs:
+    with StubCluster(Led(elections=[(500, 300)])) as stubs:
         if fail:
             with pytest.raises(DataLossError, match="end at offset 300 now"):
                 read(stubs, planned(3))
@@ -161,11 +175,27 @@ def test_a_log_that_is_replaced_while_it_is_read(fail: bool) -> None:
         assert stubs.get("asked_ends") == [(3, 5)]
 
 
+def test_a_loss_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    However many leaders come after it, and each later loss for itself.
+    """
+    with (
+        caplog.at_level(logging.WARNING, "pyspark_pykafka"),
+        StubCluster(Led(elections=[(300, 200), (500, 1000), (700, 600)])) as stubs,
+    ):
+        assert read(stubs, planned(3), fail_on_data_loss=False) == list(range(1000))
+        assert stubs.get("asked_ends") == [(3, 5), (5, 7), (5, 9)]
+
+    assert caplog.text.count("was truncated") == 2
+    assert caplog.text.count("end at offset 200 now") == 1
+    assert caplog.text.count("end at offset 600 now") == 1
+
+
 def test_a_leader_that_is_replaced_while_it_is_read_loses_nothing() -> None:
     """
     As when a broker is restarted: all records come, once.
     """
-    with StubCluster(Led(elects_at=500)) as stubs:
+    with StubCluster(Led(elections=[(500, 1000)])) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
         assert stubs.get("asked_ends") == [(3, 5)]
 
@@ -175,7 +205,7 @@ def test_what_a_batch_query_has_seen_is_not_read_from_another_log(start: int, en
     """
     Its ranges have no epoch; the one that showed the end of the log counts from then on.
     """
-    with StubCluster(Led(elects_at=500, then_kept=300)) as stubs:
+    with StubCluster(Led(elections=[(500, 300)])) as stubs:
         with pytest.raises(DataLossError, match="in leader epoch 3.* 300 now"):
             read(stubs, OffsetRange(T0, start, end))
         assert stubs.get("asked_ends") == [(3, 5)]
@@ -287,3 +317,30 @@ def test_the_driver_leaves_out_who_cannot_be_asked(broker: Callable[[StubCluster
         assert driver.epoch_ends({T0: 3}) == {}
         assert driver.ends([T0]) == ({T0: 1000}, {})
     assert driver.ends([]) == ({}, {})
+
+
+def test_a_stream_asks_again_where_a_broker_is_behind() -> None:
+    """
+    Its checkpoint shows that the broker knows an older epoch than the query has seen.
+    """
+    with StubCluster(BehindAtFirst()) as stubs:
+        given = {
+            "kafka.bootstrap.servers": stubs.bootstrap,
+            "subscribe": "t",
+            "fetchOffset.numRetries": "9",
+            "fetchOffset.retryIntervalMs": "1",
+        }
+        options = parse_stream_source(given)
+        stream = MicroBatches(options, make_broker(options), lambda _: {})
+        topic_id = id_text(stubs.get("id"))
+        stands = {
+            "t": {"0": 400},
+            TOPIC_IDS: {"t": topic_id},
+            LEADER_EPOCHS: {"t": {"0": 3}},
+        }
+
+        end = stream.next(stands)
+
+        assert end == {**stands, "t": {"0": 1000}}
+        assert stubs.stats()["requests"][METADATA] >= 4
+        assert asked(stubs) == 0

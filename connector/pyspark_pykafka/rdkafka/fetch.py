@@ -5,6 +5,7 @@ Reading one range of offsets through librdkafka's consumer into Arrow batches.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,9 @@ _SILENCE_SECONDS = 2.0
 
 # What librdkafka says behind the reason why it would have to choose another offset (KIP-320).
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001
+
+# And where the leader says that the records of the epoch end, -1 if it does not know.
+_EPOCH_END = re.compile(r"broker end offset is (-?\d+)")
 
 _NO_ANSWER = (
     "is the partition's leader reachable, and remote storage fast enough if the topic is in it "
@@ -137,7 +141,7 @@ class _RangeReader:
     position: int = field(init=False)
     first_gap: int | None = field(init=False, default=None)
     short_log_seen: int = field(init=False, default=0)
-    truncated: bool = field(init=False, default=False)
+    unchecked: bool = field(init=False, default=False)
     # What brokers said last of a partition that they do not know, and of an offset that is refused.
     gone: str | None = field(init=False, default=None)
     trouble: str = field(init=False, default=_NO_ANSWER)
@@ -162,7 +166,7 @@ class _RangeReader:
     def _assign(self) -> None:
         tp = self.range.tp
         # librdkafka then asks the leader whether its log is the one that was seen (KIP-320).
-        seen = self.position == self.range.start and not self.truncated
+        seen = self.position == self.range.start and not self.unchecked
         epoch = self.range.start_epoch if seen else NO_EPOCH
         self.client.consumer.assign(
             [Position(tp.topic, tp.partition, self.position, leader_epoch=epoch)]
@@ -370,9 +374,14 @@ class _RangeReader:
         """
         Go on, if that is allowed, with what the log holds now; it is not asked about again.
         """
-        why = f"the log of {self.range.tp} was truncated before offset {self.position}: "
-        report_truncation(self.range, why + error.str(), fail=self.settings.fail_on_data_loss)
-        self.truncated = True
+        told = _EPOCH_END.search(error.str())
+        if told is None or int(told[1]) >= 0:
+            why = f"the log of {self.range.tp} was truncated before offset {self.position}: "
+            report_truncation(self.range, why + error.str(), fail=self.settings.fail_on_data_loss)
+        else:
+            # A log of the old message format keeps no epochs: nothing is known of it.
+            logger.info("the start of %s cannot be checked: %s", self.range, error.str())
+        self.unchecked = True
         self._assign()
 
     def _on_refusal(self, low: int, high: int) -> None:

@@ -262,7 +262,7 @@ class _RangeReader:
         """
         fail = self.settings.fail_on_data_loss
         report_truncation(self.range, str(error.truncation), fail=fail)
-        self.asking.partition.log.accept(error.leader_epoch)
+        self.asking.partition.log.forget()
 
     def _await_end(self, position: int) -> None:
         """

@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 
 class LogTruncatedError(Exception):
     """
-    The log has lost records since it was seen, as its leader of an epoch tells.
+    The log has lost records since it was seen.
     """
 
-    def __init__(self, truncation: Truncation, leader_epoch: int) -> None:
+    def __init__(self, truncation: Truncation) -> None:
         self.truncation = truncation
-        self.leader_epoch = leader_epoch
-        super().__init__(truncation, leader_epoch)
+        super().__init__(truncation)
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ class LogCheck:
         """
         Ask the leader, if its epoch is another one than the last that was checked.
 
-        Raises :class:`LogTruncatedError`, again and again until that is accepted, and
+        Raises :class:`LogTruncatedError`, until :meth:`forget` is called, and
         :class:`BrokerUnavailableError` where what is known of the leader is older than the range.
         """
         if not self.seen or NO_EPOCH in {self.epoch, leader.epoch}:
@@ -76,15 +75,14 @@ class LogCheck:
             return
         end = self._end(cluster, leader, deadline)
         if 0 <= end < self.seen:
-            found = Truncation(self.tp, self.seen, self.epoch, end)
-            raise LogTruncatedError(found, leader.epoch)
-        self.accept(leader.epoch)
+            raise LogTruncatedError(Truncation(self.tp, self.seen, self.epoch, end))
+        self._checked = leader.epoch
 
-    def accept(self, leader_epoch: int) -> None:
+    def forget(self) -> None:
         """
-        Read on in a leader's log, whatever it is.
+        Read on in whatever log there is; what is seen from now on counts.
         """
-        self._checked = leader_epoch
+        self.epoch = self._checked = NO_EPOCH
 
     def _on_older(self, leader: Leader) -> None:
         # Without ids, a topic that was made again looks the same: its epochs begin anew.
