@@ -56,9 +56,9 @@ def cluster_of(servers: str, **more: str) -> Cluster:
     return Cluster(config_of(servers, **more), chance=lambda: float(next(turns)))
 
 
-def stream(servers: str, **kafka: str) -> MicroBatches:
+def stream(servers: str, engine: str = "wire", **kafka: str) -> MicroBatches:
     settings = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
-    given = {"subscribe": "t", "startingOffsets": "earliest", **settings}
+    given = {"subscribe": "t", "startingOffsets": "earliest", "engine": engine, **settings}
     options = parse_stream_source({"kafka.bootstrap.servers": servers, **given})
     return MicroBatches(options, make_broker(options), lambda at: dict.fromkeys(at, 100.0))
 
@@ -218,6 +218,18 @@ def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -
     assert time.monotonic() - began < 10
     assert caught.value.retriable
     assert len([it for it in caplog.messages if "asking again, for" in it]) == 1
+
+
+def test_a_plan_without_brokers_ends_in_time_through_librdkafka() -> None:
+    """
+    The other engine keeps to the time of a question, too.
+    """
+    query = stream(f"127.0.0.1:{free_port()}", engine="librdkafka", default_api_timeout_ms="2000")
+    began = time.monotonic()
+
+    with pytest.raises(PykafkaError, match="asking for the partitions of t"):
+        query.next(query.initial())
+    assert time.monotonic() - began < 10
 
 
 class Advertised(Behaviour):

@@ -45,8 +45,9 @@ class Stale(Behaviour):
         self.metadata_asked += (node,)
         return super()._on_3(node, request)
 
-    def topics_of(self, node: int) -> dict[str, int]:  # noqa: ARG002
-        return {k: v for k, v in self.topics.items() if k not in self.later or not self._is_stale()}
+    def topics_of(self, node: int) -> dict[str, int]:
+        known = self.topics if node not in self.stale else self.topics.keys() - set(self.later)
+        return {name: 1 if node in self.stale else self.topics[name] for name in known}
 
     def leader(self, topic: str, partition: int) -> int:  # noqa: ARG002
         return STALE if self._is_stale() else 1
@@ -214,6 +215,18 @@ def test_a_topic_of_a_pattern_does_not_come_and_go(stubs: StubCluster) -> None:
         assert sorted(name for name in at if not name.startswith("@")) == ["new", "t"]
 
     assert STALE in stubs.get("metadata_asked")
+
+
+def test_a_partition_made_since_is_not_lost() -> None:
+    """
+    A query that starts again, and comes to a broker that does not know of a later partition, reads
+    that one on.
+    """
+    with StubCluster(Stale(brokers=3, topics={"t": 2})) as stubs:
+        query = stream(bootstrap(stubs, STALE))
+        at = query.next({"t": {"0": 150, "1": 150}})
+
+    assert at["t"] == {"0": 200, "1": 200}
 
 
 class NoIds(Stale):

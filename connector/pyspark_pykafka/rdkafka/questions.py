@@ -79,7 +79,7 @@ class AdminQuestions:
             return {}
         deadline = Deadline.after(self._admin.seconds)
         backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
-        return retrying_until(lambda: self._all_offsets(times), deadline, backoff)
+        return retrying_until(lambda: self._all_offsets(times, deadline), deadline, backoff)
 
     def _described(self, names: Collection[str]) -> dict[str, TopicDescription]:
         if not names:
@@ -92,8 +92,8 @@ class AdminQuestions:
             f"asking for the partitions of {', '.join(shown[:20])}",
         )
 
-    def _all_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
-        found = self._ask_offsets(times)
+    def _all_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> Offsets:
+        found = self._ask_offsets(times, deadline)
         silent = [tp for tp, offset in found.items() if offset == _UNANSWERED]
         if silent:
             # librdkafka 2.16 goes on asking the leader that it knew, thousands of times a second.
@@ -102,13 +102,14 @@ class AdminQuestions:
             raise BrokerUnavailableError(msg)
         return found
 
-    def _ask_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
+    def _ask_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> Offsets:
         positions = {Position(tp.topic, tp.partition): _spec(at) for tp, at in times.items()}
         answers = self._admin.ask(
             lambda client, seconds: client.list_offsets(
                 positions, isolation_level=self._isolation, request_timeout=seconds
             ),
             f"asking for the offsets of {describe(times)}",
+            deadline,
         )
         return {TopicPartition(p.topic, p.partition): a.offset for p, a in answers.items()}
 
