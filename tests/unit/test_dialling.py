@@ -25,6 +25,7 @@ from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.wire import dial
 from pyspark_pykafka.wire.cluster import Cluster
 from pyspark_pykafka.wire.connection import Connection
+from pyspark_pykafka.wire.metadata import METADATA, metadata_request
 from pyspark_pykafka.wire.reachability import UNREACHABLE_SECONDS, Reachability
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
 
     def ask(node: int) -> None:
         connection = cluster.connection(node, soon())
-        request = cluster._metadata_request((), connection)
+        request = metadata_request(connection.version(METADATA), (), creates=False)
         for attempt in range(2):
             try:
                 cluster.request(connection, request, soon())

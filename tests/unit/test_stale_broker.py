@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STALE = 0
 P0 = TopicPartition("t", 0)
-_LEADER_NOT_AVAILABLE = 5
+_REQUEST_TIMED_OUT = 7
 
 
 class Stale(Behaviour):
@@ -268,3 +268,28 @@ def write() -> Callable[..., int]:
         return produce([batch], KafkaSettings.of(given), "t")
 
     return once
+
+
+class Alone(Stale):
+    """
+    A stale broker that takes no records for committed, since no replica fetches from it any more.
+    """
+
+    written: tuple[int, ...] = ()
+
+    def _on_0(self, node: int, request: Any) -> Any:
+        self.written += (node,)
+        answer = super()._on_0(node, request)
+        for one in answer.responses:
+            for partition in one.partition_responses:
+                partition.error_code = _REQUEST_TIMED_OUT if node in self.stale else 0
+        return answer
+
+
+def test_a_writer_leaves_a_leader_without_replicas(write: Callable[..., int]) -> None:
+    """
+    Its answer is that the time is over; the next try goes to the true leader.
+    """
+    with StubCluster(Alone(brokers=3)) as stubs:
+        assert write(bootstrap(stubs, STALE)) == 1
+        assert stubs.get("written") == (STALE, 1)
