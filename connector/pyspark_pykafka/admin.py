@@ -5,6 +5,7 @@ first gets no answer.
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import TimeoutError as NotYet
 from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from pyspark_pykafka.client import FatalErrors, admin_config, api_timeout_ms, map_kafka_error
 from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
-from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.retry import NEVER, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
     Futures = Mapping[Any, Future[Any]]
 
+logger = logging.getLogger("pyspark_pykafka")
+
 _SLICE_SECONDS = 0.1
+_LONG_WAIT_SECONDS = 5.0
 _GRACE_SECONDS = 5.0
 
 # librdkafka 2.16 sends many questions to the broker that it takes for the controller. When that
@@ -63,15 +67,21 @@ class Admin:
         """
         self._client = None
 
-    def ask(self, question: Callable[[AdminClient, float], Futures], doing: str) -> dict[Any, Any]:
+    def ask(
+        self,
+        question: Callable[[AdminClient, float], Futures],
+        doing: str,
+        deadline: Deadline | None = None,
+    ) -> dict[Any, Any]:
         """
         Return the answers about all but those things that do not exist.
 
         ``question`` gets a client and how many seconds an answer may take; it is put again, each
-        time to a new client and with more time, until ``seconds`` are over. Raises the errors of
-        :mod:`pyspark_pykafka.errors`; ``doing`` is for their text.
+        time to a new client and with more time, until ``seconds`` are over, or the deadline. Raises
+        the errors of :mod:`pyspark_pykafka.errors`; ``doing`` is for their text.
         """
-        deadline = Deadline.after(self.seconds)
+        deadline = deadline or Deadline.after(self.seconds)
+        tell_at = Deadline.after(_LONG_WAIT_SECONDS)
         patience = _PATIENCE_SECONDS
         while True:
             seconds = deadline.remaining(at_most=patience)
@@ -83,6 +93,9 @@ class Admin:
                 self.renew()
                 if deadline.expired:
                     raise
+            if tell_at.expired:
+                tell_at, seconds = NEVER, deadline.remaining()
+                logger.warning("%s: no answer yet; asking for %.0f s more", doing, seconds)
             patience *= 2
 
     def make_topic(self, name: str, config: Mapping[str, str], doing: str) -> None:

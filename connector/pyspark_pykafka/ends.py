@@ -21,6 +21,7 @@ from pyspark_pykafka.offsets import (
     describe,
 )
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
+from pyspark_pykafka.selection import selects
 from pyspark_pykafka.truncation import older_epochs
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Ends:
     def available(self, stands: StreamOffset) -> StreamOffset:
         """
         Ask for the latest offsets, again if some lie before known ones (KAFKA-7703).
+
+        The same where partitions are gone, or of other topics: that is believed at last only.
         """
         policy = self.options.fetch_offset_retry
         for _ in range(policy.attempts - 1):
@@ -80,7 +83,10 @@ class Ends:
             raise _behind(behind, stands, latest)
         remade = latest.remade_topics(stands)
         for tp, offset in stands.offsets.items():
-            if latest.offsets.get(tp, offset) < offset and tp.topic not in remade:
+            is_older = latest.offsets.get(tp, offset) < offset
+            # Told by a broker that knows no better, perhaps: the next to be asked is another one.
+            is_missing = tp not in latest.offsets and selects(self.options.strategy, tp)
+            if is_older or is_missing or tp.topic in remade:
                 raise _StaleOffsetsError(latest)
         return latest
 

@@ -25,6 +25,7 @@ from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.wire import dial
 from pyspark_pykafka.wire.cluster import Cluster
 from pyspark_pykafka.wire.connection import Connection
+from pyspark_pykafka.wire.metadata import METADATA, metadata_request
 from pyspark_pykafka.wire.reachability import UNREACHABLE_SECONDS, Reachability
 
 if TYPE_CHECKING:
@@ -56,9 +57,9 @@ def cluster_of(servers: str, **more: str) -> Cluster:
     return Cluster(config_of(servers, **more), chance=lambda: float(next(turns)))
 
 
-def stream(servers: str, **kafka: str) -> MicroBatches:
+def stream(servers: str, engine: str = "wire", **kafka: str) -> MicroBatches:
     settings = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
-    given = {"subscribe": "t", "startingOffsets": "earliest", **settings}
+    given = {"subscribe": "t", "startingOffsets": "earliest", "engine": engine, **settings}
     options = parse_stream_source({"kafka.bootstrap.servers": servers, **given})
     return MicroBatches(options, make_broker(options), lambda at: dict.fromkeys(at, 100.0))
 
@@ -190,7 +191,7 @@ def test_a_dead_address_costs_its_share_only(dead: Proxy, monkeypatch: pytest.Mo
     Ten seconds at most, which would be long for a test, and less while it is known to be dead.
     """
     assert dial.SHARE_SECONDS == 10
-    monkeypatch.setattr(dial, "SHARE_SECONDS", 4.0)
+    monkeypatch.setattr(dial, "SHARE_SECONDS", 3.0)
     address = Address("127.0.0.1", dead.port)
     took = []
     for _ in range(2):
@@ -199,8 +200,8 @@ def test_a_dead_address_costs_its_share_only(dead: Proxy, monkeypatch: pytest.Mo
             Connection.open(address, config_of(str(address)), soon(60))
         took.append(time.monotonic() - began)
 
-    assert 3.9 < took[0] < 9
-    assert took[1] < 3.5
+    assert 2.9 < took[0] < 8
+    assert took[1] < 2.9
 
 
 def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,6 +219,18 @@ def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -
     assert time.monotonic() - began < 10
     assert caught.value.retriable
     assert len([it for it in caplog.messages if "asking again, for" in it]) == 1
+
+
+def test_a_plan_without_brokers_ends_in_time_through_librdkafka() -> None:
+    """
+    The other engine keeps to the time of a question, too.
+    """
+    query = stream(f"127.0.0.1:{free_port()}", engine="librdkafka", default_api_timeout_ms="2000")
+    began = time.monotonic()
+
+    with pytest.raises(PykafkaError, match="asking for the partitions of t"):
+        query.next(query.initial())
+    assert time.monotonic() - began < 10
 
 
 class Advertised(Behaviour):
@@ -238,9 +251,15 @@ def test_an_advertised_address_that_nobody_reaches(dead: Proxy, *, answers_syns:
     """
     port = free_port() if answers_syns else dead.port
     with StubCluster(Advertised(elsewhere=port)) as stubs:
-        query = stream(stubs.bootstrap, default_api_timeout_ms="3000")
-        with pytest.raises(PykafkaError, match=f"127.0.0.1:{port}.*advertised.listeners"):
+        query = stream(stubs.bootstrap, default_api_timeout_ms="2000")
+        named = f"127.0.0.1:{port}.*advertised.listeners"
+        with pytest.raises(PykafkaError, match=named):
             query.next(query.initial())
+        cluster = cluster_of(stubs.bootstrap)
+        node = cluster.leader(TopicPartition("t", 0), soon()).node
+        with pytest.raises(PykafkaError, match=named):
+            cluster.connection(node, soon(0.5))
+        cluster.close()
 
 
 class Proxied(Behaviour):
@@ -276,7 +295,7 @@ def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
 
     def ask(node: int) -> None:
         connection = cluster.connection(node, soon())
-        request = cluster._metadata_request((), connection)
+        request = metadata_request(connection.version(METADATA), (), creates=False)
         for attempt in range(2):
             try:
                 cluster.request(connection, request, soon())

@@ -63,7 +63,7 @@ def timed(work: Callable[[], Any]) -> float:
     return time.monotonic() - began
 
 
-@pytest.mark.parametrize("lag", [0.05, 0.2])
+@pytest.mark.parametrize("lag", [0.05, 0.1, 0.2])
 def test_a_plan_takes_a_few_answers(lag: float) -> None:
     """
     With open connections a plan waits for the metadata and for the offsets, however many brokers
@@ -78,14 +78,14 @@ def test_a_plan_takes_a_few_answers(lag: float) -> None:
         cluster.set(high_watermark=2000)
         stream.next(end)
         # The stubs have made their answers now.
-        seconds = min(timed(lambda: stream.next(end)) for _ in range(3))
+        seconds = min(timed(lambda: stream.next(end)) for _ in range(2))
         after = cluster.stats()
 
     assert before["connections"] <= BROKERS + 1
     assert after["closed"] == 0
     assert after["connections"] == before["connections"]
-    assert after["requests"][METADATA] - before["requests"][METADATA] == 4
-    assert after["requests"][LIST_OFFSETS] - before["requests"][LIST_OFFSETS] == 4 * BROKERS
+    assert after["requests"][METADATA] - before["requests"][METADATA] == 3
+    assert after["requests"][LIST_OFFSETS] - before["requests"][LIST_OFFSETS] == 3 * BROKERS
     # Two answers, and the work for ten thousand partitions.
     assert 2 * lag <= seconds < 2 * lag + 1.5
 

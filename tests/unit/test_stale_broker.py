@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STALE = 0
 P0 = TopicPartition("t", 0)
-_LEADER_NOT_AVAILABLE = 5
+_REQUEST_TIMED_OUT = 7
 
 
 class Stale(Behaviour):
@@ -45,8 +45,9 @@ class Stale(Behaviour):
         self.metadata_asked += (node,)
         return super()._on_3(node, request)
 
-    def topics_of(self, node: int) -> dict[str, int]:  # noqa: ARG002
-        return {k: v for k, v in self.topics.items() if k not in self.later or not self._is_stale()}
+    def topics_of(self, node: int) -> dict[str, int]:
+        known = self.topics if node not in self.stale else self.topics.keys() - set(self.later)
+        return {name: 1 if node in self.stale else self.topics[name] for name in known}
 
     def leader(self, topic: str, partition: int) -> int:  # noqa: ARG002
         return STALE if self._is_stale() else 1
@@ -216,6 +217,18 @@ def test_a_topic_of_a_pattern_does_not_come_and_go(stubs: StubCluster) -> None:
     assert STALE in stubs.get("metadata_asked")
 
 
+def test_a_partition_made_since_is_not_lost() -> None:
+    """
+    A query that starts again, and comes to a broker that does not know of a later partition, reads
+    that one on.
+    """
+    with StubCluster(Stale(brokers=3, topics={"t": 2})) as stubs:
+        query = stream(bootstrap(stubs, STALE))
+        at = query.next({"t": {"0": 150, "1": 150}})
+
+    assert at["t"] == {"0": 200, "1": 200}
+
+
 class NoIds(Stale):
     """
     A stale broker that gives no producer ids, for which it would have to ask its controllers.
@@ -255,3 +268,28 @@ def write() -> Callable[..., int]:
         return produce([batch], KafkaSettings.of(given), "t")
 
     return once
+
+
+class Alone(Stale):
+    """
+    A stale broker that takes no records for committed, since no replica fetches from it any more.
+    """
+
+    written: tuple[int, ...] = ()
+
+    def _on_0(self, node: int, request: Any) -> Any:
+        self.written += (node,)
+        answer = super()._on_0(node, request)
+        for one in answer.responses:
+            for partition in one.partition_responses:
+                partition.error_code = _REQUEST_TIMED_OUT if node in self.stale else 0
+        return answer
+
+
+def test_a_writer_leaves_a_leader_without_replicas(write: Callable[..., int]) -> None:
+    """
+    Its answer is that the time is over; the next try goes to the true leader.
+    """
+    with StubCluster(Alone(brokers=3)) as stubs:
+        assert write(bootstrap(stubs, STALE)) == 1
+        assert stubs.get("written") == (STALE, 1)

@@ -105,10 +105,10 @@ class AdminQuestions:
             return LogEnds({}, {})
         deadline = Deadline.after(self._admin.seconds)
         backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
-        return retrying_until(lambda: self._all_offsets(times), deadline, backoff)
+        return retrying_until(lambda: self._all_offsets(times, deadline), deadline, backoff)
 
-    def _all_offsets(self, times: Mapping[TopicPartition, int]) -> LogEnds:
-        found = self._ask_offsets(times)
+    def _all_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
+        found = self._ask_offsets(times, deadline)
         silent = [tp for tp, offset in found.offsets.items() if offset == _UNANSWERED]
         if silent:
             # librdkafka 2.16 goes on asking the leader that it knew, thousands of times a second.
@@ -117,13 +117,14 @@ class AdminQuestions:
             raise BrokerUnavailableError(msg)
         return found
 
-    def _ask_offsets(self, times: Mapping[TopicPartition, int]) -> LogEnds:
+    def _ask_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
         positions = {Position(tp.topic, tp.partition): _spec(at) for tp, at in times.items()}
         answers = self._admin.ask(
             lambda client, seconds: client.list_offsets(
                 positions, isolation_level=self._isolation, request_timeout=seconds
             ),
             f"asking for the offsets of {describe(times)}",
+            deadline,
         )
         found = LogEnds({}, {})
         for position, answer in answers.items():

@@ -4,10 +4,12 @@ Asking again for as long as a writer may be blocked.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
-from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
+from pyspark_pykafka.retry import NEVER, Backoff, Deadline, retrying_until
+from pyspark_pykafka.wire.race import LONG_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.client import ProducerConfig
 
 T = TypeVar("T")
+
+logger = logging.getLogger("pyspark_pykafka")
 
 # What the last question before a deadline may take all the same, or it could never be answered.
 _LEAST_SECONDS = 1.0
@@ -29,9 +33,14 @@ def retrying_while_blocked(
     Raises :class:`TimeoutExceededError` when time is over; ``lacking`` says what was not reached.
     """
     deadline = Deadline.after(config.block_seconds)
+    tell_at = Deadline.after(LONG_WAIT_SECONDS)
     backoff = Backoff(least_pause, config.direct.retry_backoff_max_seconds)
 
     def once() -> T:
+        nonlocal tell_at
+        if tell_at.expired:
+            tell_at = NEVER
+            logger.warning("%s yet; waiting for %.0f s at most", lacking, deadline.remaining())
         seconds = deadline.remaining(config.request_seconds)
         return ask(Deadline.after(max(seconds, _LEAST_SECONDS)))
 

@@ -181,7 +181,10 @@ class Brokers:
         """
         Return whom to ask: open connections, brokers heard of, and at last those of the settings.
         """
-        order = self._rotation.ordered([*idle, *self._known], idle)
+        now = time.monotonic()
+        # One whose quota is used up would be waited for.
+        ready = {address for address, it in idle.items() if it.throttled_until <= now}
+        order = self._rotation.ordered([*idle, *self._known], ready)
         rest = [address for address in self.config.bootstrap if address not in order]
         order += self._rotation.ordered(rest, ())
         return [address for address in order if address not in excluded]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,16 +38,13 @@ class Connections:
 
     def idle(self) -> dict[Address, Connection]:
         """
-        Return those that can be asked at once, by address.
+        Return those that have no answer under way, by address.
         """
         self._take_back()
-        now = time.monotonic()
         return {
             address: connection
             for address, connection in self._open.items()
-            if not connection.in_flight
-            and connection.throttled_until <= now
-            and _is_good(connection)
+            if not connection.in_flight and _is_good(connection)
         }
 
     def get(self, address: Address, deadline: Deadline) -> Connection:

@@ -261,11 +261,14 @@ class _Producer:
         connection = self.cluster.any_connection(deadline)
         version = connection.version(INIT_PRODUCER_ID)
         request = init_producer_id_request(version, None, _NO_TIMEOUT_MS)
-        # Any broker can give one, unless it is cut off from its controllers.
-        self.cluster.doubt(connection.address)
-        answer: ProducerId = self.cluster.request(connection, request, deadline)
-        if answer.error_code:
-            raise map_error_code(answer.error_code, "asking for a producer id")
+        try:
+            answer: ProducerId = self.cluster.request(connection, request, deadline)
+            if answer.error_code:
+                raise map_error_code(answer.error_code, "asking for a producer id")
+        except PykafkaError:
+            # One that is cut off from its controllers has none to give; any other has.
+            self.cluster.doubt(connection.address)
+            raise
         return Identity(answer.producer_id, answer.producer_epoch)
 
     def _partitions(self, topic: str) -> tuple[int, list[int]]:

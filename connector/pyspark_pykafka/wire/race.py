@@ -23,6 +23,8 @@ logger = logging.getLogger("pyspark_pykafka")
 #: A wait that is longer than this is told of in the log.
 LONG_WAIT_SECONDS = 5.0
 
+_SHOWN = 5
+
 #: Of these each attempt fails for itself; any other error ends the race.
 PASSING = (BrokerUnavailableError, TimeoutExceededError)
 
@@ -139,7 +141,9 @@ def race(
     finally:
         unanswered = running.running
         running.end()
-    reasons = list(map(str, failures))
+    reasons = list(map(str, failures[:_SHOWN]))
+    if len(failures) > _SHOWN:
+        reasons.append(f"and {len(failures) - _SHOWN} more")
     if unanswered or not reasons:
         reasons.append(f"no answer in time from {max(unanswered, 1)} of {len(attempts)}")
     msg = f"no broker answers: {'; '.join(reasons)}"

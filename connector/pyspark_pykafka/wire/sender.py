@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka import rows
 from pyspark_pykafka.client import map_error_code
-from pyspark_pykafka.errors import (
-    BrokerUnavailableError,
-    PykafkaError,
-    UnknownTopicError,
-)
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.wire import delivery_errors
 from pyspark_pykafka.wire.connection import answering
@@ -333,7 +329,8 @@ class Sender:
             batch.attempts -= 1
             queue.came_back(batch, self._now(), queue.trouble or error)
             return
-        if isinstance(error, (BrokerUnavailableError, UnknownTopicError)):
+        if error.retriable:
+            # Whoever cannot reach its replicas, say, may be the leader in its own eyes only.
             self._cluster.forget(queue.tp.topic)
         self._patience.bear(error, queue.tp)
         self._again(queue, batch, error)
