@@ -147,9 +147,9 @@ class _RangeReader:
 
     def _wait_ms(self) -> int:
         """
-        Return how long the broker may wait for a record that the range says is there.
+        Return how long the broker may wait for a record: longer where its log ends too early.
         """
-        if self.empty_answers:
+        if self.short_answers:
             return min(self.settings.end_retry_ms, int(self.config.request_seconds * 500))
         return self.config.fetch_wait_max_ms
 
