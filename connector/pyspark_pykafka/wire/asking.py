@@ -40,7 +40,8 @@ class _Patience:
         self.deadline = Deadline.after(seconds)
         self._untold = Deadline.after(_TELL_SECONDS)
         self._told = False
-        self._longest_pause = config.retry_backoff_max_seconds
+        # Chance makes pauses a little longer than they are set.
+        self._longest_pause = 2 * config.retry_backoff_max_seconds
         self._reconnect = Backoff(
             config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds
         )
@@ -121,6 +122,9 @@ class Asking:
                 missing = True
                 self._recover(error, awaited, patience)
             except PykafkaError as error:
+                # The last try is often cut off by the deadline itself, which says nothing new.
+                if missing and error.retriable and patience.deadline.expired:
+                    return None
                 missing = False
                 self._recover(error, awaited, patience)
 
