@@ -75,7 +75,9 @@ def renewing() -> Iterator[ProxiedCluster]:
     with ProxiedCluster(brokers=1, config=CONFIG) as cluster:
         create_scram_users(cluster.kafka)
         cluster.kafka.create_topic("slow", 1)
-        cluster.kafka.produce("slow", [Record(value) for value in VALUES])
+        # Small batches, so that there are many fetches.
+        for at in range(0, COUNT, 50):
+            cluster.kafka.produce("slow", [Record(value) for value in VALUES[at : at + 50]])
         yield cluster
 
 
@@ -180,15 +182,14 @@ def check_busy_writer(cluster: ProxiedCluster, topic: str, seconds: float) -> No
     assert written > 0
     assert (found == list(range(written))) is True
     assert proxy.requests[AUTHENTICATE] - logins >= 1 + int(seconds / 3)
-    # One of its own, and one more where a question found it busy.
-    assert proxy.accepted - accepted <= 2
+    assert proxy.accepted - accepted == 1
 
 
 def test_a_busy_writer_logs_in_again(renewing: ProxiedCluster) -> None:
     """
     A writer that always has requests under way stops for its login, and is not cut for want of it.
     """
-    check_busy_writer(renewing, "busy", 5.0)
+    check_busy_writer(renewing, "busy", 6.0)
 
 
 @pytest.mark.soak

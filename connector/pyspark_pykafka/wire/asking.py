@@ -144,7 +144,8 @@ class Asking:
         awaited = self._awaited(offset)
         self._trouble = StalledReadError(
             f"did not get {awaited} within {self.timeout_ms} ms, and nothing says that there is "
-            f"none: {why}. Set kafkaConsumer.pollTimeoutMs to wait longer"
+            f"none: {why}{'' if why.endswith('?') else '.'} Set kafkaConsumer.pollTimeoutMs to "
+            "wait longer"
         )
         patience.tell_once(awaited, why)
         if patience.deadline.expired or (pause and not patience.pause_stalled()):
