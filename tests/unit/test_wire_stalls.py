@@ -180,6 +180,31 @@ class Forgetful(Odd):
         return {} if self.began and self.is_odd(ODD_FROM) else super().topics_of(node)
 
 
+class Elsewhere(Behaviour):
+    """
+    Answers some fetches with the records of another partition.
+    """
+
+    left = 3
+
+    def _on_1(self, node: int, request: Any) -> Any:
+        response = super()._on_1(node, request)
+        if self.left:
+            self.left -= 1
+            partition = response.responses[0].partitions[0]
+            partition.partition_index = 77
+            partition.records = record_batch(0, [b"of another"] * 100)
+        return response
+
+
+def test_records_of_another_partition_are_not_taken() -> None:
+    """
+    An answer about a partition that was not asked for is an outage of its connection.
+    """
+    with StubCluster(Elsewhere(high_watermark=END)) as stubs:
+        assert read(stubs) == expected()
+
+
 class Open(Behaviour):
     """
     A transaction is open from offset 200 on; the log goes on behind it.
