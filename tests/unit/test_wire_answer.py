@@ -46,7 +46,7 @@ def partition(**values: object) -> PARTITION:
     Return what a broker says of one partition; what is not given is as for an empty log.
     """
     usual = {
-        "partition_index": 0,
+        "partition_index": 5,
         "error_code": 0,
         "high_watermark": 0,
         "last_stable_offset": 0,
@@ -110,6 +110,7 @@ def test_same_as_kafka_python(
         aborted=tuple(aborted or ()),
         preferred_read_replica=replica if version >= 11 else -1,
         records=memoryview(records or b""),
+        partition=5,
     )
 
 

@@ -247,6 +247,20 @@ def test_answers_that_go_back(base: int) -> None:
     assert (reading.rows, reading.position) == (2, 2)
 
 
+def test_log_that_was_truncated_may_go_back() -> None:
+    """
+    Where a reader is to go on in another log, its batches need not fit to those before.
+    """
+    reading = decoder()
+    reading.feed(BEFORE.encode())
+    assert not reading.fill()
+    reading.log_changed()
+    reading.feed(batch_of(Record(1), Record(8)).encode())
+
+    assert not reading.fill()
+    assert (reading.rows, reading.position) == (3, 9)
+
+
 @pytest.mark.parametrize("millis", [2**63 - 1, -(2**63), (2**63 - 1) // 1000 + 1])
 def test_time_too_large(millis: int) -> None:
     """

@@ -179,6 +179,21 @@ def test_cut_or_flipped_bytes(codec: int) -> None:
                 assert len(plain_of(decompress, codec, damaged)) <= 4096
 
 
+@pytest.mark.parametrize("codec", CODECS, ids=NAMES.get)
+def test_records_that_are_read_stay_as_they_are(codec: int) -> None:
+    """
+    While one batch's records are looked at, the next batch's go elsewhere; else into the same.
+    """
+    decompress = Decompressor(MIB)
+    first = decompress(codec, memoryview(compress(b"a" * 5000, codec)))
+    second = decompress(codec, memoryview(compress(b"b" * 5000, codec)))
+
+    assert (bytes(first), bytes(second)) == (b"a" * 5000, b"b" * 5000)
+    used = id(second.obj)
+    del first, second
+    assert id(decompress(codec, memoryview(compress(b"c" * 5000, codec))).obj) == used
+
+
 def test_memory_of_a_large_batch_is_given_back() -> None:
     """
     After a batch of an unusual size the buffer is of a usual size again.

@@ -77,23 +77,13 @@ def expected(end: int = END) -> list[tuple[int, bytes]]:
     return [(offset, b"v%d" % offset) for offset in range(end)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "seconds"),
-    [
-        ("empty", 1.0),
-        ("throttled", 1.0),
-        ("redirected", 1.0),
-        ("out of range", 1.0),
-        ("unknown", 2.5),
-        ("short", 1.0),
-    ],
-)
-def test_answers_that_bring_nothing_for_a_while(kind: str, seconds: float) -> None:
+@pytest.mark.parametrize("kind", ["empty", "throttled", "redirected", "out of range", "short"])
+def test_answers_that_bring_nothing_for_a_while(kind: str) -> None:
     """
     Each record comes once the broker is well again, and none is skipped where that is allowed.
     """
     changes = {"end_retries": 100} if kind == "short" else {}
-    with StubCluster(odd(kind, seconds)) as stubs:
+    with StubCluster(odd(kind, 0.7)) as stubs:
         assert read(stubs, fail_on_data_loss=False, **changes) == expected()
 
 
@@ -102,18 +92,17 @@ def test_librdkafka_waits_as_long(kind: str) -> None:
     """
     The other engine skips nothing either, and ends with the same kind of error.
     """
-    with StubCluster(odd(kind, 1.5)) as stubs:
+    with StubCluster(odd(kind, 0.5)) as stubs:
         assert read(stubs, engine="librdkafka", fail_on_data_loss=False) == expected()
         stubs.set(seconds=600.0)
-        with pytest.raises(StalledReadError, match="arrived at offset 200 within 2000 ms"):
-            read(stubs, engine="librdkafka", fail_on_data_loss=False, poll_timeout_ms=2_000)
+        with pytest.raises(StalledReadError, match="arrived at offset 200 within 1000 ms"):
+            read(stubs, engine="librdkafka", fail_on_data_loss=False, poll_timeout_ms=SHORT_MS)
         requests = sum(stubs.stats()["requests"].values())
 
     # How often it asks by itself is librdkafka's own affair; a stub does not let it wait.
     assert kind != "out of range" or requests < 4 * MOST_REQUESTS
 
 
-@pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
@@ -123,14 +112,14 @@ def test_librdkafka_waits_as_long(kind: str) -> None:
         ("out of range", r"OFFSET_OUT_OF_RANGE.* from 0 up to its high watermark 1000"),
     ],
 )
-def test_answers_that_bring_nothing_for_ever(kind: str, why: str, fails: bool) -> None:
+def test_answers_that_bring_nothing_for_ever(kind: str, why: str) -> None:
     """
     After pollTimeoutMs it is an error that can be tried again, and the broker was left in peace.
     """
     with StubCluster(odd(kind)) as stubs:
         began = time.monotonic()
         with pytest.raises(StalledReadError, match=f"(?s)t-0 at offset 200 .*{why}") as caught:
-            read(stubs, fail_on_data_loss=fails, poll_timeout_ms=SHORT_MS)
+            read(stubs, fail_on_data_loss=False, poll_timeout_ms=SHORT_MS)
         seconds = time.monotonic() - began
         requests = sum(stubs.stats()["requests"].values())
 
@@ -150,9 +139,9 @@ def test_a_topic_is_gone_when_nobody_knows_it_for_long(engine: str) -> None:
         stubs.set(gone=True)
         began = time.monotonic()
         with pytest.raises(DataLossError, match="does not exist"):
-            read(stubs, poll_timeout_ms=4_000, engine=engine)
+            read(stubs, poll_timeout_ms=3_500, engine=engine)
 
-    assert time.monotonic() - began > 2.5
+    assert time.monotonic() - began > 2.2
 
 
 class Gone(Behaviour):
@@ -172,9 +161,9 @@ class Gone(Behaviour):
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 def test_topic_that_its_brokers_forget_for_a_while(engine: str) -> None:
     """
-    A topic that no broker knows for five seconds is read on, none of its records is skipped.
+    A topic that no broker knows for some seconds is read on, none of its records is skipped.
     """
-    with StubCluster(Forgetful(high_watermark=END, seconds=5.0)) as stubs:
+    with StubCluster(Forgetful(high_watermark=END, seconds=3.5)) as stubs:
         found = read(stubs, engine=engine, fail_on_data_loss=False)
 
     assert found == expected()
@@ -189,6 +178,31 @@ class Forgetful(Odd):
 
     def topics_of(self, node: int) -> dict[str, int]:
         return {} if self.began and self.is_odd(ODD_FROM) else super().topics_of(node)
+
+
+class Elsewhere(Behaviour):
+    """
+    Answers some fetches with the records of another partition.
+    """
+
+    left = 3
+
+    def _on_1(self, node: int, request: Any) -> Any:
+        response = super()._on_1(node, request)
+        if self.left:
+            self.left -= 1
+            partition = response.responses[0].partitions[0]
+            partition.partition_index = 77
+            partition.records = record_batch(0, [b"of another"] * 100)
+        return response
+
+
+def test_records_of_another_partition_are_not_taken() -> None:
+    """
+    An answer about a partition that was not asked for is an outage of its connection.
+    """
+    with StubCluster(Elsewhere(high_watermark=END)) as stubs:
+        assert read(stubs) == expected()
 
 
 class Open(Behaviour):
@@ -261,7 +275,7 @@ def test_long_wait_is_told_once(
     After a while (five seconds) one line says what is waited for, and why.
     """
     monkeypatch.setattr("pyspark_pykafka.wire.asking._TELL_SECONDS", 0.2)
-    with StubCluster(odd("empty", 1.5)) as stubs:
+    with StubCluster(odd("empty", 1.0)) as stubs:
         assert read(stubs) == expected()
 
     lines = [it.message for it in caplog.records if it.levelno >= logging.WARNING]

@@ -579,6 +579,13 @@ cdef class RecordDecoder:
         if position > self.position:
             self.position = min(position, self.end)
 
+    def log_changed(self):
+        """
+        Go on in a log that was truncated and has other batches now: no order is demanded to those
+        before.
+        """
+        self.passed = -1
+
     def fill(self):
         """
         Append records until the columns are full (true) or the response is used up (false).

@@ -37,7 +37,7 @@ class FetchAnswer(NamedTuple):
 
     ``error_code`` is the partition's, or that of the whole response. ``records`` is a view of the
     frame, whose memory is used again once nobody has one. ``aborted`` holds (first offset,
-    producer id).
+    producer id). ``partition`` is its number, -1 where an error of the whole response names none.
     """
 
     throttle_ms: int
@@ -47,6 +47,7 @@ class FetchAnswer(NamedTuple):
     aborted: tuple[tuple[int, int], ...]
     preferred_read_replica: int
     records: memoryview
+    partition: int = -1
 
 
 def read_fetch_answer(frame: Frame) -> FetchAnswer:
@@ -89,7 +90,7 @@ class _Reader(Reader):
         self.expect_one("topics")
         self.skip(_UUID_BYTES if self._version >= _TOPIC_IDS else self.text_size())
         self.expect_one("partitions")
-        self.int32()
+        partition = self.int32()
         error = self.int16()
         high_watermark, last_stable = self.int64(), self.int64()
         if self._version >= _LOG_START:
@@ -97,7 +98,14 @@ class _Reader(Reader):
         aborted = tuple(self._aborted() for _ in range(max(self.count(), 0)))
         replica = self.int32() if self._version >= _REPLICAS else -1
         return FetchAnswer(
-            throttle, error, high_watermark, last_stable, aborted, replica, self._records()
+            throttle,
+            error,
+            high_watermark,
+            last_stable,
+            aborted,
+            replica,
+            self._records(),
+            partition,
         )
 
     def _aborted(self) -> tuple[int, int]:

@@ -41,19 +41,11 @@ class _Patience:
         self.deadline = Deadline.after(seconds)
         self._untold = Deadline.after(_TELL_SECONDS)
         self._told = False
-        self._longest_pause = config.retry_backoff_max_seconds
         self._reconnect = Backoff(
             config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds
         )
         self._retry = Backoff(config.fetch_error_backoff_seconds, config.retry_backoff_max_seconds)
         self._stall = Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds)
-
-    @property
-    def nearly_over(self) -> bool:
-        """
-        Whether another try may be cut off by the deadline.
-        """
-        return self.deadline.remaining() <= self._longest_pause
 
     def pause(self, error: PykafkaError) -> None:
         backoff = self._reconnect if isinstance(error, BrokerUnavailableError) else self._retry
@@ -117,13 +109,11 @@ class Asking:
                 if self.partition.asked != offset:
                     self.partition.ask(offset, size, wait_ms, patience.deadline)
                 return self.partition.answer(patience.deadline)
-            except UnknownTopicError as error:
-                if missing and patience.nearly_over:
-                    return None
-                missing = True
-                self._recover(error, awaited, patience)
             except PykafkaError as error:
-                missing = False
+                # The last try is often cut off by the deadline itself, which says nothing new.
+                if missing and error.retriable and patience.deadline.expired:
+                    return None
+                missing = isinstance(error, UnknownTopicError)
                 self._recover(error, awaited, patience)
 
     def ahead(self, offset: int, size: int, wait_ms: int) -> None:
@@ -159,7 +149,8 @@ class Asking:
         awaited = self._awaited(offset)
         self._trouble = StalledReadError(
             f"did not get {awaited} within {self.timeout_ms} ms, and nothing says that there is "
-            f"none: {why}. Set kafkaConsumer.pollTimeoutMs to wait longer"
+            f"none: {why}{'' if why.endswith('?') else '.'} Set kafkaConsumer.pollTimeoutMs to "
+            "wait longer"
         )
         patience.tell_once(awaited, why)
         if patience.deadline.expired or (pause and not patience.pause_stalled()):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import cramjam
 
+from pyspark_pykafka.wire.memory import is_viewed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -81,7 +83,7 @@ _COMPRESSING: dict[int, Callable[[int, memoryview], Buffer]] = {
 
 class Decompressor:
     """
-    Decompresses a record batch into a buffer that the next one overwrites.
+    Decompresses a record batch into memory that is used again once no view of it is left.
 
     A batch that would take more than ``limit`` bytes is refused: a few bytes can claim to be
     gigabytes.
@@ -94,7 +96,7 @@ class Decompressor:
 
     def __call__(self, codec: int, compressed: memoryview) -> memoryview:
         """
-        Return the records of a batch; valid until the next call.
+        Return the records of a batch.
 
         Raises :class:`ValueError` if they cannot be decompressed within the limit.
         """
@@ -138,7 +140,8 @@ class Decompressor:
         return buffer[:at]
 
     def _buffer(self, size: int) -> memoryview:
-        if len(self._room) < size or len(self._room) > max(size, _ROOM_KEPT):
+        kept = size <= len(self._room) <= max(size, _ROOM_KEPT)
+        if not kept or is_viewed(self._room):
             # The old one goes first, or both would count at once.
             self._room = bytearray()
             self._room = bytearray(size)

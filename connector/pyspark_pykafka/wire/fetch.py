@@ -160,9 +160,9 @@ class _RangeReader:
 
     def _wait_ms(self) -> int:
         """
-        Return how long the broker may wait for a record that the range says is there.
+        Return how long the broker may wait for a record: longer where its log ends too early.
         """
-        if self.empty_answers:
+        if self.short_answers:
             return min(self.settings.end_retry_ms, int(self.config.request_seconds * 500))
         return self.config.fetch_wait_max_ms
 
@@ -263,6 +263,7 @@ class _RangeReader:
         fail = self.settings.fail_on_data_loss
         report_truncation(self.range, str(error.truncation), fail=fail)
         self.asking.partition.log.forget()
+        self.columns.log_changed()
 
     def _await_end(self, position: int) -> None:
         """

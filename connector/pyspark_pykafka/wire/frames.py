@@ -8,6 +8,7 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.errors import KafkaClientError
+from pyspark_pykafka.wire.memory import is_viewed
 from pyspark_pykafka.wire.primitives import Reader
 
 if TYPE_CHECKING:
@@ -72,20 +73,6 @@ class FrameBuffer:
             self._buffer = bytearray(size)
             self._small = 0
         return memoryview(self._buffer)[:size]
-
-
-def is_viewed(buffer: bytearray) -> bool:
-    """
-    Return whether anybody has a view of the memory, or of a part of it.
-    """
-    if not buffer:
-        return False
-    try:
-        last = buffer.pop()
-    except BufferError:
-        return True
-    buffer.append(last)
-    return False
 
 
 def own_room(size: int) -> memoryview:

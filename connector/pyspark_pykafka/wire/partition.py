@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.client import map_error_code
-from pyspark_pykafka.errors import UnknownTopicError
+from pyspark_pykafka.errors import BrokerUnavailableError, UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH
 from pyspark_pykafka.wire.answer import FetchAnswer, read_fetch_answer
 from pyspark_pykafka.wire.fetch_request import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _OFFSET_OUT_OF_RANGE = 1
 _NO_REPLICA = -1
+_WHOLE_RESPONSE = -1
 
 # How long a reader stays with the replica that its leader named; the Java client's metadata age.
 _REPLICA_SECONDS = 300.0
@@ -179,7 +180,18 @@ class PartitionClient:
             raise RuntimeError(msg)
         answer = read_fetch_answer(asked.connection.receive_frame(deadline))
         self._asked = None
+        self._check_partition(answer, asked)
         return self._fetched(answer, asked)
+
+    def _check_partition(self, answer: FetchAnswer, asked: _Asked) -> None:
+        if answer.partition in {self.tp.partition, _WHOLE_RESPONSE}:
+            return
+        self.cluster.drop(asked.connection)
+        msg = (
+            f"{asked.connection.address} answered a Fetch of {self.tp} with partition "
+            f"{answer.partition}: the connection is out of step, and closed"
+        )
+        raise BrokerUnavailableError(msg)
 
     def forget(self) -> None:
         """

@@ -85,6 +85,12 @@ class RecordColumns:
         """
         self._decoder.skip_to(position)
 
+    def log_changed(self) -> None:
+        """
+        Go on in a log that was truncated, and has other batches than those before.
+        """
+        self._decoder.log_changed()
+
     def full_batches(
         self, records: bytes | memoryview, aborted: Iterable[tuple[int, int]]
     ) -> Iterator[pa.RecordBatch]:
