@@ -23,7 +23,7 @@ from pyspark_pykafka.wire.transactions import State
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Self
 
@@ -34,6 +34,7 @@ ROWS = 80
 FILES = 4
 COMMITTED = {"isolation.level": "read_committed"}
 DECIDED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+_OURS = "pyspark_pykafka.errors."
 CONF = {
     "spark.master": "local[3]",
     "spark.ui.enabled": "false",
@@ -43,23 +44,6 @@ CONF = {
     # What lives as short as this gains nothing from better code.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-
-#: Shapes whose rows are divided among tasks in the same way each time that a batch is run.
-DETERMINISTIC = (
-    "copy",
-    "repartition",
-    "repartition_by_key",
-    "repartition_by_setting",
-    "union",
-    "union_with_an_idle_topic",
-    "coalesce",
-    "windowed",
-    "complete",
-    "join",
-    "files",
-    "rate",
-)
-SHAPES = (*DETERMINISTIC, "random", "random_repartition")
 
 
 class GatedCluster(ProxiedCluster):
@@ -76,6 +60,12 @@ class GatedCluster(ProxiedCluster):
         super().__enter__()
         return self
 
+    def transactions(self) -> Any:
+        """
+        Return a context with all that is known of transactions, without a proxy in between.
+        """
+        return transactions_of(KafkaSettings.of({"bootstrap.servers": self.direct}))
+
     def __exit__(self, *error: object) -> None:
         self.gate.close()
         super().__exit__(*error)
@@ -84,7 +74,9 @@ class GatedCluster(ProxiedCluster):
 @dataclass
 class ShapedStream:
     """
-    One query over its restarts; ``source``, ``sink`` and ``conf`` count for runs from then on.
+    One query, and what its topic must have.
+
+    ``transactions`` is how many the batch had whose commits were held last.
     """
 
     cluster: GatedCluster
@@ -92,14 +84,12 @@ class ShapedStream:
     folder: Path
     name: str
     batches: int
-    source: dict[str, str] = field(default_factory=dict)
-    sink: dict[str, str] = field(default_factory=dict)
-    conf: dict[str, str] = field(default_factory=dict)
-    runs: int = 0
-    #: How many transactions the batch had whose commits were held last.
+    source: dict[str, str]
+    sink: dict[str, str]
     transactions: int = 0
 
     def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True)
         copies = min(len(self.cluster.proxies), 3)
         for topic in self.topics:
             self.cluster.kafka.create_topic(
@@ -113,12 +103,12 @@ class ShapedStream:
         """
         The topics that are read.
         """
-        return [f"{self.name}-{at}" for at in range(2)]
+        return [f"{self.name}-{at}" for at in range(2 if self._joins else 1)]
 
     @property
     def output(self) -> str:
         """
-        The topic that is written to.
+        The topic that is written to, and the prefix of the transactional ids.
         """
         return f"{self.name}-to"
 
@@ -145,79 +135,6 @@ class ShapedStream:
         batches = 1 if self.shape == "union_with_an_idle_topic" else self.batches
         return range(start, start + ROWS * batches)
 
-    # --- Running --------------------------------------------------------------------------------
-
-    def start(self) -> subprocess.Popen[str]:
-        """
-        Start the job; it ends by itself once all is written.
-        """
-        self.runs += 1
-        return start_job(JOB, [json.dumps(self._given())], self._log)
-
-    def completed(self) -> None:
-        """
-        Run to the end.
-        """
-        assert self.run() == 0, f"{self.verdict()}\n{self.log()}"
-
-    def run(self) -> int:
-        """
-        Return how a run ended, once it has.
-        """
-        return self.wait(self.start())
-
-    def wait(self, job: subprocess.Popen[str]) -> int:
-        """
-        Return how a job ended, once it has.
-        """
-        try:
-            return job.wait(SECONDS)
-        finally:
-            end(job)
-
-    def killed(self, batch: int, choose: Callable[[int], int]) -> None:
-        """
-        Run until ``choose(n)`` of a batch's n transactions are committed, and kill the driver.
-        """
-        job, hold = self.held(batch, choose)
-        kill_all(job)
-        # What the proxies have received behind the held requests goes with the connections.
-        for proxy in self.cluster.proxies.values():
-            proxy.cut()
-        self.cluster.gate.open()
-        hold.drop()
-        committed = self.transactions - len(self.open_names())
-        assert committed == choose(self.transactions), hold.passed
-
-    def held(self, batch: int, choose: Callable[[int], int]) -> tuple[subprocess.Popen[str], Hold]:
-        """
-        Return a job that waits for its commits, ``choose(n)`` of n being done.
-        """
-
-        def count() -> int:
-            self.transactions = len(self.open_names())
-            return choose(self.transactions)
-
-        hold = self.cluster.gate.hold(lambda: self.running() == batch, count)
-        job = self.start()
-        try:
-            wait_until(lambda: self._missing(job, hold), SECONDS)
-        except BaseException:
-            kill_all(job)
-            raise
-        return job, hold
-
-    def _missing(self, job: subprocess.Popen[str], hold: Hold) -> str | None:
-        assert job.poll() is None, f"ended with {job.poll()}\n{self.verdict()}\n{self.log()}"
-        if hold.allowed is None or len(hold.passed) < hold.allowed:
-            return f"{len(hold.passed)} of {hold.allowed} commits came\n{self.log()}"
-        if not hold.held:
-            return "nothing is held"
-        with self._transactions() as transactions:
-            found = transactions.describe_some(hold.passed).values()
-        undecided = [it.transactional_id for it in found if it.state not in DECIDED]
-        return f"undecided: {undecided}" if undecided else None
-
     def running(self) -> int:
         """
         Return the last batch that Spark has planned.
@@ -225,35 +142,64 @@ class ShapedStream:
         files = shape_models.offset_files(self.checkpoint)
         return max((int(file.name) for file in files), default=-1)
 
+    def error(self) -> str | None:
+        """
+        Return why the query has failed in the last run, None if it has not.
+        """
+        if not self._failed.exists():
+            return None
+        text = self._failed.read_text()
+        # All else is how Spark and Python got there.
+        return next((line for line in text.splitlines() if _OURS in line), text)
+
+    def forget_error(self) -> None:
+        """
+        Let the next driver run the query again, though it has failed.
+        """
+        self._failed.unlink(missing_ok=True)
+
     def open_names(self) -> list[str]:
         """
         Return the transactions that are open now.
         """
-        with self._transactions() as transactions:
-            return transactions.names(self.name, [State.ONGOING])
+        with self.cluster.transactions() as transactions:
+            return transactions.names(self.output, [State.ONGOING])
 
-    def await_ended(self) -> None:
+    def hold(self, batch: int, choose: Callable[[int], int]) -> Hold:
         """
-        Return once no transaction is open.
+        Return a hold that lets ``choose(n)`` of a batch's n transactions be committed.
         """
-        wait_until(lambda: ", ".join(self.open_names()) or None, SECONDS)
 
-    def log(self) -> str:
-        """
-        Return the end of what the last run has printed.
-        """
-        return self._log.read_text()[-6_000:]
+        def allowed() -> int:
+            self.transactions = len(self.open_names())
+            return choose(self.transactions)
 
-    # --- Judging --------------------------------------------------------------------------------
+        return self.cluster.gate.hold(self.output, lambda: self.running() == batch, allowed)
 
-    def verify(self) -> None:
+    def missing(self, hold: Hold) -> str | None:
         """
-        Fail unless a plain reader of committed records sees what it must, and nothing is left open.
+        Return what is missing until as many commits are done as may be, and no more can be.
+        """
+        if hold.allowed is None or len(hold.passed) < hold.allowed or not hold.held:
+            of = hold.allowed
+            return f"{self.shape}: {len(hold.passed)} of {of} commits came, {hold.held} are held"
+        with self.cluster.transactions() as transactions:
+            found = transactions.describe_some(hold.passed).values()
+        undecided = [it.transactional_id for it in found if it.state not in DECIDED]
+        return f"{self.shape}: undecided are {undecided}" if undecided else None
+
+    def problem(self) -> str | None:
+        """
+        Return what a plain reader of committed records sees that must not be, None if all is well.
         """
         verdict = self.verdict()
-        assert verdict.valid, f"{verdict}\n{self.log()}"
-        assert self.running() >= self.batches - 1
-        assert self.open_names() == []
+        if self.error() is not None:
+            return f"{verdict}; {self.error()}"
+        if not verdict.valid:
+            return str(verdict)
+        if self.running() < self.batches - 1:
+            return f"there were only {self.running() + 1} batches"
+        return f"open: {left}" if (left := self.open_names()) else None
 
     def verdict(self) -> Verdict:
         """
@@ -276,42 +222,142 @@ class ShapedStream:
         both = self.shape.startswith("union")
         return shape_models.each_once([*self.numbers, *(self.second if both else ())])
 
-    # --- Setting up -----------------------------------------------------------------------------
+    def given(self) -> dict[str, Any]:
+        """
+        Return the query as the job takes it.
+        """
+        servers = {"kafka.bootstrap.servers": self.cluster.bootstrap}
+        exactly_once = {
+            "topic": self.output,
+            "deliveryGuarantee": "exactly-once",
+            "transactionalIdPrefix": self.output,
+        }
+        return {
+            "shape": "union" if self.shape == "union_with_an_idle_topic" else self.shape,
+            "checkpoint": str(self.checkpoint),
+            "failed": str(self._failed),
+            "topics": self.topics,
+            "folder": str(self._files),
+            "last": self.batches - 1,
+            "source": {**servers, "maxOffsetsPerTrigger": str(ROWS), **self.source},
+            "sink": {**servers, **exactly_once, **self.sink},
+        }
+
+    @property
+    def _joins(self) -> bool:
+        return self.shape.startswith(("union", "join"))
+
+    @property
+    def _files(self) -> Path:
+        return self.folder / "files"
+
+    @property
+    def _failed(self) -> Path:
+        return self.folder / "failed"
+
+    def _feed(self) -> None:
+        for topic, numbers in zip(self.topics, (self.numbers, self.second), strict=False):
+            self.cluster.kafka.produce(topic, shape_models.records(numbers))
+        self._files.mkdir()
+        size = ROWS // FILES
+        for at in range(FILES * self.batches):
+            rows = shape_models.each_once(self.numbers[at * size : (at + 1) * size])
+            file = self._files / f"{at:04}.json"
+            file.write_text("\n".join(rows))
+            # Spark reads them in the order of their times.
+            os.utime(file, (at + 1, at + 1))
+
+
+@dataclass
+class Drivers:
+    """
+    Runs queries, one driver after another; ``conf`` counts for drivers from then on.
+    """
+
+    cluster: GatedCluster
+    streams: Sequence[ShapedStream]
+    folder: Path
+    conf: dict[str, str] = field(default_factory=dict)
+    runs: int = 0
+
+    def start(self) -> subprocess.Popen[str]:
+        """
+        Start a driver; it ends by itself once all is written.
+        """
+        self.runs += 1
+        queries = [stream.given() for stream in self._alive()]
+        job = {"conf": {**CONF, **self.conf}, "queries": queries}
+        return start_job(JOB, [json.dumps(job)], self._log)
+
+    def run(self) -> int:
+        """
+        Return how a driver ended, once it has.
+        """
+        return self.wait(self.start())
+
+    def wait(self, job: subprocess.Popen[str]) -> int:
+        """
+        Return how a driver ended, once it has.
+        """
+        try:
+            return job.wait(SECONDS)
+        finally:
+            end(job)
+
+    def killed(self, batch: int, choose: Callable[[int], int]) -> None:
+        """
+        Run until ``choose(n)`` of a batch's n transactions are committed, and kill the driver.
+
+        Queries that fail instead are left alone from then on.
+        """
+        job, holds = self.held(batch, choose)
+        kill_all(job)
+        # What the proxies have received behind the held requests goes with the connections.
+        for proxy in self.cluster.proxies.values():
+            proxy.cut()
+        self.cluster.gate.open()
+        for hold in holds:
+            hold.drop()
+
+    def held(
+        self, batch: int, choose: Callable[[int], int]
+    ) -> tuple[subprocess.Popen[str], list[Hold]]:
+        """
+        Return a driver that waits for its commits, ``choose(n)`` of n being done.
+        """
+        holds = {stream.shape: stream.hold(batch, choose) for stream in self._alive()}
+        job = self.start()
+
+        def missing() -> str | None:
+            alive = {stream.shape: stream for stream in self._alive()}
+            lacking = [stream.missing(holds[shape]) for shape, stream in alive.items()]
+            assert job.poll() is None or not alive, f"it has ended: {lacking}\n{self.log()}"
+            return next(filter(None, lacking), None)
+
+        try:
+            wait_until(missing, SECONDS)
+        except BaseException:
+            kill_all(job)
+            raise
+        return job, list(holds.values())
+
+    def verify(self) -> None:
+        """
+        Fail unless all queries have written what they must, and nothing is left open.
+        """
+        problems = {stream.shape: stream.problem() for stream in self.streams}
+        wrong = [f"{shape}: {problem}" for shape, problem in problems.items() if problem]
+        assert not wrong, "\n".join([*wrong, self.log()])
+
+    def log(self) -> str:
+        """
+        Return the end of what the last driver has printed.
+        """
+        return self._log.read_text()[-4_000:]
 
     @property
     def _log(self) -> Path:
         return self.folder / f"run-{self.runs}.log"
 
-    def _transactions(self) -> Any:
-        return transactions_of(KafkaSettings.of({"bootstrap.servers": self.cluster.direct}))
-
-    def _given(self) -> dict[str, Any]:
-        return {
-            "bootstrap": self.cluster.bootstrap,
-            "checkpoint": str(self.checkpoint),
-            "topics": self.topics,
-            "folder": str(self.folder / "files"),
-            "shape": "union" if self.shape == "union_with_an_idle_topic" else self.shape,
-            "last": self.batches - 1,
-            "source": {"maxOffsetsPerTrigger": str(ROWS), **self.source},
-            "sink": {
-                "topic": self.output,
-                "deliveryGuarantee": "exactly-once",
-                "transactionalIdPrefix": self.name,
-                **self.sink,
-            },
-            "conf": {**CONF, **self.conf},
-        }
-
-    def _feed(self) -> None:
-        for topic, numbers in zip(self.topics, (self.numbers, self.second), strict=True):
-            self.cluster.kafka.produce(topic, shape_models.records(numbers))
-        folder = self.folder / "files"
-        folder.mkdir()
-        size = ROWS // FILES
-        for at in range(FILES * self.batches):
-            rows = shape_models.each_once(self.numbers[at * size : (at + 1) * size])
-            file = folder / f"{at:04}.json"
-            file.write_text("\n".join(rows))
-            # Spark reads them in the order of their times.
-            os.utime(file, (at + 1, at + 1))
+    def _alive(self) -> list[ShapedStream]:
+        return [stream for stream in self.streams if stream.error() is None]

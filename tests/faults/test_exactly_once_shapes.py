@@ -8,29 +8,64 @@ happens, happens outside of the connector; a plain reader of committed records l
 from __future__ import annotations
 
 import signal
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.jobs import kill_all, stop_all
-from tests.faults.shaped_streams import DETERMINISTIC, SHAPES, GatedCluster, ShapedStream
+from tests.faults.shaped_streams import Drivers, GatedCluster, ShapedStream
 from tests.support.row_checker import Verdict
 
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-pytestmark = pytest.mark.timeout(600)
+    NewDrivers = Callable[..., Drivers]
+    Choose = Callable[[int], int]
+
+pytestmark = pytest.mark.timeout(900)
 
 SECONDS = 120.0
 #: Without minPartitions a micro-batch as small as these is prefetched by the driver.
 READS = {"prefetched": {}, "split": {"minPartitions": "4"}}
 #: No transaction may end by itself while a driver is started anew on a loaded machine.
-LONG = {"kafka.transaction.timeout.ms": "240000"}
+LONG = {"kafka.transaction.timeout.ms": "600000"}
 #: How long a transaction may be open that nobody will end; a loaded machine needs most of it.
-SHORT = {"kafka.transaction.timeout.ms": "12000"}
-DIFFERS = "EXACTLY_ONCE_REPLAY_DIFFERS"
+SHORT = {"kafka.transaction.timeout.ms": "15000"}
+
+STATELESS = (
+    "copy",
+    "repartition",
+    "repartition_by_key",
+    "repartition_by_setting",
+    "coalesce",
+)
+INPUTS = ("union", "union_with_an_idle_topic", "files", "rate")
+STATEFUL = ("windowed", "complete", "join")
+#: Each run of a batch gives other rows, or gives each task others.
+RANDOM = ("random", "random_repartition")
+#: The queries of one driver.
+SHAPES = {"stateless": STATELESS, "inputs": (*INPUTS, *RANDOM), "stateful": STATEFUL}
+#: One of each kind: the same rows after a shuffle, several inputs, other rows each time.
+FEW = ("repartition", "union", "random_repartition")
+
+
+def none(_: int) -> int:
+    return 0
+
+
+def one(of: int) -> int:
+    return min(1, of)
+
+
+def all_but_one(of: int) -> int:
+    return max(of - 1, 0)
+
+
+def everything(of: int) -> int:
+    return of
 
 
 @pytest.fixture(scope="module")
@@ -43,128 +78,145 @@ def cluster() -> Iterator[GatedCluster]:
 
 
 @pytest.fixture
-def stream(
+def drivers(
     cluster: GatedCluster, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., ShapedStream]]:
+) -> Iterator[NewDrivers]:
     """
-    Return the way to make a stream whose name is the test's.
+    Return the way to set up queries that one driver after another runs.
     """
-    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
 
     def make(
-        shape: str, batches: int, options: dict[str, str] = LONG, read: str = "prefetched"
-    ) -> ShapedStream:
-        return ShapedStream(
-            cluster, shape, tmp_path, name, batches, dict(READS[read]), dict(options)
+        shapes: Sequence[str],
+        batches: int,
+        options: dict[str, str] = LONG,
+        read: str = "prefetched",
+    ) -> Drivers:
+        return new_drivers(
+            cluster, tmp_path, request.node.name, shapes, batches, options, READS[read]
         )
 
     yield make
     cluster.gate.close()
 
 
-def none(_: int) -> int:
-    return 0
-
-
-def one(of: int) -> int:
-    return min(1, of)
-
-
-@pytest.mark.parametrize("shape", ["repartition", "union"])
-def test_a_driver_that_dies_between_commits(
-    stream: Callable[..., ShapedStream], shape: str
-) -> None:
+def new_drivers(
+    cluster: GatedCluster,
+    folder: Path,
+    name: str,
+    shapes: Sequence[str],
+    batches: int,
+    sink: dict[str, str],
+    source: dict[str, str],
+) -> Drivers:
     """
-    A driver dies when one task of a prefetched batch is committed and the others are not; the next
-    driver brings the batch to its end.
+    Return queries with new topics, which are not started yet.
     """
-    made = stream(shape, batches=2)
+    streams = []
+    for shape in shapes:
+        topic = "".join(c if c.isalnum() else "-" for c in f"{name}-{shape}")
+        place = folder / shape
+        streams.append(
+            ShapedStream(cluster, shape, place, topic, batches, dict(source), dict(sink))
+        )
+    return Drivers(cluster, streams, folder)
+
+
+def await_ended(made: Drivers) -> None:
+    """
+    Return once the coordinator has aborted what was left open.
+    """
+    for stream in made.streams:
+        wait_until(lambda stream=stream: ", ".join(stream.open_names()) or None, SECONDS)
+
+
+def test_a_driver_that_dies_between_commits(drivers: NewDrivers) -> None:
+    """
+    A driver dies when one task of a prefetched batch is committed and the others are not, after a
+    shuffle and of a union; the next driver brings the batch to its end.
+    """
+    made = drivers(["repartition", "union"], batches=2)
     made.killed(0, one)
-    made.completed()
+    made.run()
 
     made.verify()
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_drivers_that_die_one_after_another(
-    stream: Callable[..., ShapedStream], shape: str, read: str
-) -> None:
+@pytest.mark.parametrize("group", SHAPES)
+def test_drivers_that_die_one_after_another(drivers: NewDrivers, group: str, read: str) -> None:
     """
     Drivers die before the first commit of a batch, after the first of the next one, before the
     last, and after it; the last driver brings all to its end.
     """
-    made = stream(shape, batches=5, read=read)
-    made.killed(0, none)
-    total = made.transactions
-    for batch, count in enumerate(sorted({1, max(total - 1, 1), total}), start=1):
-        made.killed(batch, lambda n, count=count: min(count, n))
-    made.completed()
+    made = drivers(SHAPES[group], batches=5, read=read)
+    for batch, choose in enumerate((none, one, all_but_one, everything)):
+        made.killed(batch, choose)
+    made.run()
 
     made.verify()
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("shape", ["repartition", "windowed", "random_repartition"])
-def test_a_batch_that_loses_its_driver_again_and_again(
-    stream: Callable[..., ShapedStream], shape: str
-) -> None:
+def test_a_batch_that_loses_its_driver_again_and_again(drivers: NewDrivers) -> None:
     """
     Three drivers die in one batch, each when one task more is committed.
     """
-    made = stream(shape, batches=3)
+    made = drivers(["repartition", "windowed", "random_repartition"], batches=3)
     for _ in range(3):
         made.killed(1, one)
-    made.completed()
+    made.run()
 
     made.verify()
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("shape", [shape for shape in DETERMINISTIC if shape != "rate"])
+@pytest.mark.parametrize(
+    "shapes", [STATELESS, INPUTS, STATEFUL], ids=["stateless", "inputs", "stateful"]
+)
 def test_a_driver_that_comes_after_the_transactions_time(
-    stream: Callable[..., ShapedStream], shape: str, read: str
+    drivers: NewDrivers, shapes: Sequence[str], read: str
 ) -> None:
     """
     The next driver comes when the coordinator has aborted what was not committed; the tasks have
     the same rows again, and those that are missing are added.
     """
-    made = stream(shape, batches=2, options=SHORT, read=read)
+    made = drivers(shapes, batches=2, options=SHORT, read=read)
     made.killed(0, one)
-    made.await_ended()
-    made.completed()
+    await_ended(made)
+    made.run()
 
     made.verify()
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("shape", ["random", "random_repartition"])
-def test_other_rows_after_the_transactions_time_are_refused(
-    stream: Callable[..., ShapedStream], shape: str
-) -> None:
+def test_other_rows_after_the_transactions_time_are_refused(drivers: NewDrivers) -> None:
     """
     Where tasks have other rows each time, and a part is committed for good, the query is refused by
     name, again and again; what is visible is told, and nothing is doubled.
     """
-    made = stream(shape, batches=2, options=SHORT, read="split")
+    made = drivers(RANDOM, batches=2, options=SHORT, read="split")
     made.killed(0, one)
-    made.await_ended()
+    await_ended(made)
+    before = {stream.shape: stream.verdict() for stream in made.streams}
     for _ in range(2):
-        assert_refused(made)
+        for stream in made.streams:
+            stream.forget_error()
+        made.run()
+        for stream in made.streams:
+            assert_refused(stream, before[stream.shape])
 
 
-def assert_refused(made: ShapedStream) -> None:
+def assert_refused(stream: ShapedStream, before: Verdict) -> None:
     """
-    Fail unless the query ends with an error that says what is visible, and leaves it as it is.
+    Fail unless the query has ended with an error that says what is visible, which is as before.
     """
-    before = made.verdict()
-    assert made.run() == 1, made.verdict()
-    assert DIFFERS in made.log()
-    assert "visible" in made.log()
-    assert made.verdict() == before
-    assert before == Verdict(lost=before.lost), before
+    error, now = stream.error(), stream.verdict()
+    assert error is not None, f"{stream.shape}: {now}"
+    assert "EXACTLY_ONCE_REPLAY_DIFFERS" in error, error
+    assert "visible" in error, error
+    assert now == before == Verdict(lost=before.lost), f"{stream.shape}: {now}"
 
 
 SETTINGS = {
@@ -177,113 +229,106 @@ SETTINGS = {
 
 @pytest.mark.soak
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("shape", ["repartition_by_setting", "files", "windowed"])
-def test_a_driver_with_other_settings(
-    stream: Callable[..., ShapedStream], shape: str, setting: str
-) -> None:
+def test_a_driver_with_other_settings(drivers: NewDrivers, setting: str) -> None:
     """
     The next driver has other settings, so that its tasks may have other rows; within the
     transactions' time that changes nothing.
     """
-    made = stream(shape, batches=2)
+    made = drivers(["repartition_by_setting", "files", "windowed"], batches=2)
     made.killed(0, one)
     made.conf = SETTINGS[setting]
-    made.completed()
+    made.run()
 
     made.verify()
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("shape", ["repartition_by_setting", "files"])
-def test_other_settings_after_the_transactions_time(
-    stream: Callable[..., ShapedStream], shape: str, setting: str
-) -> None:
+def test_other_settings_after_the_transactions_time(drivers: NewDrivers, setting: str) -> None:
     """
     The next driver has other settings, and comes too late: either its tasks have the same rows all
     the same, or it is refused.
     """
-    made = stream(shape, batches=2, options=SHORT)
+    made = drivers(["repartition_by_setting", "files"], batches=2, options=SHORT)
     made.killed(0, one)
-    made.await_ended()
+    await_ended(made)
+    before = {stream.shape: stream.verdict() for stream in made.streams}
     made.conf = SETTINGS[setting]
-    if made.run() == 0:
-        made.verify()
-    else:
-        assert_refused(made)
+    made.run()
+
+    for stream in made.streams:
+        if stream.error() is None:
+            assert stream.problem() is None
+        else:
+            assert_refused(stream, before[stream.shape])
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("count", [none, one])
-@pytest.mark.parametrize("shape", ["repartition", "union", "random_repartition"])
-def test_a_driver_that_sleeps_and_wakes(
-    stream: Callable[..., ShapedStream], shape: str, count: Callable[[int], int]
-) -> None:
+@pytest.mark.parametrize("choose", [none, one, everything])
+def test_a_driver_that_sleeps_and_wakes(drivers: NewDrivers, choose: Choose) -> None:
     """
     While a driver is paused between its commits another one does all; what the first one has sent,
     and does when it wakes, changes nothing.
     """
-    made = stream(shape, batches=3)
-    sleeper, hold = made.held(1, count)
-    try:
+    made = drivers(FEW, batches=3)
+    with ExitStack() as started:
+        sleeper, holds = made.held(1, choose)
+        started.callback(kill_all, sleeper)
         stop_all(sleeper, signal.SIGSTOP)
         made.cluster.gate.open()
-        made.completed()
-        hold.forward()
+        made.run()
+        made.verify()
+        for hold in holds:
+            hold.forward()
         stop_all(sleeper, signal.SIGCONT)
         made.wait(sleeper)
-    finally:
-        kill_all(sleeper)
+        for stream in made.streams:
+            stream.forget_error()
 
     made.verify()
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("count", [none, one])
-@pytest.mark.parametrize("shape", ["repartition", "union", "random_repartition"])
-def test_two_drivers_at_once(
-    stream: Callable[..., ShapedStream], shape: str, count: Callable[[int], int]
-) -> None:
+@pytest.mark.parametrize("choose", [none, one])
+def test_two_drivers_at_once(drivers: NewDrivers, choose: Choose) -> None:
     """
-    A paused driver wakes when another one is about to commit the same batch; if both give up, a
+    A paused driver wakes when another one is about to commit the same batch; where both give up, a
     third one brings it to its end.
     """
-    made = stream(shape, batches=3)
-    first, hold = made.held(1, count)
-    second, ended = None, []
-    try:
+    made = drivers(FEW, batches=3)
+    with ExitStack() as started:
+        first, sent = made.held(1, choose)
+        started.callback(kill_all, first)
         stop_all(first, signal.SIGSTOP)
-        second, other = made.held(1, none)
+        second, more = made.held(1, none)
+        started.callback(kill_all, second)
         made.cluster.gate.open()
         stop_all(first, signal.SIGCONT)
-        hold.forward()
-        other.forward()
+        for hold in (*sent, *more):
+            hold.forward()
         ended = [made.wait(job) for job in (first, second)]
-    finally:
-        for job in filter(None, (first, second)):
-            kill_all(job)
+    for stream in made.streams:
+        stream.forget_error()
     if 0 not in ended:
-        made.completed()
+        made.run()
 
     made.verify()
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("shape", ["repartition", "union", "random_repartition"])
-def test_commits_that_arrive_late(stream: Callable[..., ShapedStream], shape: str) -> None:
+def test_commits_that_arrive_late(drivers: NewDrivers) -> None:
     """
     What a dead driver has sent last arrives while the next one commits the same batch.
     """
-    made = stream(shape, batches=3)
+    made = drivers(FEW, batches=3)
     dead, late = made.held(1, one)
     kill_all(dead)
-    job, hold = made.held(1, none)
+    job, holds = made.held(1, none)
     try:
         made.cluster.gate.open()
-        late.forward()
-        wait_until(lambda: f"{late.held} are held" if late.held else None, SECONDS)
-        hold.forward()
-        assert made.wait(job) == 0, f"{made.verdict()}\n{made.log()}"
+        for hold in (*late, *holds):
+            hold.forward()
+        made.wait(job)
     finally:
         kill_all(job)
 
@@ -291,14 +336,13 @@ def test_commits_that_arrive_late(stream: Callable[..., ShapedStream], shape: st
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("shape", ["repartition", "union"])
-def test_three_coordinators(tmp_path: Path, shape: str) -> None:
+def test_three_coordinators(tmp_path: Path) -> None:
     """
     The commits of a batch go to three brokers, and the driver dies when one is done.
     """
     with GatedCluster(brokers=3) as three:
-        made = ShapedStream(three, shape, tmp_path, f"three-{shape}", 3, sink=dict(LONG))
+        made = new_drivers(three, tmp_path, "three", FEW, 3, LONG, {})
         made.killed(1, one)
-        made.completed()
+        made.run()
 
         made.verify()

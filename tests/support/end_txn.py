@@ -7,6 +7,7 @@ from __future__ import annotations
 import struct
 import threading
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ END_TXN = 26
 _FIRST_FLEXIBLE = 3
 _HEADER = struct.Struct(">hhih")
 _LENGTH = struct.Struct(">h")
+_CORRELATION = struct.Struct(">i")
+# No client has sent so many requests on a connection.
+_FIRST_NUMBER = 1 << 30
 # Producer id and epoch.
 _IDENTITY_BYTES = 10
 
@@ -65,8 +69,7 @@ class Hold:
     Lets ``choose()`` transactions be committed, from the first commit on for which it ``is_due``.
 
     The answer to the last of them is held, too, so that the driver does not hear that all is done.
-    ``passed`` are the transactional ids that were let through, ``held`` counts the requests that
-    wait.
+    ``passed`` are the transactional ids that were let through, ``held`` counts what waits.
     """
 
     is_due: Callable[[], bool]
@@ -89,24 +92,20 @@ class Hold:
         """
         self._finish(forwards=False)
 
-    def request(self, frame: bytes) -> bytes | None:
+    def commit(self, name: str) -> bool:
         """
-        Return the frame when it may pass, None if it never may.
+        Wait until a transaction may be committed; return whether it is to be.
         """
-        ended = read_end_txn(frame)
         with self._change:
-            if not ended.commit or not self._begun() or self._passes(ended.transactional_id):
-                return frame
-            return self._wait(frame)
+            return not self._begun() or self._passes(name) or self._wait()
 
-    def response(self, frame: bytes) -> bytes | None:
+    def answer(self) -> bool:
         """
-        Return the frame when it may pass, None if it never may.
+        Wait until an answer may be sent; return whether it is to be.
         """
         with self._change:
-            if self.allowed is None or len(self.passed) < self.allowed:
-                return frame
-            return self._wait(frame)
+            more = self.allowed is None or len(self.passed) < self.allowed
+            return more or self._wait()
 
     def _begun(self) -> bool:
         if self.allowed is None and self._forwards is None and self.is_due():
@@ -118,11 +117,11 @@ class Hold:
             self.passed.append(name)
         return name in self.passed
 
-    def _wait(self, frame: bytes) -> bytes | None:
+    def _wait(self) -> bool:
         self.held += 1
         self._change.wait_for(lambda: self._forwards is not None)
         self.held -= 1
-        return frame if self._forwards else None
+        return bool(self._forwards)
 
     def _finish(self, *, forwards: bool) -> None:
         with self._change:
@@ -132,29 +131,33 @@ class Hold:
 
 class EndTxnGate:
     """
-    Stands in the proxies of a cluster; at most one hold takes in new requests at a time.
+    Stands in the proxies of a cluster, and holds commits by the prefix of their transactional ids.
+
+    A commit gets a correlation id that no other request has, by which its answer is known.
     """
 
     def __init__(self, proxies: Iterable[Proxy]) -> None:
-        self._hold: Hold | None = None
+        self._holds: dict[str, Hold] = {}
         self._made: list[Hold] = []
+        self._numbers = count(_FIRST_NUMBER)
+        self._sent: dict[int, tuple[int, Hold]] = {}
         for proxy in proxies:
             proxy.on_request = self._request
             proxy.on_response = self._response
 
-    def hold(self, is_due: Callable[[], bool], choose: Callable[[], int]) -> Hold:
+    def hold(self, prefix: str, is_due: Callable[[], bool], choose: Callable[[], int]) -> Hold:
         """
-        Return a hold that takes in requests from now on.
+        Return a hold that takes in the prefix's requests from now on, in place of another one.
         """
-        self._hold = Hold(is_due, choose)
-        self._made.append(self._hold)
-        return self._hold
+        self._holds[prefix] = hold = Hold(is_due, choose)
+        self._made.append(hold)
+        return hold
 
     def open(self) -> None:
         """
         Hold nothing new; what is held stays so until its own hold says what becomes of it.
         """
-        self._hold = None
+        self._holds.clear()
 
     def close(self) -> None:
         """
@@ -165,9 +168,25 @@ class EndTxnGate:
             hold.drop()
 
     def _request(self, key: int, frame: bytes) -> bytes | None:
-        hold = self._hold
-        return frame if key != END_TXN or hold is None else hold.request(frame)
+        if key != END_TXN:
+            return frame
+        name, commit = read_end_txn(frame)
+        found = (hold for prefix, hold in self._holds.items() if name.startswith(prefix))
+        hold = next(found, None)
+        if hold is None or not commit:
+            return frame
+        return self._tagged(frame, hold) if hold.commit(name) else None
 
-    def _response(self, key: int, frame: bytes) -> bytes | None:
-        hold = self._hold
-        return frame if key != END_TXN or hold is None else hold.response(frame)
+    def _tagged(self, frame: bytes, hold: Hold) -> bytes:
+        number = next(self._numbers)
+        key, version, correlation, client = _HEADER.unpack_from(frame)
+        self._sent[number] = (correlation, hold)
+        return _HEADER.pack(key, version, number, client) + frame[_HEADER.size :]
+
+    def _response(self, _: int, frame: bytes) -> bytes | None:
+        (number,) = _CORRELATION.unpack_from(frame)
+        if number not in self._sent:
+            return frame
+        correlation, hold = self._sent.pop(number)
+        answer = _CORRELATION.pack(correlation) + frame[_CORRELATION.size :]
+        return answer if hold.answer() else None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SECONDS = 10.0
 FETCH = 1
 SIZE_BYTES = 4
+CORRELATION = slice(4, 8)
 
 
 def end_txn(name: str, version: int = 3, *, commit: bool = True) -> bytes:
@@ -34,23 +35,34 @@ def end_txn(name: str, version: int = 3, *, commit: bool = True) -> bytes:
 
 class FakeProxy:
     """
-    Has the hooks of a proxy, and a thread for each request.
+    Has the hooks of a proxy, a thread for each request, and a broker that answers when told.
     """
 
     def __init__(self) -> None:
         self.on_request: Callable[[int, bytes], bytes | None]
         self.on_response: Callable[[int, bytes], bytes | None]
         self.forwarded: list[bytes] = []
+        self.answered: list[bytes] = []
         self.dropped: list[bytes] = []
 
     def send(self, frame: bytes, key: int = END_TXN) -> None:
-        threading.Thread(target=self._send, args=(self.on_request, key, frame)).start()
+        self._start(self.forwarded, self.on_request, key, frame)
 
-    def answer(self, frame: bytes) -> None:
-        threading.Thread(target=self._send, args=(self.on_response, END_TXN, frame)).start()
+    def answer(self, request: bytes) -> None:
+        self._start(self.answered, self.on_response, -1, request[CORRELATION] + b"answer")
 
-    def _send(self, hook: Callable[[int, bytes], bytes | None], key: int, frame: bytes) -> None:
-        (self.dropped if hook(key, frame) is None else self.forwarded).append(frame)
+    def _start(
+        self,
+        passed: list[bytes],
+        hook: Callable[[int, bytes], bytes | None],
+        key: int,
+        frame: bytes,
+    ) -> None:
+        def run() -> None:
+            sent = hook(key, frame)
+            (self.dropped if sent is None else passed).append(sent or frame)
+
+        threading.Thread(target=run).start()
 
 
 @pytest.fixture
@@ -94,7 +106,7 @@ def test_the_first_commits_pass_and_the_others_wait(gate: EndTxnGate, proxy: Fak
     """
     One of three commits passes, once and again; aborts and other requests pass as well.
     """
-    hold = gate.hold(lambda: True, lambda: 1)
+    hold = gate.hold("", lambda: True, lambda: 1)
     passing = [end_txn("a"), end_txn("a"), end_txn("b", commit=False)]
     for count, frame in enumerate(passing, start=1):
         proxy.send(frame)
@@ -115,7 +127,7 @@ def test_what_is_dropped_is_never_sent(gate: EndTxnGate, proxy: FakeProxy) -> No
     Without a commit that may pass, all wait; those that are dropped come nowhere, and later ones
     of another driver pass.
     """
-    hold = gate.hold(lambda: True, lambda: 0)
+    hold = gate.hold("", lambda: True, lambda: 0)
     proxy.send(end_txn("a"))
     await_held(hold, 1)
     gate.open()
@@ -129,19 +141,35 @@ def test_what_is_dropped_is_never_sent(gate: EndTxnGate, proxy: FakeProxy) -> No
 
 def test_the_last_answer_is_held(gate: EndTxnGate, proxy: FakeProxy) -> None:
     """
-    Where all commits pass, the answers come but for the last, which would tell the driver.
+    Where all commits pass, the answers come but for the last, which would tell the driver; each
+    has the number of its own request, whatever else has the same on another connection.
     """
-    hold = gate.hold(lambda: True, lambda: 2)
-    proxy.send(end_txn("a"))
-    await_count(proxy.forwarded, 1)
-    proxy.answer(b"first")
-    await_count(proxy.forwarded, 2)
-    proxy.send(end_txn("b"))
-    await_count(proxy.forwarded, 3)
-    proxy.answer(b"last")
+    hold = gate.hold("", lambda: True, lambda: 2)
+    for count, name in enumerate("ab", start=1):
+        proxy.send(end_txn(name))
+        await_count(proxy.forwarded, count)
+        proxy.answer(proxy.forwarded[-1])
+        await_count(proxy.answered, 1)
     await_held(hold, 1)
+    proxy.answer(end_txn("of another connection"))
+    await_count(proxy.answered, 2)
 
-    assert b"last" not in proxy.forwarded
+    assert proxy.answered == [end_txn("a")[CORRELATION] + b"answer"] * 2
+    gate.close()
+    await_count(proxy.dropped, 1)
+
+
+def test_each_prefix_is_held_by_itself(gate: EndTxnGate, proxy: FakeProxy) -> None:
+    """
+    What is held of one query holds up no other.
+    """
+    hold = gate.hold("a-", lambda: True, lambda: 0)
+    for name in ("a-1", "b-1", "ab-1"):
+        proxy.send(end_txn(name))
+    await_held(hold, 1)
+    await_count(proxy.forwarded, 2)
+
+    assert sorted(read_end_txn(it).transactional_id for it in proxy.forwarded) == ["ab-1", "b-1"]
     gate.close()
     await_count(proxy.dropped, 1)
 
@@ -157,7 +185,7 @@ def test_nothing_is_held_before_it_is_due(gate: EndTxnGate, proxy: FakeProxy) ->
         asked.append(1)
         return 0
 
-    hold = gate.hold(due.is_set, choose)
+    hold = gate.hold("", due.is_set, choose)
     proxy.send(end_txn("a"))
     await_count(proxy.forwarded, 1)
     due.set()
