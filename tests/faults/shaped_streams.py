@@ -38,7 +38,10 @@ _OURS = "pyspark_pykafka.errors."
 CONF = {
     "spark.master": "local[3]",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
+    # So that a shuffle of few rows has as many tasks as one of many.
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
     # So that files as small as these are divided over the cores.
     "spark.sql.files.openCostInBytes": "0",
     # What lives as short as this gains nothing from better code.
