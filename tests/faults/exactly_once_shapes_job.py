@@ -19,11 +19,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as Spark's users know it)
 
+from pyspark_pykafka.testing.waiting import wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
+
+START_SECONDS = 60.0
 
 given: dict[str, Any] = json.loads(sys.argv[1])
 
@@ -149,6 +153,22 @@ def write(query: Query, **trigger: Any) -> StreamingQuery:
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
+def started(query: Query) -> StreamingQuery:
+    """
+    Start a query, and return it once its sources are there, or it has failed.
+
+    Spark gives a Python worker ten seconds to start, too few for many at once on a loaded machine.
+    """
+    running = write(query)
+
+    def missing() -> str | None:
+        message = running.status["message"]
+        return message if running.isActive and "Initializing" in message else None
+
+    wait_until(missing, START_SECONDS)
+    return running
+
+
 def finish(query: Query, running: StreamingQuery) -> bool:
     """
     Wait until a query has written all there is; return whether it has.
@@ -182,8 +202,7 @@ endless = [query for query in given["queries"] if query["shape"] == "rate"]
 others = [query for query in given["queries"] if query not in endless]
 with ThreadPoolExecutor(max(len(others), 1)) as pool:
     # Started by this thread: the session is not active in others.
-    started = [(query, write(query)) for query in others]
-    ended = [pool.submit(finish, *each) for each in started]
+    ended = [pool.submit(finish, query, started(query)) for query in others]
     well = [run_by_batch(query) for query in endless]
     well += [each.result() for each in ended]
 sys.exit(0 if all(well) else 1)
