@@ -24,6 +24,7 @@ import pyspark
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
+from tests.faults.jobs import end, start_job, stop_all
 
 from pyspark_pykafka.engines import transactions_of
 from pyspark_pykafka.settings import KafkaSettings
@@ -141,14 +142,7 @@ class History:
         planted = [{**it, "said": str(self.said(at))} for at, it in enumerate(faults)]
         given = [self.cluster.bootstrap, str(self.folder / "checkpoint")]
         given += [json.dumps(it) for it in (sink, planted, self.conf)]
-        return subprocess.Popen(
-            [sys.executable, JOB, *given],
-            stdout=subprocess.DEVNULL,
-            stderr=(self.folder / f"run-{self.runs}.log").open("w"),
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
+        return start_job(JOB, given, self.folder / f"run-{self.runs}.log")
 
     def said(self, at: int) -> Path:
         """
@@ -205,15 +199,6 @@ class History:
         Return once no transaction is open.
         """
         wait_until(lambda: ", ".join(self.open_names()) or None, SECONDS)
-
-
-def end(job: subprocess.Popen[str]) -> None:
-    """
-    End what is left of a job.
-    """
-    if job.poll() is None:
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait(10.0)
 
 
 def feed(cluster: KafkaCluster, topic: str, partitions: int) -> list[Record]:
@@ -413,20 +398,6 @@ def test_paused_drivers_that_wake(history: History, seed: int) -> None:
             end(zombie)
 
     verify(history, watcher)
-
-
-def stop_all(job: subprocess.Popen[str], number: signal.Signals) -> None:
-    """
-    Send a signal to a job and to all its processes, wherever they have gone.
-    """
-    import psutil
-
-    try:
-        whole = psutil.Process(job.pid)
-        for process in [whole, *whole.children(recursive=True)]:
-            process.send_signal(number)
-    except psutil.NoSuchProcess:
-        return
 
 
 def each_batch(point: str, seed: int = 0, tasks: int = PARTITIONS) -> list[dict[str, Any]]:

@@ -1,0 +1,208 @@
+"""
+A job of its own process: queries of several shapes write to a topic each until all is there.
+
+The only argument is JSON: Spark's settings, and for each query its shape, its topics and folders,
+and the options of source and sink. Nothing here knows of faults: they come from outside. A query
+that fails leaves a file with its error, and the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as Spark's users know it)
+
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+START_SECONDS = 60.0
+
+given: dict[str, Any] = json.loads(sys.argv[1])
+
+builder = SparkSession.builder
+for name, value in given["conf"].items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+
+Query = dict[str, Any]
+
+
+def numbers(query: Query, topic: int = 0) -> DataFrame:
+    """
+    Return the stream of a topic's numbers; each is the time of its event, too, in seconds.
+    """
+    read = (
+        spark.readStream.format("pykafka")
+        .options(**query["source"], subscribe=query["topics"][topic])
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    number = F.col("value").cast("string").cast("long")
+    return read.select(
+        number.alias("id"), F.col("key").cast("string"), F.timestamp_seconds(number).alias("at")
+    )
+
+
+def ids(frame: DataFrame) -> DataFrame:
+    """
+    Return what most shapes write.
+    """
+    return frame.select("id", "key")
+
+
+def windowed(query: Query) -> DataFrame:
+    counted = (
+        numbers(query)
+        .withWatermark("at", "1 day")
+        .groupBy(F.window("at", "100 seconds"), "key")
+        .agg(F.count("*").alias("count"), F.max("id").alias("last"))
+    )
+    return counted.select(F.unix_timestamp("window.start").alias("start"), "key", "count", "last")
+
+
+def complete(query: Query) -> DataFrame:
+    return numbers(query).groupBy("key").agg(F.count("*").alias("count"), F.max("id").alias("last"))
+
+
+def joined(query: Query) -> DataFrame:
+    left = numbers(query).withWatermark("at", "1 day").alias("left")
+    right = numbers(query, 1).withWatermark("at", "1 day").alias("right")
+    close = F.expr("right.at BETWEEN left.at AND left.at + INTERVAL 1 HOUR")
+    return left.join(right, (F.expr("left.id = right.id")) & close).select("left.id", "left.key")
+
+
+def files(query: Query) -> DataFrame:
+    reader = spark.readStream.schema("id LONG, key STRING").option("maxFilesPerTrigger", 4)
+    return reader.json(query["folder"])
+
+
+def rate(query: Query) -> DataFrame:
+    made = (
+        spark.readStream.format("rate-micro-batch")
+        .options(rowsPerBatch=query["source"]["maxOffsetsPerTrigger"], numPartitions=4)
+        .load()
+    )
+    return made.select(F.col("value").alias("id"))
+
+
+def with_random(query: Query) -> DataFrame:
+    return ids(numbers(query)).withColumns({"random": F.rand(), "uuid": F.expr("uuid()")})
+
+
+@dataclass(frozen=True)
+class Shape:
+    """
+    What is written, and in which mode.
+    """
+
+    frame: Callable[[Query], DataFrame]
+    mode: str = "append"
+
+
+SHAPES = {
+    "copy": Shape(lambda query: ids(numbers(query))),
+    "repartition": Shape(lambda query: ids(numbers(query)).repartition(4)),
+    "repartition_by_key": Shape(lambda query: ids(numbers(query)).repartition(4, "key")),
+    "repartition_by_setting": Shape(lambda query: ids(numbers(query)).repartition("key")),
+    "union": Shape(lambda query: ids(numbers(query)).union(ids(numbers(query, 1)))),
+    "coalesce": Shape(lambda query: ids(numbers(query)).coalesce(1)),
+    "windowed": Shape(windowed, "update"),
+    "complete": Shape(complete, "complete"),
+    "join": Shape(joined),
+    "files": Shape(files),
+    "rate": Shape(rate),
+    "random": Shape(with_random),
+    "random_repartition": Shape(lambda query: with_random(query).repartition(4, "random")),
+}
+
+
+def committed(query: Query) -> int:
+    """
+    Return the last batch that Spark has committed, or -1.
+    """
+    folder = Path(query["checkpoint"]) / "commits"
+    names = [file.name for file in folder.glob("*")] if folder.exists() else []
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def write(query: Query, **trigger: Any) -> StreamingQuery:
+    """
+    Start a query.
+    """
+    shape = SHAPES[query["shape"]]
+    frame = shape.frame(query)
+    key = F.col("key" if "key" in frame.columns else "id").cast("string").alias("key")
+    writer = (
+        frame.select(key, F.to_json(F.struct("*")).alias("value"))
+        .writeStream.format("pykafka")
+        .options(**query["sink"], checkpointLocation=query["checkpoint"])
+        .outputMode(shape.mode)
+    )
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def started(query: Query) -> StreamingQuery:
+    """
+    Start a query, and return it once its sources are there, or it has failed.
+
+    Spark gives a Python worker ten seconds to start, too few for many at once on a loaded machine.
+    """
+    running = write(query)
+
+    def missing() -> str | None:
+        message = running.status["message"]
+        return message if running.isActive and "Initializing" in message else None
+
+    wait_until(missing, START_SECONDS)
+    return running
+
+
+def finish(query: Query, running: StreamingQuery) -> bool:
+    """
+    Wait until a query has written all there is; return whether it has.
+    """
+    try:
+        running.processAllAvailable()
+        running.stop()
+    except StreamingQueryException as error:
+        return failed(query, error)
+    return True
+
+
+def run_by_batch(query: Query) -> bool:
+    """
+    Run a query that never ends by itself, one batch each time; return whether all went well.
+    """
+    try:
+        while committed(query) < query["last"]:
+            write(query, availableNow=True).awaitTermination()
+    except StreamingQueryException as error:
+        return failed(query, error)
+    return True
+
+
+def failed(query: Query, error: StreamingQueryException) -> bool:
+    Path(query["failed"]).write_text(str(error))
+    return False
+
+
+endless = [query for query in given["queries"] if query["shape"] == "rate"]
+others = [query for query in given["queries"] if query not in endless]
+with ThreadPoolExecutor(max(len(others), 1)) as pool:
+    # Started by this thread: the session is not active in others.
+    ended = [pool.submit(finish, query, started(query)) for query in others]
+    well = [run_by_batch(query) for query in endless]
+    well += [each.result() for each in ended]
+sys.exit(0 if all(well) else 1)

@@ -1,0 +1,124 @@
+"""
+Which rows each shape of a query must have written, as plain Python says it.
+
+The numbers of a topic are dealt out to its partitions in turn. What a stateful query writes depends
+on its micro-batches, which Spark's checkpoint tells.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from tests.support.row_checker import row_of
+
+from pyspark_pykafka.testing import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+PARTITIONS = 2
+KEYS = 12
+WINDOW_SECONDS = 100
+#: Where the numbers of a union's second topic begin.
+SECOND = 10_000
+#: So that each run of a batch writes other values there.
+RANDOM_COLUMNS = frozenset({"random", "uuid"})
+
+Rows = list[str]
+
+
+def records(numbers: Iterable[int]) -> list[Record]:
+    """
+    Return the records of a topic.
+    """
+    return [
+        Record(str(number).encode(), key_of(number).encode(), at % PARTITIONS)
+        for at, number in enumerate(numbers)
+    ]
+
+
+def key_of(number: int) -> str:
+    """
+    Return the key of a number.
+    """
+    return f"k{number % KEYS}"
+
+
+def each_once(numbers: Iterable[int]) -> Rows:
+    """
+    Return what a query writes that hands on what it reads.
+    """
+    return [row_of({"id": number, "key": key_of(number)}) for number in numbers]
+
+
+def windowed(batches: Iterable[Iterable[int]]) -> Rows:
+    """
+    Return what counts by window and key come to in update mode: those that a batch has changed.
+    """
+    rows: Rows = []
+    counts: Counter[tuple[int, str]] = Counter()
+    for batch in batches:
+        last: dict[tuple[int, str], int] = {}
+        for number in batch:
+            group = (number - number % WINDOW_SECONDS, key_of(number))
+            counts[group] += 1
+            last[group] = max(number, last.get(group, 0))
+        rows += [
+            row_of({"start": start, "key": key, "count": counts[start, key], "last": at})
+            for (start, key), at in last.items()
+        ]
+    return rows
+
+
+def complete(batches: Iterable[Iterable[int]]) -> Rows:
+    """
+    Return what counts by key come to in complete mode: all of them, after each batch.
+    """
+    rows: Rows = []
+    counts: Counter[str] = Counter()
+    last: dict[str, int] = {}
+    for batch in batches:
+        for number in batch:
+            key = key_of(number)
+            counts[key] += 1
+            last[key] = max(number, last.get(key, 0))
+        rows += [row_of({"key": key, "count": counts[key], "last": last[key]}) for key in counts]
+    return rows
+
+
+def batches_of(checkpoint: Path) -> Iterator[list[int]]:
+    """
+    Return the numbers of each micro-batch that had any, of a query that reads one topic from 0 on.
+    """
+    before: dict[str, int] = {}
+    for file in sorted(offset_files(checkpoint), key=lambda it: int(it.name)):
+        (after,) = _offsets(file)
+        batch = [
+            offset * PARTITIONS + int(partition)
+            for partition, end in after.items()
+            for offset in range(before.get(partition, 0), end)
+        ]
+        if batch:
+            yield batch
+        before = after
+
+
+def offset_files(checkpoint: Path) -> list[Path]:
+    """
+    Return the files in which Spark says what each batch reads.
+    """
+    return [file for file in (checkpoint / "offsets").glob("*") if file.name.isdigit()]
+
+
+def _offsets(file: Path) -> list[dict[str, int]]:
+    # A version, what goes for the whole batch, and a line for each source.
+    _, _, *sources = file.read_text().splitlines()
+    return [_of_topic(json.loads(source)) for source in sources]
+
+
+def _of_topic(document: dict[str, Any]) -> dict[str, int]:
+    (offsets,) = (it for name, it in document.items() if not name.startswith("@"))
+    return dict(offsets)

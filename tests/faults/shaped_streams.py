@@ -1,0 +1,366 @@
+"""
+Streams of many shapes whose commits can be held on their way, and what their topics must have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.faults import shape_models
+from tests.faults.jobs import end, kill_all, start_job
+from tests.support.end_txn import EndTxnGate, Hold
+from tests.support.proxied import ProxiedCluster
+from tests.support.row_checker import Verdict, check_rows, row_of
+
+from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.wire.transactions import State
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Sequence
+
+    from typing_extensions import Self
+
+JOB = Path(__file__).parent / "exactly_once_shapes_job.py"
+SECONDS = 180.0
+#: So many numbers for a micro-batch of each source.
+ROWS = 80
+FILES = 4
+COMMITTED = {"isolation.level": "read_committed"}
+DECIDED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+_OURS = "pyspark_pykafka.errors."
+CONF = {
+    "spark.master": "local[3]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    # So that a shuffle of few rows has as many tasks as one of many.
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    # So that files as small as these are divided over the cores.
+    "spark.sql.files.openCostInBytes": "0",
+    # What lives as short as this gains nothing from better code.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+class GatedCluster(ProxiedCluster):
+    """
+    Brokers behind proxies that can hold commits; transactions whose time is over end at once.
+    """
+
+    def __init__(self, brokers: int = 1) -> None:
+        often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000}
+        super().__init__(brokers, often)
+        self.gate = EndTxnGate(self.proxies.values())
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
+
+    def transactions(self) -> Any:
+        """
+        Return a context with all that is known of transactions, without a proxy in between.
+        """
+        return transactions_of(KafkaSettings.of({"bootstrap.servers": self.direct}))
+
+    def __exit__(self, *error: object) -> None:
+        self.gate.close()
+        super().__exit__(*error)
+
+
+@dataclass
+class ShapedStream:
+    """
+    One query, and what its topic must have.
+
+    ``transactions`` is how many the batch had whose commits were held last.
+    """
+
+    cluster: GatedCluster
+    shape: str
+    folder: Path
+    name: str
+    batches: int
+    source: dict[str, str]
+    sink: dict[str, str]
+    transactions: int = 0
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True)
+        copies = min(len(self.cluster.proxies), 3)
+        for topic in self.topics:
+            self.cluster.kafka.create_topic(
+                topic, shape_models.PARTITIONS, replication_factor=copies
+            )
+        self.cluster.kafka.create_topic(self.output, 3, replication_factor=copies)
+        self._feed()
+
+    @property
+    def topics(self) -> list[str]:
+        """
+        The topics that are read.
+        """
+        return [f"{self.name}-{at}" for at in range(2 if self._joins else 1)]
+
+    @property
+    def output(self) -> str:
+        """
+        The topic that is written to, and the prefix of the transactional ids.
+        """
+        return f"{self.name}-to"
+
+    @property
+    def checkpoint(self) -> Path:
+        """
+        Where the query keeps its state.
+        """
+        return self.folder / "checkpoint"
+
+    @property
+    def numbers(self) -> range:
+        """
+        The numbers of the first source.
+        """
+        return range(ROWS * self.batches)
+
+    @property
+    def second(self) -> range:
+        """
+        The numbers of the second topic, which only some shapes read.
+        """
+        start = 0 if self.shape == "join" else shape_models.SECOND
+        batches = 1 if self.shape == "union_with_an_idle_topic" else self.batches
+        return range(start, start + ROWS * batches)
+
+    def running(self) -> int:
+        """
+        Return the last batch that Spark has planned.
+        """
+        files = shape_models.offset_files(self.checkpoint)
+        return max((int(file.name) for file in files), default=-1)
+
+    def error(self) -> str | None:
+        """
+        Return why the query has failed in the last run, None if it has not.
+        """
+        if not self._failed.exists():
+            return None
+        text = self._failed.read_text()
+        # All else is how Spark and Python got there.
+        return next((line for line in text.splitlines() if _OURS in line), text)
+
+    def forget_error(self) -> None:
+        """
+        Let the next driver run the query again, though it has failed.
+        """
+        self._failed.unlink(missing_ok=True)
+
+    def open_names(self) -> list[str]:
+        """
+        Return the transactions that are open now.
+        """
+        with self.cluster.transactions() as transactions:
+            return transactions.names(self.output, [State.ONGOING])
+
+    def hold(self, batch: int, choose: Callable[[int], int]) -> Hold:
+        """
+        Return a hold that lets ``choose(n)`` of a batch's n transactions be committed.
+        """
+
+        def allowed() -> int:
+            self.transactions = len(self.open_names())
+            return choose(self.transactions)
+
+        return self.cluster.gate.hold(self.output, lambda: self.running() == batch, allowed)
+
+    def missing(self, hold: Hold) -> str | None:
+        """
+        Return what is missing until as many commits are done as may be, and no more can be.
+        """
+        if hold.allowed is None or len(hold.passed) < hold.allowed or not hold.held:
+            of = hold.allowed
+            return f"{self.shape}: {len(hold.passed)} of {of} commits came, {hold.held} are held"
+        with self.cluster.transactions() as transactions:
+            found = transactions.describe_some(hold.passed).values()
+        undecided = [it.transactional_id for it in found if it.state not in DECIDED]
+        return f"{self.shape}: undecided are {undecided}" if undecided else None
+
+    def problem(self) -> str | None:
+        """
+        Return what a plain reader of committed records sees that must not be, None if all is well.
+        """
+        verdict = self.verdict()
+        if self.error() is not None:
+            return f"{verdict}; {self.error()}"
+        if not verdict.valid:
+            return str(verdict)
+        if self.running() < self.batches - 1:
+            return f"there were only {self.running() + 1} batches"
+        return f"open: {left}" if (left := self.open_names()) else None
+
+    def verdict(self) -> Verdict:
+        """
+        Return what is wrong with the rows that a plain reader of committed records sees.
+        """
+        found = self.cluster.kafka.consume(self.output, COMMITTED)
+        rows = [row_of(json.loads(it.value or b""), shape_models.RANDOM_COLUMNS) for it in found]
+        return check_rows(self.expected(), rows)
+
+    def expected(self) -> list[str]:
+        """
+        Return the rows that must be there.
+        """
+        if self.shape == "rate":
+            return [row_of({"id": at}) for at in range(ROWS * (self.running() + 1))]
+        if self.shape == "windowed":
+            return shape_models.windowed(shape_models.batches_of(self.checkpoint))
+        if self.shape == "complete":
+            return shape_models.complete(shape_models.batches_of(self.checkpoint))
+        both = self.shape.startswith("union")
+        return shape_models.each_once([*self.numbers, *(self.second if both else ())])
+
+    def given(self) -> dict[str, Any]:
+        """
+        Return the query as the job takes it.
+        """
+        servers = {"kafka.bootstrap.servers": self.cluster.bootstrap}
+        exactly_once = {
+            "topic": self.output,
+            "deliveryGuarantee": "exactly-once",
+            "transactionalIdPrefix": self.output,
+        }
+        return {
+            "shape": "union" if self.shape == "union_with_an_idle_topic" else self.shape,
+            "checkpoint": str(self.checkpoint),
+            "failed": str(self._failed),
+            "topics": self.topics,
+            "folder": str(self._files),
+            "last": self.batches - 1,
+            "source": {**servers, "maxOffsetsPerTrigger": str(ROWS), **self.source},
+            "sink": {**servers, **exactly_once, **self.sink},
+        }
+
+    @property
+    def _joins(self) -> bool:
+        return self.shape.startswith(("union", "join"))
+
+    @property
+    def _files(self) -> Path:
+        return self.folder / "files"
+
+    @property
+    def _failed(self) -> Path:
+        return self.folder / "failed"
+
+    def _feed(self) -> None:
+        for topic, numbers in zip(self.topics, (self.numbers, self.second), strict=False):
+            self.cluster.kafka.produce(topic, shape_models.records(numbers))
+        self._files.mkdir()
+        size = ROWS // FILES
+        for at in range(FILES * self.batches):
+            rows = shape_models.each_once(self.numbers[at * size : (at + 1) * size])
+            file = self._files / f"{at:04}.json"
+            file.write_text("\n".join(rows))
+            # Spark reads them in the order of their times.
+            os.utime(file, (at + 1, at + 1))
+
+
+@dataclass
+class Drivers:
+    """
+    Runs queries, one driver after another; ``conf`` counts for drivers from then on.
+    """
+
+    cluster: GatedCluster
+    streams: Sequence[ShapedStream]
+    folder: Path
+    conf: dict[str, str] = field(default_factory=dict)
+    runs: int = 0
+
+    def start(self) -> subprocess.Popen[str]:
+        """
+        Start a driver; it ends by itself once all is written.
+        """
+        self.runs += 1
+        queries = [stream.given() for stream in self._alive()]
+        job = {"conf": {**CONF, **self.conf}, "queries": queries}
+        return start_job(JOB, [json.dumps(job)], self._log)
+
+    def run(self) -> int:
+        """
+        Return how a driver ended, once it has.
+        """
+        return self.wait(self.start())
+
+    def wait(self, job: subprocess.Popen[str]) -> int:
+        """
+        Return how a driver ended, once it has.
+        """
+        try:
+            return job.wait(SECONDS)
+        finally:
+            end(job)
+
+    def killed(self, batch: int, choose: Callable[[int], int]) -> None:
+        """
+        Run until ``choose(n)`` of a batch's n transactions are committed, and kill the driver.
+
+        Queries that fail instead are left alone from then on.
+        """
+        job, holds = self.held(batch, choose)
+        kill_all(job)
+        # What the proxies have received behind the held requests goes with the connections.
+        for proxy in self.cluster.proxies.values():
+            proxy.cut()
+        self.cluster.gate.open()
+        for hold in holds:
+            hold.drop()
+
+    def held(
+        self, batch: int, choose: Callable[[int], int]
+    ) -> tuple[subprocess.Popen[str], list[Hold]]:
+        """
+        Return a driver that waits for its commits, ``choose(n)`` of n being done.
+        """
+        holds = {stream.shape: stream.hold(batch, choose) for stream in self._alive()}
+        job = self.start()
+
+        def missing() -> str | None:
+            alive = {stream.shape: stream for stream in self._alive()}
+            lacking = [stream.missing(holds[shape]) for shape, stream in alive.items()]
+            assert job.poll() is None or not alive, f"it has ended: {lacking}\n{self.log()}"
+            return next(filter(None, lacking), None)
+
+        try:
+            wait_until(missing, SECONDS)
+        except BaseException:
+            kill_all(job)
+            raise
+        return job, list(holds.values())
+
+    def verify(self) -> None:
+        """
+        Fail unless all queries have written what they must, and nothing is left open.
+        """
+        problems = {stream.shape: stream.problem() for stream in self.streams}
+        wrong = [f"{shape}: {problem}" for shape, problem in problems.items() if problem]
+        assert not wrong, "\n".join([*wrong, self.log()])
+
+    def log(self) -> str:
+        """
+        Return the end of what the last driver has printed.
+        """
+        return self._log.read_text()[-4_000:]
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / f"run-{self.runs}.log"
+
+    def _alive(self) -> list[ShapedStream]:
+        return [stream for stream in self.streams if stream.error() is None]

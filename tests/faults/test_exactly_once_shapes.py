@@ -1,0 +1,348 @@
+"""
+Exactly once for queries of every shape, whatever lies between source and sink.
+
+A driver dies, sleeps or has a rival between any two of its commits, which proxies hold. What
+happens, happens outside of the connector; a plain reader of committed records looks at the end.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.faults.jobs import kill_all, stop_all
+from tests.faults.shaped_streams import Drivers, GatedCluster, ShapedStream
+from tests.support.row_checker import Verdict
+
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    NewDrivers = Callable[..., Drivers]
+    Choose = Callable[[int], int]
+
+pytestmark = pytest.mark.timeout(900)
+
+SECONDS = 120.0
+#: Without minPartitions a micro-batch as small as these is prefetched by the driver.
+READS = {"prefetched": {}, "split": {"minPartitions": "4"}}
+#: No transaction may end by itself while a driver is started anew on a loaded machine.
+LONG = {"kafka.transaction.timeout.ms": "600000"}
+#: How long a transaction may be open that nobody will end; a loaded machine needs most of it.
+SHORT = {"kafka.transaction.timeout.ms": "15000"}
+
+STATELESS = (
+    "copy",
+    "repartition",
+    "repartition_by_key",
+    "repartition_by_setting",
+    "coalesce",
+)
+INPUTS = ("union", "union_with_an_idle_topic", "files", "rate")
+STATEFUL = ("windowed", "complete", "join")
+#: Each run of a batch gives other rows, or gives each task others.
+RANDOM = ("random", "random_repartition")
+#: The queries of one driver.
+SHAPES = {"stateless": STATELESS, "inputs": (*INPUTS, *RANDOM), "stateful": STATEFUL}
+#: One of each kind: the same rows after a shuffle, several inputs, other rows each time.
+FEW = ("repartition", "union", "random_repartition")
+
+
+def none(_: int) -> int:
+    return 0
+
+
+def one(of: int) -> int:
+    return min(1, of)
+
+
+def all_but_one(of: int) -> int:
+    return max(of - 1, 0)
+
+
+def everything(of: int) -> int:
+    return of
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[GatedCluster]:
+    """
+    One broker that clients reach through a proxy.
+    """
+    with GatedCluster() as made:
+        yield made
+
+
+@pytest.fixture
+def drivers(
+    cluster: GatedCluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[NewDrivers]:
+    """
+    Return the way to set up queries that one driver after another runs.
+    """
+
+    def make(
+        shapes: Sequence[str],
+        batches: int,
+        options: dict[str, str] = LONG,
+        read: str = "prefetched",
+    ) -> Drivers:
+        return new_drivers(
+            cluster, tmp_path, request.node.name, shapes, batches, options, READS[read]
+        )
+
+    yield make
+    cluster.gate.close()
+
+
+def new_drivers(
+    cluster: GatedCluster,
+    folder: Path,
+    name: str,
+    shapes: Sequence[str],
+    batches: int,
+    sink: dict[str, str],
+    source: dict[str, str],
+) -> Drivers:
+    """
+    Return queries with new topics, which are not started yet.
+    """
+    streams = []
+    for shape in shapes:
+        topic = "".join(c if c.isalnum() else "-" for c in f"{name}-{shape}")
+        place = folder / shape
+        streams.append(
+            ShapedStream(cluster, shape, place, topic, batches, dict(source), dict(sink))
+        )
+    return Drivers(cluster, streams, folder)
+
+
+def await_ended(made: Drivers) -> None:
+    """
+    Return once the coordinator has aborted what was left open.
+    """
+    for stream in made.streams:
+        wait_until(lambda stream=stream: ", ".join(stream.open_names()) or None, SECONDS)
+
+
+def test_a_driver_that_dies_between_commits(drivers: NewDrivers) -> None:
+    """
+    A driver dies when one task of a prefetched batch is committed and the others are not, after a
+    shuffle and of a union; the next driver brings the batch to its end.
+    """
+    made = drivers(["repartition", "union"], batches=2)
+    made.killed(0, one)
+    made.run()
+
+    made.verify()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("group", SHAPES)
+def test_drivers_that_die_one_after_another(drivers: NewDrivers, group: str, read: str) -> None:
+    """
+    Drivers die before the first commit of a batch, after the first of the next one, before the
+    last, and after it; the last driver brings all to its end.
+    """
+    made = drivers(SHAPES[group], batches=5, read=read)
+    for batch, choose in enumerate((none, one, all_but_one, everything)):
+        made.killed(batch, choose)
+    made.run()
+
+    made.verify()
+
+
+@pytest.mark.soak
+def test_a_batch_that_loses_its_driver_again_and_again(drivers: NewDrivers) -> None:
+    """
+    Three drivers die in one batch, each when one task more is committed.
+    """
+    made = drivers(["repartition", "windowed", "random_repartition"], batches=3)
+    for _ in range(3):
+        made.killed(1, one)
+    made.run()
+
+    made.verify()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize(
+    "shapes", [STATELESS, INPUTS, STATEFUL], ids=["stateless", "inputs", "stateful"]
+)
+def test_a_driver_that_comes_after_the_transactions_time(
+    drivers: NewDrivers, shapes: Sequence[str], read: str
+) -> None:
+    """
+    The next driver comes when the coordinator has aborted what was not committed; the tasks have
+    the same rows again, and those that are missing are added.
+    """
+    made = drivers(shapes, batches=2, options=SHORT, read=read)
+    made.killed(0, one)
+    await_ended(made)
+    made.run()
+
+    made.verify()
+
+
+@pytest.mark.soak
+def test_other_rows_after_the_transactions_time_are_refused(drivers: NewDrivers) -> None:
+    """
+    Where tasks have other rows each time, and a part is committed for good, the query is refused by
+    name, again and again; what is visible is told, and nothing is doubled.
+    """
+    made = drivers(RANDOM, batches=2, options=SHORT, read="split")
+    made.killed(0, one)
+    await_ended(made)
+    before = {stream.shape: stream.verdict() for stream in made.streams}
+    for _ in range(2):
+        for stream in made.streams:
+            stream.forget_error()
+        made.run()
+        for stream in made.streams:
+            assert_refused(stream, before[stream.shape])
+
+
+def assert_refused(stream: ShapedStream, before: Verdict) -> None:
+    """
+    Fail unless the query has ended with an error that says what is visible, which is as before.
+    """
+    error, now = stream.error(), stream.verdict()
+    assert error is not None, f"{stream.shape}: {now}"
+    assert "EXACTLY_ONCE_REPLAY_DIFFERS" in error, error
+    assert "visible" in error, error
+    assert now == before == Verdict(lost=before.lost), f"{stream.shape}: {now}"
+
+
+SETTINGS = {
+    "more shuffle partitions": {"spark.sql.shuffle.partitions": "7"},
+    "fewer shuffle partitions": {"spark.sql.shuffle.partitions": "2"},
+    "one core": {"spark.master": "local[1]"},
+    "more cores": {"spark.master": "local[6]"},
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_driver_with_other_settings(drivers: NewDrivers, setting: str) -> None:
+    """
+    The next driver has other settings, so that its tasks may have other rows; within the
+    transactions' time that changes nothing.
+    """
+    made = drivers(["repartition_by_setting", "files", "windowed"], batches=2)
+    made.killed(0, one)
+    made.conf = SETTINGS[setting]
+    made.run()
+
+    made.verify()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_other_settings_after_the_transactions_time(drivers: NewDrivers, setting: str) -> None:
+    """
+    The next driver has other settings, and comes too late: either its tasks have the same rows all
+    the same, or it is refused.
+    """
+    made = drivers(["repartition_by_setting", "files"], batches=2, options=SHORT)
+    made.killed(0, one)
+    await_ended(made)
+    before = {stream.shape: stream.verdict() for stream in made.streams}
+    made.conf = SETTINGS[setting]
+    made.run()
+
+    for stream in made.streams:
+        if stream.error() is None:
+            assert stream.problem() is None
+        else:
+            assert_refused(stream, before[stream.shape])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("choose", [none, one, everything])
+def test_a_driver_that_sleeps_and_wakes(drivers: NewDrivers, choose: Choose) -> None:
+    """
+    While a driver is paused between its commits another one does all; what the first one has sent,
+    and does when it wakes, changes nothing.
+    """
+    made = drivers(FEW, batches=3)
+    with ExitStack() as started:
+        sleeper, holds = made.held(1, choose)
+        started.callback(kill_all, sleeper)
+        stop_all(sleeper, signal.SIGSTOP)
+        made.cluster.gate.open()
+        made.run()
+        made.verify()
+        for hold in holds:
+            hold.forward()
+        stop_all(sleeper, signal.SIGCONT)
+        made.wait(sleeper)
+        for stream in made.streams:
+            stream.forget_error()
+
+    made.verify()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("choose", [none, one])
+def test_two_drivers_at_once(drivers: NewDrivers, choose: Choose) -> None:
+    """
+    A paused driver wakes when another one is about to commit the same batch; where both give up, a
+    third one brings it to its end.
+    """
+    made = drivers(FEW, batches=3)
+    with ExitStack() as started:
+        first, sent = made.held(1, choose)
+        started.callback(kill_all, first)
+        stop_all(first, signal.SIGSTOP)
+        second, more = made.held(1, none)
+        started.callback(kill_all, second)
+        made.cluster.gate.open()
+        stop_all(first, signal.SIGCONT)
+        for hold in (*sent, *more):
+            hold.forward()
+        ended = [made.wait(job) for job in (first, second)]
+    for stream in made.streams:
+        stream.forget_error()
+    if 0 not in ended:
+        made.run()
+
+    made.verify()
+
+
+@pytest.mark.soak
+def test_commits_that_arrive_late(drivers: NewDrivers) -> None:
+    """
+    What a dead driver has sent last arrives while the next one commits the same batch.
+    """
+    made = drivers(FEW, batches=3)
+    dead, late = made.held(1, one)
+    kill_all(dead)
+    job, holds = made.held(1, none)
+    try:
+        made.cluster.gate.open()
+        for hold in (*late, *holds):
+            hold.forward()
+        made.wait(job)
+    finally:
+        kill_all(job)
+
+    made.verify()
+
+
+@pytest.mark.soak
+def test_three_coordinators(tmp_path: Path) -> None:
+    """
+    The commits of a batch go to three brokers, and the driver dies when one is done.
+    """
+    with GatedCluster(brokers=3) as three:
+        made = new_drivers(three, tmp_path, "three", FEW, 3, LONG, {})
+        made.killed(1, one)
+        made.run()
+
+        made.verify()

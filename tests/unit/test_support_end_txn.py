@@ -1,0 +1,198 @@
+"""
+The gate of the fault tests lets as many commits pass as it is told, and holds the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.end_txn import END_TXN, EndTxn, EndTxnGate, Hold, read_end_txn
+
+from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.wire.outgoing import Identity
+from pyspark_pykafka.wire.transaction_messages import end_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.proxy import Proxy
+
+SECONDS = 10.0
+FETCH = 1
+SIZE_BYTES = 4
+CORRELATION = slice(4, 8)
+
+
+def end_txn(name: str, version: int = 3, *, commit: bool = True) -> bytes:
+    """
+    Return a whole request, as a proxy gets it.
+    """
+    request = end_request(version, name, Identity(7, 1), commit=commit)
+    return request.encode(1, "client")[SIZE_BYTES:]
+
+
+class FakeProxy:
+    """
+    Has the hooks of a proxy, a thread for each request, and a broker that answers when told.
+    """
+
+    def __init__(self) -> None:
+        self.on_request: Callable[[int, bytes], bytes | None]
+        self.on_response: Callable[[int, bytes], bytes | None]
+        self.forwarded: list[bytes] = []
+        self.answered: list[bytes] = []
+        self.dropped: list[bytes] = []
+
+    def send(self, frame: bytes, key: int = END_TXN) -> None:
+        self._start(self.forwarded, self.on_request, key, frame)
+
+    def answer(self, request: bytes) -> None:
+        self._start(self.answered, self.on_response, -1, request[CORRELATION] + b"answer")
+
+    def _start(
+        self,
+        passed: list[bytes],
+        hook: Callable[[int, bytes], bytes | None],
+        key: int,
+        frame: bytes,
+    ) -> None:
+        def run() -> None:
+            sent = hook(key, frame)
+            (self.dropped if sent is None else passed).append(sent or frame)
+
+        threading.Thread(target=run).start()
+
+
+@pytest.fixture
+def proxy() -> FakeProxy:
+    return FakeProxy()
+
+
+@pytest.fixture
+def gate(proxy: FakeProxy) -> EndTxnGate:
+    given: list[Proxy] = [proxy]  # type: ignore[list-item]
+    return EndTxnGate(given)
+
+
+def await_held(hold: Hold, count: int) -> None:
+    """
+    Return once so many requests wait.
+    """
+    wait_until(lambda: None if hold.held == count else f"{hold.held} are held", SECONDS)
+
+
+def await_count(frames: list[bytes], count: int) -> None:
+    """
+    Return once there are so many frames.
+    """
+    wait_until(lambda: None if len(frames) == count else f"{len(frames)} came", SECONDS)
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("length", [1, 126, 127, 128, 300])
+def test_requests_are_understood(version: int, length: int, *, commit: bool) -> None:
+    """
+    Name and outcome are read from each version of the request, names of any length.
+    """
+    name = "n" * length
+
+    assert read_end_txn(end_txn(name, version, commit=commit)) == EndTxn(name, commit)
+
+
+def test_the_first_commits_pass_and_the_others_wait(gate: EndTxnGate, proxy: FakeProxy) -> None:
+    """
+    One of three commits passes, once and again; aborts and other requests pass as well.
+    """
+    hold = gate.hold("", lambda: True, lambda: 1)
+    passing = [end_txn("a"), end_txn("a"), end_txn("b", commit=False)]
+    for count, frame in enumerate(passing, start=1):
+        proxy.send(frame)
+        await_count(proxy.forwarded, count)
+    for name in "bc":
+        proxy.send(end_txn(name))
+    await_held(hold, 2)
+    proxy.send(b"", key=FETCH)
+    await_count(proxy.forwarded, len(passing) + 1)
+
+    assert hold.passed == ["a"]
+    hold.forward()
+    await_count(proxy.forwarded, len(passing) + 3)
+
+
+def test_what_is_dropped_is_never_sent(gate: EndTxnGate, proxy: FakeProxy) -> None:
+    """
+    Without a commit that may pass, all wait; those that are dropped come nowhere, and later ones
+    of another driver pass.
+    """
+    hold = gate.hold("", lambda: True, lambda: 0)
+    proxy.send(end_txn("a"))
+    await_held(hold, 1)
+    gate.open()
+    hold.drop()
+    await_count(proxy.dropped, 1)
+    proxy.send(end_txn("b"))
+    await_count(proxy.forwarded, 1)
+
+    assert proxy.forwarded == [end_txn("b")]
+
+
+def test_the_last_answer_is_held(gate: EndTxnGate, proxy: FakeProxy) -> None:
+    """
+    Where all commits pass, the answers come but for the last, which would tell the driver; each
+    has the number of its own request, whatever else has the same on another connection.
+    """
+    hold = gate.hold("", lambda: True, lambda: 2)
+    for count, name in enumerate("ab", start=1):
+        proxy.send(end_txn(name))
+        await_count(proxy.forwarded, count)
+        proxy.answer(proxy.forwarded[-1])
+        await_count(proxy.answered, 1)
+    await_held(hold, 1)
+    proxy.answer(end_txn("of another connection"))
+    await_count(proxy.answered, 2)
+
+    assert proxy.answered == [end_txn("a")[CORRELATION] + b"answer"] * 2
+    gate.close()
+    await_count(proxy.dropped, 1)
+
+
+def test_each_prefix_is_held_by_itself(gate: EndTxnGate, proxy: FakeProxy) -> None:
+    """
+    What is held of one query holds up no other.
+    """
+    hold = gate.hold("a-", lambda: True, lambda: 0)
+    for name in ("a-1", "b-1", "ab-1"):
+        proxy.send(end_txn(name))
+    await_held(hold, 1)
+    await_count(proxy.forwarded, 2)
+
+    assert sorted(read_end_txn(it).transactional_id for it in proxy.forwarded) == ["ab-1", "b-1"]
+    gate.close()
+    await_count(proxy.dropped, 1)
+
+
+def test_nothing_is_held_before_it_is_due(gate: EndTxnGate, proxy: FakeProxy) -> None:
+    """
+    Commits pass until the condition holds, and how many pass then is asked once.
+    """
+    due = threading.Event()
+    asked: list[int] = []
+
+    def choose() -> int:
+        asked.append(1)
+        return 0
+
+    hold = gate.hold("", due.is_set, choose)
+    proxy.send(end_txn("a"))
+    await_count(proxy.forwarded, 1)
+    due.set()
+    for name in "ab":
+        proxy.send(end_txn(name))
+    await_held(hold, 2)
+
+    assert asked == [1]
+    gate.close()
+    await_count(proxy.dropped, 2)
