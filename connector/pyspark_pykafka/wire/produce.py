@@ -17,6 +17,7 @@ from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.replay import WrittenTask
 from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.transactional_ids import sign_of_rival
 from pyspark_pykafka.wire._encoder import RecordEncoder
 from pyspark_pykafka.wire.blocking import retrying_while_blocked
 from pyspark_pykafka.wire.cluster import Cluster
@@ -188,8 +189,11 @@ class _Producer:
         if wanted.rival is None:
             return wanted.transactional_id
         found = self.transactions.describe(wanted.transactional_id)
-        free = found is None or found.state is not State.ONGOING
-        return wanted.transactional_id if free else wanted.rival
+        if found is None or found.state is not State.ONGOING:
+            return wanted.transactional_id
+        # The driver can guess the other name, but not this one.
+        self.transactions.mark(sign_of_rival(wanted.transactional_id))
+        return wanted.rival
 
     def _write(
         self,
