@@ -12,7 +12,7 @@ from .ports import free_ports
 from .properties import Node, Setting, server_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from .processes import Processes
@@ -62,13 +62,13 @@ def lay_out(
     java: list[str],
     processes: Processes,
     nodes: tuple[Node, ...],
-    config: Mapping[str, Setting],
+    config: Callable[[Node], Mapping[str, Setting]],
 ) -> str:
     """Write every node's settings, format its data folder, and return the cluster's id."""
     folder = processes.folder
     cluster_id = _random_id()
     for node in nodes:
-        settings = server_settings(node, nodes, data_folder(folder, node), config)
+        settings = server_settings(node, nodes, data_folder(folder, node), config(node))
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         _properties_file(folder, node).write_text(text)
     first, *others = nodes

@@ -1,0 +1,555 @@
+"""
+What a stub broker answers: a small cluster in memory, of which a test overrides what is to be odd.
+
+Messages are read and written with kafka-python's classes, which nobody here wrote. Logs and
+transactions are kept, but nothing is hidden from readers of committed records.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 10, 18, 22, 23
+ADD_PARTITIONS, END_TXN, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 24, 26, 65, 66
+
+_REQUESTS: dict[int, Any] = {
+    PRODUCE: ProduceRequest,
+    FETCH: FetchRequest,
+    LIST_OFFSETS: ListOffsetsRequest,
+    METADATA: MetadataRequest,
+    FIND_COORDINATOR: FindCoordinatorRequest,
+    API_VERSIONS: ApiVersionsRequest,
+    INIT_PRODUCER_ID: InitProducerIdRequest,
+    OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochRequest,
+    ADD_PARTITIONS: AddPartitionsToTxnRequest,
+    END_TXN: EndTxnRequest,
+    DESCRIBE_TRANSACTIONS: DescribeTransactionsRequest,
+    LIST_TRANSACTIONS: ListTransactionsRequest,
+}
+
+_UNKNOWN_TOPIC, _OUT_OF_RANGE, _UNKNOWN_ID, _PRODUCER_FENCED = 3, 1, 105, 90
+_INVALID_STATE, _UNSUPPORTED_VERSION = 48, 35
+_EARLIEST = -2
+_NO_BYTES = b""
+
+# Of a record batch: where its base offset, its length, its epoch and its last delta lie.
+_BASE, _LENGTH, _EPOCH, _LAST_DELTA = 0, 8, 12, 23
+_BEFORE_LENGTH = 12
+
+
+class FetchAnswer(NamedTuple):
+    """
+    What a stub answers for one partition; ``preferred`` names a replica to go to, -1 none.
+    """
+
+    error: int
+    high_watermark: int
+    records: bytes = _NO_BYTES
+    preferred: int = -1
+    log_start: int = 0
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass
+class StubTransaction:
+    """
+    Where a transactional id stands, in Kafka's words.
+    """
+
+    producer_id: int
+    epoch: int = 0
+    state: str = "Empty"
+    timeout_ms: int = 60_000
+    partitions: set[tuple[str, int]] = field(default_factory=set)
+
+
+def record_batch(first: int, values: list[bytes], epoch: int = 0) -> bytes:
+    """
+    Return a record batch of format 2 as a broker stores it; the epoch is outside its checksum.
+    """
+    from kafka.record import MemoryRecordsBuilder
+
+    builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 24, offset=0)
+    for value in values:
+        builder.append(timestamp=1_700_000_000_000, key=None, value=value)
+    builder.close()
+    batch = bytearray(builder.buffer())
+    struct.pack_into(">q", batch, _BASE, first)
+    struct.pack_into(">i", batch, _EPOCH, epoch)
+    return bytes(batch)
+
+
+class Behaviour:
+    """
+    Answers for ``brokers`` nodes, numbered from 0, that share ``topics``: names and partitions.
+
+    Every partition has ``high_watermark`` records ``v0``, ``v1``..., unless something was produced
+    to it. A test overrides methods or sets attributes; it runs in a process of its own.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        self.brokers = 1
+        self.topics: dict[str, int] = {"t": 1}
+        self.high_watermark = 1000
+        self.batch_records = 100
+        self.versions: dict[int, tuple[int, int]] = {
+            PRODUCE: (3, 9),
+            FETCH: (4, 12),
+            LIST_OFFSETS: (2, 7),
+            METADATA: (4, 12),
+            FIND_COORDINATOR: (1, 4),
+            API_VERSIONS: (0, 3),
+            INIT_PRODUCER_ID: (0, 4),
+            OFFSET_FOR_LEADER_EPOCH: (2, 4),
+            ADD_PARTITIONS: (0, 3),
+            END_TXN: (0, 3),
+            DESCRIBE_TRANSACTIONS: (0, 0),
+            LIST_TRANSACTIONS: (0, 0),
+        }
+        self.transactions: dict[str, StubTransaction] = {}
+        self.logs: dict[tuple[str, int], list[bytes]] = {}
+        #: Set by the process: the port of each node.
+        self.ports: list[int] = []
+        self.requests: Counter[int] = Counter()
+        self._next_producer_id = 1000
+        self._metadata: dict[tuple[Any, ...], Any] = {}
+        self.__dict__.update(attributes)
+
+    # --- What tests override --------------------------------------------------------------------
+
+    def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002 (for those who override it)
+        """
+        Return how many seconds an answer takes; requests of one connection wait for each other.
+        """
+        return 0.0
+
+    def host(self, node: int) -> str:  # noqa: ARG002
+        """
+        Return where a node says that it is.
+        """
+        return "127.0.0.1"
+
+    def port(self, node: int) -> int:
+        """
+        Return the port that a node is advertised at.
+        """
+        return self.ports[node]
+
+    def throttle_ms(self, node: int, api_key: int) -> int:  # noqa: ARG002
+        """
+        Return the time for which a client is to hold back.
+        """
+        return 0
+
+    def leader(self, topic: str, partition: int) -> int:  # noqa: ARG002
+        """
+        Return who leads a partition, -1 for nobody.
+        """
+        return partition % self.brokers
+
+    def leader_epoch(self, topic: str, partition: int) -> int:  # noqa: ARG002
+        """
+        Return the epoch of the partition's leader.
+        """
+        return 0
+
+    def topic_error(self, node: int, topic: str) -> int:  # noqa: ARG002
+        """
+        Return the error that a node's metadata give for a topic.
+        """
+        return 0
+
+    def topics_of(self, node: int) -> dict[str, int]:  # noqa: ARG002
+        """
+        Return the topics that a node knows.
+        """
+        return self.topics
+
+    def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:  # noqa: ARG002
+        """
+        Return an error and the offset for a time, or one of Kafka's words for the log's ends.
+        """
+        return 0, 0 if timestamp == _EARLIEST else self.end(topic, partition)
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:  # noqa: ARG002
+        """
+        Return what a leader has from an offset on.
+        """
+        end = self.end(topic, partition)
+        if not 0 <= offset <= end:
+            return FetchAnswer(_OUT_OF_RANGE, -1)
+        log = self.logs.get((topic, partition))
+        if log is not None:
+            return FetchAnswer(0, end, b"".join(it for it in log if _after(it) > offset))
+        last = min(offset + self.batch_records, end)
+        values = [b"v%d" % at for at in range(offset, last)]
+        epoch = self.leader_epoch(topic, partition)
+        return FetchAnswer(0, end, record_batch(offset, values, epoch) if values else _NO_BYTES)
+
+    def epoch_end(self, node: int, topic: str, partition: int, epoch: int) -> tuple[int, int]:  # noqa: ARG002
+        """
+        Return the largest epoch up to this one, and the offset after its last record.
+        """
+        return min(epoch, self.leader_epoch(topic, partition)), self.end(topic, partition)
+
+    def coordinator(self, name: str) -> int:
+        """
+        Return who coordinates a transactional id.
+        """
+        return sum(name.encode()) % self.brokers
+
+    def end_txn(self, node: int, name: str, producer_id: int, epoch: int, *, commit: bool) -> int:  # noqa: ARG002
+        """
+        End a transaction, and return an error.
+        """
+        found = self.transactions.get(name)
+        if found is None or (found.producer_id, found.epoch) != (producer_id, epoch):
+            return _PRODUCER_FENCED
+        ended = "CompleteCommit" if commit else "CompleteAbort"
+        if found.state not in {"Ongoing", ended}:
+            return _INVALID_STATE
+        found.state = ended
+        return 0
+
+    # --- Answers --------------------------------------------------------------------------------
+
+    def end(self, topic: str, partition: int) -> int:
+        """
+        Return the offset of the next record.
+        """
+        log = self.logs.get((topic, partition))
+        if log is None:
+            return self.high_watermark
+        return _after(log[-1]) if log else 0
+
+    def answer(self, node: int, api_key: int, version: int, body: bytes) -> bytes | None:
+        """
+        Return the body of the answer to a request's body, or None for no answer.
+        """
+        if api_key == API_VERSIONS:
+            return self._api_versions(version)
+        request = _REQUESTS[api_key].decode(body, version=version, header=False)
+        answered = getattr(self, f"_on_{api_key}")(node, request)
+        if isinstance(answered, bytes):
+            return answered
+        return bytes(answered.encode(version=version, header=False))
+
+    def _api_versions(self, version: int) -> bytes:
+        known = version <= self.versions[API_VERSIONS][1]
+        keys = [
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in self.versions.items()
+        ]
+        error = 0 if known else _UNSUPPORTED_VERSION
+        response = ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=0)
+        return bytes(response.encode(version=version if known else 0, header=False))
+
+    def _on_3(self, node: int, request: Any) -> Any:
+        known = self.topics_of(node)
+        names = known if request.topics is None else [it.name for it in request.topics]
+        topics = [self._topic(node, name, known) for name in names]
+        return MetadataResponse(
+            throttle_time_ms=self.throttle_ms(node, METADATA),
+            brokers=[
+                MetadataResponse.MetadataResponseBroker(
+                    node_id=it, host=self.host(it), port=self.port(it), rack=None
+                )
+                for it in range(self.brokers)
+            ],
+            cluster_id="stub",
+            controller_id=0,
+            topics=topics,
+        )
+
+    def _topic(self, node: int, name: str, known: dict[str, int]) -> Any:
+        topic = MetadataResponse.MetadataResponseTopic
+        error = self.topic_error(node, name) if name in known else _UNKNOWN_TOPIC
+        count = known[name] if not error else 0
+        leaders = [(self.leader(name, at), self.leader_epoch(name, at)) for at in range(count)]
+        key = (name, error, tuple(leaders))
+        # Thousands of objects, mostly the same again.
+        if key not in self._metadata:
+            self._metadata[key] = topic(
+                error_code=error,
+                name=name,
+                topic_id=self.topic_id(name),
+                is_internal=False,
+                partitions=[
+                    topic.MetadataResponsePartition(
+                        error_code=0 if leader >= 0 else 5,
+                        partition_index=at,
+                        leader_id=leader,
+                        leader_epoch=epoch,
+                        replica_nodes=[max(leader, 0)],
+                        isr_nodes=[max(leader, 0)],
+                        offline_replicas=[],
+                    )
+                    for at, (leader, epoch) in enumerate(leaders)
+                ],
+            )
+        return self._metadata[key]
+
+    def topic_id(self, topic: str) -> uuid.UUID:
+        """
+        Return the id of a topic.
+        """
+        return uuid.uuid5(uuid.NAMESPACE_OID, topic)
+
+    def _on_2(self, node: int, request: Any) -> Any:
+        kind = ListOffsetsResponse.ListOffsetsTopicResponse
+
+        def one(topic: str, asked: Any) -> Any:
+            at = asked.partition_index
+            error, offset = self.offsets(node, topic, at, asked.timestamp)
+            return kind.ListOffsetsPartitionResponse(
+                partition_index=at,
+                error_code=error,
+                timestamp=-1,
+                offset=offset,
+                leader_epoch=self.leader_epoch(topic, at),
+            )
+
+        topics = [
+            kind(name=it.name, partitions=[one(it.name, asked) for asked in it.partitions])
+            for it in request.topics
+        ]
+        throttle = self.throttle_ms(node, LIST_OFFSETS)
+        return ListOffsetsResponse(throttle_time_ms=throttle, topics=topics)
+
+    def _on_1(self, node: int, request: Any) -> Any:
+        kind = FetchResponse.FetchableTopicResponse
+
+        def one(topic: str, asked: Any) -> Any:
+            found = self.fetch(node, topic, asked.partition, asked.fetch_offset)
+            return kind.PartitionData(
+                partition_index=asked.partition,
+                error_code=found.error,
+                high_watermark=found.high_watermark,
+                last_stable_offset=found.high_watermark,
+                log_start_offset=found.log_start,
+                aborted_transactions=[
+                    kind.PartitionData.AbortedTransaction(producer_id=producer, first_offset=first)
+                    for first, producer in found.aborted
+                ],
+                preferred_read_replica=found.preferred,
+                records=found.records,
+            )
+
+        topics = [
+            kind(topic=it.topic, partitions=[one(it.topic, asked) for asked in it.partitions])
+            for it in request.topics
+        ]
+        throttle = self.throttle_ms(node, FETCH)
+        return FetchResponse(
+            throttle_time_ms=throttle, error_code=0, session_id=0, responses=topics
+        )
+
+    def _on_23(self, node: int, request: Any) -> Any:
+        kind = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+
+        def one(topic: str, asked: Any) -> Any:
+            epoch, end = self.epoch_end(node, topic, asked.partition, asked.leader_epoch)
+            return kind.EpochEndOffset(
+                error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end
+            )
+
+        topics = [
+            kind(topic=it.topic, partitions=[one(it.topic, asked) for asked in it.partitions])
+            for it in request.topics
+        ]
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+
+    def _on_0(self, node: int, request: Any) -> Any:
+        kind = ProduceResponse.TopicProduceResponse
+
+        def one(topic: str, sent: Any) -> Any:
+            first = self._append(topic, sent.index, bytes(sent.records))
+            return kind.PartitionProduceResponse(
+                index=sent.index, error_code=0, base_offset=first, log_append_time_ms=-1
+            )
+
+        topics = [
+            kind(
+                name=it.name, partition_responses=[one(it.name, sent) for sent in it.partition_data]
+            )
+            for it in request.topic_data
+        ]
+        return ProduceResponse(responses=topics, throttle_time_ms=self.throttle_ms(node, PRODUCE))
+
+    def _append(self, topic: str, partition: int, records: bytes) -> int:
+        log = self.logs.setdefault((topic, partition), [])
+        first, at = self.end(topic, partition), 0
+        while at < len(records):
+            (length,) = struct.unpack_from(">i", records, at + _LENGTH)
+            batch = bytearray(records[at : at + _BEFORE_LENGTH + length])
+            struct.pack_into(">q", batch, _BASE, self.end(topic, partition))
+            struct.pack_into(">i", batch, _EPOCH, self.leader_epoch(topic, partition))
+            log.append(bytes(batch))
+            at += len(batch)
+        return first
+
+    def _on_10(self, node: int, request: Any) -> Any:  # noqa: ARG002
+        many = request.coordinator_keys or []
+        found = [
+            FindCoordinatorResponse.Coordinator(
+                key=name,
+                node_id=self.coordinator(name),
+                host=self.host(self.coordinator(name)),
+                port=self.port(self.coordinator(name)),
+                error_code=0,
+                error_message=None,
+            )
+            for name in many
+        ]
+        at = self.coordinator(request.key or "")
+        return FindCoordinatorResponse(
+            throttle_time_ms=0,
+            error_code=0,
+            error_message=None,
+            node_id=at,
+            host=self.host(at),
+            port=self.port(at),
+            coordinators=found,
+        )
+
+    def _on_22(self, node: int, request: Any) -> Any:  # noqa: ARG002
+        name = request.transactional_id
+        found = None if name is None else self.transactions.get(name)
+        if found is None:
+            self._next_producer_id += 1
+            found = StubTransaction(self._next_producer_id, epoch=-1)
+        found.epoch += 1
+        found.state = "CompleteAbort" if found.state == "Ongoing" else found.state
+        found.timeout_ms = request.transaction_timeout_ms
+        found.partitions = set()
+        if name is not None:
+            self.transactions[name] = found
+        return InitProducerIdResponse(
+            throttle_time_ms=0,
+            error_code=0,
+            producer_id=found.producer_id,
+            producer_epoch=found.epoch,
+        )
+
+    def _on_24(self, node: int, request: Any) -> Any:  # noqa: ARG002
+        topics = request.v3_and_below_topics
+        added = {(it.name, partition) for it in topics for partition in it.partitions}
+        found = self.transactions.get(request.v3_and_below_transactional_id)
+        asked = (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        error = 0 if found and (found.producer_id, found.epoch) == asked else _PRODUCER_FENCED
+        if found and not error:
+            found.state = "Ongoing"
+            found.partitions |= added
+        topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+        partition = topic.AddPartitionsToTxnPartitionResult
+        return AddPartitionsToTxnResponse(
+            throttle_time_ms=0,
+            results_by_topic_v3_and_below=[
+                topic(
+                    name=it.name,
+                    results_by_partition=[
+                        partition(partition_index=at, partition_error_code=error)
+                        for at in it.partitions
+                    ],
+                )
+                for it in topics
+            ],
+        )
+
+    def _on_26(self, node: int, request: Any) -> Any:
+        error = self.end_txn(
+            node,
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            commit=request.committed,
+        )
+        return EndTxnResponse(throttle_time_ms=0, error_code=error)
+
+    def _on_65(self, node: int, request: Any) -> Any:  # noqa: ARG002
+        kind = DescribeTransactionsResponse.TransactionState
+
+        def one(name: str) -> Any:
+            found = self.transactions.get(name)
+            known = found or StubTransaction(-1)
+            topics: dict[str, list[int]] = {}
+            for topic, partition in sorted(known.partitions):
+                topics.setdefault(topic, []).append(partition)
+            return kind(
+                error_code=0 if found else _UNKNOWN_ID,
+                transactional_id=name,
+                transaction_state=known.state if found else "",
+                transaction_timeout_ms=known.timeout_ms,
+                transaction_start_time_ms=-1,
+                producer_id=known.producer_id,
+                producer_epoch=known.epoch,
+                topics=[kind.TopicData(topic=it, partitions=at) for it, at in topics.items()],
+            )
+
+        states = [one(name) for name in request.transactional_ids]
+        return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+
+    def _on_66(self, node: int, request: Any) -> Any:
+        kind = ListTransactionsResponse.TransactionState
+        wanted = request.state_filters
+        states = [
+            kind(
+                transactional_id=name, producer_id=found.producer_id, transaction_state=found.state
+            )
+            for name, found in self.transactions.items()
+            if self.coordinator(name) == node and (not wanted or found.state in wanted)
+        ]
+        return ListTransactionsResponse(
+            throttle_time_ms=0, error_code=0, unknown_state_filters=[], transaction_states=states
+        )
+
+
+def has_flexible_header(api_key: int, version: int) -> bool:
+    """
+    Return whether the headers of a request and its answer have tagged fields.
+    """
+    return bool(_REQUESTS[api_key].flexible_version_q(version))
+
+
+def _after(batch: bytes) -> int:
+    (base,) = struct.unpack_from(">q", batch, _BASE)
+    (delta,) = struct.unpack_from(">i", batch, _LAST_DELTA)
+    return int(base + delta + 1)

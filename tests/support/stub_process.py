@@ -1,0 +1,117 @@
+"""
+The process of a stub cluster: one event loop that listens for all its brokers.
+
+It gets a behaviour, and then commands, as pickles on its standard input; each is answered on its
+standard output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import struct
+import sys
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from tests.support.stub_behaviour import API_VERSIONS, has_flexible_header
+
+if TYPE_CHECKING:
+    from tests.support.stub_behaviour import Behaviour
+
+_HEADER = struct.Struct(">hhih")
+_SIZE = struct.Struct(">i")
+_BACKLOG = 512
+
+
+class _Server:
+    def __init__(self, behaviour: Behaviour) -> None:
+        self.behaviour = behaviour
+        self.connections = 0
+        self.closed = 0
+
+    async def listen(self) -> list[int]:
+        servers = [
+            await asyncio.start_server(self._serving(node), "127.0.0.1", 0, backlog=_BACKLOG)
+            for node in range(self.behaviour.brokers)
+        ]
+        self.behaviour.ports = [it.sockets[0].getsockname()[1] for it in servers]
+        return self.behaviour.ports
+
+    def _serving(self, node: int) -> Any:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.connections += 1
+            try:
+                while True:
+                    await self._answer(node, reader, writer)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                self.closed += 1
+                writer.close()
+
+        return serve
+
+    async def _answer(
+        self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+        frame = await reader.readexactly(size)
+        key, version, correlation, client = _HEADER.unpack_from(frame)
+        at = _HEADER.size + max(client, 0)
+        behaviour = self.behaviour
+        behaviour.requests[key] += 1
+        flexible = key != API_VERSIONS and has_flexible_header(key, version)
+        seconds = behaviour.delay(node, key)
+        if seconds:
+            await asyncio.sleep(seconds)
+        # An empty set of tagged fields is one byte, in both headers.
+        body = behaviour.answer(node, key, version, frame[at + flexible :])
+        if body is None:
+            return
+        answer = _SIZE.pack(correlation) + bytes(flexible) + body
+        writer.write(_SIZE.pack(len(answer)) + answer)
+        await writer.drain()
+
+    def command(self, name: str, value: Any) -> Any:
+        if name == "set":
+            self.behaviour.__dict__.update(value)
+        elif name == "get":
+            return getattr(self.behaviour, value)
+        return {
+            "connections": self.connections,
+            "closed": self.closed,
+            "requests": dict(self.behaviour.requests),
+        }
+
+
+def say(value: Any, pipe: BinaryIO) -> None:
+    """
+    Write a value that the other end can read.
+    """
+    data = pickle.dumps(value)
+    pipe.write(_SIZE.pack(len(data)) + data)
+    pipe.flush()
+
+
+def hear(pipe: BinaryIO) -> Any:
+    """
+    Return the value that the other end has written; raises EOFError at the end.
+    """
+    head = pipe.read(_SIZE.size)
+    if len(head) < _SIZE.size:
+        raise EOFError
+    return pickle.loads(pipe.read(*_SIZE.unpack(head)))  # noqa: S301 (from our own parent)
+
+
+async def _main() -> None:
+    loop = asyncio.get_running_loop()
+    server = _Server(hear(sys.stdin.buffer))
+    say(await server.listen(), sys.stdout.buffer)
+    while True:
+        try:
+            name, value = await loop.run_in_executor(None, hear, sys.stdin.buffer)
+        except EOFError:
+            return
+        say(server.command(name, value), sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())

@@ -1,0 +1,238 @@
+"""
+The proxy of the fault tests does to a connection what it says, and nothing else.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.proxy import Proxy
+
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOON = 0.3
+END_TXN, METADATA = 26, 3
+
+
+class Echo:
+    """
+    Answers each request with its correlation id and a body of ``size`` bytes.
+    """
+
+    def __init__(self) -> None:
+        self.size = 8
+        self.seen: list[bytes] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listener.getsockname()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(client,), daemon=True).start()
+
+    def _answer(self, client: socket.socket) -> None:
+        # A client that resets its connection is one of the faults.
+        with client, suppress(ConnectionResetError):
+            while len(head := client.recv(4, socket.MSG_WAITALL)) == 4:
+                frame = client.recv(*struct.unpack(">i", head), socket.MSG_WAITALL)
+                self.seen.append(frame)
+                body = frame[4:8] + bytes(self.size)
+                client.sendall(struct.pack(">i", len(body)) + body)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    server = Echo()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def proxy(echo: Echo) -> Iterator[Proxy]:
+    with Proxy(echo.address) as proxy:
+        yield proxy
+
+
+def connect(proxy: Proxy, seconds: float = 5.0) -> socket.socket:
+    return socket.create_connection((proxy.host, proxy.port), seconds)
+
+
+def request(key: int = METADATA, correlation: int = 7) -> bytes:
+    frame = struct.pack(">hhih", key, 0, correlation, -1)
+    return struct.pack(">i", len(frame)) + frame
+
+
+def ask(client: socket.socket, key: int = METADATA, seconds: float = 5.0) -> bytes:
+    """
+    Return the answer to one request; TimeoutError if none comes.
+    """
+    client.sendall(request(key))
+    return receive(client, seconds)
+
+
+def receive(client: socket.socket, seconds: float = 5.0) -> bytes:
+    client.settimeout(seconds)
+    data = b""
+    while len(data) < 4 or len(data) < 4 + struct.unpack(">i", data[:4])[0]:
+        if not (more := client.recv(65536)):
+            raise EOFError
+        data += more
+    return data[4:]
+
+
+def test_forwards_frames_and_counts_requests(proxy: Proxy) -> None:
+    """
+    Without a fault an answer comes back, and requests are counted by their API key.
+    """
+    with connect(proxy) as client:
+        assert ask(client)[:4] == struct.pack(">i", 7)
+        ask(client, END_TXN)
+
+    assert (proxy.requests[METADATA], proxy.requests[END_TXN], proxy.accepted) == (1, 1, 1)
+
+
+def test_delays_each_direction(proxy: Proxy) -> None:
+    """
+    A delay counts once for the request and once for the answer.
+    """
+    proxy.delay = 0.1
+    with connect(proxy) as client:
+        begun = time.monotonic()
+        ask(client)
+
+    assert time.monotonic() - begun >= 0.2
+
+
+def test_limits_the_rate_of_responses(proxy: Proxy, echo: Echo) -> None:
+    """
+    A response of 20 KB takes at least a fifth of a second at 100 KB/s.
+    """
+    echo.size = 20_000
+    proxy.rate = 100_000
+    with connect(proxy) as client:
+        begun = time.monotonic()
+        ask(client)
+
+    assert time.monotonic() - begun >= 0.2
+
+
+def test_holds_requests_until_released(proxy: Proxy, echo: Echo) -> None:
+    """
+    A held request does not reach the broker before it is released; other requests do.
+    """
+    proxy.hold({END_TXN})
+    with connect(proxy) as client, connect(proxy) as other:
+        client.sendall(request(END_TXN))
+        wait_until(lambda: None if proxy.held else "nothing is held yet", 5)
+        ask(other)
+        assert len(echo.seen) == 1
+        proxy.release()
+        assert receive(client)
+    assert len(echo.seen) == 2
+
+
+def test_drops_responses(proxy: Proxy, echo: Echo) -> None:
+    """
+    The broker has done what was asked, but its answer never comes.
+    """
+    proxy.drop_responses({END_TXN})
+    with connect(proxy) as client:
+        with pytest.raises(TimeoutError):
+            ask(client, END_TXN, SOON)
+        assert len(echo.seen) == 1
+        assert ask(client)
+
+
+def test_rewrites_and_drops_frames(proxy: Proxy, echo: Echo) -> None:
+    """
+    What a test returns for a frame is what goes on.
+    """
+    proxy.on_request = lambda key, frame: None if key == END_TXN else frame + b"more"
+    proxy.on_response = lambda _key, frame: frame[:4] + b"less"
+    with connect(proxy) as client:
+        client.sendall(request(END_TXN))
+        assert ask(client) == struct.pack(">i", 7) + b"less"
+
+    assert [frame[-4:] for frame in echo.seen] == [b"more"]
+
+
+def test_black_hole(proxy: Proxy) -> None:
+    """
+    Neither an open connection nor a new one gets an answer, until the proxy is healed.
+    """
+    with connect(proxy) as old:
+        ask(old)
+        proxy.black_hole()
+        with connect(proxy) as new:
+            for client in (old, new):
+                with pytest.raises(TimeoutError):
+                    ask(client, seconds=SOON)
+        proxy.heal()
+        with connect(proxy) as later:
+            assert ask(later)
+
+
+def test_drops_syns(proxy: Proxy) -> None:
+    """
+    An attempt to connect gets no answer at all: it is neither accepted nor refused.
+    """
+    proxy.drop_syns()
+    with pytest.raises(TimeoutError):
+        connect(proxy, SOON)
+    proxy.heal()
+    with connect(proxy) as client:
+        assert ask(client)
+
+
+def test_refuses(proxy: Proxy) -> None:
+    """
+    New connections are refused at once, and open ones go on.
+    """
+    with connect(proxy) as client:
+        ask(client)
+        proxy.refuse()
+        with pytest.raises(ConnectionRefusedError):
+            connect(proxy)
+        assert ask(client)
+
+
+def test_forgets_what_is_open(proxy: Proxy) -> None:
+    """
+    Connections from before are silent for ever, without an end; new ones are well.
+    """
+    with connect(proxy) as old:
+        ask(old)
+        proxy.forget()
+        with pytest.raises(TimeoutError):
+            ask(old, seconds=SOON)
+        with connect(proxy) as new:
+            assert ask(new)
+
+
+@pytest.mark.parametrize(("reset", "error"), [(False, EOFError), (True, ConnectionResetError)])
+def test_cuts_what_is_open(proxy: Proxy, error: type[Exception], *, reset: bool) -> None:
+    """
+    Open connections end by FIN, or by RST if that is asked for.
+    """
+    with connect(proxy) as client:
+        ask(client)
+        proxy.cut(reset=reset)
+        with pytest.raises(error):
+            receive(client)
