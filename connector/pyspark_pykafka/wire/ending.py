@@ -24,6 +24,7 @@ from pyspark_pykafka.replay import (
 )
 from pyspark_pykafka.transactional_ids import of_any_query, of_query, other_attempts
 from pyspark_pykafka.wire.ledger import Ledger
+from pyspark_pykafka.wire.ledger_loss import check_not_emptied
 from pyspark_pykafka.wire.settling import Outcome, settle
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
 
@@ -193,6 +194,8 @@ def _committed_before(
         ledger.wait_until_ended(first)
         committed += ledger.committed(ended, first)
         check_owner(batch, committed)
+    if batch.written and not committed:
+        check_not_emptied(transactions, batch.prefix, batch.query, batch.batch, ledger.topic)
     later = ledger.all_since(first)
     check_alone(batch, later)
     # A driver that has died may have a process that tells of its intent only now.

@@ -413,6 +413,16 @@ class Transactions:
             )
         return found
 
+    def committed_names(self, prefix: str, *, at_most: float | None = None) -> list[str]:
+        """
+        Return those of which the last transaction was committed.
+
+        Every broker must answer, or those that do within ``at_most`` seconds if they are given.
+        """
+        if at_most is None:
+            return self.names(prefix, _COMMITTED)
+        return self.limited(at_most).open_names(prefix, _COMMITTED)
+
     def limited(self, seconds: float) -> Transactions:
         """
         Return the same for questions that may take this long at most, dials included.
