@@ -104,3 +104,13 @@ def test_other_attempts_of_a_task(won: str, others: list[str], ran_again: bool) 
 
     assert (found.names, found.ran_again) == (others, ran_again)
     assert found.signs == [won.removesuffix("-again99") + "-again"]
+
+
+def test_names_of_a_stream_stay_few() -> None:
+    """
+    Two for each task, however many micro-batches there are: brokers keep every name for days.
+    """
+    tasks = [(batch, task) for batch in range(99) for task in range(2)]
+    names = {of_stream_task("orders", QUERY, batch, task, 0) for batch, task in tasks}
+
+    assert len(names) == 2 * 2

@@ -104,6 +104,8 @@ def test_coordinators_commit_at_the_same_time() -> None:
         # Each is asked for once; what stands where, in one question to each broker.
         assert asked(stubs, END) == 480
         assert asked(stubs, DESCRIBE) <= 4 * BROKERS
+        # One connection to each coordinator, and one more to look for them with.
+        assert stubs.now.connections.total() <= BROKERS + 1
     assert took < 480 * BUSY_SECONDS / 2
 
 
