@@ -98,16 +98,27 @@ class Admin:
                 logger.warning("%s: no answer yet; asking for %.0f s more", doing, seconds)
             patience *= 2
 
-    def make_topic(self, name: str, config: Mapping[str, str], doing: str) -> None:
+    def make_topic(
+        self,
+        name: str,
+        config: Mapping[str, str],
+        doing: str,
+        *,
+        replication_factor: int = _ANY,
+        only_check: bool = False,
+    ) -> bool:
         """
         Return once there is a topic of this name; a new one has one partition and this config.
 
-        Raises :class:`AuthorizationError`, and the other errors of :meth:`ask`.
+        False if there was one. With ``only_check`` nothing is made. Raises
+        :class:`AuthorizationError`, and the other errors of :meth:`ask`.
         """
 
         def make(client: AdminClient, seconds: float) -> Futures:
-            topic = NewTopic(name, 1, _ANY, config=dict(config))
-            made: Futures = client.create_topics([topic], request_timeout=seconds)
+            topic = NewTopic(name, 1, replication_factor, config=dict(config))
+            made: Futures = client.create_topics(
+                [topic], request_timeout=seconds, validate_only=only_check
+            )
             return made
 
         try:
@@ -116,6 +127,8 @@ class Admin:
             # Somebody else was faster.
             if error.name != "TOPIC_ALREADY_EXISTS":
                 raise
+            return False
+        return True
 
     def _answers(self, futures: Futures, deadline: Deadline, doing: str) -> dict[Any, Any]:
         answers = {}

@@ -179,13 +179,15 @@ class ExactlyOnceStream:
         """
         Write a task's rows and its entry for the ledger, and leave them invisible.
         """
-        from pyspark_pykafka.ledgers import make_ledger
+        from pyspark_pykafka.ledgers import LedgerTopic, Writing, make_ledger
 
         options = self._options
         # The query's id stays the same for as long as its checkpoint is there.
         prefix = options.transactional_id_prefix or f"pykafka-{task.query}"
         topic = ledger_topic(prefix)
-        make_ledger(options.kafka, topic)
+        durability = (options.ledger_replication_factor, options.ledger_min_insync_replicas)
+        writing = Writing(prefix, task.query, is_first=task.batch <= 0)
+        make_ledger(options.kafka, LedgerTopic(topic, *durability), writing)
 
         def entry(records: int, content: str) -> tuple[bytes, bytes]:
             it = (task.query, task.batch, self._write, task.partition, records, content)

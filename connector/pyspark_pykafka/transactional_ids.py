@@ -8,12 +8,18 @@ All begin with the user's prefix, which is what ACLs are given for. One prefix m
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _TASK = r"-\d+-\d+(-again\d+)?"
 _TURN = r"-[01]"
 _QUERY = r"-[0-9a-f]{8}"
 _ID_LENGTH = 8
+_ATTEMPT = re.compile(r"(?P<task>.*-\d+)-(?P<attempt>\d+)(?P<again>-again\d+)?")
+# Spark gives a task up after four attempts, unless it is told otherwise.
+_MOST_ATTEMPTS_BEFORE = 8
 
 
 class Family(NamedTuple):
@@ -31,6 +37,37 @@ class Family(NamedTuple):
         return name.startswith(self.head) and bool(re.fullmatch(self.tail, name[len(self.head) :]))
 
 
+class OtherAttempts(NamedTuple):
+    """
+    The names that other attempts of tasks would have; ``ran_again`` if Spark has made some surely.
+
+    It has, too, if the brokers know one of ``signs``: there may be names then that nobody can tell.
+    """
+
+    names: list[str]
+    signs: list[str]
+    ran_again: bool
+
+
+def other_attempts(names: Iterable[str]) -> OtherAttempts:
+    """
+    Return what attempts of the same tasks would be called that were before these, or beside.
+
+    One that runs beside another (speculation) has the next number.
+    """
+    others: list[str] = []
+    signs: list[str] = []
+    ran_again = False
+    for found in filter(None, map(_ATTEMPT.fullmatch, names)):
+        attempt, again = int(found["attempt"]), found["again"] is not None
+        first = max(attempt - _MOST_ATTEMPTS_BEFORE, 0)
+        all_names = [f"{found['task']}-{number}" for number in range(first, attempt + 2)]
+        others += [name for name in all_names if name != found[0]]
+        signs.append(sign_of_rival(f"{found['task']}-{attempt}"))
+        ran_again = ran_again or again or attempt > 0
+    return OtherAttempts(others, signs, ran_again)
+
+
 def of_task(prefix: str, task: int, attempt: int) -> str:
     """
     Return the name of one attempt of a batch write's task.
@@ -46,6 +83,13 @@ def of_rival(name: str, task_attempt: int) -> str:
     of the first run go on: two have one number then.
     """
     return f"{name}-again{task_attempt}"
+
+
+def sign_of_rival(name: str) -> str:
+    """
+    Return the name that the brokers know once an attempt has found ``name`` in use.
+    """
+    return f"{name}-again"
 
 
 def of_write(prefix: str) -> Family:

@@ -17,6 +17,7 @@ from pyspark_pykafka.errors import (
     ExactlyOnceError,
     KafkaClientError,
     RecordError,
+    TimeoutExceededError,
 )
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
@@ -316,7 +317,7 @@ def test_a_commit_whose_answer_was_lost(sink: Sink, monkeypatch: pytest.MonkeyPa
 
 def test_a_commit_that_came_to_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Its error is the one to tell: nothing is committed.
+    Its error says why, and that nothing can be seen, which is so: all is aborted.
     """
 
     def end_nothing(_: Transactions, __: list[Prepared], *, commit: bool) -> None:
@@ -328,12 +329,14 @@ def test_a_commit_that_came_to_nothing(sink: Sink, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Transactions, "end_all", end_nothing)
     with (
         transactions_of(sink.settings) as transactions,
-        pytest.raises(BrokerUnavailableError, match="nobody is there"),
+        pytest.raises(TimeoutExceededError, match="nobody is there.*nothing of this write is vis"),
     ):
         commit_all(transactions, waiting, of_write(sink.topic), f"{sink.topic}-ended-first")
 
     monkeypatch.undo()
-    sink.end(waiting[0], commit=False)
+    with pytest.raises(FencedError):
+        sink.end(waiting[0], commit=True)
+    assert sink.state("0-0") in ABORTED
     assert sink.visible() == []
 
 

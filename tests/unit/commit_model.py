@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
-from pyspark_pykafka.ledger_entries import Marker, WrittenBatch, WrittenTask
+from pyspark_pykafka.ledger_entries import Marker, WrittenBatch, WrittenTask, ledger_topic
 from pyspark_pykafka.transactional_ids import of_rival, of_stream_task
 from pyspark_pykafka.wire import microbatch_ending
 from pyspark_pykafka.wire.ledger import Ledger
@@ -316,13 +316,39 @@ class MemoryTransactions:
         doing = f"{'commit' if commit else 'abort'} {one.transactional_id} {one.epoch}"
         self.process.call(doing, lambda: self.world.end(one, commit=commit))
 
-    def abort(self, name: str) -> None:
+    def abort_names(self, names: Sequence[str]) -> None:
         """
-        Abort what is open under a name, whoever's it is.
+        Abort what is open under names, whoever's it is.
         """
-        self.process.call(f"fence {name}", lambda: self.world.fence(name))
+        for name in names:
+            self.process.call(f"fence {name}", lambda name=name: self.world.fence(name))
 
-    def names(self, prefix: str, _: Iterable[State]) -> list[str]:
+    def mark(self, name: str) -> None:
+        """
+        Do nothing: no name that is marked is one of a task's.
+        """
+
+    def limited(self, _: float) -> MemoryTransactions:
+        """
+        Return itself: its patience is counted otherwise.
+        """
+        return self
+
+    def committed_names(self, prefix: str, *, at_most: float | None = None) -> list[str]:
+        """
+        Return the names of which the last transaction was committed; ``at_most`` is no matter here.
+        """
+        assert at_most is None
+
+        def done() -> list[str]:
+            names = self.world.names.items()
+            found = [name for name, it in names if it.state is State.COMPLETE_COMMIT]
+            return [name for name in found if name.startswith(prefix)]
+
+        found: list[str] = self.process.call(f"list committed {prefix}", done)
+        return found
+
+    def open_names(self, prefix: str, _: Iterable[State]) -> list[str]:
         """
         Return the names under which something is open.
         """
@@ -341,6 +367,7 @@ class MemoryLedger(Ledger):
 
     def __init__(self, process: Process) -> None:
         object.__setattr__(self, "process", process)
+        object.__setattr__(self, "topic", ledger_topic(PREFIX))
 
     def _call(self, what: str, effect: Callable[[World], Any]) -> Any:
         process: Process = self.process  # type: ignore[attr-defined]

@@ -15,6 +15,8 @@ from pyspark_pykafka.transactional_ids import (
     of_stream_task,
     of_task,
     of_write,
+    other_attempts,
+    sign_of_rival,
 )
 
 QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
@@ -70,6 +72,7 @@ def test_a_write_has_the_names_of_its_tasks(family: Family, name: str) -> None:
         (of_write("orders"), of_stream_task("orders", QUERY, 6, 0, 0)),
         (of_write("orders"), of_stream_task("orders", OTHER, 6, 0, 0)),
         (of_write("orders"), end_of_write("orders", "1-1")),
+        (of_write("orders"), sign_of_rival(of_task("orders", 0, 0))),
         (of_query("orders", QUERY), of_stream_task("orders", OTHER, 6, 0, 0)),
         (of_query("orders", OTHER), of_task("orders-20261122", 0, 0)),
         (of_any_query("orders"), of_task("orders", 0, 0)),
@@ -82,3 +85,32 @@ def test_names_of_others(family: Family, name: str) -> None:
     A prefix that another one begins with, and a stream or a batch write of the same prefix.
     """
     assert not family.has(name)
+
+
+@pytest.mark.parametrize(
+    ("won", "others", "ran_again"),
+    [
+        ("orders-7-0", ["orders-7-1"], False),
+        ("orders-7-2", ["orders-7-0", "orders-7-1", "orders-7-3"], True),
+        ("orders-7-0-again99", ["orders-7-0", "orders-7-1"], True),
+        ("orders-0a1b2c3d-1-7-0", ["orders-0a1b2c3d-1-7-1"], False),
+    ],
+)
+def test_other_attempts_of_a_task(won: str, others: list[str], ran_again: bool) -> None:
+    """
+    Those before it and the one beside it; the name that tells of an attempt with another one.
+    """
+    found = other_attempts([won])
+
+    assert (found.names, found.ran_again) == (others, ran_again)
+    assert found.signs == [won.removesuffix("-again99") + "-again"]
+
+
+def test_names_of_a_stream_stay_few() -> None:
+    """
+    Two for each task, however many micro-batches there are: brokers keep every name for days.
+    """
+    tasks = [(batch, task) for batch in range(99) for task in range(2)]
+    names = {of_stream_task("orders", QUERY, batch, task, 0) for batch, task in tasks}
+
+    assert len(names) == 2 * 2

@@ -10,7 +10,10 @@ from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, br
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
 from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.ledger_entries import ledger_topic
+from pyspark_pykafka.ledgers import LedgerTopic, is_silent, renew_ledger
 from pyspark_pykafka.options import parse_sink
+from pyspark_pykafka.transactional_ids import of_any_query
 from pyspark_pykafka.wire.microbatch_ending import complete, owner_of, release, visible_of
 from pyspark_pykafka.wire.transactions import State
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
 
     from pyspark_pykafka.settings import KafkaSettings
-    from pyspark_pykafka.wire.transactions import Described
+    from pyspark_pykafka.wire.transactions import Described, Transactions
 
 _OPEN = (State.ONGOING, State.PREPARE_EPOCH_FENCE)
 
@@ -30,7 +33,7 @@ def _settings(chosen: argparse.Namespace) -> KafkaSettings:
 def _list(chosen: argparse.Namespace) -> int:
     with transactions_of(_settings(chosen)) as transactions:
         names = transactions.names(chosen.prefix, () if chosen.all else _OPEN)
-        found = [it for it in map(transactions.describe, names) if it is not None]
+        found = [it for it in transactions.describe_all(names).values() if it is not None]
     if chosen.json:
         print(json.dumps([_as_json(it) for it in found], indent=2))
         return 0
@@ -55,9 +58,9 @@ def _as_json(found: Described) -> dict[str, Any]:
 def _abort(chosen: argparse.Namespace) -> int:
     with transactions_of(_settings(chosen)) as transactions:
         names = transactions.names(chosen.prefix, _OPEN)
+        if chosen.execute:
+            transactions.abort_names(names)
         for name in names:
-            if chosen.execute:
-                transactions.abort(name)
             print(f"{'aborted' if chosen.execute else 'would abort'} {name}")
     if names and not chosen.execute:
         print("Nothing was changed; give --execute to do it, when no write is using them.")
@@ -66,6 +69,8 @@ def _abort(chosen: argparse.Namespace) -> int:
 
 def _release(chosen: argparse.Namespace) -> int:
     with transactions_of(_settings(chosen)) as transactions:
+        if is_silent(transactions, ledger_topic(chosen.prefix)):
+            return _renew(transactions, chosen)
         held = owner_of(transactions, chosen.prefix)
         if held is None:
             print(f"No query has the prefix {chosen.prefix}.")
@@ -109,6 +114,27 @@ def _complete(chosen: argparse.Namespace) -> int:
     print(f"{verb} batch {held.batch} of the query {held.query}: {found}")
     if not chosen.execute:
         print("Nothing was changed; give --execute to do it, when that query has been stopped.")
+    return 0
+
+
+def _renew(transactions: Transactions, chosen: argparse.Namespace) -> int:
+    """
+    Start a ledger anew of which the brokers know that it said something.
+    """
+    names, family = transactions.committed_names(chosen.prefix), of_any_query(chosen.prefix)
+    known = [name for name in names if family.has(name)]
+    topic = LedgerTopic(ledger_topic(chosen.prefix))
+    if not known:
+        print(f"No query has the prefix {chosen.prefix}.")
+        return 0
+    if chosen.execute:
+        renew_ledger(transactions, _settings(chosen), topic)
+    verb = "started" if chosen.execute else "would start"
+    print(
+        f"{verb} the ledger {topic.name} anew; it does not tell of {known[0]}, which is committed"
+    )
+    if not chosen.execute:
+        print("Nothing was changed; give --execute to do it: rows of the last batch may repeat.")
     return 0
 
 

@@ -99,6 +99,13 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
             "deliveryGuarantee is 'exactly-once', which the engine librdkafka has no way to do; "
             "leave the option engine out, or set it to: wire"
         )
+    replicas = given.find(table.LEDGER_REPLICATION_FACTOR)
+    in_sync = given.find(table.LEDGER_MIN_INSYNC_REPLICAS)
+    if replicas is not None and in_sync is not None and in_sync > replicas:
+        given.mistakes.append(
+            f"ledgerMinInsyncReplicas is {in_sync} and ledgerReplicationFactor {replicas}; it must "
+            "not be more, or no entry could ever be written"
+        )
     sink = SinkOptions(
         engine=engine,
         topic=given.find(table.SINK_TOPIC),
@@ -108,6 +115,8 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
         query_name=given.own("queryName"),
         delivery_guarantee=guarantee,
         transactional_id_prefix=given.find(table.TRANSACTIONAL_ID_PREFIX),
+        ledger_replication_factor=replicas,
+        ledger_min_insync_replicas=in_sync,
     )
     given.raise_mistakes()
     return sink

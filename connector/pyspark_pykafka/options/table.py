@@ -313,6 +313,22 @@ TRANSACTIONAL_ID_PREFIX = Option(
     "remember for seven days.",
     Scope.WRITE,
 )
+LEDGER_REPLICATION_FACTOR = Option(
+    "ledgerReplicationFactor",
+    whole_number(1, 32_767),
+    "How many replicas the ledger of an exactly-once stream gets when it is made: 3 if nothing is "
+    "said, or as many as there are brokers where they are fewer.",
+    Scope.STREAM_WRITE,
+    no_effect=Scope.BATCH_WRITE,
+)
+LEDGER_MIN_INSYNC_REPLICAS = Option(
+    "ledgerMinInsyncReplicas",
+    whole_number(1, 32_767),
+    "How many replicas of the ledger must have an entry before it counts (the topic's "
+    "min.insync.replicas): one fewer than there are if nothing is said, but 2 at most.",
+    Scope.STREAM_WRITE,
+    no_effect=Scope.BATCH_WRITE,
+)
 
 #: The table itself, in the order of the documentation.
 OPTIONS: tuple[Option[Any], ...] = (
@@ -354,6 +370,8 @@ OPTIONS: tuple[Option[Any], ...] = (
     ZOOKEEPER_ACL,
     DELIVERY_GUARANTEE,
     TRANSACTIONAL_ID_PREFIX,
+    LEDGER_REPLICATION_FACTOR,
+    LEDGER_MIN_INSYNC_REPLICAS,
 )
 
 #: The same by the name as Spark hands it over.

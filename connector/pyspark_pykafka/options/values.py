@@ -230,3 +230,5 @@ class SinkOptions:
     query_name: str | None
     delivery_guarantee: DeliveryGuarantee
     transactional_id_prefix: str | None
+    ledger_replication_factor: int | None = None
+    ledger_min_insync_replicas: int | None = None

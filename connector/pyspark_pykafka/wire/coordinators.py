@@ -5,14 +5,15 @@ Asking the brokers that coordinate transactions, wherever they are now.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_pykafka.client import Address, map_error_code
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
-from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.wire.blocking import retrying_while_blocked
+from pyspark_pykafka.wire.pipeline import exchange
 from pyspark_pykafka.wire.transaction_lookups import (
     FIND_COORDINATORS,
     MANY_COORDINATORS,
@@ -25,11 +26,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.client import ProducerConfig
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
-    from pyspark_pykafka.wire.messages import Request
-    from pyspark_pykafka.wire.transaction_lookups import CoordinatorsFound
-
-    #: Makes a request in a version that the broker at the other end knows.
-    MakesRequest = Callable[[Connection], Request]
+    from pyspark_pykafka.wire.pipeline import MakesRequest
+    from pyspark_pykafka.wire.transaction_lookups import Coordinator, CoordinatorsFound
 
 T = TypeVar("T")
 
@@ -38,12 +36,27 @@ logger = logging.getLogger("pyspark_pykafka")
 # A coordinator that loads, is away, or is another one now.
 _NOT_COORDINATOR = frozenset({14, 15, 16})
 
-# What is asked of one coordinator before its first answer is taken in.
-_MOST_AT_ONCE = 100
-
 # A coordinator that is ending the last transaction says "concurrent" until it is done, which takes
 # a few milliseconds.
 _LEAST_PAUSE = 0.01
+
+# What one request names: brokers take 100 MB, and answer a thousand names in some milliseconds.
+_MOST_NAMES = 1_000
+
+# A broker that takes longer to say who coordinates is left for another one.
+_LOOKUP_SECONDS = 5.0
+
+# What the last question before a deadline may take all the same, or it could never be answered.
+_LEAST_SECONDS = 1.0
+
+
+class Reply(NamedTuple):
+    """
+    What a coordinator says in the end: an answer, or an error, after which ``answer`` is None.
+    """
+
+    answer: Any
+    error: PykafkaError | None = None
 
 
 @dataclass(slots=True)
@@ -58,7 +71,7 @@ class Coordinators:
     cluster: Cluster
     config: ProducerConfig
     refused: Callable[[int, str], PykafkaError]
-    _known: dict[str, Address] = field(init=False, default_factory=dict)
+    known: dict[str, Address] = field(default_factory=dict)
 
     def ask(self, name: str, request: MakesRequest, code: Callable[[Any], int], doing: str) -> Any:
         """
@@ -66,54 +79,105 @@ class Coordinators:
         """
 
         def once(deadline: Deadline) -> Any:
-            if name not in self._known:
-                self._learn([name], deadline)
+            if name not in self.known:
+                for error in self._learn([name], deadline).values():
+                    raise error
+            address = self.known[name]
             try:
-                connection = self.cluster.connection_at(self._known[name], deadline)
+                connection = self.cluster.connection_at(address, deadline)
                 answer = self.cluster.request(connection, request(connection), deadline)
             except PykafkaError:
-                del self._known[name]
+                self._forget(address)
                 raise
             found = code(answer)
-            if found in _NOT_COORDINATOR:
-                del self._known[name]
+            self.note(name, found)
             if found:
                 raise self.refused(found, doing)
             return answer
 
         return self.retrying(once, doing)
 
-    def ask_at_once(self, requests: Mapping[str, MakesRequest]) -> dict[str, Any]:
+    def ask_all(
+        self, requests: Mapping[str, MakesRequest], code: Callable[[Any], int], doing: str
+    ) -> dict[str, Reply]:
         """
-        Return the answers by name, as far as they come at the first try.
+        Ask the coordinators of many names, all at once, until each is done or refused for good.
 
-        A coordinator gets many requests before the first answer is taken in.
+        The deadline is one for all of them. Where it passes, or a request was refused, the reply
+        has the error.
         """
-        answers: dict[str, Any] = {}
-        for address, names in self.of(requests).items():
-            try:
-                self._converse(address, names, requests, answers)
-            except PykafkaError as error:
-                if not error.retriable:
-                    raise
-                logger.info("%s; trying again", error)
-                for name in names:
-                    del self._known[name]
-        return answers
+        deadline = Deadline.after(self.config.block_seconds)
+        backoff = Backoff(_LEAST_PAUSE, self.config.direct.retry_backoff_max_seconds)
+        replies: dict[str, Reply] = {}
+        missing = dict(requests)
+        while missing:
+            replies |= self._round(missing, code, doing, deadline)
+            missing = {
+                name: requests[name]
+                for name in missing
+                if (error := replies[name].error) is not None and error.retriable
+            }
+            if deadline.expired:
+                break
+            if missing:
+                time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+        return replies
 
-    def of(self, names: Iterable[str]) -> dict[Address, list[str]]:
+    def ask_once(
+        self, requests: Mapping[str, MakesRequest], deadline: Deadline
+    ) -> tuple[dict[str, Any], dict[str, PykafkaError]]:
         """
-        Return the names by who coordinates them.
+        Return the answers that come at the first try, and the errors of the others, by name.
+
+        Raises only what keeps all of them from being asked.
         """
-        names = list(names)
-        missing = [name for name in names if name not in self._known]
-        if missing:
-            doing = "asking who coordinates transactions"
-            self.retrying(lambda deadline: self._learn(missing, deadline), doing)
-        found: dict[Address, list[str]] = {}
-        for name in names:
-            found.setdefault(self._known[name], []).append(name)
-        return found
+        by_address, errors = self._addresses(requests, deadline)
+        wanted = {
+            address: [(name, requests[name]) for name in names]
+            for address, names in by_address.items()
+        }
+        answers, failed = exchange(self.cluster, wanted, deadline, self.config.request_seconds)
+        self._failed(failed)
+        for address, error in failed.items():
+            errors |= {name: error for name in by_address[address] if name not in answers}
+        return answers, errors
+
+    def ask_together(
+        self,
+        names: Iterable[str],
+        request: Callable[[Sequence[str]], MakesRequest],
+        deadline: Deadline,
+    ) -> list[Any]:
+        """
+        Return what coordinators answer at the first try to requests that name many.
+        """
+        wanted = {
+            address: [
+                ((address, at), request(some[at : at + _MOST_NAMES]))
+                for at in range(0, len(some), _MOST_NAMES)
+            ]
+            for address, some in self._addresses(names, deadline)[0].items()
+        }
+        answers, failed = exchange(self.cluster, wanted, deadline, self.config.request_seconds)
+        self._failed(failed)
+        return list(answers.values())
+
+    def ask_everyone(
+        self, request: MakesRequest, deadline: Deadline
+    ) -> tuple[dict[Address, Any], dict[Address, PykafkaError]]:
+        """
+        Return what all brokers of the cluster answer to one question, and who does not, and why.
+        """
+        wanted = {at: [(at, request)] for at in self.cluster.addresses(deadline)}
+        answers, failed = exchange(self.cluster, wanted, deadline, self.config.request_seconds)
+        return answers, failed
+
+    def note(self, name: str, code: int) -> None:
+        """
+        Look again who coordinates a name, if the code of an answer says that it is another one.
+        """
+        if code in _NOT_COORDINATOR:
+            self.known.pop(name, None)
 
     def retrying(self, ask: Callable[[Deadline], T], doing: str) -> T:
         """
@@ -122,39 +186,81 @@ class Coordinators:
         lacking = f"{doing}: not done"
         return retrying_while_blocked(ask, self.config, _LEAST_PAUSE, lacking)
 
-    def _converse(
+    def _round(
         self,
-        address: Address,
-        names: Sequence[str],
         requests: Mapping[str, MakesRequest],
-        answers: dict[str, Any],
-    ) -> None:
-        deadline = Deadline.after(self.config.request_seconds)
-        connection = self.cluster.connection_at(address, deadline)
-        rest = iter(names)
+        code: Callable[[Any], int],
+        doing: str,
+        deadline: Deadline,
+    ) -> dict[str, Reply]:
+        limit = Deadline.after(max(deadline.remaining(), _LEAST_SECONDS))
         try:
-            while some := list(islice(rest, _MOST_AT_ONCE)):
-                for name in some:
-                    connection.send(requests[name](connection), deadline)
-                for name in some:
-                    answers[name] = connection.receive(deadline)
-        except BaseException:
-            self.cluster.drop(connection)
-            raise
+            answers, errors = self.ask_once(requests, limit)
+        except PykafkaError as error:
+            return dict.fromkeys(requests, Reply(None, error))
+        replies = {name: Reply(None, error) for name, error in errors.items()}
+        for name, answer in answers.items():
+            found = code(answer)
+            self.note(name, found)
+            replies[name] = Reply(None, self.refused(found, doing)) if found else Reply(answer)
+        return replies
 
-    def _learn(self, names: Sequence[str], deadline: Deadline) -> None:
+    def _addresses(
+        self, names: Iterable[str], deadline: Deadline
+    ) -> tuple[dict[Address, list[str]], dict[str, PykafkaError]]:
+        """
+        Return the names by who coordinates them, and why it is not known of the others.
+        """
+        names = list(names)
+        missing = [name for name in names if name not in self.known]
+        errors = self._learn(missing, deadline) if missing else {}
+        found: dict[Address, list[str]] = {}
+        for name in names:
+            if name in self.known:
+                found.setdefault(self.known[name], []).append(name)
+        return found, errors
+
+    def _failed(self, failed: Mapping[Address, PykafkaError]) -> None:
+        for address, error in failed.items():
+            self._forget(address)
+            if error.retriable:
+                logger.info("%s; looking for who coordinates its transactions now", error)
+
+    def _forget(self, address: Address) -> None:
+        """
+        Look again who coordinates all names of a broker that failed, so that it fails only once.
+        """
+        for name in [name for name, at in self.known.items() if at == address]:
+            del self.known[name]
+
+    def _learn(self, names: Sequence[str], deadline: Deadline) -> dict[str, PykafkaError]:
+        """
+        Look who coordinates these names; return the errors of those that nobody does at the moment.
+        """
         connection = self.cluster.any_connection(deadline)
         version = connection.version(FIND_COORDINATORS)
         many = version >= MANY_COORDINATORS
-        for some in [names] if many else [[name] for name in names]:
+        size = _MOST_NAMES if many else 1
+        errors: dict[str, PykafkaError] = {}
+        for at in range(0, len(names), size):
+            some = names[at : at + size]
             request = find_coordinators_request(version, some)
-            answer: CoordinatorsFound = self.cluster.request(connection, request, deadline)
+            limit = Deadline.after(deadline.remaining(_LOOKUP_SECONDS))
+            answer: CoordinatorsFound = self.cluster.request(connection, request, limit)
             found = {one.key if many else some[0]: one for one in answer.coordinators}
             for name in some:
-                if name not in found:
-                    msg = f"{connection.address} does not say who coordinates {name}"
-                    raise BrokerUnavailableError(msg)
-                host, port, code = found[name][1:]
-                if code:
-                    raise map_error_code(code, f"asking who coordinates {name}")
-                self._known[name] = Address(host, port)
+                error = self._note(name, found.get(name), connection)
+                if error is not None:
+                    errors[name] = error
+        return errors
+
+    def _note(
+        self, name: str, found: Coordinator | None, connection: Connection
+    ) -> PykafkaError | None:
+        if found is None:
+            msg = f"{connection.address} does not say who coordinates {name}"
+            return BrokerUnavailableError(msg)
+        if found.error_code:
+            return map_error_code(found.error_code, f"asking who coordinates {name}")
+        self.known[name] = Address(found.host, found.port)
+        return None

@@ -5,14 +5,17 @@ Ending the transactions of a batch write together: all of them, or none.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError
+from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
+from pyspark_pykafka.transactional_ids import other_attempts
+from pyspark_pykafka.wire.settling import Outcome, settle
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark_pykafka.transactional_ids import Family
     from pyspark_pykafka.wire.transactions import Described, Transactions
@@ -21,7 +24,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-_COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+#: A write of more is warned of.
+MANY_MARKERS = 100_000
+
+# What may be waited for a broker that nothing but attempts that lost are known to be on, if any.
+_CLEARING_SECONDS = 2.0
+# The same, where there probably are some.
+_LISTING_SECONDS = 5.0
+
 # What holds readers up: a partition may not know yet of one that is being aborted.
 _IN_THE_WAY = (State.ONGOING, State.PREPARE_EPOCH_FENCE, State.PREPARE_ABORT)
 
@@ -32,8 +42,8 @@ def commit_all(transactions: Transactions, prepared: Waiting, names: Family, end
 
     What else is open under its names is of attempts that lost, and is aborted; those that come
     later find the mark ``end``. A reader of committed records that comes afterwards sees all rows.
-    Raises :class:`FencedError` if one is not open any more; then none has been committed. Raises
-    :class:`ExactlyOnceError` if some are committed, and others cannot be.
+    Raises :class:`FencedError` or :class:`TimeoutExceededError` if none is committed, nor will
+    be, and :class:`ExactlyOnceError` if some are, or that cannot be told.
     """
     waiting = [Prepared(*one) for one in prepared]
     _check_open(transactions, waiting)
@@ -42,8 +52,7 @@ def commit_all(transactions: Transactions, prepared: Waiting, names: Family, end
     except PykafkaError as error:
         _check_decided(transactions, waiting, error)
     try:
-        transactions.mark(end)
-        swept = _sweep(transactions, names)
+        swept = _clear_losers(transactions, waiting, names, end)
         transactions.wait_until_visible([*(one.transactional_id for one in waiting), *swept])
     except PykafkaError as error:
         # An error would have the user write again what is committed.
@@ -59,7 +68,8 @@ def abort_all(transactions: Transactions, prepared: Waiting, names: Family, end:
     Abort every transaction of a write, and what else is open under its names.
 
     Spark does not wait for tasks that it stops: those that come later find the mark ``end``. An
-    error is raised when all else has been tried.
+    error is raised when all else has been tried, :class:`ExactlyOnceError` if a commit landed
+    before.
     """
     with ExitStack() as steps:
         # They run from the last to the first, each whether or not those before it have failed.
@@ -74,31 +84,52 @@ def _check_decided(
 ) -> None:
     """
     Raise an error after which nothing is committed, or say what is; return if everything is.
+
+    Whatever is still under way for the transactions is refused before anything is said of them.
     """
-    total = len(waiting)
-    found = transactions.describe_some([one.transactional_id for one in waiting])
-    done = sum(_is_committed(one, found.get(one.transactional_id)) for one in waiting)
+    outcomes = Counter(settle(transactions, waiting).values())
+    done, total = outcomes[Outcome.COMMITTED], len(waiting)
     if done == total:
         logger.info("%s; but all of the %d transactions are committed", error, total)
         return
-    if not done and len(found) == total:
-        raise error
+    if outcomes[Outcome.ABORTED] == total:
+        raise _came_to_nothing(error) from error
+    later = ", and may still become visible" if outcomes[Outcome.UNKNOWN] else ""
+    unknown = outcomes[Outcome.UNKNOWN] + outcomes[Outcome.LOST]
+    condition = "EXACTLY_ONCE_COMMITTED_IN_PART" if done else "EXACTLY_ONCE_OUTCOME_UNKNOWN"
     msg = (
         f"the rows of {done} of {total} tasks are visible to readers of committed records, or will "
-        f"be; of {total - len(found)} tasks it is not known; the others are not: {error}. To write "
-        "all of them again would repeat those that are there"
+        f"be; of {unknown} tasks it is not known whether they are{later}; the other "
+        f"{outcomes[Outcome.ABORTED]} are not, and will not be: {error}. To write all of them "
+        "again would repeat those that are there; pykafka transactions list --all shows their state"
     )
-    raise ExactlyOnceError("EXACTLY_ONCE_COMMITTED_IN_PART", msg) from error
+    raise ExactlyOnceError(condition, msg) from error
 
 
-def _is_committed(wanted: Prepared, found: Described | None) -> bool:
-    return found is not None and found.prepared == wanted and found.state in _COMMITTED
+def _came_to_nothing(error: PykafkaError) -> PykafkaError:
+    msg = (
+        f"{error}. The transactions were aborted: nothing of this write is visible to readers of "
+        "committed records, nor will be; run it again"
+    )
+    return FencedError(msg) if isinstance(error, FencedError) else TimeoutExceededError(msg)
 
 
 def _check_open(transactions: Transactions, waiting: Sequence[Prepared]) -> None:
+    """
+    Raise :class:`FencedError` unless all are open; warn of what ending them costs the brokers.
+    """
     described = transactions.describe_all([one.transactional_id for one in waiting])
     for one in waiting:
         _check(one, described[one.transactional_id])
+    markers = sum(it.partitions for it in described.values() if it is not None)
+    if markers > MANY_MARKERS:
+        logger.warning(
+            "%d tasks of this write have rows in %d partitions on average, and the brokers write "
+            "one marker for each when they end its transaction: %d, which takes them long, and "
+            "holds up readers of committed records. Write fewer, larger tasks, or let each write "
+            "to fewer partitions (docs/scaling.md)",
+            *(len(waiting), round(markers / len(waiting)), markers),
+        )
 
 
 def _check(wanted: Prepared, found: Described | None) -> None:
@@ -116,15 +147,51 @@ def _check(wanted: Prepared, found: Described | None) -> None:
     raise FencedError(msg)
 
 
+def _clear_losers(
+    transactions: Transactions, winners: Sequence[Prepared], names: Family, end: str
+) -> list[str]:
+    """
+    Abort what attempts that lost have left open, and return its names.
+
+    They are looked up by the names that they would have; all brokers are asked for more only where
+    Spark has run a task again. Nobody can commit them, and they end by themselves when their time
+    is over: a broker that is needed for nothing else is waited for a moment only.
+    """
+    quick = transactions.limited(_CLEARING_SECONDS)
+    _best_effort(lambda: quick.mark(end))
+    won = {one.transactional_id for one in winners}
+    others = other_attempts(won)
+    described = quick.describe_some([*others.names, *others.signs])
+    found = {name for name, it in described.items() if it and it.state in _IN_THE_WAY}
+    if found or others.ran_again or any(described.get(sign) for sign in others.signs):
+        found |= set(_open(transactions, names)) - won
+    _best_effort(lambda: transactions.abort_names(sorted(found)))
+    return sorted(found)
+
+
+def _best_effort(step: Callable[[], None]) -> None:
+    try:
+        step()
+    except PykafkaError as error:
+        logger.warning(
+            "everything is committed, but %s; attempts of tasks that lost may hold up readers "
+            "until their transactions' time is over",
+            error,
+        )
+
+
 def _sweep(transactions: Transactions, names: Family) -> list[str]:
     """
     Abort what is open still, and return its names; it would hold readers up until its time is over.
     """
     found = _open(transactions, names)
-    for name in found:
-        transactions.abort(name)
+    transactions.abort_names(found)
     return found
 
 
 def _open(transactions: Transactions, names: Family) -> list[str]:
-    return [name for name in transactions.names(names.head, _IN_THE_WAY) if names.has(name)]
+    """
+    Return what is open, as far as brokers say so in time.
+    """
+    quick = transactions.limited(_LISTING_SECONDS)
+    return [name for name in quick.open_names(names.head, _IN_THE_WAY) if names.has(name)]

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from pyspark_pykafka.columns import SOURCE_TYPES
 from pyspark_pykafka.engine import FetchSettings
-from pyspark_pykafka.errors import TimeoutExceededError
+from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
 from pyspark_pykafka.ledger_entries import INTENT_KEY, from_record, to_record
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.replay import reaches_back
@@ -21,17 +21,20 @@ from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.wire.asking import Asking
 from pyspark_pykafka.wire.encoding import encode_some
 from pyspark_pykafka.wire.fetch import fetch_from
+from pyspark_pykafka.wire.ledger_patience import lost_or_moved, reading_ledger
 from pyspark_pykafka.wire.outgoing import Identity
 from pyspark_pykafka.wire.partition import PartitionClient
 from pyspark_pykafka.wire.sender import Sender
 from pyspark_pykafka.wire.writer import PlainWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark_pykafka.client import ProducerConfig
     from pyspark_pykafka.ledger_entries import Entry, Intent, Placed
     from pyspark_pykafka.wire.cluster import Cluster
+
+T = TypeVar("T")
 
 #: The one partition of every ledger: its order is what decides.
 PARTITION = 0
@@ -40,6 +43,8 @@ _COMMITTED, _ALL = "read_committed", "read_uncommitted"
 _SCHEMA = pa.schema([(name, SOURCE_TYPES[name]) for name in ("offset", "key", "value")])
 _MEMORY_BYTES = 64 * 2**20
 _LEAST_PAUSE = 0.005
+# What one look for its offsets may take, before another one.
+_LOOK_MS = 5_000
 
 # Who appends an intent needs no sequence numbers: told twice, it says the same.
 _NOBODY = Identity(-1, -1)
@@ -68,13 +73,13 @@ class Ledger:
         """
         Return the log start, and the offset before which every transaction has ended.
         """
-        return self._asking(_COMMITTED).borders()
+        return self._patiently(lambda _: self._asking(_COMMITTED).borders())
 
     def end(self) -> int:
         """
         Return the offset of the next entry.
         """
-        return self._asking(_ALL).borders()[1]
+        return self._patiently(lambda _: self._asking(_ALL).borders())[1]
 
     def wait_until_ended(self, offset: int) -> None:
         """
@@ -139,7 +144,7 @@ class Ledger:
         if start >= end:
             return []
         wanted = OffsetRange(self.tp, start, end)
-        batches = fetch_from(self.cluster, wanted, self._settings(isolation_level))
+        batches = self._patiently(lambda seconds: self._fetched(wanted, isolation_level, seconds))
         return [
             (offset, from_record(value, f"{self.tp} at offset {offset}"))
             for batch in batches
@@ -147,22 +152,35 @@ class Ledger:
             if not _is_tombstone(key, value)
         ]
 
+    def _patiently(self, look: Callable[[float], T]) -> T:
+        """
+        Look again, as long as a writer may be blocked, after whatever may pass.
+        """
+        return reading_ledger(self.tp, look, self.cluster, self.config)
+
+    def _fetched(
+        self, wanted: OffsetRange, isolation_level: str, seconds: float
+    ) -> list[pa.RecordBatch]:
+        try:
+            settings = self._settings(isolation_level, int(seconds * 1000))
+            return list(fetch_from(self.cluster, wanted, settings))
+        except DataLossError as error:
+            partition = PartitionClient(self.cluster, self.tp, _ALL)
+            low, _ = partition.borders(Deadline.after(_LOOK_MS / 1000))
+            raise lost_or_moved(wanted, low, error) from error
+
     def _asking(self, isolation_level: str) -> Asking:
         partition = PartitionClient(self.cluster, self.tp, isolation_level)
-        return Asking(partition, self._timeout_ms)
+        return Asking(partition, _LOOK_MS)
 
-    @property
-    def _timeout_ms(self) -> int:
-        return int(self.config.block_seconds * 1000)
-
-    def _settings(self, isolation_level: str) -> FetchSettings:
+    def _settings(self, isolation_level: str, timeout_ms: int) -> FetchSettings:
         return FetchSettings(
             engine="wire",
             kafka=KafkaSettings(()),
             schema=_SCHEMA,
             group_id="",
             isolation_level=isolation_level,
-            poll_timeout_ms=self._timeout_ms,
+            poll_timeout_ms=timeout_ms,
             fail_on_data_loss=True,
             end_retries=0,
             end_retry_ms=0,

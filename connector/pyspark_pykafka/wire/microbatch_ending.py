@@ -36,6 +36,7 @@ from pyspark_pykafka.replay import (
 from pyspark_pykafka.transactional_ids import of_any_query, of_query
 from pyspark_pykafka.wire.ending import _check_open, _open, _sweep
 from pyspark_pykafka.wire.ledger import Ledger
+from pyspark_pykafka.wire.ledger_loss import check_not_emptied
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
 
 if TYPE_CHECKING:
@@ -218,6 +219,8 @@ def _committed_before(transactions: Transactions, ledger: Ledger, batch: Written
         ledger.wait_until_ended(first)
         committed += ledger.committed(ended, first)
         check_owner(batch, committed)
+    if batch.written and not committed:
+        check_not_emptied(transactions, batch.prefix, batch.query, batch.batch, ledger.topic)
     if batch.written and not visible(batch.query, batch.batch, committed).markers:
         # Whether this write is alone is decided together with its intent.
         return committed
@@ -285,8 +288,7 @@ def _clear(transactions: Transactions, ledger: Ledger, batch: WrittenBatch, sinc
     if not left:
         return
     check_alone(batch, [entry for _, entry in ledger.all_since(since)])
-    for name in left:
-        transactions.abort(name)
+    transactions.abort_names(left)
 
 
 def _sweep_alone(
@@ -309,8 +311,7 @@ def _sweep_alone(
     own = [it for _, it in later if isinstance(it, Marker) and it.write == write]
     markers = [(at, it) for at, it in later if isinstance(it, Marker)]
     if own and objection(query, own[0].batch, write, markers) is None:
-        for name in names:
-            transactions.abort(name)
+        transactions.abort_names(names)
 
 
 def _clear_strangers(

@@ -18,6 +18,7 @@ from pyspark_pykafka.ledger_entries import WrittenTask
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.transactional_ids import sign_of_rival
 from pyspark_pykafka.wire._encoder import RecordEncoder
 from pyspark_pykafka.wire.blocking import retrying_while_blocked
 from pyspark_pykafka.wire.cluster import Cluster
@@ -142,12 +143,19 @@ def free_name(transactions: Transactions, wanted: Transaction) -> str:
     """
     if wanted.rival is None:
         return wanted.transactional_id
-    for name in (wanted.transactional_id, wanted.rival):
-        found = transactions.describe(name)
-        if found is None or found.state is not State.ONGOING:
-            return name
+    if _is_free(transactions, wanted.transactional_id):
+        return wanted.transactional_id
+    # The driver can guess the other name, but not this one.
+    transactions.mark(sign_of_rival(wanted.transactional_id))
+    if _is_free(transactions, wanted.rival):
+        return wanted.rival
     # A driver that starts again numbers its attempts as the one before it did.
     return f"{wanted.rival}{uuid4().int % _MOST_RIVALS}"
+
+
+def _is_free(transactions: Transactions, name: str) -> bool:
+    found = transactions.describe(name)
+    return found is None or found.state is not State.ONGOING
 
 
 @contextmanager

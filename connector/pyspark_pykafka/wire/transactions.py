@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import enum
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.client import map_error_code
-from pyspark_pykafka.errors import KafkaClientError, PykafkaError
+from pyspark_pykafka.errors import (
+    BrokerUnavailableError,
+    ExactlyOnceError,
+    KafkaClientError,
+    PykafkaError,
+    TimeoutExceededError,
+)
 from pyspark_pykafka.offsets import describe
+from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.wire.coordinators import Coordinators
 from pyspark_pykafka.wire.outgoing import Identity
 from pyspark_pykafka.wire.transaction_lookups import (
@@ -39,14 +46,12 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.client import Address, ProducerConfig
     from pyspark_pykafka.offsets import TopicPartition
-    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
-    from pyspark_pykafka.wire.coordinators import MakesRequest
     from pyspark_pykafka.wire.messages import Request
+    from pyspark_pykafka.wire.pipeline import MakesRequest
     from pyspark_pykafka.wire.transaction_lookups import (
         TransactionsDescribed,
-        TransactionsListed,
         TransactionState,
     )
     from pyspark_pykafka.wire.transaction_messages import Ended, PartitionsAdded, ProducerId
@@ -59,6 +64,7 @@ _ABORTING_MS = 60_000
 # Kafka's numbers. What is said to one whose transaction ended without it: an old epoch, a wrong
 # state, an id that is not mapped.
 _FENCED = frozenset({47, 48, 49, 90})
+_WRONG_STATE = 48
 _INVALID_TIMEOUT = 50
 _NOT_ATTEMPTED = 55
 _ID_NOT_FOUND = 105
@@ -87,6 +93,7 @@ class State(enum.Enum):
 
 # The coordinator knows how the transaction ends, and tells its partitions.
 _DECIDED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+_COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
 
 class Prepared(NamedTuple):
@@ -184,34 +191,49 @@ class Transactions:
 
     def end_all(self, prepared: Sequence[Prepared], *, commit: bool) -> None:
         """
-        Commit or abort many, without waiting for one before the next is asked for.
+        Commit or abort many: all coordinators at once, under one deadline.
 
         What is gone needs no abort. Raises as :meth:`end` does; then the others may have ended or
-        not, but all have been asked for.
+        not, but all have been asked for. Raises :class:`ExactlyOnceError` for an abort of what is
+        committed.
         """
+        verb = "committing" if commit else "aborting"
+        doing = f"{verb} {prepared[0].transactional_id} and others" if prepared else verb
         requests = {it.transactional_id: _ending(it, commit=commit) for it in prepared}
-        answers = self._coordinators.ask_at_once(requests)
-        missing = [
-            one
+        replies = self._coordinators.ask_all(requests, _own_code, doing)
+        errors = {
+            one: error
             for one in prepared
-            if (answer := answers.get(one.transactional_id)) is None or answer.error_code
-        ]
-        for at, one in enumerate(missing):
-            # It alone, again: what passes is waited for, and the rest has its error.
-            try:
-                self.end(one, commit=commit)
-            except FencedError as gone:
-                if commit:
-                    raise
-                logger.info("%s; nothing of it is left to abort", gone)
-            except PykafkaError:
-                # Time is over, but others may have a coordinator that is well.
-                rest = [it.transactional_id for it in missing[at + 1 :]]
-                try:
-                    self._coordinators.ask_at_once({name: requests[name] for name in rest})
-                except PykafkaError as more:
-                    logger.info("%s", more)
-                raise
+            if (error := replies[one.transactional_id].error) is not None
+        }
+        if not commit:
+            errors = self._without_gone(errors, len(prepared))
+        if errors:
+            raise _worst(errors.values(), doing, len(errors), len(prepared), self.config)
+
+    def _without_gone(
+        self, errors: dict[Prepared, PykafkaError], total: int
+    ) -> dict[Prepared, PykafkaError]:
+        """
+        Return the errors of aborts without those after which nothing is left to abort.
+
+        Raises :class:`ExactlyOnceError` if something is committed.
+        """
+        gone = {one: error for one, error in errors.items() if isinstance(error, FencedError)}
+        # Only the state of the very transaction refuses an abort so: it is committed.
+        wrong = [one for one, error in gone.items() if error.code == _WRONG_STATE]
+        described = self.describe_all([one.transactional_id for one in wrong])
+        done = [one for one in wrong if is_committed(one, described[one.transactional_id])]
+        if done:
+            msg = (
+                f"{len(done)} of the {total} transactions that were to be aborted are committed, "
+                f"{done[0].transactional_id} among them: their rows are visible to readers of "
+                "committed records, or will be; to write them again would repeat them"
+            )
+            raise ExactlyOnceError("EXACTLY_ONCE_ABORT_MET_COMMIT", msg)
+        for error in gone.values():
+            logger.info("%s; nothing of it is left to abort", error)
+        return {one: error for one, error in errors.items() if one not in gone}
 
     def abort(self, transactional_id: str) -> None:
         """
@@ -219,19 +241,49 @@ class Transactions:
 
         Returns once that is decided: a partition that has no leader now learns of it later.
         """
-        request = _beginning(transactional_id, _ABORTING_MS)
-        doing = f"aborting the transaction {transactional_id}"
+        self.abort_names([transactional_id])
 
-        def once(_: Deadline) -> None:
-            answer = self._coordinators.ask(transactional_id, request, _code_but_concurrent, doing)
-            if not answer.error_code:
-                return
-            found = self.describe(transactional_id)
+    def abort_names(self, transactional_ids: Sequence[str]) -> None:
+        """
+        Do as :meth:`abort` for many: all coordinators at once, under one deadline.
+        """
+        doing = f"aborting {', '.join(transactional_ids[:1])} and what else is open"
+        left = list(transactional_ids)
+
+        def once(deadline: Deadline) -> None:
+            errors = self.fence_once(left, deadline)
+            concurrent = [name for name, it in errors.items() if _is_concurrent(it)]
+            described = self.describe_some(concurrent)
             # In any other state something is about to begin, or a coordinator that dies forgets it.
-            if found is None or found.state not in _DECIDED:
-                raise KafkaClientError(f"{doing}: {_CONCURRENT[1]}", *_CONCURRENT, retriable=True)
+            decided = {name for name, it in described.items() if it and it.state in _DECIDED}
+            left[:] = [name for name in errors if name not in decided]
+            for name in sorted(left, key=lambda name: errors[name].retriable):
+                raise errors[name]
 
         self._coordinators.retrying(once, doing)
+
+    def fence_once(
+        self, transactional_ids: Iterable[str], deadline: Deadline
+    ) -> dict[str, PykafkaError]:
+        """
+        Begin the next transaction of each name, once, which aborts what is open; return the errors.
+
+        CONCURRENT_TRANSACTIONS is the answer where something was open, or is just being ended.
+        """
+        requests = {name: _beginning(name, _ABORTING_MS) for name in transactional_ids}
+        answers, errors = self._coordinators.ask_once(requests, deadline)
+        for name, answer in answers.items():
+            if answer.error_code:
+                self._coordinators.note(name, answer.error_code)
+                errors[name] = _refused(answer.error_code, f"aborting {name}")
+        return errors
+
+    def end_once(self, prepared: Iterable[Prepared], deadline: Deadline) -> None:
+        """
+        Ask once for many to be committed; what comes of it is to be looked up.
+        """
+        requests = {it.transactional_id: _ending(it, commit=True) for it in prepared}
+        self._coordinators.ask_once(requests, deadline)
 
     def mark(self, transactional_id: str) -> None:
         """
@@ -280,56 +332,130 @@ class Transactions:
 
     def describe_all(self, transactional_ids: Sequence[str]) -> dict[str, Described | None]:
         """
-        Return where many stand, with one question for each coordinator.
+        Return where many stand: all coordinators at once, under one deadline.
         """
-        described = self._describe_at_once(transactional_ids)
-        missing = [name for name in transactional_ids if name not in described]
-        return described | {name: self.describe(name) for name in missing}
+        described: dict[str, Described | None] = {}
 
-    def describe_some(self, transactional_ids: Sequence[str]) -> dict[str, Described | None]:
+        def once(deadline: Deadline) -> None:
+            missing = [name for name in transactional_ids if name not in described]
+            described.update(self._describe_once(missing, deadline))
+            lacking = len(set(transactional_ids)) - len(described)
+            if lacking:
+                name = next(name for name in transactional_ids if name not in described)
+                msg = f"{lacking} coordinators' answers are missing, that for {name} among them"
+                raise BrokerUnavailableError(msg)
+
+        if transactional_ids:
+            self._coordinators.retrying(once, "asking for transactions")
+        return described
+
+    def describe_some(
+        self, transactional_ids: Sequence[str], deadline: Deadline | None = None
+    ) -> dict[str, Described | None]:
         """
-        Return where those stand whose coordinators say so at once; after an error, which is told.
+        Return where those stand whose coordinators say so at once.
         """
+        limit = deadline or Deadline.after(self.config.request_seconds)
         try:
-            return self._describe_at_once(transactional_ids)
+            return self._describe_once(transactional_ids, limit)
         except PykafkaError as error:
             logger.info("%s", error)
             return {}
 
-    def _describe_at_once(self, transactional_ids: Sequence[str]) -> dict[str, Described | None]:
+    def _describe_once(
+        self, transactional_ids: Sequence[str], deadline: Deadline
+    ) -> dict[str, Described | None]:
         described: dict[str, Described | None] = {}
-        for names in self._coordinators.of(transactional_ids).values():
-            answers: Iterable[TransactionsDescribed] = self._coordinators.ask_at_once(
-                {names[0]: _describing(names)}
-            ).values()
-            for found in [it for answer in answers for it in answer.transaction_states]:
-                if found.error_code in {0, _ID_NOT_FOUND}:
-                    described[found.transactional_id] = _described(found)
+        answers: Iterable[TransactionsDescribed] = self._coordinators.ask_together(
+            transactional_ids, _describing, deadline
+        )
+        for found in [it for answer in answers for it in answer.transaction_states]:
+            if found.error_code in {0, _ID_NOT_FOUND}:
+                described[found.transactional_id] = _described(found)
+            else:
+                self._coordinators.note(found.transactional_id, found.error_code)
+                _raise_if_final(found)
         return described
 
     def names(self, prefix: str, states: Iterable[State] = ()) -> list[str]:
         """
         Return the transactional ids that begin with a prefix, in these states if any are given.
+
+        All brokers are asked, at once, and each must answer.
         """
+        wanted = list(states)
+
+        def everywhere(deadline: Deadline) -> list[str]:
+            found, failed = self._listed(prefix, wanted, deadline)
+            for error in failed.values():
+                raise error
+            return found
+
+        return self._coordinators.retrying(everywhere, "listing transactions")
+
+    def open_names(self, prefix: str, states: Iterable[State]) -> list[str]:
+        """
+        Return the same of the brokers that answer in time; the log names the others.
+
+        For what is better ended at once, but ends by itself.
+        """
+        deadline = Deadline.after(self.config.block_seconds)
+        try:
+            found, failed = self._listed(prefix, list(states), deadline)
+        except PykafkaError as error:
+            logger.warning("transactions could not be listed: %s", error)
+            return []
+        for address, why in failed.items():
+            logger.warning(
+                "%s does not say which transactions it coordinates: %s; any that it has open under "
+                "%s ends when its time is over (kafka.transaction.timeout.ms)",
+                *(address, why, prefix),
+            )
+        return found
+
+    def committed_names(self, prefix: str, *, at_most: float | None = None) -> list[str]:
+        """
+        Return those of which the last transaction was committed.
+
+        Every broker must answer, or those that do within ``at_most`` seconds if they are given.
+        """
+        if at_most is None:
+            return self.names(prefix, _COMMITTED)
+        return self.limited(at_most).open_names(prefix, _COMMITTED)
+
+    def limited(self, seconds: float) -> Transactions:
+        """
+        Return the same for questions that may take this long at most, dials included.
+        """
+        config = self.config
+        config = replace(
+            config,
+            block_seconds=min(config.block_seconds, seconds),
+            request_seconds=min(config.request_seconds, seconds),
+        )
+        quick = Transactions(self.cluster, config)
+        # What one learns the other knows.
+        quick._coordinators.known = self._coordinators.known
+        return quick
+
+    def _listed(
+        self, prefix: str, states: list[State], deadline: Deadline
+    ) -> tuple[list[str], dict[Address, PykafkaError]]:
         wanted = [state.value for state in states]
-
-        def ask(address: Address, deadline: Deadline) -> list[str]:
-            connection = self.cluster.connection_at(address, deadline)
-            request = list_transactions_request(connection.version(LIST_TRANSACTIONS), wanted)
-            answer: TransactionsListed = self.cluster.request(connection, request, deadline)
+        answers, failed = self._coordinators.ask_everyone(_listing(wanted), deadline)
+        found: set[str] = set()
+        for address, answer in answers.items():
             if answer.error_code:
-                raise map_error_code(answer.error_code, "listing transactions")
-            return answer.transactional_ids
+                failed[address] = map_error_code(answer.error_code, "listing transactions")
+            found |= {name for name in answer.transactional_ids if name.startswith(prefix)}
+        return sorted(found), failed
 
-        def everywhere(deadline: Deadline) -> set[str]:
-            return {
-                name
-                for address in self.cluster.addresses(deadline)
-                for name in ask(address, deadline)
-                if name.startswith(prefix)
-            }
 
-        return sorted(self._coordinators.retrying(everywhere, "listing transactions"))
+def is_committed(wanted: Prepared, found: Described | None) -> bool:
+    """
+    Return whether a transaction is committed, or is going to be for certain.
+    """
+    return found is not None and found.prepared == wanted and found.state in _COMMITTED
 
 
 def _check_lookups(connection: Connection) -> None:
@@ -359,7 +485,15 @@ def _ending(prepared: Prepared, *, commit: bool) -> MakesRequest:
     )
 
 
-def _describing(names: list[str]) -> MakesRequest:
+def _listing(states: list[str]) -> MakesRequest:
+    def request(connection: Connection) -> Request:
+        _check_lookups(connection)
+        return list_transactions_request(connection.version(LIST_TRANSACTIONS), states)
+
+    return request
+
+
+def _describing(names: Sequence[str]) -> MakesRequest:
     def request(connection: Connection) -> Request:
         _check_lookups(connection)
         return describe_transactions_request(connection.version(DESCRIBE_TRANSACTIONS), names)
@@ -392,8 +526,28 @@ def _own_code(answer: ProducerId | Ended) -> int:
     return answer.error_code
 
 
-def _code_but_concurrent(answer: ProducerId) -> int:
-    return 0 if answer.error_code == _CONCURRENT[0] else answer.error_code
+def _is_concurrent(error: PykafkaError) -> bool:
+    return isinstance(error, KafkaClientError) and error.code == _CONCURRENT[0]
+
+
+def _raise_if_final(found: TransactionState) -> None:
+    error = _refused(found.error_code, f"asking for the transaction {found.transactional_id}")
+    if not error.retriable:
+        raise error
+
+
+def _worst(
+    errors: Iterable[PykafkaError], doing: str, failed: int, total: int, config: ProducerConfig
+) -> PykafkaError:
+    """
+    Return the error to raise for those of many transactions: one that does not pass, if any is.
+    """
+    worst = min(errors, key=lambda error: error.retriable)
+    if not worst.retriable:
+        return worst
+    milliseconds = f"{config.block_seconds * 1000:.0f} ms (kafka.max.block.ms)"
+    msg = f"{doing}: {failed} of {total} are not done within {milliseconds}: {worst}"
+    return TimeoutExceededError(msg)
 
 
 def _worst_of_partitions(answer: PartitionsAdded) -> int:

@@ -1,0 +1,256 @@
+"""
+The ledger of an exactly-once stream on real brokers: how it is made, and what if it is gone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
+from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.errors import ExactlyOnceError
+from pyspark_pykafka.ledgers import LedgerTopic, make_ledger
+from pyspark_pykafka.options import parse_sink
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.wire.ledger import Ledger
+from pyspark_pykafka.wire.replicas import find_replicas
+from pyspark_pykafka.wire.transactions import Transactions
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.delivery import Delivered
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.wire.transactions import Prepared
+
+SECONDS = 30.0
+COMMITTED = {"isolation.level": "read_committed"}
+QUERY = str(uuid.UUID(int=3 << 100))
+
+
+class Stream:
+    """
+    Executions of micro-batches of two tasks with a row each; the prefix is the topic's name.
+    """
+
+    def __init__(self, cluster: KafkaCluster, topic: str, **options: str) -> None:
+        self.cluster, self.topic = cluster, topic
+        given = {
+            "kafka.bootstrap.servers": cluster.bootstrap,
+            "topic": topic,
+            "deliveryGuarantee": "exactly-once",
+            "transactionalIdPrefix": topic,
+            **options,
+        }
+        self.options = parse_sink(given, streaming=True)
+        self.ledger = f"{topic}-ledger"
+
+    def run(self, batch: int) -> None:
+        """
+        Write a batch and commit it, as a new execution does.
+        """
+        delivery = ExactlyOnceStream(self.options)
+        told = [self._write(delivery, batch, task) for task in range(2)]
+        delivery.commit(told, len(told), batch)
+
+    def _write(self, delivery: ExactlyOnceStream, batch: int, task: int) -> Delivered:
+        row = pa.RecordBatch.from_pydict({"value": [b"%d/%d" % (batch, task)]})
+        return delivery.write([row], SinkTask(task, 0, QUERY, batch, batch * 10 + task))
+
+    def seen(self) -> list[bytes]:
+        """
+        Return what a reader of committed records finds.
+        """
+        return sorted(r.value or b"" for r in self.cluster.consume(self.topic, COMMITTED))
+
+    def lose_ledger(self) -> None:
+        """
+        Delete it, and forget that it was there, as a process that starts now does.
+        """
+        admin = self.cluster.admin()
+        admin.delete_topics([self.ledger])[self.ledger].result(SECONDS)
+        wait_until(lambda: "it is there still" if self.exists() else None, SECONDS)
+        make_ledger.cache_clear()
+
+    def exists(self) -> bool:
+        """
+        Return whether the brokers have the ledger.
+        """
+        with transactions_of(self.options.kafka) as transactions:
+            limit = Deadline.after(SECONDS)
+            return find_replicas(transactions.cluster, self.ledger, limit).replicas is not None
+
+    def release(self, *more: str) -> str:
+        """
+        Return what the command prints.
+        """
+        printed = StringIO()
+        given = ["transactions", "release", "--bootstrap-server", self.cluster.bootstrap]
+        with redirect_stdout(printed):
+            assert main([*given, "--prefix", self.topic, *more]) == 0
+        return printed.getvalue()
+
+
+@pytest.fixture
+def stream(kafka_cluster: KafkaCluster, topic: NewTopicName) -> Stream:
+    """
+    Return a stream to a new topic.
+    """
+    return Stream(kafka_cluster, topic())
+
+
+class DiedError(Exception):
+    """
+    Stands for the death of the driver.
+    """
+
+
+def die_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let the next driver die after one commit.
+    """
+    whole = Transactions.end_all
+
+    def end_one(self: Transactions, prepared: list[Prepared], *, commit: bool) -> None:
+        monkeypatch.setattr(Transactions, "end_all", whole)
+        whole(self, prepared[:1], commit=commit)
+        raise DiedError
+
+    monkeypatch.setattr(Transactions, "end_all", end_one)
+
+
+def test_what_a_micro_batch_costs(kafka_cluster: KafkaCluster, topic: NewTopicName) -> None:
+    """
+    A marker for each task in each partition that it wrote to, the ledger's among them.
+    """
+    stream = Stream(kafka_cluster, topic(1))
+    batches = 3
+    for number in range(batches):
+        stream.run(number)
+
+    # Two tasks with a row each: two markers in the topic.
+    assert ends(stream, stream.topic) == batches * (2 + 2)
+    # An entry and a marker for each task, and the intent.
+    assert batches * 2 * 2 <= ends(stream, stream.ledger) <= batches * (2 * 2 + 2)
+    with transactions_of(stream.options.kafka) as transactions:
+        assert len(transactions.names(stream.topic)) == 2 * 2
+
+
+def ends(stream: Stream, topic: str) -> int:
+    """
+    Return the offset of the next record of a topic of one partition.
+    """
+    with transactions_of(stream.options.kafka) as transactions:
+        return Ledger(transactions.cluster, transactions.config, topic).end()
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_ledger_that_is_gone_is_not_made_anew(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    """
+    A batch was committed in part, and nobody can tell: it is refused until somebody decides.
+    """
+    for number in range(batch):
+        stream.run(number)
+    die_after_one(monkeypatch)
+    with pytest.raises(DiedError):
+        stream.run(batch)
+    before = stream.seen()
+    stream.lose_ledger()
+
+    with pytest.raises(ExactlyOnceError, match="is gone, in which the query") as told:
+        stream.run(batch)
+
+    assert told.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
+    assert f"pykafka transactions release --prefix {stream.topic}" in str(told.value)
+    assert stream.seen() == before
+    assert not stream.exists()
+    assert "would start" in stream.release()
+    assert not stream.exists()
+    assert stream.release("--execute").startswith("started")
+    stream.run(batch)
+    stream.run(batch + 1)
+    # What was committed before is repeated now: somebody has said so.
+    assert set(stream.seen()) == {b"%d/%d" % (n, task) for n in range(batch + 2) for task in (0, 1)}
+
+
+def test_a_ledger_that_was_made_again_is_empty(stream: Stream) -> None:
+    """
+    It is lost while the query runs, and brokers make topics that somebody writes to.
+    """
+    stream.run(0)
+    known = make_ledger.cache_info().currsize
+    admin = stream.cluster.admin()
+    admin.delete_topics([stream.ledger])[stream.ledger].result(SECONDS)
+    wait_until(lambda: "it is there still" if stream.exists() else None, SECONDS)
+    stream.cluster.create_topic(stream.ledger)
+
+    with pytest.raises(ExactlyOnceError, match="is empty, in which the query") as told:
+        stream.run(1)
+
+    assert known
+    assert told.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
+    assert stream.seen() == [b"0/0", b"0/1"]
+    assert stream.release("--execute").startswith("started")
+    stream.run(1)
+    assert stream.seen() == [b"0/0", b"0/1", b"1/0", b"1/1"]
+
+
+def test_a_query_that_becomes_exactly_once_later(stream: Stream) -> None:
+    """
+    Its batches have numbers already, and nothing was lost.
+    """
+    stream.run(57)
+
+    assert stream.seen() == [b"57/0", b"57/1"]
+    assert stream.release().startswith("would release")
+
+
+def test_a_prefix_that_never_had_a_ledger(stream: Stream) -> None:
+    """
+    There is nothing to release, and nothing is made.
+    """
+    assert stream.release("--execute") == f"No query has the prefix {stream.topic}.\n"
+    assert not stream.exists()
+
+
+@pytest.mark.parametrize(
+    ("topic", "brokers", "durability"),
+    [
+        (LedgerTopic("l"), 1, (1, 1)),
+        (LedgerTopic("l"), 2, (2, 1)),
+        (LedgerTopic("l"), 3, (3, 2)),
+        (LedgerTopic("l"), 9, (3, 2)),
+        (LedgerTopic("l", 5), 9, (5, 2)),
+        (LedgerTopic("l", None, 1), 9, (3, 1)),
+        (LedgerTopic("l", 4, 3), 9, (4, 3)),
+    ],
+)
+def test_how_durable_a_ledger_is(
+    topic: LedgerTopic, brokers: int, durability: tuple[int, int]
+) -> None:
+    """
+    As many replicas as there are brokers, up to three, of which one may be away.
+    """
+    assert topic.durability(brokers) == durability
+
+
+def test_replicas_that_the_cluster_does_not_have(
+    kafka_cluster: KafkaCluster, topic: NewTopicName
+) -> None:
+    """
+    The error names the option.
+    """
+    stream = Stream(kafka_cluster, topic(), ledgerReplicationFactor="9")
+    with pytest.raises(Exception, match="fewer than 9 brokers are up; .*ledgerReplicationFactor"):
+        stream.run(0)
+
+    assert stream.seen() == []

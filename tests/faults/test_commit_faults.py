@@ -1,0 +1,210 @@
+"""
+Exactly-once commits on three brokers behind proxies: late requests, brokers that nobody reaches.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import ConfigResource, NewTopic
+from tests.support.proxied import ProxiedCluster
+
+from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
+from pyspark_pykafka.engines import prepare, transactions_of
+from pyspark_pykafka.errors import TimeoutExceededError
+from pyspark_pykafka.options import parse_sink
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.transactional_ids import end_of_write, of_task, of_write
+from pyspark_pykafka.wire.ending import abort_all, commit_all
+from pyspark_pykafka.wire.replicas import find_replicas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.wire.transactions import Prepared
+
+SECONDS = 30.0
+COMMITTED = {"isolation.level": "read_committed"}
+QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
+END_TXN = 26
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[ProxiedCluster]:
+    """
+    Three brokers, one of which coordinates all transactions.
+    """
+    log = "transaction.state.log"
+    alone = {f"{log}.{it}": 1 for it in ("num.partitions", "replication.factor", "min.isr")}
+    with ProxiedCluster(3, config=alone) as cluster:
+        yield cluster
+
+
+def settings(three: ProxiedCluster, **more: object) -> KafkaSettings:
+    """
+    Return settings of a client that goes through the proxies.
+    """
+    given = {name.replace("_", "."): str(value) for name, value in more.items()}
+    return KafkaSettings.of({"bootstrap.servers": three.bootstrap, **given})
+
+
+def write(kafka: KafkaSettings, topic: str, count: int) -> list[Prepared]:
+    """
+    Write a row in each of so many tasks' transactions, and leave them open.
+    """
+    row = pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())})
+    names = (of_task(topic, task, 0) for task in range(count))
+    written = [prepare([row], kafka, topic, name).prepared for name in names]
+    return [one for one in written if one is not None]
+
+
+def seen(three: ProxiedCluster, topic: str) -> int:
+    """
+    Return how many rows a reader of committed records finds.
+    """
+    return len(three.kafka.consume(topic, COMMITTED))
+
+
+def stream(three: ProxiedCluster, topic: str, batch: int) -> None:
+    """
+    Write and commit a micro-batch of one row, as a new execution does.
+    """
+    options = parse_sink(
+        {
+            "kafka.bootstrap.servers": three.bootstrap,
+            "topic": topic,
+            "deliveryGuarantee": "exactly-once",
+            "transactionalIdPrefix": topic,
+        },
+        streaming=True,
+    )
+    delivery = ExactlyOnceStream(options)
+    row = pa.RecordBatch.from_pydict({"value": [b"x"]})
+    told = delivery.write([row], SinkTask(0, 0, QUERY, batch, batch))
+    delivery.commit([told], 1, batch)
+
+
+def made_on(three: ProxiedCluster, name: str, *nodes: int) -> None:
+    """
+    Make a topic of one partition on these brokers, the first of which leads.
+    """
+    admin = three.kafka.admin()
+    wanted = NewTopic(name, num_partitions=1, replica_assignment=[list(nodes)])
+    admin.create_topics([wanted])[name].result(SECONDS)
+
+
+def leader(three: ProxiedCluster, topic: str) -> int:
+    """
+    Return who leads a topic's first partition.
+    """
+    topics = three.kafka.admin().list_topics(topic, timeout=10).topics
+    return int(topics[topic].partitions[0].leader)
+
+
+def test_an_end_that_is_late(three: ProxiedCluster) -> None:
+    """
+    EndTxn hangs on its connection while the driver gives up: what it says stays true.
+    """
+    topic = three.kafka.create_topic("late", 2)
+    kafka = settings(three, request_timeout_ms=1_500, max_block_ms=4_000, delivery_timeout_ms=9_000)
+    waiting = write(kafka, topic, 2)
+    names, end = of_write(topic), end_of_write(topic, "1")
+    for proxy in three.proxies.values():
+        proxy.hold({END_TXN})
+    try:
+        with (
+            transactions_of(kafka) as transactions,
+            pytest.raises(TimeoutExceededError, match="nothing of this write is visible"),
+        ):
+            commit_all(transactions, waiting, names, end)
+    finally:
+        for proxy in three.proxies.values():
+            proxy.release()
+    with transactions_of(kafka) as transactions:
+        abort_all(transactions, waiting, names, end)
+
+    assert seen(three, topic) == 0
+
+
+@pytest.mark.parametrize("how", ["drop_syns", "refuse"])
+def test_a_broker_that_nobody_needs(three: ProxiedCluster, how: str) -> None:
+    """
+    No row, ledger or coordinator is on it, and nobody reaches it: micro-batches and writes commit.
+    """
+    warm = three.kafka.create_topic(f"warm-{how}".replace("_", "-"), 1)
+    commit_one(three, warm)
+    coordinator = leader(three, "__transaction_state")
+    spare = next(node for node in three.proxies if node != coordinator)
+    topic = f"needed-{how}".replace("_", "-")
+    made_on(three, topic, coordinator)
+    made_on(three, f"{topic}-ledger", coordinator)
+    wait_until(lambda: None if leader(three, topic) == coordinator else "no leader", SECONDS)
+    stream(three, topic, 0)
+    proxy = three.proxies[spare]
+    getattr(proxy, how)()
+    proxy.cut()
+    try:
+        begun = time.monotonic()
+        commit_one(three, topic)
+        took = time.monotonic() - begun
+    finally:
+        proxy.heal()
+
+    assert seen(three, topic) == 2
+    # A dial that is not answered takes longer than all of this.
+    assert took < 8
+
+
+def commit_one(three: ProxiedCluster, topic: str) -> None:
+    """
+    Write a row and commit it.
+    """
+    kafka = settings(three)
+    with transactions_of(kafka) as transactions:
+        commit_all(transactions, write(kafka, topic, 1), of_write(topic), end_of_write(topic, "1"))
+
+
+def test_the_ledger_of_three_brokers(
+    three: ProxiedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    It has three replicas and wants two; one that was made with a single one is warned of.
+    """
+    three.kafka.create_topic("durable", 1)
+    stream(three, "durable", 0)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "durable-ledger")
+    admin = three.kafka.admin()
+    config = admin.describe_configs([resource])[resource].result(SECONDS)
+    with transactions_of(settings(three)) as transactions:
+        limit = Deadline.after(SECONDS)
+        found = find_replicas(transactions.cluster, "durable-ledger", limit)
+    assert found == (3, 3)
+    assert config["min.insync.replicas"].value == "2"
+    assert not [it for it in caplog.messages if "has one replica" in it]
+
+    three.kafka.create_topic("alone", 1)
+    three.kafka.create_topic("alone-ledger", 1, replication_factor=1)
+    stream(three, "alone", 0)
+    assert [it for it in caplog.messages if "alone-ledger has one replica on a cluster of 3" in it]
+
+
+@pytest.mark.soak
+def test_five_hundred_tasks(three: ProxiedCluster) -> None:
+    """
+    Real coordinators commit as many as a large job has, in seconds.
+    """
+    topic = three.kafka.create_topic("many", 6)
+    kafka = settings(three)
+    waiting = write(kafka, topic, 500)
+    begun = time.monotonic()
+    with transactions_of(kafka) as transactions:
+        commit_all(transactions, waiting, of_write(topic), end_of_write(topic, "1"))
+    took = time.monotonic() - begun
+
+    assert seen(three, topic) == 500
+    assert took < 20

@@ -1,0 +1,419 @@
+"""
+Transaction coordinators in a process of their own, with Kafka's states and answers, and no records.
+
+A cluster of brokers that answer ApiVersions, Metadata and what is said of transactions. Each name
+belongs to the broker that :func:`home` says. A connection's requests are answered in turn, as
+brokers do; those that change a transaction take ``replication`` seconds each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import socket
+import struct
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection as Pipe
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+METADATA, FIND, VERSIONS, INIT, ADD, END = 3, 10, 18, 22, 24, 26
+DESCRIBE, LIST = 65, 66
+_VERSIONS = {
+    METADATA: (4, 7),
+    FIND: (4, 4),
+    VERSIONS: (0, 0),
+    INIT: (1, 1),
+    ADD: (1, 1),
+    END: (1, 1),
+    DESCRIBE: (0, 0),
+    LIST: (0, 0),
+}
+_CHANGING = (INIT, ADD, END)
+_FLEXIBLE = (FIND, DESCRIBE, LIST)
+
+_NOT_COORDINATOR, _FENCED, _INVALID_STATE, _WRONG_ID, _CONCURRENT = 16, 90, 48, 49, 51
+_NOT_FOUND, _UNSUPPORTED = 105, 35
+
+
+def home(name: str, brokers: int) -> int:
+    """
+    Return who coordinates a name at first.
+    """
+    return zlib.crc32(name.encode()) % brokers
+
+
+@dataclass
+class Known:
+    """
+    One transactional id.
+    """
+
+    producer_id: int
+    epoch: int
+    state: str = "Empty"
+    partitions: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass
+class Coordination:
+    """
+    What all brokers do; a test sets the attributes, also while they run.
+    """
+
+    brokers: int = 1
+    #: Seconds that a change of a transaction takes.
+    replication: float = 0.0
+    #: Brokers that take requests and say nothing.
+    silent: frozenset[int] = frozenset()
+    #: Requests of these kinds wait until this changes, and are done then, answered or not.
+    held: frozenset[int] = frozenset()
+    #: Who coordinates instead.
+    moved: dict[int, int] = field(default_factory=dict)
+    #: The code that each name's requests of a kind are answered with, as often.
+    errors: dict[int, tuple[int, int]] = field(default_factory=dict)
+    #: Partitions learn of an end only when this is true.
+    completes: bool = True
+    #: The end of a transaction that is done just before a request: (kind, name, commit).
+    before: tuple[int, str, bool] | None = None
+    names: dict[str, Known] = field(default_factory=dict)
+    requests: Counter[tuple[int, int]] = field(default_factory=Counter)
+    connections: Counter[int] = field(default_factory=Counter)
+    ports: list[int] = field(default_factory=list)
+    _failed: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    def coordinator(self, name: str) -> int:
+        node = home(name, self.brokers)
+        return self.moved.get(node, node)
+
+    def initialise(self, name: str) -> tuple[int, int, int]:
+        known = self.names.get(name)
+        if known is None:
+            known = self.names[name] = Known(1000 + len(self.names), 0)
+            return 0, known.producer_id, known.epoch
+        if known.state in {"PrepareCommit", "PrepareAbort"}:
+            return _CONCURRENT, -1, -1
+        known.epoch += 1
+        if known.state == "Ongoing":
+            self._complete(known, "Abort")
+            return _CONCURRENT, -1, -1
+        known.state, known.partitions = "Empty", []
+        return 0, known.producer_id, known.epoch
+
+    def join(self, name: str, identity: tuple[int, int], tps: list[tuple[str, int]]) -> int:
+        known = self.names.get(name)
+        if known is None:
+            return _WRONG_ID
+        if identity != (known.producer_id, known.epoch):
+            return _FENCED
+        known.state = "Ongoing"
+        known.partitions += tps
+        return 0
+
+    def end(self, name: str, identity: tuple[int, int], *, commit: bool) -> int:
+        known = self.names.get(name)
+        if known is None or known.producer_id != identity[0]:
+            return _WRONG_ID
+        if known.epoch != identity[1]:
+            return _FENCED
+        verb = "Commit" if commit else "Abort"
+        if known.state == "Ongoing":
+            self._complete(known, verb)
+            return 0
+        if known.state == f"Prepare{verb}":
+            return _CONCURRENT
+        return 0 if known.state == f"Complete{verb}" else _INVALID_STATE
+
+    def _complete(self, known: Known, verb: str) -> None:
+        known.state = f"Complete{verb}" if self.completes else f"Prepare{verb}"
+
+    def planned_error(self, key: int, name: str) -> int:
+        code, times = self.errors.get(key, (0, 0))
+        self._failed[key, name] += 1
+        return code if self._failed[key, name] <= times else 0
+
+
+# --- The protocol, just enough of it --------------------------------------------------------------
+
+
+def _string(text: str | None) -> bytes:
+    if text is None:
+        return struct.pack(">h", -1)
+    return struct.pack(">h", len(text)) + text.encode()
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _compact(text: str) -> bytes:
+    return _varint(len(text) + 1) + text.encode()
+
+
+class _Body:
+    def __init__(self, body: bytes) -> None:
+        self._body, self._at = body, 0
+
+    def number(self, form: str) -> int:
+        (value,) = struct.unpack_from(f">{form}", self._body, self._at)
+        self._at += struct.calcsize(f">{form}")
+        return int(value)
+
+    def text(self) -> str:
+        size = self.number("h")
+        self._at += max(size, 0)
+        return self._body[self._at - max(size, 0) : self._at].decode()
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._body[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def compact(self) -> str:
+        size = self.varint() - 1
+        self._at += size
+        return self._body[self._at - size : self._at].decode()
+
+    def compacts(self) -> list[str]:
+        return [self.compact() for _ in range(self.varint() - 1)]
+
+
+class _Answers:
+    def __init__(self, them: Coordination) -> None:
+        self._them = them
+
+    def to(self, node: int, key: int, body: _Body) -> bytes:
+        said = {
+            VERSIONS: self._versions,
+            METADATA: self._metadata,
+            FIND: self._find,
+            INIT: self._init,
+            ADD: self._add,
+            END: self._end,
+            DESCRIBE: self._describe,
+            LIST: self._list,
+        }[key]
+        return said(node, body)
+
+    def _versions(self, _: int, __: _Body) -> bytes:
+        ranges = (struct.pack(">hhh", key, *both) for key, both in _VERSIONS.items())
+        return struct.pack(">hi", 0, len(_VERSIONS)) + b"".join(ranges)
+
+    def _metadata(self, _: int, body: _Body) -> bytes:
+        topics = [body.text() for _ in range(max(body.number("i"), 0))]
+        brokers = b"".join(
+            struct.pack(">i", node) + _string("127.0.0.1") + struct.pack(">i", port) + _string(None)
+            for node, port in enumerate(self._them.ports)
+        )
+        missing = b"".join(
+            struct.pack(">h", 3) + _string(topic) + struct.pack(">bi", 0, 0) for topic in topics
+        )
+        head = struct.pack(">ii", 0, self._them.brokers) + brokers + _string("c")
+        return head + struct.pack(">ii", 0, len(topics)) + missing
+
+    def _find(self, _: int, body: _Body) -> bytes:
+        body.number("b")
+        found = []
+        for name in body.compacts():
+            node = self._them.coordinator(name)
+            place = struct.pack(">i", node) + _compact("127.0.0.1")
+            port = struct.pack(">ih", self._them.ports[node], 0)
+            found.append(_compact(name) + place + port + b"\x00\x00")
+        return struct.pack(">i", 0) + _varint(len(found) + 1) + b"".join(found) + b"\x00"
+
+    def _refusal(self, node: int, key: int, name: str) -> int:
+        if self._them.coordinator(name) != node:
+            return _NOT_COORDINATOR
+        return self._them.planned_error(key, name)
+
+    def _init(self, node: int, body: _Body) -> bytes:
+        name = body.text()
+        refused = self._refusal(node, INIT, name)
+        told = (refused, -1, -1) if refused else self._them.initialise(name)
+        return struct.pack(">ihqh", 0, *told)
+
+    def _add(self, node: int, body: _Body) -> bytes:
+        name, identity, tps = body.text(), (body.number("q"), body.number("h")), []
+        for _ in range(body.number("i")):
+            topic = body.text()
+            tps += [(topic, body.number("i")) for _ in range(body.number("i"))]
+        code = self._refusal(node, ADD, name) or self._them.join(name, identity, tps)
+        head = struct.pack(">ii", 0, len(tps))
+        each = (_string(topic) + struct.pack(">iih", 1, number, code) for topic, number in tps)
+        return head + b"".join(each)
+
+    def _end(self, node: int, body: _Body) -> bytes:
+        name, identity = body.text(), (body.number("q"), body.number("h"))
+        commit = bool(body.number("b"))
+        code = self._refusal(node, END, name) or self._them.end(name, identity, commit=commit)
+        return struct.pack(">ih", 0, code)
+
+    def _describe(self, node: int, body: _Body) -> bytes:
+        names = body.compacts()
+        found = b"".join(self._described(node, name) for name in names)
+        return struct.pack(">i", 0) + _varint(len(names) + 1) + found + b"\x00"
+
+    def _described(self, node: int, name: str) -> bytes:
+        known = self._them.names.get(name)
+        refused = self._refusal(node, DESCRIBE, name)
+        if known is None or refused:
+            none = _compact(name) + _compact("Empty") + struct.pack(">iqqh", 0, 0, -1, -1)
+            return struct.pack(">h", refused or _NOT_FOUND) + none + b"\x01\x00"
+        numbers = struct.pack(">iqqh", 60_000, 1, known.producer_id, known.epoch)
+        topics = b"".join(
+            _compact(topic) + b"\x02" + struct.pack(">i", number) + b"\x00"
+            for topic, number in known.partitions
+        )
+        what = _compact(name) + _compact(known.state) + numbers
+        return b"\x00\x00" + what + _varint(len(known.partitions) + 1) + topics + b"\x00"
+
+    def _list(self, node: int, body: _Body) -> bytes:
+        states = set(body.compacts())
+        listed = [
+            _compact(name) + struct.pack(">q", known.producer_id) + _compact(known.state) + b"\x00"
+            for name, known in self._them.names.items()
+            if self._them.coordinator(name) == node and (not states or known.state in states)
+        ]
+        head = struct.pack(">ih", 0, 0) + b"\x01" + _varint(len(listed) + 1)
+        return head + b"".join(listed) + b"\x00"
+
+
+# --- The process ----------------------------------------------------------------------------------
+
+
+class _Brokers:
+    def __init__(self, them: Coordination, listeners: list[socket.socket], pipe: Pipe) -> None:
+        self._them, self._listeners, self._pipe = them, listeners, pipe
+        self._answers = _Answers(them)
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        for node, listener in enumerate(self._listeners):
+            await asyncio.start_server(self._serving(node), sock=listener)
+        loop.add_reader(self._pipe.fileno(), self._told, over)
+        await over.wait()
+
+    def _told(self, over: asyncio.Event) -> None:
+        try:
+            wanted = self._pipe.recv()
+        except EOFError:
+            over.set()
+            return
+        for name, value in wanted.items():
+            setattr(self._them, name, value)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self._pipe.send(self._them)
+
+    def _serving(self, node: int) -> Any:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._them.connections[node] += 1
+            try:
+                while True:
+                    await self._one(node, reader, writer)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                writer.close()
+
+        return serve
+
+    async def _one(
+        self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        frame = await reader.readexactly(size)
+        key, version, correlation, client = struct.unpack(">hhih", frame[:10])
+        self._them.requests[node, key] += 1
+        while node in self._them.silent or key in self._them.held:
+            await self._changed.wait()
+        if key in _CHANGING and self._them.replication:
+            await asyncio.sleep(self._them.replication)
+        if self._them.before is not None and self._them.before[0] == key:
+            _, name, commit = self._them.before
+            known, self._them.before = self._them.names[name], None
+            self._them.end(name, (known.producer_id, known.epoch), commit=commit)
+        at = 10 + max(client, 0) + (key in _FLEXIBLE)
+        tags = b"\x00" if key in _FLEXIBLE else b""
+        body = tags + self._answers.to(node, key, _Body(frame[at:]))
+        if key == VERSIONS and version:
+            # Ours is the first version, in which the others are listed, too.
+            body = struct.pack(">h", _UNSUPPORTED) + body[2:]
+        writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
+        await writer.drain()
+
+
+def _run(them: Coordination, listeners: list[socket.socket], pipe: Pipe) -> None:
+    asyncio.run(_Brokers(them, listeners, pipe).run())
+
+
+class StubCoordinators:
+    """
+    Runs them within its context.
+    """
+
+    def __init__(self, them: Coordination) -> None:
+        listeners = [_listener() for _ in range(them.brokers)]
+        them.ports = self.ports = [it.getsockname()[1] for it in listeners]
+        self.bootstrap = f"127.0.0.1:{self.ports[0]}"
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("fork").Process(
+            target=_run, args=(them, listeners, theirs), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        for listener in listeners:
+            listener.close()
+
+    def set(self, **attributes: Any) -> Coordination:
+        """
+        Set attributes of the brokers' :class:`Coordination`; return it as it is now.
+        """
+        self._pipe.send(attributes)
+        told: Coordination = self._pipe.recv()
+        return told
+
+    @property
+    def now(self) -> Coordination:
+        """
+        What they know.
+        """
+        return self.set()
+
+    def __enter__(self) -> Self:
+        """
+        Return this, whose brokers listen already.
+        """
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        """
+        End the process.
+        """
+        self._process.kill()
+        self._process.join()
+
+
+def _listener() -> socket.socket:
+    made = socket.socket()
+    made.bind(("127.0.0.1", 0))
+    made.listen(128)
+    made.settimeout(0)
+    return made

@@ -1,0 +1,411 @@
+"""
+Commits and aborts of many transactions, against coordinators that are slow, silent or late.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.stub_coordinators import (
+    DESCRIBE,
+    END,
+    INIT,
+    LIST,
+    Coordination,
+    StubCoordinators,
+    home,
+)
+
+from pyspark_pykafka.client import direct_producer_config
+from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.transactional_ids import of_task, of_write
+from pyspark_pykafka.wire import ending
+from pyspark_pykafka.wire.cluster import Cluster
+from pyspark_pykafka.wire.ending import abort_all, commit_all
+from pyspark_pykafka.wire.transactions import FencedError, Prepared, Transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BROKERS = 6
+MARK = "w-ended-1"
+BUSY_SECONDS = 0.01
+#: The next transaction of the name may have been begun, to abort the one before.
+ENDED = {"CompleteAbort", "Empty"}
+
+
+def prepared(them: Coordination, name: str, *, partitions: int = 1) -> Prepared:
+    """
+    Let the coordinators know an open transaction, before they run.
+    """
+    _, producer_id, epoch = them.initialise(name)
+    tps = [("out", number) for number in range(partitions)]
+    assert them.join(name, (producer_id, epoch), tps) == 0
+    return Prepared(name, producer_id, epoch)
+
+
+def names_on(node: int, count: int, brokers: int = BROKERS) -> list[str]:
+    """
+    Return the names of tasks' first attempts that a broker coordinates.
+    """
+    named = (of_task("w", task, 0) for task in range(10_000))
+    return [name for name in named if home(name, brokers) == node][:count]
+
+
+@contextmanager
+def connected(stubs: StubCoordinators, **settings: object) -> Iterator[Transactions]:
+    """
+    Lend what asks them.
+    """
+    given = {name.replace("_", "."): str(value) for name, value in settings.items()}
+    kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **given})
+    config = direct_producer_config(kafka)
+    cluster = Cluster(config.direct)
+    try:
+        yield Transactions(cluster, config)
+    finally:
+        cluster.close()
+
+
+def states(stubs: StubCoordinators, waiting: list[Prepared]) -> Counter[str]:
+    """
+    Return where transactions stand.
+    """
+    known = stubs.now.names
+    return Counter(known[one.transactional_id].state for one in waiting)
+
+
+def asked(stubs: StubCoordinators, key: int) -> int:
+    """
+    Return how often something was asked for.
+    """
+    return sum(count for (_, kind), count in stubs.now.requests.items() if kind == key)
+
+
+def test_coordinators_commit_at_the_same_time() -> None:
+    """
+    Six brokers take a sixth of the time that one would take for all transactions.
+    """
+    them = Coordination(brokers=BROKERS, replication=BUSY_SECONDS)
+    waiting = [prepared(them, of_task("w", task, 0)) for task in range(480)]
+    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+        begun = time.monotonic()
+        commit_all(transactions, waiting, of_write("w"), MARK)
+        took = time.monotonic() - begun
+
+        assert states(stubs, waiting) == Counter(CompleteCommit=480)
+        # Each is asked for once; what stands where, in one question to each broker.
+        assert asked(stubs, END) == 480
+        assert asked(stubs, DESCRIBE) <= 4 * BROKERS
+        # One connection to each coordinator, and one more to look for them with.
+        assert stubs.now.connections.total() <= BROKERS + 1
+    assert took < 480 * BUSY_SECONDS / 2
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("tasks", "seconds"), [(1_000, 2.0), (5_000, 8.0)])
+def test_many_tasks_commit_in_time(tasks: int, seconds: float) -> None:
+    """
+    On six brokers that take 2 ms to replicate a decision.
+    """
+    them = Coordination(brokers=BROKERS, replication=0.002)
+    waiting = [prepared(them, of_task("w", task, 0)) for task in range(tasks)]
+    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+        begun = time.monotonic()
+        commit_all(transactions, waiting, of_write("w"), MARK)
+        took = time.monotonic() - begun
+
+        assert states(stubs, waiting) == Counter(CompleteCommit=tasks)
+    logging.getLogger("pyspark_pykafka").info("%d tasks were committed in %.2f s", tasks, took)
+    assert took < seconds
+
+
+def test_a_dead_coordinator_is_dialled_once() -> None:
+    """
+    It was away before anything was asked: one connection to it, not one for each transaction.
+    """
+    them = Coordination(brokers=BROKERS)
+    dead = 3
+    waiting = [prepared(them, name) for name in (*names_on(dead, 20), *names_on(0, 20))]
+    patience = {"request_timeout_ms": 1_500, "max_block_ms": 20_000}
+    with StubCoordinators(them) as stubs, connected(stubs, **patience) as transactions:
+        transactions.describe_all([one.transactional_id for one in waiting])
+        before = stubs.set(silent=frozenset({dead})).connections[dead]
+        # The others know only a little later who coordinates now.
+        begun = time.monotonic()
+        stubs.set(moved={dead: 4})
+        commit_all(transactions, waiting, of_write("w"), MARK)
+        took = time.monotonic() - begun
+
+        assert states(stubs, waiting) == Counter(CompleteCommit=40)
+        assert stubs.now.connections[dead] - before <= 1
+    # One time-out, not twenty.
+    assert took < 6
+
+
+def test_a_broker_that_nobody_needs() -> None:
+    """
+    It takes connections and says nothing: a commit does without it, at once.
+    """
+    them = Coordination(brokers=2)
+    waiting = [prepared(them, name) for name in names_on(0, 3, brokers=2)]
+    mark = next(name for at in range(99) if home(name := f"w-ended-{at}", 2) == 0)
+    with StubCoordinators(them) as stubs, connected(stubs, max_block_ms=20_000) as transactions:
+        stubs.set(silent=frozenset({1}))
+        begun = time.monotonic()
+        commit_all(transactions, waiting, of_write("w"), mark)
+        took = time.monotonic() - begun
+
+        assert states(stubs, waiting) == Counter(CompleteCommit=3)
+        assert asked(stubs, LIST) == 0
+    assert took < 4
+
+
+def test_what_passes_is_waited_for_together() -> None:
+    """
+    Two hundred coordinators' answers "not yet" cost the pauses of one.
+    """
+    concurrent = 51
+    them = Coordination(brokers=BROKERS, errors={END: (concurrent, 3)})
+    waiting = [prepared(them, of_task("w", task, 0)) for task in range(200)]
+    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+        begun = time.monotonic()
+        transactions.end_all(waiting, commit=True)
+        took = time.monotonic() - begun
+
+        assert states(stubs, waiting) == Counter(CompleteCommit=200)
+    # Pauses of 10, 20 and 40 ms, two hundred times.
+    assert took < 200 * 0.07 / 2
+
+
+@pytest.mark.parametrize("attempt", ["0", "2"], ids=["ran before", "runs beside"])
+def test_what_attempts_that_lost_left_is_aborted(attempt: str) -> None:
+    """
+    It is found by the name that it would have; all brokers are asked once Spark ran a task again.
+    """
+    them = Coordination(brokers=BROKERS)
+    won = prepared(them, of_task("w", 7, 1))
+    lost = [prepared(them, f"w-7-{attempt}"), prepared(them, "w-8-0-again99")]
+    other = prepared(them, "w-2-7-0")
+    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+        commit_all(transactions, [won], of_write("w"), MARK)
+
+        assert states(stubs, [won]) == Counter(CompleteCommit=1)
+        assert set(states(stubs, lost)) <= ENDED
+        assert states(stubs, [other]) == Counter(Ongoing=1)
+
+
+def test_a_speculative_attempt_is_found() -> None:
+    """
+    The first attempt won, and the one beside it is open still; then all brokers are asked for more.
+    """
+    them = Coordination(brokers=BROKERS)
+    won, lost = prepared(them, "w-0-0"), prepared(them, "w-0-1")
+    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+        commit_all(transactions, [won], of_write("w"), MARK)
+
+        assert states(stubs, [won]) == Counter(CompleteCommit=1)
+        assert set(states(stubs, [lost])) <= ENDED
+        assert asked(stubs, LIST) == BROKERS
+
+
+# --- Outcomes -------------------------------------------------------------------------------------
+
+SHORT = {"request_timeout_ms": 500, "max_block_ms": 2_000, "delivery_timeout_ms": 10_000}
+
+
+def failure(call: Any, *args: Any) -> PykafkaError:
+    """
+    Return what a call raises.
+    """
+    with pytest.raises(PykafkaError) as told:
+        call(*args)
+    return told.value
+
+
+def landed(stubs: StubCoordinators) -> None:
+    """
+    Let what is held arrive, and wait until it is done.
+    """
+    stubs.set(held=frozenset())
+    time.sleep(0.3)
+
+
+def test_an_end_that_lands_late_finds_nothing() -> None:
+    """
+    The driver gives up on commits that hang: they are refused when they arrive, and it says so.
+    """
+    them = Coordination(held=frozenset({END}))
+    waiting = [prepared(them, of_task("w", task, 0)) for task in range(3)]
+    with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
+        error = failure(commit_all, transactions, waiting, of_write("w"), MARK)
+        landed(stubs)
+
+        assert isinstance(error, TimeoutExceededError)
+        assert "nothing of this write is visible" in str(error)
+        assert states(stubs, waiting) == Counter(CompleteAbort=3)
+        abort_all(transactions, waiting, of_write("w"), MARK)
+
+
+def test_an_end_that_landed_is_success() -> None:
+    """
+    All answers were lost, and every transaction is committed: the write has not failed.
+    """
+    them = Coordination()
+    waiting = [prepared(them, of_task("w", task, 0)) for task in range(2)]
+    for one in waiting:
+        them.end(one.transactional_id, one[1:], commit=True)
+    them.held = frozenset({END})
+    with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
+        error = TimeoutExceededError("no answer")
+        ending._check_decided(transactions, waiting, error)
+
+        assert states(stubs, waiting) == Counter(CompleteCommit=2)
+
+
+def test_an_end_that_lands_while_it_is_fenced() -> None:
+    """
+    The commit arrives between the look and the fence: nobody says that nothing is visible.
+    """
+    them = Coordination(held=frozenset({END}))
+    waiting = [prepared(them, of_task("w", 0, 0))]
+    them.before = (INIT, waiting[0].transactional_id, True)
+    with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
+        error = failure(commit_all, transactions, waiting, of_write("w"), MARK)
+
+        assert stubs.now.before is None
+    assert isinstance(error, ExactlyOnceError)
+    assert "of 1 tasks it is not known" in str(error)
+    assert "nothing" not in str(error)
+
+
+def test_what_is_committed_in_part_is_completed() -> None:
+    """
+    One coordinator was away while another committed, and is back in time.
+    """
+    them = Coordination(brokers=2)
+    away = [prepared(them, name) for name in names_on(1, 5, brokers=2)]
+    there = [prepared(them, name) for name in names_on(0, 5, brokers=2)]
+    with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
+        transactions.end_all(there, commit=True)
+        ending._check_decided(transactions, [*away, *there], TimeoutExceededError("too late"))
+
+        assert states(stubs, [*away, *there]) == Counter(CompleteCommit=10)
+
+
+def test_what_cannot_be_told_may_become_visible() -> None:
+    """
+    A coordinator that stays away: what the others committed is told, and what may come yet.
+    """
+    them = Coordination(brokers=2)
+    away = [prepared(them, name) for name in names_on(1, 2, brokers=2)]
+    there = [prepared(them, name) for name in names_on(0, 3, brokers=2)]
+    waiting = [*away, *there]
+    with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
+        transactions.describe_all([one.transactional_id for one in waiting])
+        stubs.set(silent=frozenset({1}))
+        with pytest.raises(TimeoutExceededError, match="2 of 5 are not done within 2000 ms"):
+            transactions.end_all(waiting, commit=True)
+        error = failure(ending._check_decided, transactions, waiting, TimeoutExceededError("gone"))
+
+    assert isinstance(error, ExactlyOnceError)
+    assert error.condition == "EXACTLY_ONCE_COMMITTED_IN_PART"
+    assert "the rows of 3 of 5 tasks are visible" in str(error)
+    assert "of 2 tasks it is not known whether they are, and may still become visible" in str(error)
+
+
+@pytest.mark.parametrize("verb", ["abort", "end"])
+def test_an_abort_that_meets_a_commit_raises(verb: str) -> None:
+    """
+    What was to be aborted is visible: never a line in the log alone.
+    """
+    them = Coordination()
+    waiting = [prepared(them, of_task("w", task, 0)) for task in range(2)]
+    them.end(waiting[0].transactional_id, waiting[0][1:], commit=True)
+    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+        if verb == "abort":
+            error = failure(abort_all, transactions, waiting, of_write("w"), MARK)
+        else:
+            with pytest.raises(PykafkaError) as told:
+                transactions.end_all(waiting, commit=False)
+            error = told.value
+
+        assert states(stubs, waiting) == Counter(CompleteCommit=1, CompleteAbort=1)
+    assert isinstance(error, ExactlyOnceError)
+    assert error.condition == "EXACTLY_ONCE_ABORT_MET_COMMIT"
+    assert "1 of the 2 transactions that were to be aborted are committed, w-0-0" in str(error)
+
+
+def test_an_abort_of_what_is_gone_is_no_error() -> None:
+    """
+    The transactions' time is over, or another attempt has their names.
+    """
+    them = Coordination()
+    waiting = [prepared(them, of_task("w", task, 0)) for task in range(2)]
+    them.end(waiting[0].transactional_id, waiting[0][1:], commit=False)
+    them.initialise(waiting[1].transactional_id)
+    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+        abort_all(transactions, waiting, of_write("w"), MARK)
+
+        assert states(stubs, waiting) == Counter(CompleteAbort=2)
+
+
+def test_one_that_is_not_open_lets_none_be_committed() -> None:
+    """
+    It was aborted when its time was over: the write is to be run again.
+    """
+    them = Coordination()
+    waiting = [prepared(them, of_task("w", task, 0)) for task in range(2)]
+    them.end(waiting[0].transactional_id, waiting[0][1:], commit=False)
+    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+        error = failure(commit_all, transactions, waiting, of_write("w"), MARK)
+
+        assert states(stubs, waiting) == Counter(CompleteAbort=1, Ongoing=1)
+    assert isinstance(error, FencedError)
+
+
+# --- What it costs the brokers --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("partitions", "warned"), [(50, False), (51, True)])
+def test_many_markers_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    partitions: int,
+    warned: bool,
+) -> None:
+    """
+    Ending a transaction writes a marker to each of its partitions, for each task.
+    """
+    assert ending.MANY_MARKERS == 100_000
+    monkeypatch.setattr(ending, "MANY_MARKERS", 200)
+    them = Coordination()
+    waiting = [prepared(them, of_task("w", at, 0), partitions=partitions) for at in range(4)]
+    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+        commit_all(transactions, waiting, of_write("w"), MARK)
+
+    said = [it for it in caplog.messages if "one marker for each" in it]
+    assert len(said) == warned
+    assert all("4 tasks" in it and "51 partitions" in it and "204" in it for it in said)
+
+
+def test_partitions_that_transactions_join(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    What the stub counts is what is added: the tests above stand on it.
+    """
+    with StubCoordinators(Coordination()) as stubs, connected(stubs) as transactions:
+        identity = transactions.begin("w-0-0", 60_000)
+        tps = [TopicPartition("out", 1), TopicPartition("out", 2), TopicPartition("in", 1)]
+        transactions.add("w-0-0", identity, tps)
+        found = transactions.describe("w-0-0")
+
+    assert found is not None
+    assert found.partitions == len(tps)
+    assert not caplog.records

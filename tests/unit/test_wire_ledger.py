@@ -1,0 +1,141 @@
+"""
+Reading a ledger whose leader moves, lags or is gone: what passes is waited for, and lost is a name.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
+
+from pyspark_pykafka.client import direct_producer_config
+from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.wire.cluster import Cluster
+from pyspark_pykafka.wire.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOPIC = "orders-ledger"
+ENTRIES = 4
+_RELEASE = json.dumps({"kind": "release", "query": "q"}).encode()
+
+
+class Moving(Behaviour):
+    """
+    A ledger of four entries that is in trouble of a kind until a time.
+    """
+
+    def __init__(self, trouble: str, seconds: float) -> None:
+        super().__init__(brokers=2, topics={TOPIC: 1}, high_watermark=ENTRIES)
+        self.trouble, self.seconds, self.began = trouble, seconds, 0.0
+
+    def _in(self, trouble: str) -> bool:
+        self.began = self.began or time.time()
+        return self.trouble == trouble and time.time() - self.began < self.seconds
+
+    def topic_error(self, node: int, topic: str) -> int:  # noqa: ARG002
+        return 3 if self._in("unknown") else 0
+
+    def topics_of(self, node: int) -> dict[str, int]:  # noqa: ARG002
+        return {} if self._in("unknown") else self.topics
+
+    def offsets(
+        self,
+        node: int,  # noqa: ARG002
+        topic: str,  # noqa: ARG002
+        partition: int,  # noqa: ARG002
+        timestamp: int,
+    ) -> tuple[int, int]:
+        if self._in("not leader"):
+            return 6, -1
+        low = 3 if self._in("deleted") else 0
+        return 0, low if timestamp == -2 else ENTRIES
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:  # noqa: ARG002
+        if self._in("not leader"):
+            return FetchAnswer(6, -1)
+        if self._in("lagging"):
+            # A leader that knows of all and may show less, as it does just after it was elected.
+            return FetchAnswer(0, 2)
+        if self._in("out of range") or (self._in("deleted") and offset < 3):
+            return FetchAnswer(1, -1)
+        if offset >= ENTRIES:
+            return FetchAnswer(0, ENTRIES)
+        return FetchAnswer(0, ENTRIES, record_batch(offset, [_RELEASE] * (ENTRIES - offset)))
+
+
+@contextmanager
+def ledger(trouble: str, seconds: float, block_ms: int = 30_000) -> Iterator[Ledger]:
+    """
+    Lend a ledger that is in trouble.
+    """
+    with StubCluster(Moving(trouble, seconds)) as stubs:
+        given = {"bootstrap.servers": stubs.all_brokers, "max.block.ms": str(block_ms)}
+        config = direct_producer_config(KafkaSettings.of(given))
+        cluster = Cluster(config.direct)
+        try:
+            yield Ledger(cluster, config, TOPIC)
+        finally:
+            cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "seconds"),
+    [("not leader", 2.0), ("lagging", 2.0), ("unknown", 4.0), ("out of range", 2.0)],
+)
+def test_a_leader_that_moves_is_waited_for(trouble: str, seconds: float) -> None:
+    """
+    As long as a writer may be blocked; no sink says that data are lost.
+    """
+    with ledger(trouble, seconds) as made:
+        entries = made.all_between(0, ENTRIES)
+
+    assert len(entries) == ENTRIES
+
+
+def test_offsets_are_waited_for() -> None:
+    """
+    The same where only the end is asked for.
+    """
+    with ledger("not leader", 1.0) as made:
+        assert made.ended() == (0, ENTRIES)
+
+
+@pytest.mark.parametrize("trouble", ["not leader", "lagging"])
+def test_what_does_not_pass_in_time_is_retriable(trouble: str) -> None:
+    """
+    The error names the setting that says how long.
+    """
+    with ledger(trouble, 1e9, block_ms=2_000) as made, pytest.raises(PykafkaError) as told:
+        made.all_between(0, ENTRIES)
+
+    assert isinstance(told.value, TimeoutExceededError)
+    assert f"the ledger {TOPIC}-0 could not be read within 2000 ms (kafka.max.block.ms)" in str(
+        told.value
+    )
+    assert "kafkaConsumer.pollTimeoutMs" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "text"),
+    [
+        ("unknown", "the brokers have not had the ledger orders-ledger for 5000 ms"),
+        ("deleted", "begins at offset 3, and had entries from 0 on"),
+    ],
+)
+def test_a_ledger_that_is_gone_has_a_name(trouble: str, text: str) -> None:
+    """
+    To try again would not help: nobody can tell any more what was committed.
+    """
+    with ledger(trouble, 1e9, block_ms=5_000) as made, pytest.raises(ExactlyOnceError) as told:
+        made.all_between(0, ENTRIES)
+
+    assert told.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
+    assert text in str(told.value)
+    assert "pykafka transactions release" in str(told.value)
