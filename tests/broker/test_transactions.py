@@ -45,7 +45,7 @@ PREPARING = """
 import sys
 import pyarrow as pa
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.produce import OpenTransaction, Transaction, prepare
+from pyspark_pykafka.wire.produce import Transaction, prepare
 
 bootstrap, topic, name = sys.argv[1:]
 rows = {"value": [b"0", b"1", b"2"], "partition": pa.array([0, 1, 0], "int32")}
