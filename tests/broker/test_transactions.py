@@ -25,7 +25,7 @@ from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.transactional_ids import of_write
 from pyspark_pykafka.wire import ending
 from pyspark_pykafka.wire.ending import abort_all, commit_all
-from pyspark_pykafka.wire.produce import Transaction, prepare, transactions_of
+from pyspark_pykafka.wire.produce import OpenTransaction, Transaction, prepare, transactions_of
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State, Transactions
 
 if TYPE_CHECKING:
@@ -383,7 +383,7 @@ def test_nothing_to_write_is_no_transaction(sink: Sink) -> None:
     """
     assert prepare(
         [rows()], sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS)
-    ) == (0, None, -1)
+    ) == OpenTransaction(0, None, -1)
     assert sink.state("a") is None
 
 
@@ -436,7 +436,7 @@ def test_many_records_in_one_transaction(sink: Sink, kafka_cluster: KafkaCluster
     name = f"{sink.topic}-a"
 
     wanted = Transaction(name, TIMEOUT_MS)
-    written, prepared, _ = prepare([rows(*values)], kafka, sink.topic, wanted)
+    written, prepared, *_ = prepare([rows(*values)], kafka, sink.topic, wanted)
 
     assert written == len(values)
     assert prepared is not None
