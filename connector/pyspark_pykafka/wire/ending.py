@@ -187,7 +187,8 @@ def _committed_before(
     committed = ledger.committed_back(low, ended, batch.batch, width)
     check_owner(batch, committed)
     check_newest(batch, committed)
-    _clear(transactions, ledger, batch, first if batch.written else ended)
+    since = first if batch.written else ended
+    _clear(transactions, ledger, batch, since, held_up=ended < first)
     if ended < first:
         if owner(committed) is not None:
             _clear_strangers(transactions, ledger, batch, (ended, first))
@@ -202,13 +203,19 @@ def _committed_before(
     return committed_tasks(batch, [*committed, *(it for it in later if isinstance(it, Intent))])
 
 
-def _clear(transactions: Transactions, ledger: Ledger, batch: WrittenBatch, since: int) -> None:
+def _clear(
+    transactions: Transactions, ledger: Ledger, batch: WrittenBatch, since: int, *, held_up: bool
+) -> None:
     """
     Abort what earlier writes have left open, once it is sure that this one is the last.
+
+    All brokers are asked what that is where the ledger shows something, which is ``held_up`` then.
     """
-    ours = {task.prepared[0] for task in batch.written}
-    names = _open(transactions, of_query(batch.prefix, batch.query))
-    left = [name for name in names if name not in ours]
+    names, ours = of_query(batch.prefix, batch.query), [it.prepared[0] for it in batch.written]
+    if held_up:
+        left = sorted(set(_open(transactions, names)) - set(ours))
+    else:
+        left = _lost_attempts(transactions, ours, names)
     if not left:
         return
     check_alone(batch, ledger.all_since(since))
@@ -300,21 +307,30 @@ def _clear_losers(
 ) -> list[str]:
     """
     Abort what attempts that lost have left open, and return its names.
+    """
+    quick = transactions.limited(_CLEARING_SECONDS)
+    _best_effort(lambda: quick.mark(end))
+    found = _lost_attempts(transactions, [one.transactional_id for one in winners], names)
+    _best_effort(lambda: transactions.abort_names(found))
+    return found
+
+
+def _lost_attempts(transactions: Transactions, winners: Iterable[str], names: Family) -> list[str]:
+    """
+    Return what attempts of the winners' tasks that lost have left open.
 
     They are looked up by the names that they would have; all brokers are asked for more only where
     Spark has run a task again. Nobody can commit them, and they end by themselves when their time
     is over: a broker that is needed for nothing else is waited for a moment only.
     """
-    quick = transactions.limited(_CLEARING_SECONDS)
-    _best_effort(lambda: quick.mark(end))
-    won = {one.transactional_id for one in winners}
+    won = set(winners)
     others = other_attempts(won)
+    quick = transactions.limited(_CLEARING_SECONDS)
     described = quick.describe_some([*others.names, *others.signs])
     found = {name for name, it in described.items() if it and it.state in _IN_THE_WAY}
     if found or others.ran_again or any(described.get(sign) for sign in others.signs):
-        found |= set(_open(transactions, names)) - won
-    _best_effort(lambda: transactions.abort_names(sorted(found)))
-    return sorted(found)
+        found |= set(_open(transactions, names))
+    return sorted(found - won)
 
 
 def _best_effort(step: Callable[[], None]) -> None:
