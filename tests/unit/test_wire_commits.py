@@ -10,7 +10,9 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from tests.support.stub_brokers import Behaviour, StubCluster
 from tests.support.stub_coordinators import (
     DESCRIBE,
     END,
@@ -22,8 +24,10 @@ from tests.support.stub_coordinators import (
 )
 
 from pyspark_pykafka.client import direct_producer_config
+from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
 from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.transactional_ids import of_task, of_write
 from pyspark_pykafka.wire import ending
@@ -409,3 +413,29 @@ def test_partitions_that_transactions_join(caplog: pytest.LogCaptureFixture) -> 
     assert found is not None
     assert found.partitions == len(tps)
     assert not caplog.records
+
+
+# --- Micro-batches --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("attempt", "listings"), [(0, 0), (1, 1)])
+def test_a_micro_batch_lists_only_where_a_task_ran_again(attempt: int, listings: int) -> None:
+    """
+    Nothing is open that the ledger shows, so that no broker is asked for what it coordinates.
+    """
+    topics = {"out": 1, "out-ledger": 1}
+    with StubCluster(Behaviour(topics=topics, high_watermark=0)) as stubs:
+        options = {
+            "kafka.bootstrap.servers": stubs.bootstrap,
+            "topic": "out",
+            "deliveryGuarantee": "exactly-once",
+            "transactionalIdPrefix": "out",
+        }
+        delivery = ExactlyOnceStream(parse_sink(options, streaming=True))
+        row = pa.RecordBatch.from_pydict({"value": [b"x"]})
+        told = delivery.write([row], SinkTask(0, attempt, "q", 0, 7))
+        delivery.commit([told], 1, 0)
+        stats, found = stubs.stats()["requests"], stubs.get("transactions")
+
+    assert stats.get(LIST, 0) == listings
+    assert [it.state for it in found.values()] == ["CompleteCommit"]

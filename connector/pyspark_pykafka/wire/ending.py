@@ -152,21 +152,30 @@ def _clear_losers(
 ) -> list[str]:
     """
     Abort what attempts that lost have left open, and return its names.
+    """
+    quick = transactions.limited(_CLEARING_SECONDS)
+    _best_effort(lambda: quick.mark(end))
+    found = _lost_attempts(transactions, [one.transactional_id for one in winners], names)
+    _best_effort(lambda: transactions.abort_names(found))
+    return found
+
+
+def _lost_attempts(transactions: Transactions, winners: Iterable[str], names: Family) -> list[str]:
+    """
+    Return what attempts of the winners' tasks that lost have left open.
 
     They are looked up by the names that they would have; all brokers are asked for more only where
     Spark has run a task again. Nobody can commit them, and they end by themselves when their time
     is over: a broker that is needed for nothing else is waited for a moment only.
     """
-    quick = transactions.limited(_CLEARING_SECONDS)
-    _best_effort(lambda: quick.mark(end))
-    won = {one.transactional_id for one in winners}
+    won = set(winners)
     others = other_attempts(won)
+    quick = transactions.limited(_CLEARING_SECONDS)
     described = quick.describe_some([*others.names, *others.signs])
     found = {name for name, it in described.items() if it and it.state in _IN_THE_WAY}
     if found or others.ran_again or any(described.get(sign) for sign in others.signs):
-        found |= set(_open(transactions, names)) - won
-    _best_effort(lambda: transactions.abort_names(sorted(found)))
-    return sorted(found)
+        found |= set(_open(transactions, names))
+    return sorted(found - won)
 
 
 def _best_effort(step: Callable[[], None]) -> None:

@@ -34,7 +34,7 @@ from pyspark_pykafka.replay import (
     visible,
 )
 from pyspark_pykafka.transactional_ids import of_any_query, of_query
-from pyspark_pykafka.wire.ending import _check_open, _open, _sweep
+from pyspark_pykafka.wire.ending import _check_open, _lost_attempts, _open, _sweep
 from pyspark_pykafka.wire.ledger import Ledger
 from pyspark_pykafka.wire.ledger_loss import check_not_emptied
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
@@ -212,7 +212,8 @@ def _committed_before(transactions: Transactions, ledger: Ledger, batch: Written
     check_newest(batch, committed)
     if ended < first:
         _roll_forward(transactions, ledger, (batch.prefix, batch.query), low, (ended, first))
-    _clear(transactions, ledger, batch, first if batch.written else ended)
+    since = first if batch.written else ended
+    _clear(transactions, ledger, batch, since, held_up=ended < first)
     if ended < first:
         if owner(committed) is not None:
             _clear_strangers(transactions, ledger, batch, (ended, first))
@@ -278,13 +279,19 @@ def _still_open(transactions: Transactions, waiting: Sequence[Prepared]) -> list
     ]
 
 
-def _clear(transactions: Transactions, ledger: Ledger, batch: WrittenBatch, since: int) -> None:
+def _clear(
+    transactions: Transactions, ledger: Ledger, batch: WrittenBatch, since: int, *, held_up: bool
+) -> None:
     """
     Abort what earlier writes have left open, once it is sure that this one is the last.
+
+    All brokers are asked what that is where the ledger shows something, which is ``held_up`` then.
     """
-    ours = {task.prepared[0] for task in batch.written}
-    names = _open(transactions, of_query(batch.prefix, batch.query))
-    left = [name for name in names if name not in ours]
+    names, ours = of_query(batch.prefix, batch.query), [it.prepared[0] for it in batch.written]
+    if held_up:
+        left = sorted(set(_open(transactions, names)) - set(ours))
+    else:
+        left = _lost_attempts(transactions, ours, names)
     if not left:
         return
     check_alone(batch, [entry for _, entry in ledger.all_since(since)])

@@ -1,0 +1,68 @@
+"""
+How many replicas a topic has, as brokers of every version say it.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.stub_brokers import Behaviour, StubCluster
+
+from pyspark_pykafka.client import direct_producer_config
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.wire.cluster import Cluster
+from pyspark_pykafka.wire.replicas import Replicas, find_replicas, read_replicas
+
+
+@pytest.mark.parametrize("version", range(5, 9))
+@pytest.mark.parametrize("replicas", [(), (1,), (2, 1, 3)])
+def test_replicas_are_counted(version: int, replicas: tuple[int, ...]) -> None:
+    """
+    Of the first partition, in every version that is asked for; held against kafka-python.
+    """
+    from kafka.protocol.metadata import MetadataResponse
+
+    theirs = MetadataResponse
+    partitions = [
+        theirs.MetadataResponseTopic.MetadataResponsePartition(
+            error_code=0,
+            partition_index=0,
+            leader_id=1,
+            leader_epoch=7,
+            replica_nodes=list(replicas),
+            isr_nodes=[1, 2],
+            offline_replicas=[3],
+        )
+    ]
+    topic = theirs.MetadataResponseTopic(
+        error_code=0, name="orders-ledger", is_internal=False, partitions=partitions
+    )
+    brokers = [
+        theirs.MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092, rack=None)
+        for node in (1, 2)
+    ]
+    answer = theirs(
+        version=version,
+        throttle_time_ms=0,
+        brokers=brokers,
+        cluster_id="c",
+        controller_id=1,
+        topics=[topic],
+    )
+    body = memoryview(answer.encode(version=version))
+
+    assert read_replicas(body, version) == Replicas(2, len(replicas))
+
+
+@pytest.mark.parametrize(("topic", "replicas"), [("orders-ledger", 1), ("other", None)])
+def test_replicas_of_a_cluster(topic: str, replicas: int | None) -> None:
+    """
+    One that does not exist has none, and is not made by being asked for.
+    """
+    with StubCluster(Behaviour(brokers=2, topics={"orders-ledger": 1})) as stubs:
+        kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
+        cluster = Cluster(direct_producer_config(kafka).direct)
+        found = find_replicas(cluster, topic, Deadline.after(10))
+        cluster.close()
+
+    assert (found.brokers, found.replicas) == (2, replicas)
