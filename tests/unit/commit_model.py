@@ -323,10 +323,23 @@ class MemoryTransactions:
         for name in names:
             self.process.call(f"fence {name}", lambda name=name: self.world.fence(name))
 
+    def describe_some(self, names: Sequence[str]) -> dict[str, Described | None]:
+        """
+        Return the same, or nothing without an answer.
+        """
+        try:
+            return self.describe_all(names)
+        except TimeoutExceededError:
+            return {}
+
     def mark(self, name: str) -> None:
         """
-        Do nothing: no name that is marked is one of a task's.
+        Let the brokers know a name, under which nothing is open.
         """
+        names = self.world.names
+        self.process.call(
+            f"mark {name}", lambda: names.setdefault(name, Open(Prepared(name, len(names), 0)))
+        )
 
     def limited(self, _: float) -> MemoryTransactions:
         """

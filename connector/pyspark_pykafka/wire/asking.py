@@ -147,11 +147,15 @@ class Asking:
         """
         patience = self._patience()
         awaited = self._awaited(offset)
-        self._trouble = StalledReadError(
+        stalled = (
             f"did not get {awaited} within {self.timeout_ms} ms, and nothing says that there is "
-            f"none: {why}{'' if why.endswith('?') else '.'} Set kafkaConsumer.pollTimeoutMs to "
-            "wait longer"
+            f"none: {why}{'' if why.endswith('?') else '.'}"
         )
+        self._trouble = StalledReadError(
+            f"{stalled} Set kafkaConsumer.pollTimeoutMs to wait longer"
+        )
+        # For callers whose time is another setting's.
+        self._trouble.__cause__ = TimeoutExceededError(stalled)
         patience.tell_once(awaited, why)
         if patience.deadline.expired or (pause and not patience.pause_stalled()):
             raise self._trouble
