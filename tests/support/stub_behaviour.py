@@ -149,6 +149,8 @@ class Behaviour:
         #: Set by the process: the port of each node.
         self.ports: list[int] = []
         self.requests: Counter[int] = Counter()
+        #: For how many seconds the last answer is to be kept back, since nothing is there to fetch.
+        self.wait_seconds = 0.0
         self._next_producer_id = 1000
         self._metadata: dict[tuple[Any, ...], Any] = {}
         self.__dict__.update(attributes)
@@ -357,8 +359,13 @@ class Behaviour:
     def _on_1(self, node: int, request: Any) -> Any:
         kind = FetchResponse.FetchableTopicResponse
 
+        waits = True
+
         def one(topic: str, asked: Any) -> Any:
+            nonlocal waits
             found = self.fetch(node, topic, asked.partition, asked.fetch_offset)
+            at_end = not found.error and asked.fetch_offset >= found.high_watermark
+            waits = waits and at_end and found.preferred < 0
             return kind.PartitionData(
                 partition_index=asked.partition,
                 error_code=found.error,
@@ -378,6 +385,7 @@ class Behaviour:
             for it in request.topics
         ]
         throttle = self.throttle_ms(node, FETCH)
+        self.wait_seconds = request.max_wait_ms / 1000 if waits else 0.0
         return FetchResponse(
             throttle_time_ms=throttle, error_code=0, session_id=0, responses=topics
         )

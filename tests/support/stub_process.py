@@ -66,6 +66,10 @@ class _Server:
         body = behaviour.answer(node, key, version, frame[at + flexible :])
         if body is None:
             return
+        seconds, behaviour.wait_seconds = behaviour.wait_seconds, 0.0
+        if seconds:
+            # As a broker does at the end of a log, of which a client would ask without a pause.
+            await asyncio.sleep(seconds)
         answer = _SIZE.pack(correlation) + bytes(flexible) + body
         writer.write(_SIZE.pack(len(answer)) + answer)
         await writer.drain()
