@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
@@ -75,6 +76,10 @@ class World:
     ended: list[Open] = field(default_factory=list)
     in_flight: list[Callable[[], Any]] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
+    #: What a coordinator says that has lost its office, and does not know it.
+    stale: dict[str, Described | None] = field(default_factory=dict)
+    #: By so many entries the leader's high watermark is behind.
+    lag: int = 0
     #: Whether time, or a task that was alive still, has aborted what might have been decided.
     excused: bool = False
 
@@ -263,6 +268,7 @@ class MemoryTransactions:
     """
 
     process: Process
+    config: Any = field(default_factory=lambda: SimpleNamespace(block_seconds=60.0))
 
     @property
     def world(self) -> World:
@@ -294,6 +300,8 @@ class MemoryTransactions:
         }
 
     def _described(self, name: str) -> Described | None:
+        if name in self.world.stale:
+            return self.world.stale[name]
         found = self.world.names.get(name)
         if found is None:
             return None
@@ -390,7 +398,7 @@ class MemoryLedger(Ledger):
         return (0, self._call("last stable offset", lambda world: world.stable))
 
     def end(self) -> int:
-        found: int = self._call("end of the ledger", lambda world: len(world.log))
+        found: int = self._call("end of the ledger", lambda world: len(world.log) - world.lag)
         return found
 
     def wait_until_ended(self, offset: int) -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,10 +29,11 @@ from tests.unit.commit_model import (
 )
 
 from pyspark_pykafka import replay
-from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.intents import named
 from pyspark_pykafka.ledger_entries import Withdrawal
 from pyspark_pykafka.wire import microbatch_ending
+from pyspark_pykafka.wire.transactions import Described, FencedError, Prepared, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +66,15 @@ def start(world: World, name: str, division: Division, batch: int = 0) -> Proces
     Start a process that writes a batch.
     """
     return Process(world, name, writes(division, batch))
+
+
+def until(process: Process, call: str) -> Process:
+    """
+    Let a process go on until it has made a call.
+    """
+    while not any(call in it for it in process.world.trace[-1:]):
+        assert process.advance()
+    return process
 
 
 def killed_at(world: World, name: str, division: Division, moment: int, turn: Turn) -> bool:
@@ -284,6 +295,63 @@ def test_two_that_die_with_their_intents() -> None:
             assert last.outcome == "done", (last.failure, world.trace)
             check_whole(world, 0, ROWS)
         check_once(world, {0: ROWS})
+
+
+def test_a_ledger_whose_leader_lags() -> None:
+    """
+    An abort sees the decision of its own write, whatever a new leader tells of the ledger's end.
+    """
+    world = World()
+    first = until(start(world, "a", FIRST), "append Intent")
+    first.advance()
+    first.advance(Turn.LOSE)
+    assert ": commit " in world.trace[-1]
+    world.lag = 4
+    first.finish()
+    world.lag = 0
+    assert not any("a: abort" in it for it in world.trace), world.trace
+
+
+def test_a_coordinator_that_has_lost_its_office() -> None:
+    """
+    It says that what was decided is not open, and others that it is: nothing of it is aborted.
+    """
+    for of_the_past in (None, State.COMPLETE_COMMIT, State.ONGOING):
+        world = World()
+        until(start(world, "a", FIRST), ": commit ").advance(Turn.DIE)
+        (decided,) = world.ongoing
+        second = until(start(world, "b", DIVISIONS[1]), ": read ")
+        _, producer_id, epoch = world.names[decided].prepared
+        before = of_the_past and Described(decided, of_the_past, producer_id, epoch - 1, 0, 0, 1)
+        world.stale = {decided: before}
+        second.finish()
+        assert decided in world.ongoing, (of_the_past, world.trace)
+        assert "EXACTLY_ONCE" not in str(second.failure), second.failure
+        world.stale = {}
+        last = start(world, "c", DIVISIONS[3]).finish()
+        assert last.outcome == "done", (last.failure, world.trace)
+        check_whole(world, 0, ROWS)
+
+
+def test_what_can_be_neither_committed_nor_told() -> None:
+    """
+    The end is refused as often as it is asked for, of what is open: an error comes in time.
+    """
+    open_still = Prepared("orders-0a1b2c3d-0-0-0", 1, 0)
+
+    class Refusing:
+        config = SimpleNamespace(block_seconds=0.2)
+
+        def describe_all(self, _: Any) -> dict[str, Described]:
+            name, *who = open_still
+            return {name: Described(name, State.ONGOING, *who, 0, 0, 1)}
+
+        def end_all(self, *_: Any, commit: bool) -> None:
+            assert commit
+            raise FencedError("of another")
+
+    with pytest.raises(TimeoutExceededError, match="orders-0a1b2c3d-0-0-0"):
+        microbatch_ending._commit_open(Refusing(), [open_still])  # type: ignore[arg-type]
 
 
 def give_up_or_repeat(world: World, *, repeat: bool) -> None:

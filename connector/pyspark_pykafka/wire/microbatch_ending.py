@@ -5,9 +5,10 @@ Ending the transactions of a micro-batch: what the ledger says of it decides.
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.intents import (
     check_binding,
     intent_of,
@@ -33,6 +34,7 @@ from pyspark_pykafka.replay import (
     owner,
     visible,
 )
+from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.transactional_ids import of_any_query, of_query
 from pyspark_pykafka.wire.ending import _check_open, _lost_attempts, _open, _sweep
 from pyspark_pykafka.wire.ledger import Ledger
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.ledger_entries import Entry, Placed, WrittenBatch, WrittenTask
     from pyspark_pykafka.replay import Visible
-    from pyspark_pykafka.wire.transactions import Transactions
+    from pyspark_pykafka.wire.transactions import Described, Transactions
 
     Entries: TypeAlias = Sequence[Entry]
 
@@ -53,6 +55,8 @@ logger = logging.getLogger("pyspark_pykafka")
 # Offsets to look back for each task: its marker and the end of its transaction, in two batches.
 _OFFSETS_PER_TASK = 4
 _LEAST_OFFSETS = 64
+
+_LEAST_PAUSE, _MOST_PAUSE = 0.01, 1.0
 
 
 def commit_batch(transactions: Transactions, batch: WrittenBatch) -> None:
@@ -103,8 +107,9 @@ def abort_batch(
     ledger, first = _ledger(transactions, prefix), min(task.marked for task in written)
     if maybe_committing:
         # An intent that is still under way comes behind this, and decides nothing.
-        ledger.append(Withdrawal(query, write))
-        if _is_decided(ledger.all_since(first), query, write):
+        end = ledger.append(Withdrawal(query, write))
+        # Up to there, whatever a leader that has only now become it tells of the end.
+        if _is_decided(ledger.all_between(first, end), query, write):
             logger.warning(
                 "the commit of a micro-batch of the query %s failed after it was decided; nothing "
                 "is aborted: the next run commits what is still open",
@@ -210,10 +215,12 @@ def _committed_before(transactions: Transactions, ledger: Ledger, batch: Written
     committed = ledger.committed_back(low, ended, batch.batch, width)
     check_owner(batch, committed)
     check_newest(batch, committed)
+    decided: list[Prepared] = []
     if ended < first:
-        _roll_forward(transactions, ledger, (batch.prefix, batch.query), low, (ended, first))
+        whose = (batch.prefix, batch.query)
+        decided = _roll_forward(transactions, ledger, whose, low, (ended, first))
     since = first if batch.written else ended
-    _clear(transactions, ledger, batch, since, held_up=ended < first)
+    _clear(transactions, ledger, batch, since, decided if ended < first else None)
     if ended < first:
         if owner(committed) is not None:
             _clear_strangers(transactions, ledger, batch, (ended, first))
@@ -237,35 +244,53 @@ def _roll_forward(
     whose: tuple[str, str],
     low: int,
     between: tuple[int, int],
-) -> None:
+) -> list[Prepared]:
     """
-    Commit what earlier writes of a query had decided to commit, and is still open.
+    Commit what earlier writes of a query had decided to commit, and is still open; return all that
+    they had decided.
 
     An intent stands behind the markers of what it names, and the last stable offset lies before the
     first that is open.
     """
     prefix, query = whose
+    decided: list[Prepared] = []
     for offset, intent in intents_of(query, ledger.all_between(*between)):
         waiting = [Prepared(*one) for one in named(prefix, intent)]
-        if not _still_open(transactions, waiting):
-            continue
         placed = ledger.all_between(max(low, intent.first), offset + 1)
-        if is_binding(intent, placed):
-            _commit_open(transactions, waiting)
+        if not is_binding(intent, placed):
+            continue
+        decided += waiting
+        if _commit_open(transactions, waiting):
             logger.warning(
                 "batch %d of the query %s had been decided before a failure: of its %d "
                 "transactions those were committed that were open still",
                 *(intent.batch, query, len(waiting)),
             )
+    return decided
 
 
-def _commit_open(transactions: Transactions, waiting: Sequence[Prepared]) -> None:
+def _commit_open(transactions: Transactions, waiting: Sequence[Prepared]) -> bool:
+    """
+    Commit those that are open still, and return whether any was.
+    """
+    deadline = Deadline.after(transactions.config.block_seconds)
+    backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
+    any_was = False
     while still := _still_open(transactions, waiting):
+        any_was = True
         try:
             transactions.end_all(still, commit=True)
         except FencedError as gone:
             # Its time was over just now; the others are asked for again.
+            if deadline.expired:
+                msg = (
+                    f"{len(still)} transactions that are to be committed are open, and refuse it, "
+                    f"{still[0].transactional_id} among them: {gone}"
+                )
+                raise TimeoutExceededError(msg) from gone
             logger.info("%s", gone)
+            time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+    return any_was
 
 
 def _still_open(transactions: Transactions, waiting: Sequence[Prepared]) -> list[Prepared]:
@@ -280,22 +305,54 @@ def _still_open(transactions: Transactions, waiting: Sequence[Prepared]) -> list
 
 
 def _clear(
-    transactions: Transactions, ledger: Ledger, batch: WrittenBatch, since: int, *, held_up: bool
+    transactions: Transactions,
+    ledger: Ledger,
+    batch: WrittenBatch,
+    since: int,
+    decided: Sequence[Prepared] | None,
 ) -> None:
     """
     Abort what earlier writes have left open, once it is sure that this one is the last.
 
-    All brokers are asked what that is where the ledger shows something, which is ``held_up`` then.
+    All brokers are asked what that is where the ledger shows something; None says that it does not.
     """
     names, ours = of_query(batch.prefix, batch.query), [it.prepared[0] for it in batch.written]
-    if held_up:
-        left = sorted(set(_open(transactions, names)) - set(ours))
+    if decided is not None:
+        open_names = sorted(set(_open(transactions, names)) - set(ours))
+        left = _undecided(transactions, open_names, decided)
     else:
         left = _lost_attempts(transactions, ours, names)
     if not left:
         return
     check_alone(batch, [entry for _, entry in ledger.all_since(since)])
     transactions.abort_names(left)
+
+
+def _undecided(
+    transactions: Transactions, open_names: Sequence[str], decided: Sequence[Prepared]
+) -> list[str]:
+    """
+    Return the names under which something else is open than what is decided.
+
+    A coordinator that has lost its office may have said that a transaction is not open which is:
+    such a one is left to whoever asks next, and meanwhile holds up the ledger.
+    """
+    by_name = {one.transactional_id: one for one in decided}
+    doubtful = [name for name in open_names if name in by_name]
+    found = transactions.describe_all(doubtful)
+    kept = {name for name in doubtful if not _is_later(by_name[name], found[name])}
+    for name in sorted(kept):
+        logger.info("%s is decided to be committed, and seems to be open still", name)
+    return [name for name in open_names if name not in kept]
+
+
+def _is_later(decided: Prepared, found: Described | None) -> bool:
+    """
+    Whether what is open under a name was begun after what was decided.
+    """
+    if found is None or found.state is not State.ONGOING:
+        return False
+    return found.producer_id != decided.producer_id or found.epoch > decided.epoch
 
 
 def _sweep_alone(
