@@ -129,11 +129,18 @@ def renew_ledger(transactions: Transactions, kafka: KafkaSettings, topic: Ledger
     Ledger(transactions.cluster, transactions.config, topic.name).append(Release(""))
 
 
+def is_there(transactions: Transactions, topic: str) -> bool:
+    """
+    Return whether the brokers have a ledger.
+    """
+    return _look(transactions, topic).replicas is not None
+
+
 def is_silent(transactions: Transactions, topic: str) -> bool:
     """
     Return whether a ledger is missing, or nothing is committed in it.
     """
-    if _look(transactions, topic).replicas is None:
+    if not is_there(transactions, topic):
         return True
     ledger = Ledger(transactions.cluster, transactions.config, topic)
     return not ledger.committed(*ledger.ended())

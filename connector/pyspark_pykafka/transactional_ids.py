@@ -18,6 +18,7 @@ _TURN = r"-[01]"
 _QUERY = r"-[0-9a-f]{8}"
 _ID_LENGTH = 8
 _ATTEMPT = re.compile(r"(?P<task>.*-\d+)-(?P<attempt>\d+)(?P<again>-again\d+)?")
+_STREAM = re.compile(rf"(?P<prefix>.*){_QUERY}{_TURN}{_TASK}")
 # Spark gives a task up after four attempts, unless it is told otherwise.
 _MOST_ATTEMPTS_BEFORE = 8
 
@@ -135,3 +136,11 @@ def of_any_query(prefix: str) -> Family:
     Return the names of the tasks of all queries that had the prefix.
     """
     return Family(prefix, _QUERY + _TURN + _TASK)
+
+
+def prefix_of_stream(name: str) -> str | None:
+    """
+    Return the prefix of the stream whose task has the name, or None if it is no such name.
+    """
+    found = _STREAM.fullmatch(name)
+    return found and found["prefix"]

@@ -600,6 +600,30 @@ def test_a_commit_that_fails_is_not_aborted(sink: Sink, monkeypatch: pytest.Monk
     assert rows_of(sink) == expected(0, 3, 4, 5)
 
 
+def test_the_command_aborts_nothing_that_is_half_committed(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    The driver died amid its commits: the command says why it leaves the rest, and ends a task's
+    that nobody has decided on.
+    """
+    sink.run(0, 2)
+    told = sink.write_all(1, 3, 4, 5)
+    die_after(monkeypatch, 1)
+    with pytest.raises(DiedError):
+        sink.commit(1, told)
+    left = open_names(sink.cluster, sink.topic)
+    sink.again().write(1, 7, 1)
+    arguments = ["transactions", "abort", "--bootstrap-server", sink.cluster.bootstrap]
+    assert main([*arguments, "--prefix", sink.topic, "--execute"]) == 0
+
+    assert open_names(sink.cluster, sink.topic) == left
+    printed = capsys.readouterr().out
+    assert all(f"left open {name}" in printed for name in left)
+    sink.again().run(1, 12)
+    assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3, 4, 5))
+
+
 def test_an_abort_comes_before_a_late_commit(sink: Sink) -> None:
     """
     Its process lives on, and is refused: whatever it tells the ledger now is too late.

@@ -333,6 +333,24 @@ def test_a_coordinator_that_has_lost_its_office() -> None:
         check_whole(world, 0, ROWS)
 
 
+def test_what_an_operator_must_not_abort() -> None:
+    """
+    It is what is open of a batch that is committed in part; at any other moment there is none.
+    """
+    for moment, turn in moments():
+        world = World()
+        killed_at(world, "a", FIRST, moment, turn)
+        found: list[Prepared] = []
+
+        def look(process: Process, found: list[Prepared] = found) -> None:
+            transactions: Any = MemoryTransactions(process)
+            found += microbatch_ending.half_committed(transactions, PREFIX)
+
+        Process(world, "tool", look).finish()
+        in_part = 0 < len(world.visible(0)) < len(ROWS)
+        assert [it.transactional_id for it in found] == (world.ongoing if in_part else [])
+
+
 def test_what_can_be_neither_committed_nor_told() -> None:
     """
     The end is refused as often as it is asked for, of what is open: an error comes in time.

@@ -16,6 +16,7 @@ from pyspark_pykafka.transactional_ids import (
     of_task,
     of_write,
     other_attempts,
+    prefix_of_stream,
     sign_of_rival,
 )
 
@@ -114,3 +115,14 @@ def test_names_of_a_stream_stay_few() -> None:
     names = {of_stream_task("orders", QUERY, batch, task, 0) for batch, task in tasks}
 
     assert len(names) == 2 * 2
+
+
+def test_whose_stream_a_name_is() -> None:
+    """
+    All before the query, the turn, the task and the attempt is the prefix; others have none.
+    """
+    name = of_stream_task("etl-2", QUERY, 1, 3, 0)
+
+    assert prefix_of_stream(name) == "etl-2"
+    assert prefix_of_stream(of_rival(name, 7)) == "etl-2"
+    assert prefix_of_stream(of_task("etl-2", 3, 0)) is None

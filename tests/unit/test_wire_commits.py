@@ -8,6 +8,7 @@ import logging
 import time
 from collections import Counter
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,7 +34,14 @@ from pyspark_pykafka.transactional_ids import of_task, of_write
 from pyspark_pykafka.wire import ending
 from pyspark_pykafka.wire.cluster import Cluster
 from pyspark_pykafka.wire.ending import abort_all, commit_all
-from pyspark_pykafka.wire.transactions import FencedError, Prepared, Transactions
+from pyspark_pykafka.wire.settling import Outcome, settle
+from pyspark_pykafka.wire.transactions import (
+    Described,
+    FencedError,
+    Prepared,
+    State,
+    Transactions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -288,6 +296,26 @@ def test_an_end_that_lands_while_it_is_fenced() -> None:
     assert isinstance(error, ExactlyOnceError)
     assert "of 1 tasks it is not known" in str(error)
     assert "nothing" not in str(error)
+
+
+@pytest.mark.parametrize(("started", "outcome"), [(5, Outcome.ABORTED), (9, Outcome.LOST)])
+def test_what_is_aborted_may_be_of_the_next_write(started: int, outcome: Outcome) -> None:
+    """
+    Ours may have been committed before the next one of the name began, and was aborted: only an
+    abort of what began when ours did says that nothing is visible.
+    """
+    ours = Prepared("w-0-0", 1, 4)
+
+    class Later:
+        config = SimpleNamespace(
+            block_seconds=1.0, direct=SimpleNamespace(retry_backoff_max_seconds=0.1)
+        )
+
+        def describe_some(self, *_: Any) -> dict[str, Described]:
+            return {"w-0-0": Described("w-0-0", State.COMPLETE_ABORT, 1, 5, 60_000, started, 0)}
+
+    found = settle(Later(), [ours], {"w-0-0": 5})  # type: ignore[arg-type]
+    assert found == {"w-0-0": outcome}
 
 
 def test_what_is_committed_in_part_is_completed() -> None:

@@ -11,10 +11,16 @@ from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
 from pyspark_pykafka.engines import transactions_of
 from pyspark_pykafka.ledger_entries import ledger_topic
-from pyspark_pykafka.ledgers import LedgerTopic, is_silent, renew_ledger
+from pyspark_pykafka.ledgers import LedgerTopic, is_silent, is_there, renew_ledger
 from pyspark_pykafka.options import parse_sink
-from pyspark_pykafka.transactional_ids import of_any_query
-from pyspark_pykafka.wire.microbatch_ending import complete, owner_of, release, visible_of
+from pyspark_pykafka.transactional_ids import of_any_query, prefix_of_stream
+from pyspark_pykafka.wire.microbatch_ending import (
+    complete,
+    half_committed,
+    owner_of,
+    release,
+    visible_of,
+)
 from pyspark_pykafka.wire.transactions import State
 
 if TYPE_CHECKING:
@@ -57,14 +63,36 @@ def _as_json(found: Described) -> dict[str, Any]:
 
 def _abort(chosen: argparse.Namespace) -> int:
     with transactions_of(_settings(chosen)) as transactions:
-        names = transactions.names(chosen.prefix, _OPEN)
+        found = transactions.names(chosen.prefix, _OPEN)
+        kept = _half_committed(transactions, found)
+        names = [name for name in found if name not in kept]
         if chosen.execute:
             transactions.abort_names(names)
         for name in names:
             print(f"{'aborted' if chosen.execute else 'would abort'} {name}")
+    for name in sorted(kept):
+        print(f"left open {name}: its micro-batch is committed in part")
+    if kept:
+        print(
+            "The next run of the query commits those, and so does pykafka transactions complete; "
+            "to abort them would lose their rows, or stop the query: release does so."
+        )
     if names and not chosen.execute:
         print("Nothing was changed; give --execute to do it, when no write is using them.")
     return 0
+
+
+def _half_committed(transactions: Transactions, names: list[str]) -> set[str]:
+    """
+    Return those of open transactions that belong to a micro-batch which is committed in part.
+    """
+    prefixes = {prefix for name in names if (prefix := prefix_of_stream(name))}
+    return {
+        one.transactional_id
+        for prefix in sorted(prefixes)
+        if is_there(transactions, ledger_topic(prefix))
+        for one in half_committed(transactions, prefix)
+    }
 
 
 def _release(chosen: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from pyspark_pykafka.wire.settling import Outcome, settle
 from pyspark_pykafka.wire.transactions import FencedError, Prepared, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark_pykafka.transactional_ids import Family
     from pyspark_pykafka.wire.transactions import Described, Transactions
@@ -46,11 +46,11 @@ def commit_all(transactions: Transactions, prepared: Waiting, names: Family, end
     be, and :class:`ExactlyOnceError` if some are, or that cannot be told.
     """
     waiting = [Prepared(*one) for one in prepared]
-    _check_open(transactions, waiting)
+    started = _check_open(transactions, waiting)
     try:
         transactions.end_all(waiting, commit=True)
     except PykafkaError as error:
-        _check_decided(transactions, waiting, error)
+        _check_decided(transactions, waiting, error, started)
     try:
         swept = _clear_losers(transactions, waiting, names, end)
         transactions.wait_until_visible([*(one.transactional_id for one in waiting), *swept])
@@ -80,14 +80,17 @@ def abort_all(transactions: Transactions, prepared: Waiting, names: Family, end:
 
 
 def _check_decided(
-    transactions: Transactions, waiting: Sequence[Prepared], error: PykafkaError
+    transactions: Transactions,
+    waiting: Sequence[Prepared],
+    error: PykafkaError,
+    started: Mapping[str, int] | None = None,
 ) -> None:
     """
     Raise an error after which nothing is committed, or say what is; return if everything is.
 
     Whatever is still under way for the transactions is refused before anything is said of them.
     """
-    outcomes = Counter(settle(transactions, waiting).values())
+    outcomes = Counter(settle(transactions, waiting, started).values())
     done, total = outcomes[Outcome.COMMITTED], len(waiting)
     if done == total:
         logger.info("%s; but all of the %d transactions are committed", error, total)
@@ -114,9 +117,11 @@ def _came_to_nothing(error: PykafkaError) -> PykafkaError:
     return FencedError(msg) if isinstance(error, FencedError) else TimeoutExceededError(msg)
 
 
-def _check_open(transactions: Transactions, waiting: Sequence[Prepared]) -> None:
+def _check_open(transactions: Transactions, waiting: Sequence[Prepared]) -> dict[str, int]:
     """
     Raise :class:`FencedError` unless all are open; warn of what ending them costs the brokers.
+
+    Returns when they were begun, in milliseconds, by their names.
     """
     described = transactions.describe_all([one.transactional_id for one in waiting])
     for one in waiting:
@@ -130,6 +135,7 @@ def _check_open(transactions: Transactions, waiting: Sequence[Prepared]) -> None
             "to fewer partitions (docs/scaling.md)",
             *(len(waiting), round(markers / len(waiting)), markers),
         )
+    return {name: it.started_ms for name, it in described.items() if it is not None}
 
 
 def _check(wanted: Prepared, found: Described | None) -> None:

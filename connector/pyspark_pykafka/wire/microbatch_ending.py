@@ -146,6 +146,26 @@ def visible_of(transactions: Transactions, held: Marker, prefix: str) -> Visible
     return _visible(ledger, held, ledger.all_between(low, ledger.end()))
 
 
+def half_committed(transactions: Transactions, prefix: str) -> list[Prepared]:
+    """
+    Return what is open still of writes that have decided to commit it, and have begun to.
+    """
+    ledger = _ledger(transactions, prefix)
+    low, ended = ledger.ended()
+    placed = ledger.all_between(ended, ledger.end())
+    found: list[Prepared] = []
+    for query in sorted({it.query for _, it in placed if isinstance(it, Intent)}):
+        for offset, intent in intents_of(query, placed):
+            waiting = [Prepared(*one) for one in named(prefix, intent)]
+            still = _still_open(transactions, waiting)
+            since = max(low, intent.first)
+            if 0 < len(still) < len(waiting) and is_binding(
+                intent, ledger.all_between(since, offset + 1)
+            ):
+                found += still
+    return found
+
+
 def release(transactions: Transactions, held: Marker, prefix: str) -> None:
     """
     Let another query have the prefix, and the same one write a batch whole again.

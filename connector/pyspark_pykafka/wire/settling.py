@@ -16,7 +16,7 @@ from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.wire.transactions import State, is_committed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark_pykafka.wire.transactions import Described, Prepared, Transactions
 
@@ -42,25 +42,34 @@ class Outcome(enum.Enum):
     UNKNOWN = "unknown"
 
 
-def settle(transactions: Transactions, prepared: Sequence[Prepared]) -> dict[str, Outcome]:
+def settle(
+    transactions: Transactions,
+    prepared: Sequence[Prepared],
+    started: Mapping[str, int] | None = None,
+) -> dict[str, Outcome]:
     """
     Decide all of them, committed if any is, and return the outcomes by transactional id.
 
     What is open still is committed if another one is, and else fenced: its name gets the next
     epoch (InitProducerId), which aborts it, and whatever is under way for it is refused. The
     outcome of those whose coordinators cannot be reached within ``kafka.max.block.ms`` is UNKNOWN.
+    ``started`` tells by their names when they were begun, in milliseconds, as far as that is known:
+    an abort of what another write began later under the same name says nothing of ours.
     """
-    return _Settling(transactions, prepared).run()
+    return _Settling(transactions, prepared, started or {}).run()
 
 
 class _Settling:
-    def __init__(self, transactions: Transactions, prepared: Sequence[Prepared]) -> None:
+    def __init__(
+        self, transactions: Transactions, prepared: Sequence[Prepared], started: Mapping[str, int]
+    ) -> None:
         seconds = transactions.config.block_seconds
         self._transactions = transactions
         self._deadline = Deadline.after(seconds)
         self._commits_until = Deadline.after(seconds * _PART_FOR_COMMITS)
         self._backoff = Backoff(_LEAST_PAUSE, transactions.config.direct.retry_backoff_max_seconds)
         self._left = {one.transactional_id: one for one in prepared}
+        self._started = started
         self._outcomes: dict[str, Outcome] = {}
 
     def run(self) -> dict[str, Outcome]:
@@ -78,7 +87,7 @@ class _Settling:
         found = self._transactions.describe_some(list(self._left), self._deadline)
         still_open = []
         for name, described in found.items():
-            outcome = _outcome(self._left[name], described)
+            outcome = _outcome(self._left[name], described, self._started.get(name))
             if outcome is None:
                 still_open.append(self._left[name])
             else:
@@ -103,9 +112,11 @@ class _Settling:
             logger.info("%s; trying again", error)
 
 
-def _outcome(wanted: Prepared, found: Described | None) -> Outcome | None:
+def _outcome(
+    wanted: Prepared, found: Described | None, started: int | None = None
+) -> Outcome | None:
     """
-    Return what has become of a transaction, None while it is open.
+    Return what has become of a transaction, None while it is open; ``started`` is when it began.
     """
     if found is None:
         return Outcome.LOST
@@ -117,4 +128,7 @@ def _outcome(wanted: Prepared, found: Described | None) -> Outcome | None:
         return Outcome.ABORTED if found.state in _ABORTED else Outcome.LOST
     # Whoever fenced it, or its time, gave it the next epoch with the abort.
     fenced = found.producer_id == wanted.producer_id and found.epoch == wanted.epoch + 1
+    if started is not None and found.started_ms > started:
+        # Another write had the name since, and what was aborted is that one's.
+        return Outcome.LOST
     return Outcome.ABORTED if fenced and found.state in _ABORTED else Outcome.LOST
