@@ -34,6 +34,7 @@ from pyspark_pykafka.transactional_ids import of_task, of_write
 from pyspark_pykafka.wire import ending
 from pyspark_pykafka.wire.cluster import Cluster
 from pyspark_pykafka.wire.ending import abort_all, commit_all
+from pyspark_pykafka.wire.produce import Transaction, begin_free
 from pyspark_pykafka.wire.settling import Outcome, settle
 from pyspark_pykafka.wire.transactions import (
     Described,
@@ -137,6 +138,30 @@ def test_many_tasks_commit_in_time(tasks: int, seconds: float) -> None:
         assert states(stubs, waiting) == Counter(CompleteCommit=tasks)
     logging.getLogger("pyspark_pykafka").info("%d tasks were committed in %.2f s", tasks, took)
     assert took < seconds
+
+
+def test_a_name_is_not_taken_on_a_stale_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A coordinator does not know what is open under a task's name, and has lost its office when the
+    task begins: the next one is asked anew, and the task takes another name.
+    """
+    not_coordinator = 16
+    them = Coordination(errors={INIT: (not_coordinator, 1)})
+    decided = prepared(them, "p-0a1b2c3d-0-0-0")
+    wanted = Transaction(decided.transactional_id, 60_000, rival=f"{decided.transactional_id}-7")
+    whole, said = Transactions.describe, Counter[str]()
+
+    def describe(self: Transactions, name: str) -> Described | None:
+        said[name] += 1
+        return None if said.total() == 1 else whole(self, name)
+
+    monkeypatch.setattr(Transactions, "describe", describe)
+    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+        name, identity = begin_free(transactions, wanted)
+
+        assert states(stubs, [decided]) == Counter(Ongoing=1)
+        assert name == wanted.rival
+        assert identity.producer_id == stubs.now.names[name].producer_id
 
 
 def test_a_dead_coordinator_is_dialled_once() -> None:

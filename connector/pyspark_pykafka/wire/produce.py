@@ -153,6 +153,15 @@ def free_name(transactions: Transactions, wanted: Transaction) -> str:
     return f"{wanted.rival}{uuid4().int % _MOST_RIVALS}"
 
 
+def begin_free(transactions: Transactions, wanted: Transaction) -> tuple[str, Identity]:
+    """
+    Begin a transaction under a name that is free, and return both.
+
+    Where its coordinator has lost its office meanwhile, the next one is asked again which is free.
+    """
+    return transactions.begin_chosen(lambda: free_name(transactions, wanted), wanted.timeout_ms)
+
+
 def _is_free(transactions: Transactions, name: str) -> bool:
     found = transactions.describe(name)
     return found is None or found.state is not State.ONGOING
@@ -200,8 +209,7 @@ class _Producer:
 
         def sender() -> Sender:
             nonlocal writer
-            name = free_name(self.transactions, wanted)
-            identity = self.transactions.begin(name, wanted.timeout_ms)
+            name, identity = begin_free(self.transactions, wanted)
             also = frozenset({note.tp} if note else ())
             writer = TransactionalWriter(self.transactions, name, identity, also, wanted.end)
             return Sender(self.cluster, self.config, writer, {})

@@ -42,7 +42,7 @@ from pyspark_pykafka.wire.transaction_messages import (
 from pyspark_pykafka.wire.versions import UNSUPPORTED_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark_pykafka.client import Address, ProducerConfig
     from pyspark_pykafka.offsets import TopicPartition
@@ -163,6 +163,28 @@ class Transactions:
         doing = f"beginning the transaction {transactional_id}"
         answer: ProducerId = self._coordinators.ask(transactional_id, request, _own_code, doing)
         return Identity(answer.producer_id, answer.producer_epoch)
+
+    def begin_chosen(self, choose: Callable[[], str], timeout_ms: int) -> tuple[str, Identity]:
+        """
+        Do as :meth:`begin` with the name that ``choose`` returns, which is asked for at each try.
+
+        So a name that was chosen by what one coordinator said is never begun at another one, which
+        may know more. Returns the name, too.
+        """
+
+        def once(deadline: Deadline) -> tuple[str, Identity]:
+            name = choose()
+            requests = {name: _beginning(name, timeout_ms)}
+            answers, errors = self._coordinators.ask_once(requests, deadline)
+            for error in errors.values():
+                raise error
+            answer: ProducerId = answers[name]
+            if answer.error_code:
+                self._coordinators.note(name, answer.error_code)
+                raise _refused(answer.error_code, f"beginning the transaction {name}")
+            return name, Identity(answer.producer_id, answer.producer_epoch)
+
+        return self._coordinators.retrying(once, "beginning a transaction")
 
     def add(self, transactional_id: str, identity: Identity, tps: Iterable[TopicPartition]) -> None:
         """
