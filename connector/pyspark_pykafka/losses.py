@@ -87,10 +87,12 @@ class Losses:
         }
         if not wanted:
             return
-        found = truncations(stands, wanted, self._brokers.epoch_ends(wanted))
+        ends = self._brokers.epoch_ends(wanted)
+        found = truncations(stands, wanted, ends)
         if found:
             self._on_truncations(found)
-        for tp in wanted:
+        # Whoever could not be asked about is asked about again.
+        for tp in ends:
             self._checked[tp] = (stands.offsets[tp], latest.epochs[tp])
 
     def _accounted(self, tp: TopicPartition, stands: StreamOffset, epoch: int) -> int:

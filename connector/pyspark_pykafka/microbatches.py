@@ -23,6 +23,8 @@ from pyspark_pykafka.ends import Brokers, Ends
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.losses import Losses
 from pyspark_pykafka.offsets import (
+    EARLIEST,
+    LATEST,
     Document,
     Offsets,
     QueryMark,
@@ -269,7 +271,10 @@ class MicroBatches:
     def _starts_of(self, tps: Sequence[TopicPartition]) -> Offsets:
         fallback = self._options.starting_fallback
         border = starting_border(self._options.starting, tps, self._brokers, fallback)
-        return resolve_words(border, self._brokers)
+        starts = resolve_words(border, self._brokers)
+        # A partition that has vanished meanwhile starts nowhere; its word would stand in the
+        # checkpoint, and mean another offset whenever it is read.
+        return {tp: start for tp, start in starts.items() if start not in {EARLIEST, LATEST}}
 
     def _is_initial(self, start: Document) -> bool:
         # The end of a batch is never like it: that of the first one carries its start.

@@ -114,6 +114,23 @@ def test_a_log_that_was_replaced_is_a_data_loss(cluster: Cluster) -> None:
     assert "Set failOnDataLoss to false" in str(told.value)
 
 
+def test_a_log_that_nobody_was_asked_about_is_asked_about_later(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A partition that had vanished when its epoch was asked for is not taken for checked.
+    """
+    one = Process(cluster)
+    end = one.first()
+    cluster.elect(T0, 5, 100, 200)
+    with monkeypatch.context() as patched:
+        patched.setattr(Cluster, "epoch_ends", lambda *_: {})
+        assert one.next(end) == end
+
+    with pytest.raises(DataLossError, match="the log of t-0 was truncated"):
+        one.next(end)
+
+
 def test_a_loss_that_is_allowed_is_counted_once(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

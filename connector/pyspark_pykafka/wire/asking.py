@@ -38,6 +38,7 @@ class _Patience:
     """
 
     def __init__(self, seconds: float, config: DirectConfig) -> None:
+        self.seconds = seconds
         self.deadline = Deadline.after(seconds)
         self._untold = Deadline.after(_TELL_SECONDS)
         self._told = False
@@ -65,6 +66,34 @@ class _Patience:
         if self._untold.expired and not self._told:
             self._told = True
             logger.warning("still waiting for %s: %s", awaited, why)
+
+
+class _Unknown:
+    """
+    Whether brokers have not known a topic for all of the time that there is for progress.
+
+    Where they begin to say so later, that time is counted from then on, once.
+    """
+
+    def __init__(self, patience: _Patience) -> None:
+        self._patience = patience
+        self._seconds = patience.seconds
+        self._usual = patience.deadline
+        self._gone: Deadline | None = None
+
+    def for_all_the_time(self, error: PykafkaError) -> bool:
+        """
+        Take in one more error, and return whether the topic is gone.
+        """
+        # The last try is often cut off by the deadline itself, which says nothing new.
+        if self._gone is not None and self._gone.expired and error.retriable:
+            return True
+        if not isinstance(error, UnknownTopicError):
+            self._gone = None
+            self._patience.deadline = self._usual
+        elif self._gone is None and not self._usual.expired:
+            self._gone = self._patience.deadline = Deadline.after(self._seconds)
+        return False
 
 
 @dataclass(slots=True)
@@ -103,17 +132,15 @@ class Asking:
         """
         awaited = self._awaited(offset)
         patience = self._patience()
-        missing = False
+        unknown = _Unknown(patience)
         while True:
             try:
                 if self.partition.asked != offset:
                     self.partition.ask(offset, size, wait_ms, patience.deadline)
                 return self.partition.answer(patience.deadline)
             except PykafkaError as error:
-                # The last try is often cut off by the deadline itself, which says nothing new.
-                if missing and error.retriable and patience.deadline.expired:
+                if unknown.for_all_the_time(error):
                     return None
-                missing = isinstance(error, UnknownTopicError)
                 self._recover(error, awaited, patience)
 
     def ahead(self, offset: int, size: int, wait_ms: int) -> None:

@@ -221,7 +221,11 @@ class Cluster:
 
         All are connected to at once; those that are open already come first.
         """
-        found = {self._address(node): node for node in nodes}
+        found: dict[Address, int] = {}
+        for node in nodes:
+            other = found.setdefault(self._address(node), node)
+            if other != node:
+                yield node, _one_address(self._address(node), other, node)
         for address, one in self._brokers.each(found, deadline):
             yield found[address], one
 
@@ -294,6 +298,17 @@ class Cluster:
                 f"controllers? ({error})"
             )
             raise BrokerUnavailableError(msg)
+
+
+def _one_address(address: Address, one: int, other: int) -> PykafkaError:
+    """
+    Return the error for two brokers of which only one can be reached.
+    """
+    msg = (
+        f"the brokers {one} and {other} are both named at {address}; the advertised.listeners of "
+        "each must be its own"
+    )
+    return BrokerUnavailableError(msg)
 
 
 _pool: ClientPool[Cluster] = ClientPool(Cluster.close)

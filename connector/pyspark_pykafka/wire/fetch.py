@@ -222,6 +222,9 @@ class _RangeReader:
             if fetched.high_watermark <= position:
                 self._on_short_log(fetched.high_watermark)
                 return
+        elif fetched.redirected and self.empty_answers > 1:
+            # Replicas may name each other for ever; whoever has no rack is served by the leader.
+            self.asking.partition.stay_with_leader()
         # A replica is asked at once when it is named for the first time.
         pause = self.empty_answers > 1 or not fetched.redirected
         why = why_nothing(fetched, position)
@@ -233,14 +236,17 @@ class _RangeReader:
 
         A new leader's end may lag behind (KAFKA-7703), one that has just started may not know its
         own yet, and one that was deposed does not know of it. The broker waits for records
-        meanwhile.
+        meanwhile. The last word is that of ListOffsets: a leader that was just elected tells no end
+        before it knows it (KIP-207), but answers fetches.
         """
         self.short_answers += 1
-        why = f"the log ends at offset {end}"
+        position = self.columns.position
         if self.short_answers > max(self.settings.end_retries, _LEAST_ANSWERS):
-            self._lose(why, self.range.end)
-        else:
-            self.asking.bear(self.columns.position, why)
+            end = self.asking.watermarks()[1]
+            if end <= position:
+                self._lose(f"the log ends at offset {end}", self.range.end)
+                return
+        self.asking.bear(position, f"the log ends at offset {end}")
 
     def _on_out_of_range(self) -> None:
         low, high = self.asking.watermarks()

@@ -4,6 +4,7 @@ Which metadata to believe: a broker that is cut off from its controllers tells w
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ _UNKNOWN_TOPIC_OR_PARTITION = 3
 
 #: That a topic does not exist is believed when so many brokers say it, or all that answer.
 OPINIONS = 3
+
+# That a topic was made again is believed against older metadata of it when so many brokers agree.
+_AGREEING = 2
 
 # Of so many topics the epochs are remembered; a process reads far fewer.
 _MOST_TOPICS = 10_000
@@ -108,6 +112,8 @@ class Review:
     #: Other topics of a known name, or such with fewer partitions, until other brokers say so, too.
     _changed: dict[str, TopicMetadata] = field(init=False, default_factory=dict)
     _older: dict[str, str] = field(init=False, default_factory=dict)
+    #: How many brokers told the same other topic of a known name.
+    _agreed: Counter[str] = field(init=False, default_factory=Counter)
 
     def take(self, address: Address, answer: Metadata) -> bool:
         """
@@ -161,7 +167,9 @@ class Review:
         is_other = topic.topic_id is not None and known not in {None, topic.topic_id}
         is_smaller = len(topic.partitions) < self.at_least.get(name, 0)
         if is_other or is_smaller:
-            self._changed.setdefault(name, topic)
+            told = self._changed.setdefault(name, topic)
+            if is_other and told.topic_id == topic.topic_id:
+                self._agreed[name] += 1
         else:
             self._found.setdefault(name, topic)
         return True
@@ -169,9 +177,13 @@ class Review:
     @property
     def _stale(self) -> list[str]:
         """
-        The topics of which only older metadata was told.
+        The topics of which only older metadata was told, and not another topic by several brokers.
         """
-        return [name for name in self._older if name not in self._found]
+        return [
+            name
+            for name in self._older
+            if name not in self._found and self._agreed[name] < _AGREEING
+        ]
 
     @property
     def _unconfirmed(self) -> set[str]:

@@ -18,7 +18,7 @@ from pyspark_pykafka.errors import (
 from pyspark_pykafka.offsets import NO_EPOCH, LogEnds, TopicPartition, describe
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.wire.connection import answering
-from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS, list_offsets_request
+from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS, WantedOffset, list_offsets_request
 from pyspark_pykafka.wire.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH, epoch_ends_request
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.wire.cluster import Cluster
     from pyspark_pykafka.wire.connection import Connection
-    from pyspark_pykafka.wire.list_offsets import ListedOffsets, WantedOffset
+    from pyspark_pykafka.wire.list_offsets import ListedOffsets
     from pyspark_pykafka.wire.messages import Api, Request
     from pyspark_pykafka.wire.offset_for_leader_epoch import EpochEnds, WantedEpoch
 
@@ -160,9 +160,23 @@ def told(answer: ListedOffsets | EpochEnds, wanted: Wanted) -> LogEnds:
                 raise UnknownTopicError(msg)
             else:
                 raise map_error_code(error, f"asking for the offsets of {tp}")
-    if len(found.offsets) < sum(map(len, wanted.values())):
-        raise silent(tp for tp in _named(wanted) if tp not in found.offsets)
+    is_short = len(found.offsets) < sum(map(len, wanted.values()))
+    if is_short or _lacks_ends(found.offsets, wanted):
+        raise silent(tp for tp in _named(wanted) if found.offsets.get(tp, -1) < 0)
     return found
+
+
+def _lacks_ends(offsets: Mapping[TopicPartition, int], wanted: Wanted) -> bool:
+    """
+    Whether an end of a log was told as -1, which is an answer to times and epochs only.
+    """
+    return min(offsets.values(), default=0) < 0 and any(
+        isinstance(one, WantedOffset)
+        and one.timestamp < 0
+        and offsets.get(TopicPartition(topic, one.partition_index), 0) < 0
+        for topic, partitions in wanted.items()
+        for one in partitions
+    )
 
 
 def silent(tps: Iterable[TopicPartition]) -> BrokerUnavailableError:

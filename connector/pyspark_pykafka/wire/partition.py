@@ -157,7 +157,8 @@ class PartitionClient:
         if self._asked is not None:
             self.forget()
         leader = self.cluster.leader(self.tp, deadline)
-        if self.topic_id not in {None, leader.topic_id}:
+        # Who tells no id, as brokers before 2.8, says nothing of which topic it is.
+        if None not in {self.topic_id, leader.topic_id} and self.topic_id != leader.topic_id:
             msg = f"the topic of {self.tp} was deleted and made again"
             raise UnknownTopicError(msg)
         self.log.run(self.cluster, leader, deadline)
@@ -197,11 +198,18 @@ class PartitionClient:
         """
         Start afresh after trouble: ask who leads, and drop the connection if it owes an answer.
         """
-        self._shun()
+        self.stay_with_leader()
         self.cluster.forget(self.tp.topic)
         if self._asked is not None:
             self.cluster.drop(self._asked.connection)
             self._asked = None
+
+    def stay_with_leader(self) -> None:
+        """
+        Go to no replica for a while, since one did not have what was asked for.
+        """
+        self._replica = _NO_REPLICA
+        self._shun_until = time.monotonic() + _SHUN_SECONDS
 
     def borders(self, deadline: Deadline) -> tuple[int, int]:
         """
@@ -243,14 +251,14 @@ class PartitionClient:
             doing = f"reading {self.tp} at offset {asked.offset}"
             raise map_error_code(answer.error_code, doing)
         # Only now: what the worker knew of the topic may have been of one before.
-        self.topic_id = asked.leader.topic_id
+        self.topic_id = asked.leader.topic_id or self.topic_id
         if asked.of_leader:
             self.log.saw(answer.high_watermark, asked.leader.epoch)
         if answer.preferred_read_replica != _NO_REPLICA:
             self._replica = answer.preferred_read_replica
             self._replica_until = time.monotonic() + _REPLICA_SECONDS
         elif not asked.of_leader and not answer.records:
-            self._shun()
+            self.stay_with_leader()
         committed = self.isolation_level == "read_committed"
         return Fetched(
             records=answer.records,
@@ -268,14 +276,10 @@ class PartitionClient:
         Believe only the leader: a replica may be behind.
         """
         if not asked.of_leader:
-            self._shun()
+            self.stay_with_leader()
             # OFFSET_NOT_AVAILABLE: to be asked again.
             raise map_error_code(78, f"reading {self.tp} from the replica on broker {asked.node}")
         raise OutOfRangeError
-
-    def _shun(self) -> None:
-        self._replica = _NO_REPLICA
-        self._shun_until = time.monotonic() + _SHUN_SECONDS
 
     def _may_roam(self) -> bool:
         return time.monotonic() >= self._shun_until
@@ -290,5 +294,8 @@ class PartitionClient:
         answer = listed.only()
         if answer.error_code:
             raise map_error_code(answer.error_code, f"asking for the offsets of {self.tp}")
+        if answer.offset < 0:
+            msg = f"the leader of {self.tp} told {answer.offset} for an end of its log"
+            raise BrokerUnavailableError(msg)
         self.epoch = answer.leader_epoch if what == LATEST else self.epoch
         return answer.offset

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import Offsets, TopicPartition
     from pyspark_pykafka.wire.cluster import Cluster
 
-# A record batch as far as its size and offsets go: base offset, length, then at 23 the last delta.
-_FRONT = struct.Struct(">qi11xi")
+# A record batch as far as its size and offsets go: base offset, length, format, then at 23 the last
+# delta. In older formats there is something else; such a message is the last of its offsets.
+_FRONT = struct.Struct(">qi4xb6xi")
 _AFTER_LENGTH = 12
+_BATCHES = 2
+
+# The leader, the replica that it names, and the leader again where that one has no records.
+_MOST_LOOKS = 3
 
 
 def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicPartition, float]:
@@ -39,15 +44,25 @@ def _samples(
 ) -> Iterable[tuple[TopicPartition, float]]:
     for tp, position in positions.items():
         partition = PartitionClient(cluster, tp, settings.isolation_level)
-        try:
-            fetched = Asking(partition, settings.poll_timeout_ms).fetch(position, LOOK_BYTES, 0)
-        except OutOfRangeError:
-            continue
-        if fetched is None:
-            continue
-        size, offsets = measured(fetched.records, position)
+        size, offsets = _looked(Asking(partition, settings.poll_timeout_ms), position)
         if offsets > 0:
             yield tp, size / offsets
+
+
+def _looked(asking: Asking, position: int) -> tuple[int, int]:
+    """
+    Return what :func:`measured` does of the records there; a leader may name a replica first.
+    """
+    for _ in range(_MOST_LOOKS):
+        try:
+            fetched = asking.fetch(position, LOOK_BYTES, 0)
+        except OutOfRangeError:
+            break
+        if fetched is None:
+            break
+        if fetched.records or (fetched.of_leader and not fetched.redirected):
+            return measured(fetched.records, position)
+    return 0, 0
 
 
 def measured(records: memoryview, position: int) -> tuple[int, int]:
@@ -59,8 +74,8 @@ def measured(records: memoryview, position: int) -> tuple[int, int]:
     """
     at, start, after = 0, position, position
     while len(records) - at >= _FRONT.size:
-        base, length, delta = _FRONT.unpack_from(records, at)
+        base, length, magic, delta = _FRONT.unpack_from(records, at)
         start = min(start, base)
-        after = max(after, base + delta + 1)
+        after = max(after, base + (delta if magic >= _BATCHES else 0) + 1)
         at += _AFTER_LENGTH + max(length, 0)
     return at, after - start
