@@ -189,11 +189,13 @@ class WireQuestions:
                     if limit.expired:
                         raise trouble from error.__cause__
                     cluster.doubt_last()
-                if tell_at.expired:
+                pause = limit.remaining(at_most=backoff.next_pause())
+                # Before the pause that it falls into, which may be the last.
+                if tell_at.remaining() <= pause:
                     tell_at, seconds = NEVER, limit.remaining()
                     logger.warning("%s; asking again, for %.0f s at most", trouble, seconds)
                 logger.info("%s; asking again", trouble)
-                time.sleep(limit.remaining(at_most=backoff.next_pause()))
+                time.sleep(pause)
                 patience *= 2
 
     def _described(self, names: Collection[str]) -> tuple[Metadata, dict[str, TopicMetadata]]:
