@@ -1,0 +1,30 @@
+"""
+How long librdkafka's admin client is given for a question.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+from pyspark_pykafka.admin import Admin
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
+
+
+def test_the_last_question_has_time_for_an_answer() -> None:
+    """
+    However little is left of the deadline: a question of milliseconds makes librdkafka abort the
+    process when its client is closed.
+    """
+    admin = Admin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}))
+    given = []
+
+    def question(_: object, seconds: float) -> dict[str, Future[Any]]:
+        given.append(seconds)
+        answer: Future[Any] = Future()
+        answer.set_result("told")
+        return {"all": answer}
+
+    assert admin.ask(question, "asking", Deadline.after(0.002)) == {"all": "told"}
+    assert given[0] >= 1.0
