@@ -11,23 +11,26 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark_pykafka.errors import UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, Assignment, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
-from pyspark_pykafka.progress.store import check_topic_ids
 from pyspark_pykafka.retry import Deadline, RetryPolicy, retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pyspark_pykafka.progress.store import Records
     from pyspark_pykafka.questions import Questions, Topic
 
     Strategy = Assign | Subscribe | SubscribePattern
+    TopicIds = Callable[[Iterable[str]], Mapping[str, str]]
+    Committed = Callable[[Iterable[str], TopicIds], Offsets]
 
 T = TypeVar("T")
 
 
 class Broker:
     """
-    Every question has a deadline and is tried again; ``recorded`` asks the progress store.
+    Every request has a deadline and is retried.
+
+    ``committed`` reads the offsets of the progress store for some topics, given a function that
+    returns the present ids of topics: see :func:`pyspark_pykafka.progress.stores.committed`.
 
     Partitions that vanish between two questions are left out of an answer, for the caller to
     judge. Raises the errors of :mod:`pyspark_pykafka.errors`.
@@ -37,11 +40,11 @@ class Broker:
         self,
         questions: Questions,
         retry: RetryPolicy,
-        recorded: Callable[[Iterable[str]], Records] = lambda _: {},
+        committed: Committed | None = None,
     ) -> None:
         self._questions = questions
         self._retry = retry
-        self._recorded = recorded
+        self._committed = committed
 
     def assigned(self, strategy: Strategy) -> Assignment:
         """
@@ -90,11 +93,12 @@ class Broker:
         Raises :class:`ProgressError` if they are about a topic that has been made again since.
         """
         wanted = set(tps)
+        read = self._committed
+        if read is None:
+            return {}
         topics = {tp.topic for tp in wanted}
-        records = self._retrying(lambda: self._recorded(topics))
-        named = sorted({tp.topic for tp in records})
-        check_topic_ids(records, self.assigned(Subscribe(tuple(named))).topic_ids)
-        return {tp: record.offset for tp, record in records.items() if tp in wanted}
+        offsets = self._retrying(lambda: read(topics, self._topic_ids))
+        return {tp: offset for tp, offset in offsets.items() if tp in wanted}
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """
@@ -109,6 +113,9 @@ class Broker:
         """
         names = {tp.topic for tp in tps}
         return self._retrying(lambda: self._questions.leaders(names) if names else {})
+
+    def _topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
+        return self._require(set(topics)).topic_ids
 
     def _select(self, strategy: Strategy) -> Assignment:
         if isinstance(strategy, Assign):

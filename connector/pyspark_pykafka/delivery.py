@@ -18,7 +18,7 @@ from pyspark_pykafka.ledger_entries import (
 )
 from pyspark_pykafka.transactional_ids import (
     end_of_write,
-    of_rival,
+    fallback_id,
     of_stream_task,
     of_task,
     of_write,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.options import SinkOptions
+    from pyspark_pykafka.wire.produce import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +142,11 @@ class ExactlyOnceBatch:
         # Where the user has given the prefix, whoever has the name is a write before this one, of
         # which nothing may be committed any more: its names are taken over.
         given = options.transactional_id_prefix
-        rival = None if given else of_rival(name, task.attempt_id)
-        opened = prepare(batches, options.kafka, options.topic, name, rival=rival, end=self._end)
-        return Delivered(opened.waiting(task.partition))
+        fallback = None if given else fallback_id(name, task.attempt_id)
+        opened = prepare(
+            batches, options.kafka, options.topic, name, fallback=fallback, end=self._end
+        )
+        return Delivered(_waiting(opened, task.partition))
 
     def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:  # noqa: ARG002
         """
@@ -195,11 +198,11 @@ class ExactlyOnceStream:
 
         name = of_stream_task(prefix, task.query, task.batch, task.partition, task.attempt)
         # Whose the name is does not matter: the ledger decides.
-        rival = of_rival(name, task.attempt_id)
+        fallback = fallback_id(name, task.attempt_id)
         opened = prepare(
-            batches, options.kafka, options.topic, name, rival=rival, ledger=(topic, entry)
+            batches, options.kafka, options.topic, name, fallback=fallback, ledger=(topic, entry)
         )
-        return Delivered(opened.waiting(task.partition), prefix, task.query, self._write)
+        return Delivered(_waiting(opened, task.partition), prefix, task.query, self._write)
 
     def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:
         """
@@ -229,6 +232,14 @@ class ExactlyOnceStream:
             begun = len(told) == tasks
             whose = (of.prefix, of.query, of.write)
             abort_batch(transactions, *whose, _written(told), maybe_committing=begun)
+
+
+def _waiting(opened: OpenTransaction, task: int) -> WrittenTask | None:
+    if opened.prepared is None:
+        return None
+    name, producer_id, epoch = opened.prepared
+    who = (name, producer_id, epoch)
+    return WrittenTask(task, opened.records, who, opened.noted, opened.content)
 
 
 def _written(told: Sequence[Delivered]) -> tuple[WrittenTask, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.errors import DataLossError, OffsetsError, RecordError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH, OffsetRange, TopicPartition
@@ -32,6 +32,17 @@ _BATCH_SHARE = 8
 # More would leave a core's own caches between being filled and being handed over: with values of
 # 1 and 10 KB 8 MiB took an eighth more CPU, 2 MiB a twentieth; with 100 B there is no difference.
 _MOST_BATCH_BYTES = 512 * 1024
+
+
+class FallbackId(NamedTuple):
+    """
+    The transactional id for a task attempt that finds its own in use.
+
+    The coordinator is told ``sign`` first: the driver cannot guess the id, but it can ask for that.
+    """
+
+    transactional_id: str
+    sign: str
 
 
 @dataclass(frozen=True, slots=True)

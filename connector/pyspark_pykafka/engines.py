@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_pykafka.engine import FetchSettings
+    from pyspark_pykafka.engine import FallbackId, FetchSettings
     from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
     from pyspark_pykafka.questions import Questions
     from pyspark_pykafka.settings import KafkaSettings
@@ -79,21 +79,21 @@ def prepare(
     topic: str | None,
     name: str,
     *,
-    rival: str | None = None,
+    fallback: FallbackId | None = None,
     ledger: Ledger | None = None,
     end: str | None = None,
 ) -> OpenTransaction:
     """
     Write every row into a transaction of this name, which stays open, and its entry for the ledger.
 
-    If a transaction of the name is open, it is aborted, or ``rival`` is the name if it is given.
+    If a transaction of the name is open, it is aborted, or ``fallback`` is used if it is given.
     It stays open for ``kafka.transaction.timeout.ms`` at most, and not at all once the brokers know
     the name ``end``. Raises :class:`OptionsError` where the wire engine cannot be used: librdkafka
     cannot hand a transaction over.
     """
     wire = _wire_producing(kafka)
     note = None if ledger is None else wire.Note(*ledger)
-    wanted = wire.Transaction(name, transaction_timeout_ms(kafka), rival, note, end)
+    wanted = wire.Transaction(name, transaction_timeout_ms(kafka), fallback, note, end)
     written: OpenTransaction = wire.prepare(batches, kafka, topic, wanted)
     return written
 

@@ -28,10 +28,10 @@ def make_broker(options: SourceOptions) -> Broker:
     """
     # Not above: a worker that only reads has no use for them.
     from pyspark_pykafka.broker import Broker
-    from pyspark_pykafka.progress.stores import recorded
+    from pyspark_pykafka.progress.stores import committed
 
     questions = questions_of(options.kafka, options.isolation_level, options.engine)
-    return Broker(questions, options.fetch_offset_retry, partial(recorded, options))
+    return Broker(questions, options.fetch_offset_retry, partial(committed, options))
 
 
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_pykafka.engine import FallbackId
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -76,14 +78,15 @@ def of_task(prefix: str, task: int, attempt: int) -> str:
     return f"{prefix}-{task}-{attempt}"
 
 
-def of_rival(name: str, task_attempt: int) -> str:
+def fallback_id(name: str, task_attempt: int) -> FallbackId:
     """
-    Return the name of an attempt that finds its own in use, by Spark's id of the task attempt.
+    Return the id for an attempt that finds its own in use, by Spark's id of the task attempt.
 
     Spark counts a task's attempts anew when a stage is run again (SPARK-24552), and may let those
     of the first run go on: two have one number then.
     """
-    return f"{name}-again{task_attempt}"
+    sign = sign_of_rival(name)
+    return FallbackId(f"{sign}{task_attempt}", sign)
 
 
 def sign_of_rival(name: str) -> str:

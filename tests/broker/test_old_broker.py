@@ -14,6 +14,7 @@ from tests.broker.log_files import stored
 from tests.broker.old_broker import old_broker
 from tests.broker.producing import batch_of, placed, settings, write
 
+from pyspark_pykafka.engine import FallbackId
 from pyspark_pykafka.engines import fetch, prepare, questions_of
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
@@ -55,17 +56,17 @@ def test_records_written_and_read(kafka: OldBroker, engine: str) -> None:
     assert kafka.consume(topic) == placed(rows)
 
 
-@pytest.mark.parametrize("rival", [None, "old-again1"])
-def test_exactly_once_is_refused(kafka: OldBroker, rival: str | None) -> None:
+@pytest.mark.parametrize("fallback", [None, FallbackId("old-again1", "old-again")])
+def test_exactly_once_is_refused(kafka: OldBroker, fallback: FallbackId | None) -> None:
     """
     Before Kafka 3.0 nobody can ask what has become of a transaction, and that is said before a
     record is sent.
     """
-    topic = kafka.create_topic(f"exactly-once-{rival}")
+    topic = kafka.create_topic(f"exactly-once-{fallback is None}")
     rows = batch_of([Record(b"v", None, 0)])
 
     with pytest.raises(KafkaClientError, match=r"^exactly-once needs .* 3\.0 on .* at-least-once$"):
-        prepare([rows], settings(kafka.bootstrap), topic, "old", rival=rival)
+        prepare([rows], settings(kafka.bootstrap), topic, "old", fallback=fallback)
 
     assert kafka.consume(topic) == []
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.ledger_entries import Marker, WrittenBatch, WrittenTask, ledger_topic
-from pyspark_pykafka.transactional_ids import of_rival, of_stream_task
+from pyspark_pykafka.transactional_ids import fallback_id, of_stream_task
 from pyspark_pykafka.wire import microbatch_ending
 from pyspark_pykafka.wire.ledger import Ledger
 from pyspark_pykafka.wire.produce import Transaction, free_name
@@ -465,7 +465,7 @@ def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callab
 def _write(process: Process, transactions: Any, batch: int, task: int, rows: str) -> WrittenTask:
     name = of_stream_task(PREFIX, QUERY, batch, task, 0)
     # Attempts are numbered anew whenever a driver starts.
-    name = free_name(transactions, Transaction(name, 1, of_rival(name, task)))
+    name = free_name(transactions, Transaction(name, 1, fallback_id(name, task)))
     prepared = transactions.begin(name)
     marker = Marker(QUERY, batch, process.name, task, len(rows), content(rows))
     at = process.call(

@@ -28,7 +28,7 @@ from pyspark_pykafka.ledger_entries import (
     WrittenTask,
     to_record,
 )
-from pyspark_pykafka.transactional_ids import of_rival, of_stream_task
+from pyspark_pykafka.transactional_ids import fallback_id, of_stream_task
 
 if TYPE_CHECKING:
     from pyspark_pykafka.ledger_entries import Entry
@@ -46,7 +46,7 @@ def batch(tasks: int) -> WrittenBatch:
 
     def task(number: int) -> WrittenTask:
         name = of_stream_task("orders", QUERY, 7, number, chance.randrange(4))
-        name = of_rival(name, chance.randrange(10**6)) if number % 2 else name
+        name = fallback_id(name, chance.randrange(10**6)).transactional_id if number % 2 else name
         who = (name, chance.randrange(10**9), chance.randrange(2**15))
         return WrittenTask(number, 10, who, 100 + number, "x")
 

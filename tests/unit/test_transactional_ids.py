@@ -9,9 +9,9 @@ import pytest
 from pyspark_pykafka.transactional_ids import (
     Family,
     end_of_write,
+    fallback_id,
     of_any_query,
     of_query,
-    of_rival,
     of_stream_task,
     of_task,
     of_write,
@@ -30,7 +30,7 @@ def test_names() -> None:
     """
     assert of_task("orders", 2, 0) == "orders-2-0"
     assert of_stream_task("orders", QUERY, 6, 2, 0) == "orders-0a1b2c3d-0-2-0"
-    assert of_rival("orders-2-0", 417) == "orders-2-0-again417"
+    assert fallback_id("orders-2-0", 417).transactional_id == "orders-2-0-again417"
     assert end_of_write("orders", "f00") == "orders-ended-f00"
 
 
@@ -49,9 +49,12 @@ def test_a_late_attempt_has_a_name_of_its_own() -> None:
     [
         (of_write("orders"), of_task("orders", 0, 0)),
         (of_write("orders"), of_task("orders", 1234, 17)),
-        (of_write("orders"), of_rival(of_task("orders", 1234, 17), 417)),
+        (of_write("orders"), fallback_id(of_task("orders", 1234, 17), 417).transactional_id),
         (of_query("orders", QUERY), of_stream_task("orders", QUERY, 7, 1234, 3)),
-        (of_query("orders", QUERY), of_rival(of_stream_task("orders", QUERY, 7, 0, 0), 1)),
+        (
+            of_query("orders", QUERY),
+            fallback_id(of_stream_task("orders", QUERY, 7, 0, 0), 1).transactional_id,
+        ),
         (of_any_query("orders"), of_stream_task("orders", QUERY, 7, 0, 0)),
         (of_any_query("orders"), of_stream_task("orders", OTHER, 8, 0, 0)),
     ],
@@ -67,7 +70,7 @@ def test_a_write_has_the_names_of_its_tasks(family: Family, name: str) -> None:
     ("family", "name"),
     [
         (of_write("orders"), of_task("orders-2", 0, 0)),
-        (of_write("orders"), of_rival(of_task("orders-2", 0, 0), 1)),
+        (of_write("orders"), fallback_id(of_task("orders-2", 0, 0), 1).transactional_id),
         (of_write("orders"), of_task("orders-20261122", 0, 0)),
         (of_write("orders"), of_task("order", 0, 0)),
         (of_write("orders"), of_stream_task("orders", QUERY, 6, 0, 0)),
@@ -124,5 +127,5 @@ def test_whose_stream_a_name_is() -> None:
     name = of_stream_task("etl-2", QUERY, 1, 3, 0)
 
     assert prefix_of_stream(name) == "etl-2"
-    assert prefix_of_stream(of_rival(name, 7)) == "etl-2"
+    assert prefix_of_stream(fallback_id(name, 7).transactional_id) == "etl-2"
     assert prefix_of_stream(of_task("etl-2", 3, 0)) is None

@@ -26,6 +26,7 @@ from tests.support.stub_coordinators import (
 
 from pyspark_pykafka.client import direct_producer_config
 from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
+from pyspark_pykafka.engine import FallbackId
 from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_sink
@@ -148,7 +149,8 @@ def test_a_name_is_not_taken_on_a_stale_word(monkeypatch: pytest.MonkeyPatch) ->
     not_coordinator = 16
     them = Coordination(errors={INIT: (not_coordinator, 1)})
     decided = prepared(them, "p-0a1b2c3d-0-0-0")
-    wanted = Transaction(decided.transactional_id, 60_000, rival=f"{decided.transactional_id}-7")
+    fallback = FallbackId(f"{decided.transactional_id}-7", "sign")
+    wanted = Transaction(decided.transactional_id, 60_000, fallback=fallback)
     whole, said = Transactions.describe, Counter[str]()
 
     def describe(self: Transactions, name: str) -> Described | None:
@@ -160,7 +162,7 @@ def test_a_name_is_not_taken_on_a_stale_word(monkeypatch: pytest.MonkeyPatch) ->
         name, identity = begin_free(transactions, wanted)
 
         assert states(stubs, [decided]) == Counter(Ongoing=1)
-        assert name == wanted.rival
+        assert name == fallback.transactional_id
         assert identity.producer_id == stubs.now.names[name].producer_id
 
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.options import NoStore, ZooKeeperNodes
 from pyspark_pykafka.progress.completion import NOWHERE
 from pyspark_pykafka.progress.recorder import Recorder
+from pyspark_pykafka.progress.store import check_topic_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from pyspark_pykafka.offsets import Offsets
     from pyspark_pykafka.options import SourceOptions
     from pyspark_pykafka.progress.completion import Progress
     from pyspark_pykafka.progress.store import ProgressStore, Records
@@ -57,6 +59,22 @@ def recorded(options: SourceOptions, topics: Iterable[str] | None = None) -> Rec
         return store.read(topics)
     finally:
         store.close()
+
+
+def committed(
+    options: SourceOptions,
+    topics: Iterable[str],
+    topic_ids: Callable[[Iterable[str]], Mapping[str, str]],
+) -> Offsets:
+    """
+    Return the offsets that the options' store holds for these topics.
+
+    Raises :class:`ProgressError` if a topic was deleted and recreated since, by the present ids
+    that ``topic_ids`` returns.
+    """
+    records = recorded(options, topics)
+    check_topic_ids(records, topic_ids(sorted({tp.topic for tp in records})))
+    return {tp: record.offset for tp, record in records.items()}
 
 
 def this_process() -> str:

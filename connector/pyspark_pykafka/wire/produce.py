@@ -14,11 +14,9 @@ from uuid import uuid4
 
 from pyspark_pykafka.client import direct_producer_config, map_error_code
 from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
-from pyspark_pykafka.ledger_entries import WrittenTask
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.pool import ClientPool
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.transactional_ids import sign_of_rival
 from pyspark_pykafka.wire._encoder import RecordEncoder
 from pyspark_pykafka.wire.blocking import retrying_while_blocked
 from pyspark_pykafka.wire.cluster import Cluster
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.client import ProducerConfig
+    from pyspark_pykafka.engine import FallbackId
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.wire.outbox import PartitionQueue
     from pyspark_pykafka.wire.transaction_messages import ProducerId
@@ -95,28 +94,18 @@ class OpenTransaction(NamedTuple):
     noted: int
     content: str = ""
 
-    def waiting(self, task: int) -> WrittenTask | None:
-        """
-        Return what the driver has to know of it.
-        """
-        if self.prepared is None:
-            return None
-        name, producer_id, epoch = self.prepared
-        who = (name, producer_id, epoch)
-        return WrittenTask(task, self.records, who, self.noted, self.content)
-
 
 class Transaction(NamedTuple):
     """
     The transaction to write into: nobody but the coordinator ends it, after ``timeout_ms``.
 
-    If one of its name is open, that is aborted; with the name ``rival``, that one is taken instead.
+    If one of its name is open, that is aborted; with a ``fallback``, that one is taken instead.
     It is not left open if the brokers know the name ``end``, which is given to all of a write.
     """
 
     transactional_id: str
     timeout_ms: int
-    rival: str | None = None
+    fallback: FallbackId | None = None
     note: Note | None = None
     end: str | None = None
 
@@ -141,16 +130,17 @@ def free_name(transactions: Transactions, wanted: Transaction) -> str:
     """
     Return a name under which nothing is open: what is may be another write's to commit.
     """
-    if wanted.rival is None:
+    if wanted.fallback is None:
         return wanted.transactional_id
     if _is_free(transactions, wanted.transactional_id):
         return wanted.transactional_id
     # The driver can guess the other name, but not this one.
-    transactions.mark(sign_of_rival(wanted.transactional_id))
-    if _is_free(transactions, wanted.rival):
-        return wanted.rival
+    transactions.mark(wanted.fallback.sign)
+    fallback = wanted.fallback.transactional_id
+    if _is_free(transactions, fallback):
+        return fallback
     # A driver that starts again numbers its attempts as the one before it did.
-    return f"{wanted.rival}{uuid4().int % _MOST_RIVALS}"
+    return f"{fallback}{uuid4().int % _MOST_RIVALS}"
 
 
 def begin_free(transactions: Transactions, wanted: Transaction) -> tuple[str, Identity]:
