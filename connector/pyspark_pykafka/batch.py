@@ -11,9 +11,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_pykafka.borders import ending_border, resolve_words, starting_border
 from pyspark_pykafka.columns import check_source_schema
 from pyspark_pykafka.compat import comparisons
+from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.executor import spare_loaded_code
 from pyspark_pykafka.planner import SplitPolicy, plan_batch
 from pyspark_pykafka.pruning import Pruning
-from pyspark_pykafka.reading import fetch_settings, make_broker, read_range
+from pyspark_pykafka.reading import fetch_settings, make_broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
 
+    from pyspark_pykafka.engine import FetchSettings
     from pyspark_pykafka.offsets import OffsetRange
     from pyspark_pykafka.options import SourceOptions
 
@@ -76,3 +79,17 @@ class FilteringBatchReader(KafkaBatchReader):
         """
         self._pruning = Pruning(tuple(comparisons(filters)), self._options.max_timestamp_delay_ms)
         return filters
+
+
+def read_range(
+    partition: InputPartition | None, settings: FetchSettings
+) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the records of a planned partition.
+
+    Where none is planned Spark makes one without a value, and before 4.2 it gives None for it.
+    """
+    if partition is None or partition.value is None:
+        return iter(())
+    spare_loaded_code()
+    return fetch(partition.value, settings)

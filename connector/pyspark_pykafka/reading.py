@@ -9,14 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engine import FetchSettings
-from pyspark_pykafka.engines import fetch, questions_of
-from pyspark_pykafka.garbage import spare_loaded_code
+from pyspark_pykafka.engines import questions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
-    from pyspark.sql.datasource import InputPartition
 
     from pyspark_pykafka.broker import Broker
     from pyspark_pykafka.options import SourceOptions
@@ -51,17 +47,3 @@ def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
         end_retry_ms=options.fetch_offset_retry_interval_ms,
         memory_bytes=options.max_fetch_memory,
     )
-
-
-def read_range(
-    partition: InputPartition | None, settings: FetchSettings
-) -> Iterator[pa.RecordBatch]:
-    """
-    Yield the records of a planned partition.
-
-    Where none is planned Spark makes one without a value, and before 4.2 it gives None for it.
-    """
-    if partition is None or partition.value is None:
-        return iter(())
-    spare_loaded_code()
-    return fetch(partition.value, settings)

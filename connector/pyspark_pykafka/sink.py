@@ -14,8 +14,7 @@ from pyspark_pykafka.columns import SINK_COLUMNS, check_sink_schema
 from pyspark_pykafka.compat import ARROW_STREAM_WRITER, arrow_schema, batches_of
 from pyspark_pykafka.delivery import Delivered, SinkTask, delivery
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.executor import whole
-from pyspark_pykafka.garbage import spare_loaded_code
+from pyspark_pykafka.executor import spare_loaded_code, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from pyspark_pykafka.batch import read_range
 from pyspark_pykafka.columns import check_source_schema
 from pyspark_pykafka.compat import (
     TELLS_START,
@@ -26,7 +27,7 @@ from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.prefetch import NoPrefetch, Prefetch, TinyBatches, strict
 from pyspark_pykafka.progress.stores import make_progress
-from pyspark_pykafka.reading import fetch_settings, make_broker, read_range
+from pyspark_pykafka.reading import fetch_settings, make_broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
