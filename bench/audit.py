@@ -19,7 +19,7 @@ from bench.measurement import Measurement, Series
 from bench.processes import Cpu
 from bench.reads import SECONDS, options_for, read_stream
 from bench.session import collect_garbage, jvm_pid
-from pyspark_pykafka.auditor import AuditListener, Auditor
+from pyspark_pykafka.audit.observer import AuditListener, Auditor
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import QueryProgressEvent
 
-    from pyspark_pykafka.audit import AuditReport
+    from pyspark_pykafka.audit.report import AuditReport
     from pyspark_pykafka.testing import KafkaCluster
 
 PLAIN, COUNTED, OBSERVED, BY_OFFSETS = "plain", "counted", "observed", "by-offsets"

@@ -26,8 +26,8 @@ from pyspark.sql.datasource import (
 from bench.cases import CEILING_FORMAT
 from bench.figures import check_records
 from bench.values import samples
-from pyspark_pykafka.columns import SOURCE_TYPES
-from pyspark_pykafka.executor import spare_loaded_code
+from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.spark.worker import spare_loaded_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

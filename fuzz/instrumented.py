@@ -12,8 +12,8 @@ import sysconfig
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SOURCE = HERE.parent / "connector/pyspark_pykafka/wire/_records.pyx"
-NAME = "pyspark_pykafka.wire._records"
+SOURCE = HERE.parent / "connector/pyspark_pykafka/engines/wire/records/_decoder.pyx"
+NAME = "pyspark_pykafka.engines.wire.records._decoder"
 
 
 def build(folder: Path) -> Path:

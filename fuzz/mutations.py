@@ -19,17 +19,17 @@ from tests.unit.record_batches import (
     seal,
 )
 
-from pyspark_pykafka.columns import SOURCE_TYPES
-from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.wire._records import (
+from pyspark_pykafka.engines.wire.records._decoder import (
     MalformedBatch,
     OldFormat,
     RecordDecoder,
     TimestampTooLarge,
     next_offset,
 )
-from pyspark_pykafka.wire.compression import Decompressor
-from pyspark_pykafka.wire.records import RecordColumns
+from pyspark_pykafka.engines.wire.records.arrow_decoder import RecordColumns
+from pyspark_pykafka.engines.wire.records.compression import Decompressor
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.schema import SOURCE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,7 +2,7 @@
 A Kafka source and sink for Apache Spark, in Python: ``spark.read.format("pykafka")``.
 """
 
-from pyspark_pykafka.datasource import DefaultSource, register
+from pyspark_pykafka.spark.datasource import DefaultSource, register
 
 __all__ = ["DefaultSource", "register"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_pykafka.columns import SOURCE_TYPES
-from pyspark_pykafka.engine import FetchSettings
+from pyspark_pykafka.engines.contract import FetchSettings
+from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.settings import KafkaSettings
 
 SCHEMA = pa.schema(list(SOURCE_TYPES.items()))

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.testing import ExternalCluster, ZooKeeper, asking
+from pyspark_pykafka.testing import ExternalCluster, ZooKeeper, readiness
 from pyspark_pykafka.testing.kraft import java_command
 from pyspark_pykafka.testing.ports import free_ports
 from pyspark_pykafka.testing.processes import Processes
@@ -56,4 +56,4 @@ def _start(processes: Processes, zookeeper: str, found: OldBroker) -> None:
         "log.retention.ms=-1\n"
     )
     processes.start(NAME, [*java_command(VERSION), "kafka.Kafka", str(settings)])
-    processes.wait_ready(NAME, partial(asking.missing_brokers, found.admin, {1}), START_SECONDS)
+    processes.wait_ready(NAME, partial(readiness.missing_brokers, found.admin, {1}), START_SECONDS)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyspark_pykafka.columns import HEADERS, TIMESTAMP
-from pyspark_pykafka.engines import produce
+from pyspark_pykafka.engines.selection import produce
+from pyspark_pykafka.schema import HEADERS, TIMESTAMP
 from pyspark_pykafka.settings import KafkaSettings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import NewPartitions
 
-from pyspark_pykafka.compat import TELLS_START
+from pyspark_pykafka.spark.compat import TELLS_START
 from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import functions as sf
 from tests.broker.streams import SECONDS, values
 
-from pyspark_pykafka.audit import AuditReport, Verdict
-from pyspark_pykafka.auditor import AuditListener, Auditor, find
+from pyspark_pykafka.audit.observer import AuditListener, Auditor, find
+from pyspark_pykafka.audit.report import AuditReport, Verdict
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.testing.waiting import wait_until

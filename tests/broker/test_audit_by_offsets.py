@@ -13,12 +13,12 @@ from confluent_kafka import TopicPartition as Position
 from pyspark.sql import functions as sf
 from tests.broker.streams import SECONDS, values
 
-from pyspark_pykafka.audit import WHOLE, AuditReport, Tally, Verdict
-from pyspark_pykafka.auditor import AuditListener, Auditor
-from pyspark_pykafka.entered import SourceProgress
-from pyspark_pykafka.entrance import Entrance
+from pyspark_pykafka.audit.observer import AuditListener, Auditor
+from pyspark_pykafka.audit.record_ids import SHIFT, tally_of_range
+from pyspark_pykafka.audit.report import WHOLE, AuditReport, Tally, Verdict
+from pyspark_pykafka.audit.source_progress import SourceProgress
+from pyspark_pykafka.audit.source_tally import Entrance
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.ids import SHIFT, tally_of_range
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.testing.waiting import wait_until
 

@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Position
 from tests.broker.fetching import SCHEMA, settings
 
-from pyspark_pykafka.engine import BATCH_RECORDS
-from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.engines.contract import BATCH_RECORDS
+from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
     DataLossError,

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Producer
 from tests.broker.fetching import settings
 
-from pyspark_pykafka.columns import SOURCE_TYPES
-from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.schema import SOURCE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_pykafka.compat import SPARK_VERSION
+from pyspark_pykafka.spark.compat import SPARK_VERSION
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import pytest
 from tests.broker.streams import SECONDS
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.deadletter import DeadLetterTopic
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.isolation import isolate_poison
-from pyspark_pykafka.poison import PoisonPolicy
+from pyspark_pykafka.failures.bisection import PoisonPolicy
+from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
+from pyspark_pykafka.failures.foreach_batch import isolate_poison
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from tests.broker.footprint import Footprint, check_growth, footprint
 from tests.broker.streams import SECONDS, values
 
-from pyspark_pykafka.deadletter import DeadLetterTopic
-from pyspark_pykafka.isolation import isolate_poison
+from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
+from pyspark_pykafka.failures.foreach_batch import isolate_poison
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,22 +13,22 @@ import pyarrow as pa
 import pytest
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
-from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.wire.network.topic_replicas import find_replicas
+from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.errors import ExactlyOnceError
-from pyspark_pykafka.ledgers import LedgerTopic, make_ledger
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
+from pyspark_pykafka.sink.ledger import Ledger
+from pyspark_pykafka.sink.ledger_topic import LedgerTopic, make_ledger
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.wire.ledger import Ledger
-from pyspark_pykafka.wire.replicas import find_replicas
-from pyspark_pykafka.wire.transactions import Transactions
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.delivery import Delivered
+    from pyspark_pykafka.engines.wire.transactions.transactions import Prepared
+    from pyspark_pykafka.sink.delivery import Delivered
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
-    from pyspark_pykafka.wire.transactions import Prepared
 
 SECONDS = 30.0
 COMMITTED = {"isolation.level": "read_committed"}

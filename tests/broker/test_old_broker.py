@@ -14,8 +14,8 @@ from tests.broker.log_files import stored
 from tests.broker.old_broker import old_broker
 from tests.broker.producing import batch_of, placed, settings, write
 
-from pyspark_pykafka.engine import FallbackId
-from pyspark_pykafka.engines import fetch, prepare, questions_of
+from pyspark_pykafka.engines.contract import FallbackId
+from pyspark_pykafka.engines.selection import fetch, prepare, questions_of
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.testing import Record

@@ -14,13 +14,13 @@ from tests.broker.group_tool import described
 from tests.broker.streams import SECONDS, Stream, texts, values
 from tests.support.proxied import ProxiedCluster
 
-from pyspark_pykafka.compat import TELLS_START, arrow_schema, source_schema
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.listener import ProgressListener
 from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.stores import make_progress, recorded
-from pyspark_pykafka.stream import KafkaStreamReader
+from pyspark_pykafka.progress.factory import make_progress, recorded
+from pyspark_pykafka.progress.listener import ProgressListener
+from pyspark_pykafka.spark.compat import TELLS_START, arrow_schema, source_schema
+from pyspark_pykafka.spark.stream_reader import KafkaStreamReader
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pyspark_pykafka.cli import main
 from pyspark_pykafka.cli.progress import DIGEST_VARIABLE
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.progress.factory import make_store
 from pyspark_pykafka.progress.record import Failing, Owner, Record
-from pyspark_pykafka.progress.stores import make_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.memory_store import MemoryStore, Server
 
-from pyspark_pykafka.broker import Broker
-from pyspark_pykafka.engines import questions_of
+from pyspark_pykafka.engines.metadata import Broker
+from pyspark_pykafka.engines.selection import questions_of
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import ZooKeeperNodes
-from pyspark_pykafka.progress.kafka import GroupStore
+from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.progress.record import Failing, Owner, Record
 from pyspark_pykafka.progress.store import ClaimLostError
-from pyspark_pykafka.progress.zookeeper import ZooKeeperStore
+from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
 

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import NewPartitions
 
-from pyspark_pykafka.broker import Broker
-from pyspark_pykafka.engines import questions_of
+from pyspark_pykafka.engines.metadata import Broker
+from pyspark_pykafka.engines.selection import questions_of
 from pyspark_pykafka.errors import TimeoutExceededError, UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Producer
 
-    from pyspark_pykafka.questions import Questions
+    from pyspark_pykafka.engines.metadata_contract import Questions
 
 ENGINES = ("wire", "librdkafka")
 SECONDS = 30

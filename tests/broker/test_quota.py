@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.broker import fetching, kafka_tool, producing
 
-from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.testing import Record
 

@@ -21,7 +21,7 @@ from tests.broker.test_wire_connection import (
 )
 from tests.support.proxied import ProxiedCluster
 
-from pyspark_pykafka.engines import fetch, produce
+from pyspark_pykafka.engines.selection import fetch, produce
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.testing import Record
 

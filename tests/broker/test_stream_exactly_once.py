@@ -19,18 +19,23 @@ from pyspark import TaskContext
 from tests.broker.streams import SECONDS
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
-from pyspark_pykafka.engines import prepare, transactions_of
+from pyspark_pykafka.engines.selection import prepare, transactions_of
+from pyspark_pykafka.engines.wire.transactions.transactions import (
+    FencedError,
+    Prepared,
+    State,
+    Transactions,
+)
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
-from pyspark_pykafka.intents import intent_of
-from pyspark_pykafka.ledger_entries import WrittenBatch, ledger_topic
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
+from pyspark_pykafka.sink.intents import intent_of
+from pyspark_pykafka.sink.ledger import Ledger
+from pyspark_pykafka.sink.ledger_entries import WrittenBatch, ledger_topic
+from pyspark_pykafka.sink.transactional_ids import of_task
 from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.transactional_ids import of_task
-from pyspark_pykafka.wire.ledger import Ledger
-from pyspark_pykafka.wire.transactions import FencedError, Prepared, State, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +43,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from pyspark_pykafka.delivery import Delivered
-    from pyspark_pykafka.ledger_entries import WrittenTask
+    from pyspark_pykafka.sink.delivery import Delivered
+    from pyspark_pykafka.sink.ledger_entries import WrittenTask
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 from tests.broker.streams import Stream, add_partitions, delete_topic, remake_topic, texts, values
 from tests.conftest import JVM_CONNECTOR_SPARK
 
-from pyspark_pykafka.compat import TELLS_START
+from pyspark_pykafka.spark.compat import TELLS_START
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
 

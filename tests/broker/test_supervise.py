@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.broker.streams import Stream, texts, values
 
-from pyspark_pykafka.supervision import Attempt, RestartPolicy, supervise
+from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, supervise
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:

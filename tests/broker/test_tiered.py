@@ -10,7 +10,7 @@ import pytest
 from tests.broker import fetching
 from tests.broker.streams import Stream
 
-from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until

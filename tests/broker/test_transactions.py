@@ -12,6 +12,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from pyspark_pykafka.engines.wire.producer.producer import (
+    OpenTransaction,
+    Transaction,
+    prepare,
+    transactions_of,
+)
+from pyspark_pykafka.engines.wire.transactions.transactions import (
+    FencedError,
+    Prepared,
+    State,
+    Transactions,
+)
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
     ExactlyOnceError,
@@ -21,19 +33,17 @@ from pyspark_pykafka.errors import (
 )
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.sink import batch_committer
+from pyspark_pykafka.sink.batch_committer import abort_all, commit_all
+from pyspark_pykafka.sink.transactional_ids import of_write
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.transactional_ids import of_write
-from pyspark_pykafka.wire import ending
-from pyspark_pykafka.wire.ending import abort_all, commit_all
-from pyspark_pykafka.wire.produce import OpenTransaction, Transaction, prepare, transactions_of
-from pyspark_pykafka.wire.transactions import FencedError, Prepared, State, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark_pykafka.engines.wire.transactions.transactions import Described
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
-    from pyspark_pykafka.wire.transactions import Described
 
 SECONDS = 30.0
 TIMEOUT_MS = 60_000
@@ -45,7 +55,7 @@ PREPARING = """
 import sys
 import pyarrow as pa
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.produce import Transaction, prepare
+from pyspark_pykafka.engines.wire.producer.producer import Transaction, prepare
 
 bootstrap, topic, name = sys.argv[1:]
 rows = {"value": [b"0", b"1", b"2"], "partition": pa.array([0, 1, 0], "int32")}
@@ -285,7 +295,7 @@ def test_a_part_that_is_committed_is_told(sink: Sink, monkeypatch: pytest.Monkey
     """
     waiting = [sink.prepare(name, name.encode()) for name in ("0-0", "1-0", "2-0")]
     sink.end(waiting[1], commit=False)
-    monkeypatch.setattr(ending, "_check_open", lambda *_: None)
+    monkeypatch.setattr(batch_committer, "_check_open", lambda *_: None)
 
     with (
         transactions_of(sink.settings) as transactions,

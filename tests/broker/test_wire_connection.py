@@ -36,8 +36,8 @@ from cryptography.x509 import (
     load_pem_x509_certificate,
 )
 
-from pyspark_pykafka.client import Address, direct_config, direct_refusal
-from pyspark_pykafka.engines import questions_of
+from pyspark_pykafka.engines.selection import questions_of
+from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -45,9 +45,10 @@ from pyspark_pykafka.errors import (
 )
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.settings.wire_config import Address, direct_config
+from pyspark_pykafka.settings.wire_support import direct_refusal
 from pyspark_pykafka.testing import KafkaCluster
 from pyspark_pykafka.testing.ports import free_ports
-from pyspark_pykafka.wire.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,12 +15,12 @@ from pyspark import TaskContext
 from pyspark.sql import functions as sf
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.delivery import ExactlyOnceBatch, SinkTask
+from pyspark_pykafka.engines.wire.producer.producer import Transaction, prepare
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.sink.delivery import ExactlyOnceBatch, SinkTask
 from pyspark_pykafka.testing import ExternalCluster
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.wire.produce import Transaction, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,9 +20,9 @@ import psutil
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from pyspark_pykafka.datasource import DefaultSource
 from pyspark_pykafka.options import parse_sink
-from pyspark_pykafka.sink import KafkaStreamWriter, TaskWritten
+from pyspark_pykafka.spark.datasource import DefaultSource
+from pyspark_pykafka.spark.writers import KafkaStreamWriter, TaskWritten
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from pyspark_pykafka.wire.transactions import Prepared, Transactions
+    from pyspark_pykafka.engines.wire.transactions.transactions import Prepared, Transactions
 
 #: Points at which the driver dies; the last one leaves as many transactions committed as ``count``.
 DRIVER_POINTS = ("before a task prepares", "all prepared", "all committed", "some committed")
@@ -114,7 +114,7 @@ class FaultyWriter(KafkaStreamWriter):
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _kill_after(self, fault: dict[str, Any]) -> None:
-        from pyspark_pykafka.wire.transactions import Transactions
+        from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 
         def end_some(self: Transactions, prepared: list[Prepared], *, commit: bool) -> None:
             for one in prepared[: fault["count"]]:

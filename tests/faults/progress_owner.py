@@ -13,9 +13,9 @@ import sys
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
 from pyspark_pykafka.options import Subscribe, parse_stream_source
-from pyspark_pykafka.progress.keeper import Keeper
+from pyspark_pykafka.progress.factory import make_store
 from pyspark_pykafka.progress.store import ClaimLostError
-from pyspark_pykafka.progress.stores import make_store
+from pyspark_pykafka.progress.store_session import Keeper
 
 
 def main() -> None:

@@ -16,10 +16,10 @@ from tests.support.end_txn import EndTxnGate, Hold
 from tests.support.proxied import ProxiedCluster
 from tests.support.row_checker import Verdict, check_rows, row_of
 
-from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.wire.transactions.transactions import State
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.wire.transactions import State
 
 if TYPE_CHECKING:
     import subprocess

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_pykafka.broker import Broker
-from pyspark_pykafka.engines import questions_of
+from pyspark_pykafka.engines.metadata import Broker
+from pyspark_pykafka.engines.selection import questions_of
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import KafkaCluster, Record

@@ -12,21 +12,21 @@ import pytest
 from confluent_kafka.admin import ConfigResource, NewTopic
 from tests.support.proxied import ProxiedCluster
 
-from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
-from pyspark_pykafka.engines import prepare, transactions_of
+from pyspark_pykafka.engines.selection import prepare, transactions_of
+from pyspark_pykafka.engines.wire.network.topic_replicas import find_replicas
 from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.sink.batch_committer import abort_all, commit_all
+from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
+from pyspark_pykafka.sink.transactional_ids import end_of_write, of_task, of_write
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.transactional_ids import end_of_write, of_task, of_write
-from pyspark_pykafka.wire.ending import abort_all, commit_all
-from pyspark_pykafka.wire.replicas import find_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_pykafka.wire.transactions import Prepared
+    from pyspark_pykafka.engines.wire.transactions.transactions import Prepared
 
 SECONDS = 30.0
 COMMITTED = {"isolation.level": "read_committed"}

@@ -15,21 +15,21 @@ from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as Position
 from tests.broker import fetching, kafka_tool, producing
 
-from pyspark_pykafka.client import direct_config
-from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.engines.wire.consumer.partition_fetcher import PartitionClient
+from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.errors import DataLossError, RecordError, TimeoutExceededError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings.wire_config import direct_config
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.wire.cluster import Cluster
-from pyspark_pykafka.wire.partition import PartitionClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark_pykafka.engine import FetchSettings
+    from pyspark_pykafka.engines.contract import FetchSettings
 
 ENGINES = ("wire", "librdkafka")
 RECORDS = 3000

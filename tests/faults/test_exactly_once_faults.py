@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.wire.transactions.transactions import State
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import KafkaCluster
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.wire.transactions import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

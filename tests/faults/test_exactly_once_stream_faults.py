@@ -26,12 +26,12 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 from tests.faults.jobs import end, start_job, stop_all
 
-from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.wire.transactions.transactions import State
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.ports import free_ports
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.wire.transactions import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

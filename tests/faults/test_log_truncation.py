@@ -15,15 +15,15 @@ from confluent_kafka.admin import NewTopic
 from tests.broker import fetching
 from tests.broker.streams import Stream
 
-from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED
+from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import DataLossError
-from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.offsets import LEADER_EPOCHS
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.reading import make_broker
+from pyspark_pykafka.source.factory import make_broker
+from pyspark_pykafka.source.micro_batch_stream import MicroBatches
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.truncation import LOG_TRUNCATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

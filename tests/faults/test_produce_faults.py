@@ -23,19 +23,24 @@ from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as Position
 from tests.broker.producing import batch_of, settings, write
 
-from pyspark_pykafka.client import Address, direct_config
+from pyspark_pykafka.engines.wire.network.connection import Connection
+from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
+from pyspark_pykafka.engines.wire.producer.producer import Transaction, prepare, transactions_of
+from pyspark_pykafka.engines.wire.producer.sender import Sender
+from pyspark_pykafka.engines.wire.records.record_batch import Identity, OutgoingBatch
+from pyspark_pykafka.engines.wire.transactions.transactions import (
+    FencedError,
+    Prepared,
+    State,
+    Transactions,
+)
 from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings.wire_config import Address, direct_config
+from pyspark_pykafka.sink.batch_committer import commit_all
+from pyspark_pykafka.sink.transactional_ids import of_write
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.transactional_ids import of_write
-from pyspark_pykafka.wire.connection import Connection
-from pyspark_pykafka.wire.ending import commit_all
-from pyspark_pykafka.wire.outbox import PartitionQueue
-from pyspark_pykafka.wire.outgoing import Identity, OutgoingBatch
-from pyspark_pykafka.wire.produce import Transaction, prepare, transactions_of
-from pyspark_pykafka.wire.sender import Sender
-from pyspark_pykafka.wire.transactions import FencedError, Prepared, State, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -19,11 +19,11 @@ from kazoo.client import KazooClient
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.keeper import Keeper
+from pyspark_pykafka.progress.factory import make_store, recorded
 from pyspark_pykafka.progress.recorder import Recorder
 from pyspark_pykafka.progress.store import ClaimLostError
-from pyspark_pykafka.progress.stores import make_store, recorded
-from pyspark_pykafka.progress.zookeeper import HOLDER
+from pyspark_pykafka.progress.store_session import Keeper
+from pyspark_pykafka.progress.zookeeper_store import HOLDER
 from pyspark_pykafka.testing import KafkaCluster
 from pyspark_pykafka.testing.waiting import wait_until
 

@@ -14,18 +14,23 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from pyspark_pykafka.engines.wire.producer.producer import Transaction, free_name
+from pyspark_pykafka.engines.wire.transactions.transactions import (
+    Described,
+    FencedError,
+    Prepared,
+    State,
+)
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
-from pyspark_pykafka.ledger_entries import Marker, WrittenBatch, WrittenTask, ledger_topic
-from pyspark_pykafka.transactional_ids import fallback_id, of_stream_task
-from pyspark_pykafka.wire import microbatch_ending
-from pyspark_pykafka.wire.ledger import Ledger
-from pyspark_pykafka.wire.produce import Transaction, free_name
-from pyspark_pykafka.wire.transactions import Described, FencedError, Prepared, State
+from pyspark_pykafka.sink import micro_batch_committer
+from pyspark_pykafka.sink.ledger import Ledger
+from pyspark_pykafka.sink.ledger_entries import Marker, WrittenBatch, WrittenTask, ledger_topic
+from pyspark_pykafka.sink.transactional_ids import fallback_id, of_stream_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark_pykafka.ledger_entries import Entry, Intent
+    from pyspark_pykafka.sink.ledger_entries import Entry, Intent
 
 QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
 PREFIX = "orders"
@@ -450,13 +455,13 @@ def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callab
         ]
         whose = (PREFIX, QUERY, process.name, written)
         if fails:
-            microbatch_ending.abort_batch(transactions, *whose, maybe_committing=False)
+            micro_batch_committer.abort_batch(transactions, *whose, maybe_committing=False)
             return
         whole = WrittenBatch(PREFIX, QUERY, batch, process.name, len(division), tuple(written))
         try:
-            microbatch_ending.commit_batch(transactions, whole)
+            micro_batch_committer.commit_batch(transactions, whole)
         except PykafkaError:
-            microbatch_ending.abort_batch(transactions, *whose)
+            micro_batch_committer.abort_batch(transactions, *whose)
             raise
 
     return program

@@ -10,10 +10,10 @@ import pytest
 from crc32c import crc32c
 from tests.unit.record_model import PARTITION, TOPIC
 
+from pyspark_pykafka.engines.wire.records._decoder import RecordDecoder
+from pyspark_pykafka.engines.wire.records.arrow_decoder import RecordColumns
+from pyspark_pykafka.engines.wire.records.compression import Decompressor
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.wire._records import RecordDecoder
-from pyspark_pykafka.wire.compression import Decompressor
-from pyspark_pykafka.wire.records import RecordColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa

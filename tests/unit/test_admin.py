@@ -7,7 +7,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
-from pyspark_pykafka.admin import Admin
+from pyspark_pykafka.engines.librdkafka.admin import Admin
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 

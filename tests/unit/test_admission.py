@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.admission import Admission, AdmissionPolicy
 from pyspark_pykafka.offsets import Offsets, TopicPartition
+from pyspark_pykafka.source.admission import Admission, AdmissionPolicy
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 ZERO = {P0: 0, P1: 0, P2: 0}

@@ -1,5 +1,5 @@
 """
-The picture in docs/architecture.md, held against the imports.
+The pictures in docs/architecture.md, held against the imports.
 """
 
 from __future__ import annotations
@@ -7,137 +7,199 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 import pyspark_pykafka
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
 NAME = "pyspark_pykafka"
 ROOT = Path(pyspark_pykafka.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
-#: The one sub-package whose modules are in several layers.
-SPLIT = "progress"
+#: The folders that have a picture, in the page's order.
+DRAWN = ("", "engines", "engines.wire")
 
 SPARK_ADAPTERS = {
-    *("compat", "reading", "batch", "stream", "sink", "datasource"),
-    *("listener", "isolation", "auditor", "testing"),
+    *("spark", "audit.observer", "failures.foreach_batch", "progress.listener", "testing"),
 }
-KAFKA_EDGES = {"client", "rdkafka", "admin", "progress.kafka", "testing"}
+LIBRDKAFKA_EDGES = {
+    *("engines.librdkafka", "engines.error_mapping", "progress.group_store", "testing"),
+}
+LOGINS = {"engines.wire.network.sasl", "engines.wire.network.connection"}
 
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.stem != "__init__")
-WIRE = [path for path in MODULES if path.parent.name == "wire"]
 
 
-def drawn() -> tuple[list[set[str]], list[set[str]]]:
+class Picture(NamedTuple):
     """
-    Return the layers of the package and those of ``wire``, each from the bottom.
-
-    A line of a picture is a layer: names, and behind a bar what they are for.
+    The rows of one folder, each a set of names, from the bottom up.
     """
-    pictures = re.findall(r"^```\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    package, reading, writing = pictures[:3]
-    return layers(package), layers(reading) + layers(writing)
+
+    folder: str
+    rows: list[set[str]]
+
+    def above(self, name: str) -> set[str]:
+        """
+        Return what stands in a higher row than a name.
+        """
+        own = next(i for i, names in enumerate(self.rows) if name in names)
+        return set().union(*self.rows[own + 1 :])
 
 
-def layers(picture: str) -> list[set[str]]:
-    lines = [line.split("|")[0].split() for line in picture.splitlines()]
-    return [{name.strip("/").replace("/", ".") for name in names} for names in reversed(lines)]
-
-
-PACKAGE_LAYERS, WIRE_LAYERS = drawn()
-
-
-def place(parts: Sequence[str]) -> str:
+def read_picture(folder: str, text: str) -> Picture:
     """
-    Return the name below the package under which a module stands in the picture.
+    Read a picture: a line is a row, with names before the bar and their purpose behind it.
     """
-    return ".".join(parts[:2]) if parts[0] == SPLIT and len(parts) > 1 else parts[0]
+    rows = [line.split("|")[0].split() for line in text.splitlines()]
+    return Picture(folder, [{name.strip("/") for name in names} for names in reversed(rows)])
 
 
-def module_name(path: Path) -> str:
-    """
-    Return the first name below the package: a module's, or its sub-package's.
-    """
-    return place(path.relative_to(ROOT).with_suffix("").parts)
+BLOCKS = re.findall(r"^```\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+PICTURES = [read_picture(*pair) for pair in zip(DRAWN, BLOCKS, strict=False)]
 
 
-def imports(path: Path) -> Iterator[list[str]]:
+def full_name(path: Path) -> str:
     """
-    Yield the full names that a file imports, wherever in it, as their parts.
+    Return a module's dotted name below the package.
+    """
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def imported(path: Path) -> Iterator[str]:
+    """
+    Yield the full names that a file imports, wherever in it.
     """
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".") for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            yield node.module.split(".")
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def above(name: str, others: set[str], layers: list[set[str]]) -> set[str]:
+def imported_modules(path: Path) -> set[str]:
     """
-    Return those of the others that stand in a higher layer than a name does.
+    Return the modules of the package that a file imports, by their names below it.
     """
-    own = next(i for i, names in enumerate(layers) if name in names)
-    return others & set().union(*layers[own + 1 :])
+    found = set()
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] != NAME:
+            continue
+        inner = ".".join(parts[1:])
+        while inner and inner not in NAMES:
+            inner = inner.rpartition(".")[0]
+        found.add(inner)
+    return found - {""}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+NAMES = {full_name(path) for path in MODULES}
+
+
+def room(name: str, folder: str) -> str | None:
+    """
+    Return the name directly below a folder under which a module is drawn, None outside of it.
+    """
+    if folder and not name.startswith(f"{folder}."):
+        return None
+    return name[len(folder) :].strip(".").split(".")[0]
+
+
+def upward(picture: Picture, name: str, imports: set[str]) -> set[str]:
+    """
+    Return the imports of a module that point up in a picture.
+    """
+    own = room(name, picture.folder)
+    if own is None:
+        return set()
+    return {it for it in imports if room(it, picture.folder) in picture.above(own)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=full_name)
 def test_imports_point_down(path: Path) -> None:
     """
-    No module imports from a layer above its own.
+    No module imports from a row above its own, in any of the pictures.
     """
-    met = {place(parts[1:]) for parts in imports(path) if parts[0] == NAME and len(parts) > 1}
+    imports = imported_modules(path)
 
-    assert above(module_name(path), met, PACKAGE_LAYERS) == set()
+    assert [upward(it, full_name(path), imports) for it in PICTURES] == [set()] * len(PICTURES)
 
 
-@pytest.mark.parametrize("path", WIRE, ids=lambda p: p.stem)
-def test_imports_point_down_inside_wire(path: Path) -> None:
+def test_every_folder_and_module_is_drawn_once() -> None:
     """
-    Nor does one of those that the second picture and the third one show.
+    Each name directly below a drawn folder has one place in its picture, and no other name has.
     """
-    met = {parts[2] for parts in imports(path) if parts[:2] == [NAME, "wire"] and len(parts) > 2}
+    for picture in PICTURES:
+        drawn = sorted(name for row in picture.rows for name in row)
+        assert drawn == sorted({room(name, picture.folder) for name in NAMES} - {None})
 
-    assert above(path.stem, met, WIRE_LAYERS) == set()
 
-
-def test_every_module_is_drawn() -> None:
+def test_an_upward_import_is_found() -> None:
     """
-    Each module has one place in the pictures, and none is drawn that is not there.
+    The check catches a planted import that points up, in the whole and inside the wire engine.
     """
-    package = [name for names in PACKAGE_LAYERS for name in names]
-    wire = [name for names in WIRE_LAYERS for name in names]
+    package, _, wire = PICTURES
 
-    assert sorted(package) == sorted({module_name(path) for path in MODULES})
-    assert sorted(wire) == sorted({p.stem for p in [*WIRE, *(ROOT / "wire").glob("*.pyx")]})
+    assert upward(package, "offsets", {"errors", "options.table"}) == {"options.table"}
+    sender = {"engines.wire.producer.sender"}
+    assert upward(wire, "engines.wire.network.cluster", sender) == sender
 
 
-def test_an_import_that_points_up_is_seen() -> None:
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
     """
-    The check is not blind to what it is for.
+    Return the names of a circle in a graph of imports, or nothing.
     """
-    assert above("offsets", {"errors", "options"}, PACKAGE_LAYERS) == {"options"}
+    done: set[str] = set()
+
+    def visit(name: str, trail: list[str]) -> list[str]:
+        if name in trail:
+            return trail[trail.index(name) :]
+        if name in done:
+            return []
+        found = next(filter(None, (visit(it, [*trail, name]) for it in sorted(graph[name]))), [])
+        done.add(name)
+        return found
+
+    return next(filter(None, (visit(name, []) for name in sorted(graph))), [])
+
+
+def test_no_circle_of_imports() -> None:
+    """
+    No module imports itself through others, not even for its types.
+    """
+    assert circle({full_name(path): imported_modules(path) for path in MODULES}) == []
+
+
+def test_a_circle_is_found() -> None:
+    """
+    The check catches a planted circle of three modules.
+    """
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"d", "b"}, "d": set[str]()}
+
+    assert sorted(circle(graph)) == ["b", "c"]
 
 
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
         ("pyspark", SPARK_ADAPTERS),
-        ("confluent_kafka", KAFKA_EDGES),
-        ("kafka", {"wire"}),
-        ("kazoo", {"progress.zookeeper"}),
+        ("confluent_kafka", LIBRDKAFKA_EDGES),
+        ("kafka", LOGINS),
+        ("kazoo", {"progress.zookeeper_store"}),
     ],
 )
-def test_only_edges_import_the_outside(library: str, allowed: set[str]) -> None:
+def test_only_edges_import_a_library(library: str, allowed: set[str]) -> None:
     """
-    Spark is met in its adapters only, each of Kafka's clients at its edges only.
+    Spark is imported in its adapters only, and each client of Kafka at its edges only.
     """
-    met = {
-        module_name(path) for path in MODULES if any(parts[0] == library for parts in imports(path))
+    users = {
+        full_name(path)
+        for path in MODULES
+        if any(name.split(".")[0] == library for name in imported(path))
     }
 
-    assert met <= allowed
+    beyond = {name for name in users if not any(f"{name}.".startswith(f"{it}.") for it in allowed)}
+    assert beyond == set()

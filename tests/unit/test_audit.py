@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.audit import WHOLE, Tally, Verdict, compare, report
+from pyspark_pykafka.audit.report import WHOLE, Tally, Verdict, compare, report
 
 if TYPE_CHECKING:
     import random

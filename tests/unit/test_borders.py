@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_pykafka.borders import ending_border, resolve_words, starting_border
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition
 from pyspark_pykafka.options import (
@@ -20,6 +19,7 @@ from pyspark_pykafka.options import (
     SpecificOffsets,
     SpecificTimestamps,
 )
+from pyspark_pykafka.source.offset_limits import ending_border, resolve_words, starting_border
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pyspark_pykafka.broker import Broker
+from pyspark_pykafka.engines.librdkafka.metadata import AdminQuestions
+from pyspark_pykafka.engines.metadata import Broker
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.rdkafka.questions import AdminQuestions
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
 

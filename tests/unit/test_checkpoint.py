@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_pykafka.checkpoint import Checkpoint
 from pyspark_pykafka.errors import OffsetsError
+from pyspark_pykafka.source.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path

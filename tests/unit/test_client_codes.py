@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from pyspark_pykafka import errors
-from pyspark_pykafka.client import MEANINGS, map_error_code, map_kafka_error
-from pyspark_pykafka.client.codes import PROTOCOL_NAMES
+from pyspark_pykafka.engines.error_codes import MEANINGS, PROTOCOL_NAMES
+from pyspark_pykafka.engines.error_mapping import map_error_code, map_kafka_error
 
 
 def test_names_are_those_of_the_other_client() -> None:

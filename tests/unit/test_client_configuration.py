@@ -10,17 +10,17 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from pyspark_pykafka.client import (
+from pyspark_pykafka.engines.error_mapping import translating_errors
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.settings import PROPERTIES, KafkaSettings, Property, Role
+from pyspark_pykafka.settings.librdkafka_config import (
     admin_config,
     api_timeout_ms,
     consumer_config,
     delivery_timeout_ms,
     max_block_ms,
     producer_config,
-    translating_errors,
 )
-from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.settings import PROPERTIES, KafkaSettings, Property, Role
 
 NONE = KafkaSettings.of({})
 

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from pyspark_pykafka import errors
-from pyspark_pykafka.client import MEANINGS, FatalErrors, map_kafka_error, translating_errors
+from pyspark_pykafka.engines.error_codes import MEANINGS
+from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
 
 NAMES = sorted(name for name in dir(KafkaError) if isinstance(getattr(KafkaError, name), int))
 

@@ -7,13 +7,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pyspark_pykafka.columns import (
-    HEADERS,
-    SOURCE_TYPES,
-    check_sink_schema,
-    check_source_schema,
-)
 from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES, check_sink_schema, check_source_schema
 
 
 def schema(**types: pa.DataType) -> pa.Schema:

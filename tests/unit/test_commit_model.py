@@ -28,19 +28,23 @@ from tests.unit.commit_model import (
     writes,
 )
 
-from pyspark_pykafka import replay
+from pyspark_pykafka.engines.wire.transactions.transactions import (
+    Described,
+    FencedError,
+    Prepared,
+    State,
+)
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
-from pyspark_pykafka.intents import named
-from pyspark_pykafka.ledger_entries import Withdrawal
-from pyspark_pykafka.wire import microbatch_ending
-from pyspark_pykafka.wire.transactions import Described, FencedError, Prepared, State
+from pyspark_pykafka.sink import micro_batch_committer, replay
+from pyspark_pykafka.sink.intents import named
+from pyspark_pykafka.sink.ledger_entries import Withdrawal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.unit.commit_model import Division
 
-    from pyspark_pykafka.ledger_entries import WrittenBatch
+    from pyspark_pykafka.sink.ledger_entries import WrittenBatch
 
 ROWS = "abcd"
 #: Another number of rows in a task, the same numbers with other rows, other tasks, none without.
@@ -58,7 +62,7 @@ DEATHS = (Turn.DIE, Turn.DIE_AFTER, Turn.DIE_LATE)
 @pytest.fixture(autouse=True)
 def _in_memory(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL", "pyspark_pykafka")
-    monkeypatch.setattr(microbatch_ending, "_ledger", ledger_of)
+    monkeypatch.setattr(micro_batch_committer, "_ledger", ledger_of)
 
 
 def start(world: World, name: str, division: Division, batch: int = 0) -> Process:
@@ -344,7 +348,7 @@ def test_what_an_operator_must_not_abort() -> None:
 
         def look(process: Process, found: list[Prepared] = found) -> None:
             transactions: Any = MemoryTransactions(process)
-            found += microbatch_ending.half_committed(transactions, PREFIX)
+            found += micro_batch_committer.half_committed(transactions, PREFIX)
 
         Process(world, "tool", look).finish()
         in_part = 0 < len(world.visible(0)) < len(ROWS)
@@ -369,7 +373,7 @@ def test_what_can_be_neither_committed_nor_told() -> None:
             raise FencedError("of another")
 
     with pytest.raises(TimeoutExceededError, match="orders-0a1b2c3d-0-0-0"):
-        microbatch_ending._commit_open(Refusing(), [open_still])  # type: ignore[arg-type]
+        micro_batch_committer._commit_open(Refusing(), [open_still])  # type: ignore[arg-type]
 
 
 def give_up_or_repeat(world: World, *, repeat: bool) -> None:
@@ -378,11 +382,11 @@ def give_up_or_repeat(world: World, *, repeat: bool) -> None:
     """
     before = world.visible(0)
     assert before
-    finish = microbatch_ending.release if repeat else microbatch_ending.complete
+    finish = micro_batch_committer.release if repeat else micro_batch_committer.complete
 
     def program(process: Process) -> None:
         transactions: Any = MemoryTransactions(process)
-        held = microbatch_ending.owner_of(transactions, PREFIX)
+        held = micro_batch_committer.owner_of(transactions, PREFIX)
         assert held is not None
         assert held.batch == 0
         finish(transactions, held, PREFIX)
@@ -492,35 +496,35 @@ def counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
         tasks = tuple(replace(task, content="x") for task in written.written)
         return whole(replace(written, written=tasks), seen)
 
-    monkeypatch.setattr(microbatch_ending, "committed_tasks", blind)
+    monkeypatch.setattr(micro_batch_committer, "committed_tasks", blind)
 
 
 def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Let a write commit without looking whether its intent decides.
     """
-    monkeypatch.setattr(microbatch_ending, "check_binding", lambda *_: None)
+    monkeypatch.setattr(micro_batch_committer, "check_binding", lambda *_: None)
 
 
 def believes_each_intent(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Commit what an intent names that came too late.
     """
-    monkeypatch.setattr(microbatch_ending, "is_binding", lambda *_: True)
+    monkeypatch.setattr(micro_batch_committer, "is_binding", lambda *_: True)
 
 
 def never_rolls_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Abort what an earlier write had decided to commit.
     """
-    monkeypatch.setattr(microbatch_ending, "_roll_forward", lambda *_: None)
+    monkeypatch.setattr(micro_batch_committer, "_roll_forward", lambda *_: None)
 
 
 def aborts_what_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Abort a batch whose commit has failed, decided or not.
     """
-    monkeypatch.setattr(microbatch_ending, "_is_decided", lambda *_: False)
+    monkeypatch.setattr(micro_batch_committer, "_is_decided", lambda *_: False)
 
 
 def withdraws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -548,14 +552,14 @@ def sweeps_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Let an abort take along what an earlier write had decided to commit.
     """
-    whole = microbatch_ending.abort_batch
+    whole = micro_batch_committer.abort_batch
 
     def abort(*given: Any, **more: Any) -> None:
-        monkeypatch.setattr(microbatch_ending, "named", lambda *_: [])
+        monkeypatch.setattr(micro_batch_committer, "named", lambda *_: [])
         whole(*given, **more)
-        monkeypatch.setattr(microbatch_ending, "named", named)
+        monkeypatch.setattr(micro_batch_committer, "named", named)
 
-    monkeypatch.setattr(microbatch_ending, "abort_batch", abort)
+    monkeypatch.setattr(micro_batch_committer, "abort_batch", abort)
 
 
 FAULTS = {

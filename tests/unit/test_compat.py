@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_pykafka.compat import RecordCarrier, arrow_schema, source_schema, takes_records
+from pyspark_pykafka.spark.compat import RecordCarrier, arrow_schema, source_schema, takes_records
 
 #: What Spark looks for before it asks a reader for records.
 SPARKS_OWN: Any = datasource_internal._SimpleStreamReaderWrapper

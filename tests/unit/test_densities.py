@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.record_batches import HEADER_SIZE, Batch, Record
 
-from pyspark_pykafka.admission import AdmissionPolicy
+from pyspark_pykafka.engines.wire.consumer.record_size import measured
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.wire.sample import measured
+from pyspark_pykafka.source.admission import AdmissionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,19 +14,19 @@ import pytest
 from tests.support.proxy import Proxy
 from tests.support.stub_brokers import Behaviour, StubCluster
 
-from pyspark_pykafka.client import Address, direct_config
+from pyspark_pykafka.engines.wire.network import connect
+from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.engines.wire.network.connection import Connection
+from pyspark_pykafka.engines.wire.network.reachability import UNREACHABLE_SECONDS, Reachability
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
-from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.reading import make_broker
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire import dial
-from pyspark_pykafka.wire.cluster import Cluster
-from pyspark_pykafka.wire.connection import Connection
-from pyspark_pykafka.wire.metadata import METADATA, metadata_request
-from pyspark_pykafka.wire.reachability import UNREACHABLE_SECONDS, Reachability
+from pyspark_pykafka.settings.wire_config import Address, direct_config
+from pyspark_pykafka.source.factory import make_broker
+from pyspark_pykafka.source.micro_batch_stream import MicroBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -190,8 +190,8 @@ def test_a_dead_address_costs_its_share_only(dead: Proxy, monkeypatch: pytest.Mo
     """
     Ten seconds at most, which would be long for a test, and less while it is known to be dead.
     """
-    assert dial.SHARE_SECONDS == 10
-    monkeypatch.setattr(dial, "SHARE_SECONDS", 3.0)
+    assert connect.SHARE_SECONDS == 10
+    monkeypatch.setattr(connect, "SHARE_SECONDS", 3.0)
     address = Address("127.0.0.1", dead.port)
     took = []
     for _ in range(2):

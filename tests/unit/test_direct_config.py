@@ -9,18 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from pyspark_pykafka.client import (
-    Address,
-    DirectConfig,
-    Sasl,
-    Tls,
-    UnsecuredToken,
-    direct_config,
-    direct_refusal,
-)
-from pyspark_pykafka.client.refusal import _HONOURED, _KNOWN
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.settings import PROPERTIES, KafkaSettings, Role
+from pyspark_pykafka.settings.unsecured_token import UnsecuredToken
+from pyspark_pykafka.settings.wire_config import Address, DirectConfig, Sasl, Tls, direct_config
+from pyspark_pykafka.settings.wire_support import _HONOURED, _KNOWN, direct_refusal
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.username": "alice", "sasl.password": "geheim"}
 OAUTH = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.broker import fetching, producing
 
-from pyspark_pykafka import engines
+from pyspark_pykafka.engines import selection
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_pykafka.engine import FetchSettings
+    from pyspark_pykafka.engines.contract import FetchSettings
 
 WANTED = OffsetRange(TopicPartition("t", 0), 0, 10)
 
@@ -44,10 +44,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
 
         return reading
 
-    monkeypatch.setattr("pyspark_pykafka.rdkafka.fetch", reader("librdkafka"))
-    monkeypatch.setattr("pyspark_pykafka.wire.fetch.fetch", reader("wire"))
-    engines._say_once.cache_clear()
-    engines.wire_refusal.cache_clear()
+    monkeypatch.setattr("pyspark_pykafka.engines.librdkafka.consumer.fetch", reader("librdkafka"))
+    monkeypatch.setattr("pyspark_pykafka.engines.wire.consumer.range_reader.fetch", reader("wire"))
+    selection._say_once.cache_clear()
+    selection.wire_refusal.cache_clear()
     return asked
 
 
@@ -60,7 +60,7 @@ def test_the_fast_engine_unless_told_otherwise(
     """
     Auto takes wire where its compiled module is installed and the settings allow it.
     """
-    assert list(engines.fetch(WANTED, settings(engine))) == []
+    assert list(selection.fetch(WANTED, settings(engine))) == []
     assert taken == [(expected, WANTED)]
 
 
@@ -72,13 +72,13 @@ def test_settings_that_wire_lacks(
     """
     kerberos = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
     for _ in range(3):
-        list(engines.fetch(WANTED, settings("auto", **kerberos)))
+        list(selection.fetch(WANTED, settings("auto", **kerberos)))
 
     assert taken == [("librdkafka", WANTED)] * 3
     assert caplog.text.count("reading with librdkafka, which is slower:") == 1
     assert "GSSAPI" in caplog.text
     with pytest.raises(OptionsError, match="engine is 'wire', which cannot be used: .*GSSAPI"):
-        list(engines.fetch(WANTED, settings("wire", **kerberos)))
+        list(selection.fetch(WANTED, settings("wire", **kerberos)))
 
 
 def test_module_that_was_not_compiled(
@@ -89,9 +89,9 @@ def test_module_that_was_not_compiled(
     """
     Where there was no C compiler at install, librdkafka reads, and the log says what to install.
     """
-    monkeypatch.setattr(engines, "_DECODER", "pyspark_pykafka.wire._not_there")
+    monkeypatch.setattr(selection, "_DECODER", "pyspark_pykafka.engines.wire.records._not_there")
 
-    list(engines.fetch(WANTED, settings("auto")))
+    list(selection.fetch(WANTED, settings("auto")))
 
     assert taken == [("librdkafka", WANTED)]
     assert "its compiled module is not installed" in caplog.text
@@ -105,7 +105,7 @@ def test_old_message_formats_are_left_to_librdkafka(
     """
     A log that turns out to be of an old format is read on by the other engine from there.
     """
-    from pyspark_pykafka.wire import fetch as wire
+    from pyspark_pykafka.engines.wire.consumer import range_reader as wire
 
     rest = OffsetRange(WANTED.tp, 4, 10)
 
@@ -115,7 +115,7 @@ def test_old_message_formats_are_left_to_librdkafka(
 
     monkeypatch.setattr(wire, "fetch", old)
 
-    list(engines.fetch(WANTED, settings("auto")))
+    list(selection.fetch(WANTED, settings("auto")))
 
     assert taken == [("librdkafka", rest)]
     assert "old message format 1" in caplog.text

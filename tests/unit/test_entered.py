@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_pykafka.entered import SourceProgress, ranges_of, source_of
+from pyspark_pykafka.audit.source_progress import SourceProgress, ranges_of, source_of
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import SourceOptions, parse_stream_source

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from pyspark_pykafka.executor import TaskStoppedError, whole
+from pyspark_pykafka.spark.worker import TaskStoppedError, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka import ids
-from pyspark_pykafka.audit import Tally
-from pyspark_pykafka.ids import SHIFT, tally_of_offsets, tally_of_range
+from pyspark_pykafka.audit import record_ids
+from pyspark_pykafka.audit.record_ids import SHIFT, tally_of_offsets, tally_of_range
+from pyspark_pykafka.audit.report import Tally
 from pyspark_pykafka.offsets import TopicPartition
 
 FLIGHTS = TopicPartition("flights", 3)
@@ -64,7 +64,7 @@ def test_a_range_is_the_sum_of_its_offsets(start: int, size: int, named: bool) -
     single = [tally_of_range(FLIGHTS, at, at + 1, named=named) for at in range(start, start + size)]
     offsets = np.arange(start, start + size, dtype=np.int64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ids, "BLOCK", 7)
+        patch.setattr(record_ids, "BLOCK", 7)
         whole = tally_of_range(FLIGHTS, start, start + size, named=named)
         listed = tally_of_offsets(FLIGHTS, offsets, named=named)
 

@@ -10,10 +10,10 @@ from tests.unit.fresh_process import modules_after
 READING = """
 import sys
 import pyarrow as pa
-from pyspark_pykafka.columns import SOURCE_TYPES
+from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.wire.compression import Decompressor
-from pyspark_pykafka.wire.records import RecordColumns
+from pyspark_pykafka.engines.wire.records.compression import Decompressor
+from pyspark_pykafka.engines.wire.records.arrow_decoder import RecordColumns
 from tests.unit.record_batches import Batch, Record
 
 columns = RecordColumns.of_range(
@@ -32,10 +32,12 @@ assert rows["partition"].to_pylist() == [3, 3]
     ("code", "left_out"),
     [
         pytest.param(
-            "import pyspark_pykafka.datasource", {"confluent_kafka", "kafka", "pandas"}, id="source"
+            "import pyspark_pykafka.spark.datasource",
+            {"confluent_kafka", "kafka", "pandas"},
+            id="source",
         ),
         pytest.param(
-            "import pyspark_pykafka.batch, pyspark_pykafka.engines",
+            "import pyspark_pykafka.spark.batch_reader, pyspark_pykafka.engines.selection",
             {"confluent_kafka", "kafka", "pandas"},
             id="reader",
         ),

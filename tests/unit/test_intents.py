@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_pykafka.errors import ConcurrentWriteError
-from pyspark_pykafka.intents import (
+from pyspark_pykafka.sink.intents import (
     check_binding,
     intent_of,
     intents_of,
@@ -18,7 +18,7 @@ from pyspark_pykafka.intents import (
     named,
     outdated,
 )
-from pyspark_pykafka.ledger_entries import (
+from pyspark_pykafka.sink.ledger_entries import (
     Completion,
     Intent,
     Marker,
@@ -28,10 +28,10 @@ from pyspark_pykafka.ledger_entries import (
     WrittenTask,
     to_record,
 )
-from pyspark_pykafka.transactional_ids import fallback_id, of_stream_task
+from pyspark_pykafka.sink.transactional_ids import fallback_id, of_stream_task
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.ledger_entries import Entry
+    from pyspark_pykafka.sink.ledger_entries import Entry
 
 QUERY, OTHER = "0a1b2c3d-0000-0000-0000-000000000000", "ffffffff-0000-0000-0000-000000000000"
 OURS = Intent(QUERY, 7, "ours", 2, 2, 100)

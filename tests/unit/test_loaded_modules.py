@@ -12,7 +12,7 @@ import gc, weakref
 from pyspark.sql.datasource import InputPartition
 from tests.broker.fetching import settings
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
-from pyspark_pykafka.batch import read_range
+from pyspark_pykafka.spark.batch_reader import read_range
 
 def read():
     wanted = InputPartition(OffsetRange(TopicPartition("t", 0), 0, 1))

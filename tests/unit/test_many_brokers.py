@@ -11,12 +11,12 @@ import pytest
 from tests.support.stub_behaviour import LIST_OFFSETS, METADATA
 from tests.support.stub_brokers import Behaviour, StubCluster
 
-from pyspark_pykafka.microbatches import MicroBatches
+from pyspark_pykafka.engines.wire.consumer.metadata import WireQuestions
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.reading import make_broker
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.questions import WireQuestions
+from pyspark_pykafka.source.factory import make_broker
+from pyspark_pykafka.source.micro_batch_stream import MicroBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable

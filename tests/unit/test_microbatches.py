@@ -13,9 +13,9 @@ import pytest
 from tests.unit.memory_cluster import Cluster
 
 from pyspark_pykafka.errors import DataLossError, OffsetsError
-from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.offsets import Document, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.source.micro_batch_stream import MicroBatches
 
 
 @dataclass

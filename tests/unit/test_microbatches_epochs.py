@@ -14,9 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.memory_cluster import Cluster
 
-from pyspark_pykafka.checkpoint import _plain
+from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED, epochs_at
 from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError, OffsetsError
-from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.offsets import (
     LEADER_EPOCHS,
     LogEnds,
@@ -26,8 +25,9 @@ from pyspark_pykafka.offsets import (
     TopicPartition,
 )
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.planner import SplitPolicy, split
-from pyspark_pykafka.truncation import LOG_TRUNCATED, epochs_at
+from pyspark_pykafka.source.checkpoint import _plain
+from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.source.planner import SplitPolicy, split
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

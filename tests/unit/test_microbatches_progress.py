@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import pytest
 from tests.unit.memory_cluster import Cluster
 
-from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.offsets import QUERY, Document, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.source.micro_batch_stream import MicroBatches
 
 T0 = TopicPartition("t", 0)
 OPTIONS = {

@@ -14,22 +14,29 @@ from tests.broker import fetching
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 from tests.unit import memory_cluster
 
-from pyspark_pykafka.client import direct_config
-from pyspark_pykafka.client.direct import Address
-from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.engines.wire.consumer.list_offsets import told
+from pyspark_pykafka.engines.wire.consumer.metadata import WireQuestions
+from pyspark_pykafka.engines.wire.consumer.record_size import bytes_per_offset, measured
+from pyspark_pykafka.engines.wire.network.connection import Connection
+from pyspark_pykafka.engines.wire.network.metadata_freshness import Review, SeenEpochs
+from pyspark_pykafka.engines.wire.protocol.list_offsets import (
+    ListedOffset,
+    ListedOffsets,
+    WantedOffset,
+)
+from pyspark_pykafka.engines.wire.protocol.metadata import (
+    Metadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
-from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.offsets import LATEST, OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.connection import Connection
-from pyspark_pykafka.wire.freshness import Review, SeenEpochs
-from pyspark_pykafka.wire.leaders import told
-from pyspark_pykafka.wire.list_offsets import ListedOffset, ListedOffsets, WantedOffset
-from pyspark_pykafka.wire.metadata import Metadata, PartitionMetadata, TopicMetadata
-from pyspark_pykafka.wire.questions import WireQuestions
-from pyspark_pykafka.wire.sample import bytes_per_offset, measured
+from pyspark_pykafka.settings.wire_config import Address, direct_config
+from pyspark_pykafka.source.micro_batch_stream import MicroBatches
 
 END = 1000
 ODD_FROM = 200

@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_pykafka.options import OPTIONS
 from pyspark_pykafka.options.__main__ import main
-from pyspark_pykafka.options.page import page
+from pyspark_pykafka.options.docs_page import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 

@@ -11,10 +11,10 @@ import traceback
 
 import pytest
 
-from pyspark_pykafka.client import consumer_config, producer_config
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.options import parse_batch_source, parse_sink, parse_stream_source
 from pyspark_pykafka.settings import MASK, PRINTABLE, PROPERTIES, KafkaSettings
+from pyspark_pykafka.settings.librdkafka_config import consumer_config, producer_config
 
 CANARY = "canary-5f3759df"
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}

@@ -33,7 +33,7 @@ from pyspark_pykafka.options import (
     parse_batch_source,
     parse_stream_source,
 )
-from pyspark_pykafka.options.given import log_no_effect, tell_settings
+from pyspark_pykafka.options.option_reader import log_no_effect, tell_settings
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}

@@ -17,7 +17,7 @@ from pyspark_pykafka.offsets import (
     StreamOffset,
     TopicPartition,
 )
-from pyspark_pykafka.planner import (
+from pyspark_pykafka.source.planner import (
     SplitPolicy,
     StreamPlan,
     match_assigned,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError
+from pyspark_pykafka.failures.bisection import Culprit, Part, PoisonPolicy, isolate
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.poison import Culprit, Part, PoisonPolicy, isolate
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 Place = tuple[TopicPartition, int]

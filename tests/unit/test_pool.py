@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_pykafka.pool import ClientPool
+from pyspark_pykafka.engines.client_pool import ClientPool
 
 
 @dataclass

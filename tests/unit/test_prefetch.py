@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
-from pyspark_pykafka.prefetch import NoPrefetch, PrefetchPolicy, TinyBatches
+from pyspark_pykafka.source.driver_read import NoPrefetch, PrefetchPolicy, TinyBatches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from tests.unit.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.errors import BrokerUnavailableError, ProgressError
 from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
-from pyspark_pykafka.progress.keeper import Keeper
 from pyspark_pykafka.progress.record import Failing, Owner, Record
 from pyspark_pykafka.progress.store import ClaimLostError
+from pyspark_pykafka.progress.store_session import Keeper
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -14,7 +14,7 @@ from tests.unit.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
-from pyspark_pykafka.progress.completion import NOWHERE
+from pyspark_pykafka.progress.contract import NOWHERE
 from pyspark_pykafka.progress.record import Owner, Record
 from pyspark_pykafka.progress.recorder import Recorder
 from pyspark_pykafka.testing.waiting import wait_until

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition
-from pyspark_pykafka.pruning import Comparison, Pruning
+from pyspark_pykafka.source.filter_pushdown import Comparison, Pruning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,14 +11,18 @@ from confluent_kafka import Uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.engines import questions_of
+from pyspark_pykafka.engines.librdkafka.metadata import AdminQuestions
+from pyspark_pykafka.engines.selection import questions_of
+from pyspark_pykafka.engines.wire.consumer.list_offsets import told
+from pyspark_pykafka.engines.wire.consumer.metadata import WireQuestions, id_text
+from pyspark_pykafka.engines.wire.protocol.list_offsets import (
+    ListedOffset,
+    ListedOffsets,
+    WantedOffset,
+)
 from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError, UnknownTopicError
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.rdkafka.questions import AdminQuestions
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.leaders import told
-from pyspark_pykafka.wire.list_offsets import ListedOffset, ListedOffsets, WantedOffset
-from pyspark_pykafka.wire.questions import WireQuestions, id_text
 
 if TYPE_CHECKING:
     from uuid import UUID

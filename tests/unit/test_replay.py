@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
-from pyspark_pykafka.intents import named
-from pyspark_pykafka.ledger_entries import (
+from pyspark_pykafka.sink.intents import named
+from pyspark_pykafka.sink.ledger_entries import (
     Completion,
     Intent,
     Marker,
@@ -23,10 +23,16 @@ from pyspark_pykafka.ledger_entries import (
     ledger_topic,
     to_record,
 )
-from pyspark_pykafka.replay import check_alone, check_owner, committed_tasks, intruder, reaches_back
+from pyspark_pykafka.sink.replay import (
+    check_alone,
+    check_owner,
+    committed_tasks,
+    intruder,
+    reaches_back,
+)
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.ledger_entries import Entry
+    from pyspark_pykafka.sink.ledger_entries import Entry
 
 QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
 OTHER = "ffffffff-0000-0000-0000-000000000000"

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.client import Address
-from pyspark_pykafka.errors import AuthenticationError, BrokerUnavailableError, PykafkaError
-from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.wire.freshness import OPINIONS, Review, SeenEpochs
-from pyspark_pykafka.wire.metadata import (
+from pyspark_pykafka.engines.wire.network.broker_rotation import DOUBT_SECONDS, Rotation
+from pyspark_pykafka.engines.wire.network.metadata_freshness import OPINIONS, Review, SeenEpochs
+from pyspark_pykafka.engines.wire.network.racing import race
+from pyspark_pykafka.engines.wire.protocol.metadata import (
     BrokerMetadata,
     Metadata,
     PartitionMetadata,
     TopicMetadata,
 )
-from pyspark_pykafka.wire.race import race
-from pyspark_pykafka.wire.rotation import DOUBT_SECONDS, Rotation
+from pyspark_pykafka.errors import AuthenticationError, BrokerUnavailableError, PykafkaError
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings.wire_config import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable

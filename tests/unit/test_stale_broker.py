@@ -11,15 +11,15 @@ import pytest
 from tests.support.stub_behaviour import METADATA
 from tests.support.stub_brokers import Behaviour, StubCluster
 
-from pyspark_pykafka.client import direct_config
+from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.errors import BrokerUnavailableError, UnknownTopicError
-from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.reading import make_broker
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.cluster import Cluster
+from pyspark_pykafka.settings.wire_config import direct_config
+from pyspark_pykafka.source.factory import make_broker
+from pyspark_pykafka.source.micro_batch_stream import MicroBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -260,7 +260,7 @@ def write() -> Callable[..., int]:
     """
     import pyarrow as pa
 
-    from pyspark_pykafka.wire.produce import produce
+    from pyspark_pykafka.engines.wire.producer.producer import produce
 
     def once(servers: str) -> int:
         batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"], pa.binary())})

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from tests.unit.memory_cluster import Cluster
 
-from pyspark_pykafka.columns import SOURCE_TYPES
 from pyspark_pykafka.errors import TimeoutExceededError
-from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.prefetch import NoPrefetch, Prefetch, TinyBatches
-from pyspark_pykafka.stream import _UntoldReader
+from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.source.driver_read import NoPrefetch, Prefetch, TinyBatches
+from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.spark.stream_reader import _UntoldReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,11 +12,11 @@ import pytest
 from tests.unit.memory_cluster import Cluster
 from tests.unit.test_microbatches_progress import Told
 
-from pyspark_pykafka.columns import SOURCE_TYPES
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.stream import _Reader, _ToldReader, _UntoldReader
+from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.spark.stream_reader import _Reader, _ToldReader, _UntoldReader
 
 STORED = {
     "kafka.bootstrap.servers": "b:1",

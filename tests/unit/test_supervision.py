@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.supervision import Attempt, RestartPolicy, is_fatal, supervise
+from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, is_fatal, supervise
 
 PASSING = "Traceback ... pyspark_pykafka.errors.BrokerUnavailableError: no broker answers"
 FATAL = "Traceback ... pyspark_pykafka.errors.AuthenticationError: refused"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.end_txn import END_TXN, EndTxn, EndTxnGate, Hold, read_end_txn
 
+from pyspark_pykafka.engines.wire.protocol.transactions import end_request
+from pyspark_pykafka.engines.wire.records.record_batch import Identity
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.wire.outgoing import Identity
-from pyspark_pykafka.wire.transaction_messages import end_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

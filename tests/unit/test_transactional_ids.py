@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_pykafka.transactional_ids import (
+from pyspark_pykafka.sink.transactional_ids import (
     Family,
     end_of_write,
     fallback_id,

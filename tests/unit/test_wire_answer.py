@@ -12,9 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchResponse
 
+from pyspark_pykafka.engines.wire.protocol.fetch_response import (
+    OLDEST_FETCH,
+    FetchAnswer,
+    read_fetch_answer,
+)
+from pyspark_pykafka.engines.wire.protocol.frames import Frame
 from pyspark_pykafka.errors import KafkaClientError
-from pyspark_pykafka.wire.answer import OLDEST_FETCH, FetchAnswer, read_fetch_answer
-from pyspark_pykafka.wire.frames import Frame
 
 TOPIC = FetchResponse.FetchableTopicResponse
 PARTITION = TOPIC.PartitionData

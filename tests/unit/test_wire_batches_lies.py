@@ -23,14 +23,14 @@ from tests.unit.record_batches import (
 )
 from tests.unit.record_reading import ALL_COLUMNS, decoder, rows_before
 
-from pyspark_pykafka.wire._records import (
+from pyspark_pykafka.engines.wire.records._decoder import (
     MalformedBatch,
     OldFormat,
     RecordDecoder,
     TimestampTooLarge,
     next_offset,
 )
-from pyspark_pykafka.wire.compression import Decompressor
+from pyspark_pykafka.engines.wire.records.compression import Decompressor
 
 LAST = 2**63 - 2
 

@@ -11,11 +11,11 @@ import crc32c as package
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.wire.checksum import crc32c
+from pyspark_pykafka.engines.wire.records.checksum import crc32c
 
 ALONE = """
 import sys
-from pyspark_pykafka.wire.checksum import crc32c
+from pyspark_pykafka.engines.wire.records.checksum import crc32c
 
 assert crc32c(b"123456789") == 0xE3069283
 assert "crc32c" not in sys.modules

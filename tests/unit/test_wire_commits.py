@@ -24,26 +24,26 @@ from tests.support.stub_coordinators import (
     home,
 )
 
-from pyspark_pykafka.client import direct_producer_config
-from pyspark_pykafka.delivery import ExactlyOnceStream, SinkTask
-from pyspark_pykafka.engine import FallbackId
-from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
-from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.options import parse_sink
-from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.transactional_ids import of_task, of_write
-from pyspark_pykafka.wire import ending
-from pyspark_pykafka.wire.cluster import Cluster
-from pyspark_pykafka.wire.ending import abort_all, commit_all
-from pyspark_pykafka.wire.produce import Transaction, begin_free
-from pyspark_pykafka.wire.settling import Outcome, settle
-from pyspark_pykafka.wire.transactions import (
+from pyspark_pykafka.engines.contract import FallbackId
+from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.engines.wire.producer.producer import Transaction, begin_free
+from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
+from pyspark_pykafka.engines.wire.transactions.transactions import (
     Described,
     FencedError,
     Prepared,
     State,
     Transactions,
 )
+from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import parse_sink
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.settings.wire_config import direct_producer_config
+from pyspark_pykafka.sink import batch_committer
+from pyspark_pykafka.sink.batch_committer import abort_all, commit_all
+from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
+from pyspark_pykafka.sink.transactional_ids import of_task, of_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -304,7 +304,7 @@ def test_an_end_that_landed_is_success() -> None:
     them.held = frozenset({END})
     with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
         error = TimeoutExceededError("no answer")
-        ending._check_decided(transactions, waiting, error)
+        batch_committer._check_decided(transactions, waiting, error)
 
         assert states(stubs, waiting) == Counter(CompleteCommit=2)
 
@@ -354,7 +354,8 @@ def test_what_is_committed_in_part_is_completed() -> None:
     there = [prepared(them, name) for name in names_on(0, 5, brokers=2)]
     with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
         transactions.end_all(there, commit=True)
-        ending._check_decided(transactions, [*away, *there], TimeoutExceededError("too late"))
+        error = TimeoutExceededError("too late")
+        batch_committer._check_decided(transactions, [*away, *there], error)
 
         assert states(stubs, [*away, *there]) == Counter(CompleteCommit=10)
 
@@ -372,7 +373,8 @@ def test_what_cannot_be_told_may_become_visible() -> None:
         stubs.set(silent=frozenset({1}))
         with pytest.raises(TimeoutExceededError, match="2 of 5 are not done within 2000 ms"):
             transactions.end_all(waiting, commit=True)
-        error = failure(ending._check_decided, transactions, waiting, TimeoutExceededError("gone"))
+        gone = TimeoutExceededError("gone")
+        error = failure(batch_committer._check_decided, transactions, waiting, gone)
 
     assert isinstance(error, ExactlyOnceError)
     assert error.condition == "EXACTLY_ONCE_COMMITTED_IN_PART"
@@ -443,8 +445,8 @@ def test_many_markers_are_warned_of(
     """
     Ending a transaction writes a marker to each of its partitions, for each task.
     """
-    assert ending.MANY_MARKERS == 100_000
-    monkeypatch.setattr(ending, "MANY_MARKERS", 200)
+    assert batch_committer.MANY_MARKERS == 100_000
+    monkeypatch.setattr(batch_committer, "MANY_MARKERS", 200)
     them = Coordination()
     waiting = [prepared(them, of_task("w", at, 0), partitions=partitions) for at in range(4)]
     with StubCoordinators(them) as stubs, connected(stubs) as transactions:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.record_batches import GZIP, LZ4, SNAPPY, ZSTD, compress, varint, xerial
 
-from pyspark_pykafka.wire.compression import Decompressor
+from pyspark_pykafka.engines.wire.records.compression import Decompressor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,9 @@ from kafka.protocol.metadata import (
 )
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
-from pyspark_pykafka.client import Address, Sasl, UnsecuredToken, direct_config
+from pyspark_pykafka.engines.wire.network.connection import Connection
+from pyspark_pykafka.engines.wire.network.sasl import Login, unsecured_jwt
+from pyspark_pykafka.engines.wire.protocol.frames import FrameBuffer
 from pyspark_pykafka.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -34,9 +36,8 @@ from pyspark_pykafka.errors import (
 )
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.connection import Connection
-from pyspark_pykafka.wire.frames import FrameBuffer
-from pyspark_pykafka.wire.sasl import Login, unsecured_jwt
+from pyspark_pykafka.settings.unsecured_token import UnsecuredToken
+from pyspark_pykafka.settings.wire_config import Address, Sasl, direct_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -774,7 +775,7 @@ def test_api_versions_never_has_a_flexible_header() -> None:
     """
     A broker cannot know our version when it answers the first request, so the header stays old.
     """
-    from pyspark_pykafka.wire.frames import has_flexible_header
+    from pyspark_pykafka.engines.wire.protocol.frames import has_flexible_header
 
     assert not has_flexible_header(ApiVersionsResponse, 3)
     assert has_flexible_header(MetadataResponse, 12)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.wire._encoder import RecordEncoder
-from pyspark_pykafka.wire.encoding import RowEncoder
+from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder
+from pyspark_pykafka.engines.wire.records.arrow_encoder import RowEncoder
 
 if TYPE_CHECKING:
     import random

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
-from pyspark_pykafka.columns import HEADERS, SOURCE_TYPES, TIMESTAMP
+from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder, partition_for
+from pyspark_pykafka.engines.wire.records.arrow_decoder import RecordColumns
+from pyspark_pykafka.engines.wire.records.arrow_encoder import RowEncoder
+from pyspark_pykafka.engines.wire.records.compression import CODECS, Decompressor
+from pyspark_pykafka.engines.wire.records.record_batch import Identity, OutgoingBatch
 from pyspark_pykafka.errors import RecordError, UnknownTopicError
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.wire._encoder import RecordEncoder, partition_for
-from pyspark_pykafka.wire.compression import CODECS, Decompressor
-from pyspark_pykafka.wire.encoding import RowEncoder
-from pyspark_pykafka.wire.outgoing import Identity, OutgoingBatch
-from pyspark_pykafka.wire.records import RecordColumns
+from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES, TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

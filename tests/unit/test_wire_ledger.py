@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
 
-from pyspark_pykafka.client import direct_producer_config
+from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.cluster import Cluster
-from pyspark_pykafka.wire.ledger import Ledger
+from pyspark_pykafka.settings.wire_config import direct_producer_config
+from pyspark_pykafka.sink.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,10 +13,11 @@ import pytest
 from tests.broker import fetching
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 
-from pyspark_pykafka.broker import Broker
-from pyspark_pykafka.engines import fetch, questions_of
+from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED
+from pyspark_pykafka.engines.metadata import Broker
+from pyspark_pykafka.engines.selection import fetch, questions_of
+from pyspark_pykafka.engines.wire.consumer.metadata import id_text
 from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
-from pyspark_pykafka.microbatches import MicroBatches
 from pyspark_pykafka.offsets import (
     EARLIEST,
     LATEST,
@@ -26,11 +27,10 @@ from pyspark_pykafka.offsets import (
     TopicPartition,
 )
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.reading import make_broker
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.truncation import LOG_TRUNCATED
-from pyspark_pykafka.wire.questions import id_text
+from pyspark_pykafka.source.factory import make_broker
+from pyspark_pykafka.source.micro_batch_stream import MicroBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable

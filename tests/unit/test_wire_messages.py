@@ -28,23 +28,27 @@ from tests.unit.wire_messages import (
     versions,
 )
 
-from pyspark_pykafka.errors import KafkaClientError
-from pyspark_pykafka.wire.fetch_request import FETCH, FetchWish, fetch_request
-from pyspark_pykafka.wire.list_offsets import (
+from pyspark_pykafka.engines.wire.protocol.api_versions import API_VERSIONS, api_versions_request
+from pyspark_pykafka.engines.wire.protocol.fetch_request import FETCH, FetchWish, fetch_request
+from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     LIST_OFFSETS,
     ListedOffset,
     ListedOffsets,
     WantedOffset,
     list_offsets_request,
 )
-from pyspark_pykafka.wire.metadata import METADATA, BrokerMetadata, metadata_request
-from pyspark_pykafka.wire.offset_for_leader_epoch import (
+from pyspark_pykafka.engines.wire.protocol.metadata import (
+    METADATA,
+    BrokerMetadata,
+    metadata_request,
+)
+from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
     OFFSET_FOR_LEADER_EPOCH,
     WantedEpoch,
     epoch_ends_request,
 )
-from pyspark_pykafka.wire.primitives import Reader, layout, varint
-from pyspark_pykafka.wire.versions import API_VERSIONS, api_versions_request
+from pyspark_pykafka.engines.wire.protocol.primitives import Reader, layout, varint
+from pyspark_pykafka.errors import KafkaClientError
 
 BROKER = metadata.MetadataResponse.MetadataResponseBroker
 TOPIC = metadata.MetadataResponse.MetadataResponseTopic
@@ -405,13 +409,13 @@ def test_text_comes_back(text: str | None, flexible: bool) -> None:
 
 
 ENCODING = """
-import pyspark_pykafka.engines
-import pyspark_pykafka.wire.fetch
+import pyspark_pykafka.engines.selection
+import pyspark_pykafka.engines.wire.consumer.range_reader
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.wire.fetch_request import FetchWish, fetch_request
-from pyspark_pykafka.wire.list_offsets import WantedOffset, list_offsets_request
-from pyspark_pykafka.wire.metadata import metadata_request
-from pyspark_pykafka.wire.versions import api_versions_request
+from pyspark_pykafka.engines.wire.protocol.fetch_request import FetchWish, fetch_request
+from pyspark_pykafka.engines.wire.protocol.list_offsets import WantedOffset, list_offsets_request
+from pyspark_pykafka.engines.wire.protocol.metadata import metadata_request
+from pyspark_pykafka.engines.wire.protocol.api_versions import api_versions_request
 
 tp = TopicPartition("t", 0)
 for request in (

@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 from kafka.protocol import admin, consumer, metadata, producer
 from tests.unit.wire_messages import read, versions
 
-from pyspark_pykafka.errors import KafkaClientError
-from pyspark_pykafka.wire.list_offsets import LIST_OFFSETS
-from pyspark_pykafka.wire.metadata import METADATA
-from pyspark_pykafka.wire.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
-from pyspark_pykafka.wire.produce_request import PRODUCE
-from pyspark_pykafka.wire.transaction_lookups import (
+from pyspark_pykafka.engines.wire.protocol.api_versions import API_VERSIONS
+from pyspark_pykafka.engines.wire.protocol.coordinator import (
     DESCRIBE_TRANSACTIONS,
     FIND_COORDINATORS,
     LIST_TRANSACTIONS,
 )
-from pyspark_pykafka.wire.transaction_messages import ADD_PARTITIONS, END, INIT_PRODUCER_ID
-from pyspark_pykafka.wire.versions import API_VERSIONS
+from pyspark_pykafka.engines.wire.protocol.list_offsets import LIST_OFFSETS
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA
+from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE
+from pyspark_pykafka.engines.wire.protocol.transactions import ADD_PARTITIONS, END, INIT_PRODUCER_ID
+from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.wire.messages import Api
+    from pyspark_pykafka.engines.wire.protocol.request import Api
 
 TOPIC = metadata.MetadataResponse.MetadataResponseTopic
 PARTITION = TOPIC.MetadataResponsePartition

@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 from tests.unit.record_batches import CODECS, Batch, Record, seal
 from tests.unit.record_reading import decoder
 
-from pyspark_pykafka.wire._records import MalformedBatch, OldFormat, TimestampTooLarge
+from pyspark_pykafka.engines.wire.records._decoder import (
+    MalformedBatch,
+    OldFormat,
+    TimestampTooLarge,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,7 @@ from tests.unit.record_batches import (
 from tests.unit.record_model import MAX_MILLIS, batches
 from tests.unit.record_reading import columns_of
 
-from pyspark_pykafka.columns import SOURCE_TYPES
+from pyspark_pykafka.schema import SOURCE_TYPES
 
 SCHEMA = pa.schema([pa.field(name, SOURCE_TYPES[name]) for name in SOURCE_TYPES])
 

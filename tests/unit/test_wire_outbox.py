@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
+from pyspark_pykafka.engines.wire.records.record_batch import OutgoingBatch, after
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.wire.outbox import PartitionQueue
-from pyspark_pykafka.wire.outgoing import OutgoingBatch, after
 
 if TYPE_CHECKING:
     import random

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest as TheirRequest
 from tests.unit.test_wire_encoder import NOW, arrow, bytes_of, encoded, encoder_of, read
 
+from pyspark_pykafka.engines.wire.protocol.produce import produce_request
+from pyspark_pykafka.engines.wire.records.compression import CODECS
+from pyspark_pykafka.engines.wire.records.record_batch import OutgoingBatch, after
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.wire.compression import CODECS
-from pyspark_pykafka.wire.outgoing import OutgoingBatch, after
-from pyspark_pykafka.wire.produce_request import produce_request
 
 P1 = TopicPartition("t", 1)
 

@@ -16,13 +16,13 @@ from tests.unit.record_batches import Batch, Record, batch_of, marker
 from tests.unit.record_model import Log, batch_sizes, expected, logs
 from tests.unit.record_reading import columns_of, decoder
 
-from pyspark_pykafka.columns import HEADERS, SOURCE_TYPES
-from pyspark_pykafka.wire._records import next_offset
+from pyspark_pykafka.engines.wire.records._decoder import next_offset
+from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark_pykafka.wire.records import RecordColumns
+    from pyspark_pykafka.engines.wire.records.arrow_decoder import RecordColumns
 
 
 _SETTINGS = settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.record_batches import Record, batch_of, compress, span, varint, with_payload
 from tests.unit.record_reading import columns_of, rows_before
 
-from pyspark_pykafka.columns import HEADERS
-from pyspark_pykafka.wire._records import MalformedBatch
+from pyspark_pykafka.engines.wire.records._decoder import MalformedBatch
+from pyspark_pykafka.schema import HEADERS
 
 
 def record(

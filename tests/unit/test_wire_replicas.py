@@ -7,11 +7,15 @@ from __future__ import annotations
 import pytest
 from tests.support.stub_brokers import Behaviour, StubCluster
 
-from pyspark_pykafka.client import direct_producer_config
+from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.engines.wire.network.topic_replicas import (
+    Replicas,
+    find_replicas,
+    read_replicas,
+)
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire.cluster import Cluster
-from pyspark_pykafka.wire.replicas import Replicas, find_replicas, read_replicas
+from pyspark_pykafka.settings.wire_config import direct_producer_config
 
 
 @pytest.mark.parametrize("version", range(5, 9))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.wire.sizing import FetchSizing
+from pyspark_pykafka.engines.wire.consumer.fetch_size import FetchSizing
 
 SLACK_BYTES = 16 * 1024
 

@@ -12,7 +12,7 @@ import pytest
 from tests.broker import fetching
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
 
-from pyspark_pykafka.engines import fetch
+from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import DataLossError, StalledReadError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
@@ -274,7 +274,7 @@ def test_long_wait_is_told_once(
     """
     After a while (five seconds) one line says what is waited for, and why.
     """
-    monkeypatch.setattr("pyspark_pykafka.wire.asking._TELL_SECONDS", 0.2)
+    monkeypatch.setattr("pyspark_pykafka.engines.wire.consumer.retrying_fetcher._TELL_SECONDS", 0.2)
     with StubCluster(odd("empty", 1.0)) as stubs:
         assert read(stubs) == expected()
 
@@ -288,7 +288,7 @@ def test_a_read_uses_one_memory_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The answers of a long read share their memory: none of their views outlives its decoding.
     """
-    from pyspark_pykafka.wire.frames import FrameBuffer
+    from pyspark_pykafka.engines.wire.protocol.frames import FrameBuffer
 
     given: list[int] = []
     room = FrameBuffer.room

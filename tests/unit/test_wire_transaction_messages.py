@@ -24,10 +24,7 @@ from tests.unit.wire_messages import (
     versions,
 )
 
-from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.wire.outgoing import Identity
-from pyspark_pykafka.wire.produce_request import PRODUCE, RefusedRecord
-from pyspark_pykafka.wire.transaction_lookups import (
+from pyspark_pykafka.engines.wire.protocol.coordinator import (
     DESCRIBE_TRANSACTIONS,
     FIND_COORDINATORS,
     LIST_TRANSACTIONS,
@@ -35,7 +32,8 @@ from pyspark_pykafka.wire.transaction_lookups import (
     find_coordinators_request,
     list_transactions_request,
 )
-from pyspark_pykafka.wire.transaction_messages import (
+from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE, RefusedRecord
+from pyspark_pykafka.engines.wire.protocol.transactions import (
     ADD_PARTITIONS,
     END,
     INIT_PRODUCER_ID,
@@ -43,9 +41,11 @@ from pyspark_pykafka.wire.transaction_messages import (
     end_request,
     init_producer_id_request,
 )
+from pyspark_pykafka.engines.wire.records.record_batch import Identity
+from pyspark_pykafka.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.wire.messages import Api
+    from pyspark_pykafka.engines.wire.protocol.request import Api
 
 # More than 127 make the length of an array take two bytes.
 some_names = st.lists(names, min_size=1, max_size=3) | st.just([f"n{at}" for at in range(130)])
@@ -374,15 +374,15 @@ def test_acknowledgements_are_read(version: int, theirs: Any) -> None:
 
 
 ENCODING = """
-from pyspark_pykafka.wire.microbatch_ending import commit_batch
-from pyspark_pykafka.engines import transactions_of
+from pyspark_pykafka.sink.micro_batch_committer import commit_batch
+from pyspark_pykafka.engines.selection import transactions_of
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.wire import produce
-from pyspark_pykafka.wire.outgoing import Identity
-from pyspark_pykafka.wire.produce_request import produce_request
-from pyspark_pykafka.wire.transaction_lookups import *
-from pyspark_pykafka.wire.transaction_messages import *
+from pyspark_pykafka.engines.wire.producer import producer
+from pyspark_pykafka.engines.wire.records.record_batch import Identity
+from pyspark_pykafka.engines.wire.protocol.produce import produce_request
+from pyspark_pykafka.engines.wire.protocol.coordinator import *
+from pyspark_pykafka.engines.wire.protocol.transactions import *
 
 settings = {"bootstrap.servers": "localhost:1", "security.protocol": "PROTOCOL"}
 with transactions_of(KafkaSettings(tuple(settings.items()))):

@@ -19,7 +19,7 @@ from tests.unit.record_batches import (
 )
 from tests.unit.record_reading import decoder
 
-from pyspark_pykafka.wire._records import MalformedBatch
+from pyspark_pykafka.engines.wire.records._decoder import MalformedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
+from pyspark_pykafka.engines.wire.protocol.frames import Frame
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.wire.frames import Frame
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.wire.messages import Api, Request
+    from pyspark_pykafka.engines.wire.protocol.request import Api, Request
 
 int8 = st.integers(0, 1)
 int16 = st.integers(-(2**15), 2**15 - 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.checkpoint import Checkpoint
 from pyspark_pykafka.cli.command import Command
+from pyspark_pykafka.source.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     import argparse

@@ -8,23 +8,23 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.broker import Broker
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
-from pyspark_pykafka.deadletter import dead_letters, reading_settings, send_back
-from pyspark_pykafka.engines import questions_of
+from pyspark_pykafka.engines.metadata import Broker
+from pyspark_pykafka.engines.selection import questions_of
+from pyspark_pykafka.failures.dead_letters import dead_letters, reading_settings, send_back
 from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.kafka import GroupStore
+from pyspark_pykafka.progress.factory import this_process
+from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.progress.record import Owner, Record
-from pyspark_pykafka.progress.stores import this_process
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from pyspark_pykafka.deadletter import DeadLetter
+    from pyspark_pykafka.failures.dead_letters import DeadLetter
 
 _SHOWN = 80
 

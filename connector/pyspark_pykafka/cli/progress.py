@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.broker import Broker
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
-from pyspark_pykafka.engines import questions_of
+from pyspark_pykafka.engines.metadata import Broker
+from pyspark_pykafka.engines.selection import questions_of
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import (
     Assignment,
@@ -26,8 +26,8 @@ from pyspark_pykafka.offsets import (
     to_document,
 )
 from pyspark_pykafka.options import Subscribe, parse_stream_source
+from pyspark_pykafka.progress.factory import make_store, recorded, this_process
 from pyspark_pykafka.progress.record import Owner, Record
-from pyspark_pykafka.progress.stores import make_store, recorded, this_process
 
 if TYPE_CHECKING:
     import argparse

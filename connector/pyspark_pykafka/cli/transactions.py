@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
-from pyspark_pykafka.engines import transactions_of
-from pyspark_pykafka.ledger_entries import ledger_topic
-from pyspark_pykafka.ledgers import LedgerTopic, is_silent, is_there, renew_ledger
+from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.wire.transactions.transactions import State
 from pyspark_pykafka.options import parse_sink
-from pyspark_pykafka.transactional_ids import of_any_query, prefix_of_stream
-from pyspark_pykafka.wire.microbatch_ending import (
+from pyspark_pykafka.sink.ledger_entries import ledger_topic
+from pyspark_pykafka.sink.ledger_topic import LedgerTopic, is_silent, is_there, renew_ledger
+from pyspark_pykafka.sink.micro_batch_committer import (
     complete,
     half_committed,
     owner_of,
     release,
     visible_of,
 )
-from pyspark_pykafka.wire.transactions import State
+from pyspark_pykafka.sink.transactional_ids import of_any_query, prefix_of_stream
 
 if TYPE_CHECKING:
     import argparse
 
+    from pyspark_pykafka.engines.wire.transactions.transactions import Described, Transactions
     from pyspark_pykafka.settings import KafkaSettings
-    from pyspark_pykafka.wire.transactions import Described, Transactions
 
 _OPEN = (State.ONGOING, State.PREPARE_EPOCH_FENCE)
 

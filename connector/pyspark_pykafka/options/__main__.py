@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 
-from pyspark_pykafka.options.page import page
+from pyspark_pykafka.options.docs_page import page
 
 
 def main() -> None:

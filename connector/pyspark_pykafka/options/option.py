@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.options.parsers import Parser
+    from pyspark_pykafka.options.value_parsers import Parser
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options import table
-from pyspark_pykafka.options.given import Given
 from pyspark_pykafka.options.option import Option, Scope
+from pyspark_pykafka.options.option_reader import Given
 from pyspark_pykafka.options.values import (
     Acl,
     Committed,

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.options.documents import OFFSETS, PARTITIONS, START, TIMESTAMPS
+from pyspark_pykafka.options.json_offsets import OFFSETS, PARTITIONS, START, TIMESTAMPS
 from pyspark_pykafka.options.option import Option, Scope
-from pyspark_pykafka.options.parsers import (
+from pyspark_pykafka.options.value_parsers import (
     BOOLEAN,
     CREDENTIALS,
     DURATION,

@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import PykafkaError
-from pyspark_pykafka.progress.keeper import Keeper
 from pyspark_pykafka.progress.store import ClaimLostError
+from pyspark_pykafka.progress.store_session import Keeper
 from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.settings.checks import check_combination, check_value, warnings_about
 from pyspark_pykafka.settings.jaas import JaasError, read_jaas
+from pyspark_pykafka.settings.keystores import STORE_NAMES, translate_stores
 from pyspark_pykafka.settings.properties import ALIASES, PROPERTIES, Role
 from pyspark_pykafka.settings.rules import KEPT, LEVELS, REFUSED, RENAMED, UNUSED
-from pyspark_pykafka.settings.stores import STORE_NAMES, translate_stores
 from pyspark_pykafka.settings.values import shown_value
 
 if TYPE_CHECKING:

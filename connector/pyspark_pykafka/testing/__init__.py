@@ -6,14 +6,14 @@ The pytest fixtures `kafka_cluster`, `topic` and `zookeeper` come with the insta
 
 from __future__ import annotations
 
-from .access import KafkaAccess
-from .choice import AnyCluster, choose_cluster
+from .client import KafkaAccess
 from .cluster import KAFKA_VERSION, KafkaCluster
 from .external import ExternalCluster
 from .jars import FetchError, fetch_jars, spark_connector_jars
 from .java import JavaNotFoundError, find_java
 from .processes import ServerError
 from .records import DeliveryError, Record
+from .select_cluster import AnyCluster, choose_cluster
 from .waiting import NotReadyError
 from .zookeeper import ZooKeeper
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
-from . import asking, kraft
-from .access import KafkaAccess
+from . import kraft, readiness
+from .client import KafkaAccess
 from .processes import Processes, ServerError, retry_on_taken_port
 from .properties import tiered_settings
 
@@ -243,7 +243,7 @@ class KafkaCluster(KafkaAccess):
     def _wait_for(self, node: Node) -> None:
         self._group.wait_ready(
             node.name,
-            lambda: asking.missing_brokers(
+            lambda: readiness.missing_brokers(
                 lambda: self.admin(node.address), self._answering, self._id
             ),
             START_SECONDS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import asking
-from .access import KafkaAccess
+from . import readiness
+from .client import KafkaAccess
 from .processes import ServerError
 from .waiting import NotReadyError, wait_until
 
@@ -74,7 +74,7 @@ class ExternalCluster(KafkaAccess):
 
     def _wait_for_answer(self, seconds: float) -> None:
         try:
-            wait_until(lambda: asking.missing_brokers(self.admin, set()), seconds)
+            wait_until(lambda: readiness.missing_brokers(self.admin, set()), seconds)
         except NotReadyError as error:
             msg = f"Kafka at {self.bootstrap} is not ready. {error}"
             raise ServerError(msg) from error

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .choice import AnyCluster
+    from .select_cluster import AnyCluster
     from .zookeeper import ZooKeeper
 
 LONGEST_NAME = 120
@@ -40,10 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
     """One Kafka broker for the whole test run; PYKAFKA_BOOTSTRAP or PYKAFKA_BROKER choose which."""
-    from .choice import choose_cluster
     from .jars import FetchError
     from .java import JavaNotFoundError
     from .processes import ServerError
+    from .select_cluster import choose_cluster
 
     try:
         kafka = choose_cluster().start()

@@ -1,0 +1,148 @@
+"""
+The ids of records, for whole ranges of offsets: the upper bits of Spark's ``xxhash64``.
+
+A column's hash is the seed of the next one's, so topic and partition are hashed once for a range,
+and only offsets one by one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pyspark_pykafka.audit.report import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from pyspark_pykafka.offsets import TopicPartition
+
+    Array = npt.NDArray[np.uint64]
+
+#: How many bits of a hash are left out: the sum of 10^11 ids of 44 bits, which are of either sign,
+#: does not come near the greatest 64-bit number.
+SHIFT = 20
+
+#: How many offsets are hashed at once; what they need then stays in a processor's cache.
+BLOCK = 1 << 15
+
+_SEED = 42
+_MASK = 2**64 - 1
+_P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+
+
+def tally_of_range(tp: TopicPartition, start: int, end: int, *, named: bool = True) -> Tally:
+    """
+    Return the tally of a record at each offset of ``[start, end)``.
+
+    ``named`` says whether the topic's name is part of an id.
+    """
+    seed = _seed(tp, named=named)
+    block = np.arange(min(BLOCK, max(end - start, 0)), dtype=np.uint64)
+    starts = range(start, end, BLOCK)
+    total = sum(_sum(block[: end - first] + np.uint64(first), seed) for first in starts)
+    return Tally(max(end - start, 0), total)
+
+
+def tally_of_offsets(
+    tp: TopicPartition, offsets: npt.NDArray[np.int64], *, named: bool = True
+) -> Tally:
+    """
+    Return the tally of a record at each of these offsets.
+    """
+    seed = _seed(tp, named=named)
+    starts = range(0, len(offsets), BLOCK)
+    blocks = (offsets[at : at + BLOCK].astype(np.uint64) for at in starts)
+    return Tally(len(offsets), sum(_sum(block, seed) for block in blocks))
+
+
+def _seed(tp: TopicPartition, *, named: bool) -> int:
+    return _hash_int(tp.partition, _hash_text(tp.topic.encode()) if named else _SEED)
+
+
+def _sum(values: Array, seed: int) -> int:
+    """
+    Return the sum of the ids of XXH64 of 8 bytes each, in the place of the values.
+
+    numpy's arithmetic on arrays is that modulo 2^64.
+    """
+    values *= np.uint64(_P2)
+    _rotate_all(values, 31)
+    values *= np.uint64(_P1)
+    values ^= np.uint64((seed + _P5 + 8) & _MASK)
+    _rotate_all(values, 27)
+    values *= np.uint64(_P1)
+    values += np.uint64(_P4)
+    values ^= values >> np.uint64(33)
+    values *= np.uint64(_P2)
+    values ^= values >> np.uint64(29)
+    values *= np.uint64(_P3)
+    values ^= values >> np.uint64(32)
+    return int((values.view(np.int64) >> np.int64(SHIFT)).sum())
+
+
+def _rotate_all(values: Array, bits: int) -> None:
+    low = values >> np.uint64(64 - bits)
+    values <<= np.uint64(bits)
+    values |= low
+
+
+def _hash_int(value: int, seed: int) -> int:
+    mixed = (seed + _P5 + 4) & _MASK
+    mixed ^= (value * _P1) & _MASK
+    return _finished(_rotate(mixed, 23) * _P2 + _P3)
+
+
+def _hash_text(data: bytes) -> int:
+    """
+    Return XXH64 of a text: stripes of 32 bytes, then words of 8 and of 4, then single bytes.
+    """
+    stripes = len(data) // 32 * 32
+    words = stripes + len(data[stripes:]) // 8 * 8
+    mixed = _stripes(data[:stripes]) if stripes else _SEED + _P5
+    mixed += len(data)
+    for word in _words(data[stripes:words]):
+        mixed = _rotate(mixed ^ _round(0, word), 27) * _P1 + _P4
+    rest = data[words:]
+    if len(rest) >= 4:
+        mixed ^= int.from_bytes(rest[:4], "little") * _P1
+        mixed = _rotate(mixed, 23) * _P2 + _P3
+        rest = rest[4:]
+    for byte in rest:
+        mixed = _rotate(mixed ^ (byte * _P5), 11) * _P1
+    return _finished(mixed)
+
+
+def _stripes(data: bytes) -> int:
+    lanes = [_SEED + _P1 + _P2, _SEED + _P2, _SEED, _SEED - _P1]
+    for at, word in enumerate(_words(data)):
+        lanes[at % 4] = _round(lanes[at % 4], word)
+    mixed = sum(map(_rotate, lanes, (1, 7, 12, 18)))
+    for lane in lanes:
+        mixed = (mixed ^ _round(0, lane)) * _P1 + _P4
+        mixed &= _MASK
+    return mixed
+
+
+def _words(data: bytes) -> Iterator[int]:
+    return (int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8))
+
+
+def _round(lane: int, word: int) -> int:
+    return (_rotate(lane + word * _P2, 31) * _P1) & _MASK
+
+
+def _rotate(value: int, bits: int) -> int:
+    value &= _MASK
+    return ((value << bits) | (value >> (64 - bits))) & _MASK
+
+
+def _finished(mixed: int) -> int:
+    mixed &= _MASK
+    mixed = ((mixed ^ (mixed >> 33)) * _P2) & _MASK
+    mixed = ((mixed ^ (mixed >> 29)) * _P3) & _MASK
+    return mixed ^ (mixed >> 32)

@@ -1,0 +1,3 @@
+"""
+Everything that talks to brokers: two engines under one contract, and the choice between them.
+"""

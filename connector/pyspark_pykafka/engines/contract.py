@@ -1,0 +1,141 @@
+"""
+What every engine of the data plane is asked for, and answers.
+
+An engine reads one :class:`~pyspark_pykafka.offsets.OffsetRange` into Arrow batches, and writes
+Arrow batches as records. All engines give equal tables for equal ranges.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED
+from pyspark_pykafka.errors import DataLossError, OffsetsError, RecordError
+from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH, OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_pykafka.settings import KafkaSettings
+
+logger = logging.getLogger("pyspark_pykafka")
+
+#: A batch handed to Spark is closed after so many records, or ``FetchSettings.batch_bytes``.
+BATCH_RECORDS = 10_000
+
+# The shares of a task's memory: a response (twice, as it is parsed), and the columns being filled
+# (twice, as they grow); the rest is for a record batch that has to be decompressed.
+_FETCH_SHARE = 16
+_BATCH_SHARE = 8
+# More would leave a core's own caches between being filled and being handed over: with values of
+# 1 and 10 KB 8 MiB took an eighth more CPU, 2 MiB a twentieth; with 100 B there is no difference.
+_MOST_BATCH_BYTES = 512 * 1024
+
+
+class FallbackId(NamedTuple):
+    """
+    The transactional id for a task attempt that finds its own in use.
+
+    The coordinator is told ``sign`` first: the driver cannot guess the id, but it can ask for that.
+    """
+
+    transactional_id: str
+    sign: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """
+    How to read ranges: crosses from the driver to the executors with every task.
+
+    ``poll_timeout_ms`` bounds each wait without progress; ``end_retries`` and ``end_retry_ms``
+    say how often, and how far apart, a log that ends too early is asked again (a new leader's
+    high watermark may lag behind for a moment, KAFKA-7703). ``memory_bytes`` bounds what a task
+    holds of records; ``engine`` is the user's word: auto, wire or librdkafka.
+    """
+
+    engine: str
+
+    kafka: KafkaSettings
+    schema: pa.Schema
+    group_id: str
+    isolation_level: str
+    poll_timeout_ms: int
+    fail_on_data_loss: bool
+    end_retries: int
+    end_retry_ms: int
+    memory_bytes: int
+
+    @property
+    def fetch_bytes(self) -> int:
+        """
+        The most to ask a broker for at a time; a larger record batch comes whole all the same.
+        """
+        return self.memory_bytes // _FETCH_SHARE
+
+    @property
+    def batch_bytes(self) -> int:
+        """
+        What closes an Arrow batch; one record that is larger makes a larger batch.
+        """
+        return min(self.memory_bytes // _BATCH_SHARE, _MOST_BATCH_BYTES)
+
+
+def bind(wanted: OffsetRange, low: int, high: int, epoch: int = NO_EPOCH) -> OffsetRange:
+    """
+    Return the range with its words replaced by the borders of the log, seen in a leader epoch.
+
+    Raises :class:`OffsetsError` if it then ends before it starts.
+    """
+    end = high if wanted.end == LATEST else wanted.end
+    bound = replace(
+        wanted,
+        start=low if wanted.start == EARLIEST else wanted.start,
+        end=end,
+        end_epoch=epoch if end <= high else NO_EPOCH,
+    )
+    if bound.size < 0:
+        msg = (
+            f"{wanted} starts at {bound.start} and ends at {bound.end}: the start offset "
+            "must not lie beyond the end; the topic holds fewer records than the options say"
+        )
+        raise OffsetsError("UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
+    return bound
+
+
+def report_loss(wanted: OffsetRange, start: int, end: int, why: str, *, fail: bool) -> None:
+    """
+    Raise :class:`DataLossError` for the offsets ``[start, end)``, or log them if that is allowed.
+    """
+    text = (
+        f"cannot read {wanted}: {why}. Up to {end - start} records from offset {start} on "
+        "have aged out, or the topic was deleted or made again"
+    )
+    if fail:
+        text += ". Set failOnDataLoss to false to go on without them"
+        raise DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", text)
+    logger.warning("%s; going on, since failOnDataLoss is false", text)
+
+
+def report_truncation(wanted: OffsetRange, why: str, *, fail: bool) -> None:
+    """
+    Raise :class:`DataLossError` for a log that was truncated, or log it if that is allowed.
+    """
+    text = f"cannot read {wanted} as it was planned: {why}"
+    if fail:
+        text += ". Set failOnDataLoss to false to go on with what is there now"
+        raise DataLossError(LOG_TRUNCATED, text)
+    logger.warning("%s; going on, since failOnDataLoss is false", text)
+
+
+def timestamp_error(tp: TopicPartition, offset: int, millis: int) -> RecordError:
+    """
+    Return the error for a record whose time Spark's microseconds cannot hold.
+    """
+    msg = (
+        f"the timestamp of {tp} at offset {offset} is {millis} ms, which is more than a Spark "
+        "timestamp can hold"
+    )
+    return RecordError("KAFKA_MALFORMED_RECORD_TIMESTAMP", msg)

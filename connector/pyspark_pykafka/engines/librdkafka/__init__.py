@@ -1,0 +1,3 @@
+"""
+The portable engine: librdkafka, with a Python object per record; works everywhere.
+"""

@@ -1,0 +1,110 @@
+"""
+Between librdkafka's messages and Arrow columns, one function per column.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+)
+
+from pyspark_pykafka.engines.contract import timestamp_error
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.schema import HEADERS, TIMESTAMP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from confluent_kafka import Message
+
+# librdkafka counts the types from 0, the Kafka protocol and the JVM connector from -1.
+_TIMESTAMP_TYPES = {
+    TIMESTAMP_NOT_AVAILABLE: -1,
+    TIMESTAMP_CREATE_TIME: 0,
+    TIMESTAMP_LOG_APPEND_TIME: 1,
+}
+
+# Spark's timestamps are microseconds in 64 bits; Kafka's are milliseconds in 64 bits.
+_MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
+_NO_TIMESTAMP = -1
+
+
+def to_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
+    """
+    Return the wanted columns of the messages; what the schema does not name is not touched.
+    """
+    arrays = [_COLUMNS[field.name](messages, field) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _bytes_or_text(values: list[bytes | None], field: pa.Field) -> pa.Array:
+    array = pa.array(values, pa.binary())
+    if field.type == pa.string():
+        # As CAST(... AS STRING) does it: Spark's strings may hold bytes that are no UTF-8.
+        options = pc.CastOptions(target_type=pa.string(), allow_invalid_utf8=True)
+        return array.cast(options=options)
+    return array
+
+
+def _keys(messages: Sequence[Message], field: pa.Field) -> pa.Array:
+    return _bytes_or_text([m.key() for m in messages], field)
+
+
+def _values(messages: Sequence[Message], field: pa.Field) -> pa.Array:
+    return _bytes_or_text([m.value() for m in messages], field)
+
+
+def _topics(messages: Sequence[Message], field: pa.Field) -> pa.Array:
+    return pa.array([m.topic() for m in messages], field.type)
+
+
+def _partitions(messages: Sequence[Message], field: pa.Field) -> pa.Array:
+    return pa.array([m.partition() for m in messages], field.type)
+
+
+def _offsets(messages: Sequence[Message], field: pa.Field) -> pa.Array:
+    return pa.array([m.offset() for m in messages], field.type)
+
+
+def _timestamps(messages: Sequence[Message], _field: pa.Field) -> pa.Array:
+    micros = []
+    for message in messages:
+        kind, millis = message.timestamp()
+        # Magic 0 has no times: librdkafka says 0 for them, Java's client -1, as for any without.
+        if kind == TIMESTAMP_NOT_AVAILABLE:
+            millis = _NO_TIMESTAMP
+        if abs(millis) > _MAX_TIMESTAMP_MS:
+            tp = TopicPartition(message.topic(), message.partition())
+            raise timestamp_error(tp, message.offset(), millis)
+        micros.append(millis * 1000)
+    return pa.array(micros, pa.int64()).cast(TIMESTAMP)
+
+
+def _timestamp_types(messages: Sequence[Message], field: pa.Field) -> pa.Array:
+    return pa.array([_TIMESTAMP_TYPES[m.timestamp()[0]] for m in messages], field.type)
+
+
+def _headers(messages: Sequence[Message], _field: pa.Field) -> pa.Array:
+    rows: list[list[dict[str, Any]] | None] = []
+    for message in messages:
+        headers = message.headers()
+        rows.append([{"key": k, "value": v} for k, v in headers] if headers else None)
+    return pa.array(rows, HEADERS)
+
+
+_COLUMNS: dict[str, Callable[[Sequence[Message], pa.Field], pa.Array]] = {
+    "key": _keys,
+    "value": _values,
+    "topic": _topics,
+    "partition": _partitions,
+    "offset": _offsets,
+    "timestamp": _timestamps,
+    "timestampType": _timestamp_types,
+    "headers": _headers,
+}

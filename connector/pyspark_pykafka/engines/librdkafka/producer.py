@@ -1,0 +1,289 @@
+"""
+Writing Arrow batches as records through librdkafka's idempotent producer, at least once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from pyspark_pykafka.engines import row_errors
+from pyspark_pykafka.engines.client_pool import ClientPool
+from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
+from pyspark_pykafka.errors import RecordError, TimeoutExceededError, UnknownTopicError
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings.librdkafka_config import (
+    delivery_timeout_ms,
+    max_block_ms,
+    producer_config,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pyspark_pykafka.settings import KafkaSettings
+
+_SLICE_SECONDS = 0.1
+
+# Reports are read this often; more often costs a call per record, less often holds memory longer.
+_POLL_EVERY = 1_000
+
+# How much longer than librdkafka itself we wait for a report that it owes us.
+_GRACE_SECONDS = 10.0
+
+
+class _Client:
+    """
+    A producer together with the errors that its background threads reported.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.fatal = FatalErrors()
+        self.producer = Producer({**config, "error_cb": self.fatal.note})
+
+    def close(self) -> None:
+        # A task that failed is run again by Spark: what it still has queued must not go out.
+        self.producer.purge()
+        self.producer.poll(0)
+
+
+_pool: ClientPool[_Client] = ClientPool(_Client.close)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """
+    One row on its way to the producer.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None
+    timestamp_ms: int | None
+    headers: list[tuple[str, bytes | None]] | None
+
+    @property
+    def place(self) -> str:
+        """
+        Where the row was to go, for messages.
+        """
+        return row_errors.place(self.topic, self.key, self.partition)
+
+
+def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
+    """
+    Write every row, and return their number when the brokers have acknowledged each of them.
+
+    ``topic`` wins over the rows' own. Raises :class:`RecordError` for a row that cannot be
+    written, and the errors of :mod:`pyspark_pykafka.errors` for what the brokers say.
+    """
+    config = producer_config(kafka)
+    key = frozenset(config.items())
+    with (
+        _pool.borrow(key, lambda: _Client(config)) as client,
+        translating_errors("writing"),
+    ):
+        task = _Task(client, kafka)
+        for batch in batches:
+            for row in rows_of(batch, topic):
+                task.send(row)
+        return task.finish()
+
+
+@dataclass(slots=True)
+class _Task:
+    """
+    The state of one write: what was sent, what was acknowledged, and the first failure.
+    """
+
+    client: _Client
+    kafka: KafkaSettings
+    sent: int = 0
+    acknowledged: int = 0
+    failure: Exception | None = None
+    partitions: dict[str, int] = field(default_factory=dict)
+
+    def send(self, row: _Row) -> None:
+        self._check_destination(row)
+        deadline = Deadline.after(max_block_ms(self.kafka) / 1000)
+        while not self._accepted(row):
+            if deadline.expired:
+                msg = (
+                    f"the send buffer stayed full for {max_block_ms(self.kafka)} ms "
+                    f"(kafka.max.block.ms) before {row.place} fitted in; the brokers acknowledge "
+                    "too slowly, or kafka.buffer.memory is smaller than one record"
+                )
+                raise TimeoutExceededError(msg)
+            self._serve(_SLICE_SECONDS)
+        self.sent += 1
+        if self.sent % _POLL_EVERY == 0:
+            self._serve(0)
+
+    def finish(self) -> int:
+        deadline = Deadline.after(delivery_timeout_ms(self.kafka) / 1000 + _GRACE_SECONDS)
+        while self.acknowledged < self.sent:
+            self._serve_queue(_SLICE_SECONDS)
+            if deadline.expired:
+                msg = (
+                    f"{self.sent - self.acknowledged} of {self.sent} records were not "
+                    f"acknowledged within {delivery_timeout_ms(self.kafka)} ms "
+                    "(kafka.delivery.timeout.ms); the task must be run again"
+                )
+                raise TimeoutExceededError(msg)
+        return self.acknowledged
+
+    def _accepted(self, row: _Row) -> bool:
+        optional: dict[str, Any] = {}
+        if row.partition is not None:
+            optional["partition"] = row.partition
+        if row.timestamp_ms is not None:
+            optional["timestamp"] = row.timestamp_ms
+        try:
+            self.client.producer.produce(
+                row.topic,
+                key=row.key,
+                value=row.value,
+                headers=row.headers,
+                on_delivery=self._report,
+                **optional,
+            )
+        except BufferError:
+            return False
+        except KafkaException as error:
+            raise _refused(row, error.args[0]) from error
+        return True
+
+    def _report(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged += 1
+        elif self.failure is None:
+            where = row_errors.place(message.topic(), message.key())
+            self.failure = map_kafka_error(error, f"writing {where}")
+
+    def _serve(self, seconds: float) -> None:
+        self.client.producer.poll(seconds)
+        self._raise_failure()
+
+    def _serve_queue(self, seconds: float) -> None:
+        # flush() sends what lingers; it says nothing of failures, the reports do.
+        self.client.producer.flush(seconds)
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.client.fatal.raise_any("writing")
+
+    def _check_destination(self, row: _Row) -> None:
+        """
+        Refuse a missing topic or partition at once, not when the delivery time-out has passed.
+        """
+        count = self.partitions.get(row.topic)
+        if count is None:
+            count = self.partitions[row.topic] = self._partition_count(row.topic)
+        if row.partition is not None and not 0 <= row.partition < count:
+            raise row_errors.unknown_partition(row.place, count)
+
+    def _partition_count(self, topic: str) -> int:
+        deadline = Deadline.after(max_block_ms(self.kafka) / 1000)
+        while True:
+            metadata = self._metadata(topic, deadline)
+            if metadata is not None and metadata.error is None and metadata.partitions:
+                return len(metadata.partitions)
+            error = None if metadata is None else metadata.error
+            if error is not None and _final(error):
+                raise map_kafka_error(error, f"asking for topic '{topic}'")
+            if deadline.expired:
+                msg = (
+                    f"topic '{topic}' was not found within {max_block_ms(self.kafka)} ms "
+                    "(kafka.max.block.ms); create it, or correct the option or column 'topic'"
+                )
+                raise UnknownTopicError(msg)
+            self._serve(_SLICE_SECONDS)
+
+    def _metadata(self, topic: str, deadline: Deadline) -> Any:
+        try:
+            seconds = max(deadline.remaining(at_most=1.0), _SLICE_SECONDS)
+            found = self.client.producer.list_topics(topic, timeout=seconds)
+        except KafkaException as error:
+            self._raise_failure()
+            if map_kafka_error(error.args[0], "asking for topics").retriable:
+                return None
+            raise
+        return found.topics.get(topic)
+
+
+def _final(error: KafkaError) -> bool:
+    missing = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    return not missing and not map_kafka_error(error, "asking for topics").retriable
+
+
+def _refused(row: _Row, error: KafkaError) -> RecordError:
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return row_errors.too_large(row.place, error.str())
+    msg = f"{row.place} cannot be written: {error.str()}"
+    return RecordError(error.name() or "RECORD_REFUSED", msg)
+
+
+def rows_of(batch: pa.RecordBatch, topic: str | None) -> Iterator[_Row]:
+    """
+    Yield the rows of a batch whose schema :func:`columns.check_sink_schema` has accepted.
+    """
+    for at, values in enumerate(
+        zip(
+            _topics(batch, topic),
+            _bytes(batch, "key"),
+            _bytes(batch, "value"),
+            _plain(batch, "partition"),
+            _timestamps(batch),
+            _plain(batch, "headers"),
+            strict=True,
+        )
+    ):
+        destination, key, value, partition, timestamp, headers = values
+        if destination is None:
+            raise row_errors.null_topic(at, key)
+        yield _Row(destination, key, value, partition, timestamp, _pairs(headers))
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    index = batch.schema.get_field_index(name)
+    return pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
+
+
+def _plain(batch: pa.RecordBatch, name: str) -> list[Any]:
+    values: list[Any] = _column(batch, name).to_pylist()
+    return values
+
+
+def _topics(batch: pa.RecordBatch, topic: str | None) -> list[str | None]:
+    return _plain(batch, "topic") if topic is None else [topic] * batch.num_rows
+
+
+def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
+    column = _column(batch, name)
+    values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
+    return values
+
+
+def _timestamps(batch: pa.RecordBatch) -> list[int | None]:
+    micros = _column(batch, "timestamp").cast(pa.int64())
+    earliest = pc.min(micros).as_py()
+    if earliest is not None and earliest < row_errors.FIRST_TIME_US:
+        raise row_errors.too_early()
+    return [None if m is None else m // 1000 for m in micros.to_pylist()]
+
+
+def _pairs(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, bytes | None]] | None:
+    return None if headers is None else [_pair(header) for header in headers]
+
+
+def _pair(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
+    if header is None or header["key"] is None:
+        raise row_errors.null_header_key()
+    return (header["key"], header["value"])

@@ -1,0 +1,3 @@
+"""
+Sockets, TLS, SASL and connections, and which broker gets a request.
+"""

@@ -1,0 +1,248 @@
+"""
+The brokers of a cluster: which of them is asked next, and who overtakes one that is slow.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines.wire.network.broker_rotation import Rotation
+from pyspark_pykafka.engines.wire.network.connection import answering
+from pyspark_pykafka.engines.wire.network.connection_cache import Connections
+from pyspark_pykafka.engines.wire.network.racing import PASSING, race
+from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
+from pyspark_pykafka.retry import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from pyspark_pykafka.engines.wire.network.connection import Connection
+    from pyspark_pykafka.engines.wire.protocol.metadata import Metadata
+    from pyspark_pykafka.engines.wire.protocol.request import Request
+    from pyspark_pykafka.settings.wire_config import Address, DirectConfig
+
+    #: Makes a request in a version that the broker at the other end knows.
+    MakesRequest = Callable[[Connection], Request]
+
+# The next broker is asked beside those that have not answered within this time.
+RACE_SECONDS = 1.5
+
+#: How often one more broker is connected to, so that it can be asked in turn.
+LOOK_AROUND_SECONDS = 10.0
+# Where one broker alone is connected to, at once, but not again and again.
+_LEAST_LOOK_SECONDS = 1.0
+_LEAST_IN_TURN = 2
+# So many of these are kept beside the connections that are of other use.
+_MOST_ASIDE = 2
+
+_ADVERTISED = "advertised.listeners"
+_SHOWN = 5
+
+
+@dataclass(slots=True)
+class Brokers:
+    """
+    Connections to all brokers that were heard of; without any, to those of the settings.
+    """
+
+    config: DirectConfig
+    chance: Callable[[], float]
+    connections: Connections = field(init=False)
+    _known: tuple[Address, ...] = field(init=False, default=())
+    _rotation: Rotation = field(init=False)
+    _looked_around: float = field(init=False, default=float("-inf"))
+    _aside: list[Address] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.connections = Connections(self.config)
+        self._rotation = Rotation(REACHABILITY.is_unreachable, self.chance)
+
+    def heard_of(self, addresses: Iterable[Address]) -> None:
+        """
+        Note where the brokers are, as one of them said.
+        """
+        self._known = tuple(addresses)
+
+    def doubt(self, address: Address) -> None:
+        """
+        Ask other brokers before this one for a while.
+        """
+        self._rotation.doubt(address)
+
+    def connection(self, address: Address, deadline: Deadline) -> Connection:
+        """
+        Return the connection to a broker that another one has named.
+        """
+        self._used(address)
+        try:
+            return self.connections.get(address, deadline)
+        except PASSING as error:
+            raise self._with_hint(error, address) from error
+
+    def each(
+        self, addresses: Collection[Address], deadline: Deadline
+    ) -> Iterator[tuple[Address, Connection | PykafkaError]]:
+        """
+        Yield the connection to each of several brokers, or the error that there was.
+        """
+        for address in addresses:
+            self._used(address)
+        for address, one in self.connections.all(addresses, deadline):
+            yield address, self._with_hint(one, address) if isinstance(one, PASSING) else one
+
+    def any_connection(self, deadline: Deadline) -> Connection:
+        """
+        Return a connection to whichever broker can be reached, each time to another one.
+        """
+        idle = self.connections.idle()
+        order = self._in_order(idle, ())
+        if order[0] in idle:
+            self._rotation.asked(order[0])
+            return idle[order[0]]
+        attempts = [partial(self.connections.new, address, deadline) for address in order]
+        made = race(
+            attempts,
+            RACE_SECONDS,
+            deadline,
+            late=self.connections.give_back,
+            overtaken=lambda number: REACHABILITY.failed(order[number]),
+            awaited=f"a connection to {_shown(order)}",
+        )
+        self._rotation.asked(made.address)
+        self.connections.add(made)
+        return self.connections.get(made.address, deadline)
+
+    def ask(
+        self, request: MakesRequest, excluded: Collection[Address], deadline: Deadline
+    ) -> tuple[Address, Metadata]:
+        """
+        Ask the first broker that answers; authentication and TLS errors are final at once.
+
+        One that says nothing for a while is overtaken by the next, over a new connection: what
+        silenced one that was open may have silenced all.
+        """
+        idle = self.connections.idle()
+        order = self._in_order(idle, excluded)
+        if not order:
+            msg = "no broker is left to ask"
+            raise BrokerUnavailableError(msg)
+        attempts = [partial(self._ask_anew, address, request, deadline) for address in order]
+        if order[0] in idle:
+            answer = self._ask_at_once(idle[order[0]], request, deadline)
+            if answer is not None:
+                self._rotation.asked(order[0])
+                return order[0], answer
+            if not idle[order[0]].closed:
+                # It may be slow only; a new connection to its broker comes last.
+                attempts = [partial(self._await, idle[order[0]]), *attempts[1:], attempts[0]]
+        connection, found = race(
+            attempts,
+            RACE_SECONDS,
+            deadline,
+            late=lambda answer: self.connections.give_back(answer[0]),
+            # The last attempt may be a second one at the first broker, and is never overtaken.
+            overtaken=lambda number: REACHABILITY.failed(order[number]),
+            awaited=f"an answer from {_shown(order)}",
+        )
+        self._rotation.asked(connection.address)
+        self.connections.add(connection)
+        return connection.address, found
+
+    def look_around(self) -> None:
+        """
+        Connect to one more broker every few seconds, without waiting for it, to be asked in turn.
+
+        A lone leader that is cut off from its controllers would be asked for ever.
+        """
+        now = time.monotonic()
+        idle = self.connections.idle()
+        others = [address for address in self._known if address not in idle]
+        seconds = LOOK_AROUND_SECONDS if len(idle) >= _LEAST_IN_TURN else _LEAST_LOOK_SECONDS
+        if not others or now - self._looked_around < seconds:
+            return
+        self._looked_around = now
+        address = self._rotation.ordered(others, ())[0]
+        self.connections.open_aside(address, Deadline.after(self.config.setup_seconds))
+        self._aside.append(address)
+        if len(self._aside) > _MOST_ASIDE:
+            self.connections.close_idle(self._aside.pop(0))
+
+    def _used(self, address: Address) -> None:
+        if address in self._aside:
+            self._aside.remove(address)
+
+    def _in_order(
+        self, idle: Mapping[Address, Connection], excluded: Collection[Address]
+    ) -> list[Address]:
+        """
+        Return whom to ask: open connections, brokers heard of, and at last those of the settings.
+        """
+        now = time.monotonic()
+        # One whose quota is used up would be waited for.
+        ready = {address for address, it in idle.items() if it.throttled_until <= now}
+        order = self._rotation.ordered([*idle, *self._known], ready)
+        rest = [address for address in self.config.bootstrap if address not in order]
+        order += self._rotation.ordered(rest, ())
+        return [address for address in order if address not in excluded]
+
+    def _ask_at_once(
+        self, connection: Connection, request: MakesRequest, deadline: Deadline
+    ) -> Metadata | None:
+        """
+        Return the answer over an open connection, or None if it does not come at once.
+
+        Then the connection is the caller's, if it is not closed.
+        """
+        try:
+            connection.send(request(connection), deadline)
+            if answering([connection], deadline.remaining(RACE_SECONDS)):
+                answer: Metadata = connection.receive(deadline)
+                return answer
+        except PASSING:
+            self.connections.drop(connection)
+        except BaseException:
+            self.connections.drop(connection)
+            raise
+        self.connections.take(connection)
+        return None
+
+    def _ask_anew(
+        self, address: Address, request: MakesRequest, deadline: Deadline
+    ) -> tuple[Connection, Metadata]:
+        connection = self.connections.new(address, deadline)
+        try:
+            connection.send(request(connection), deadline)
+        except BaseException:
+            connection.close()
+            raise
+        return self._await(connection)
+
+    def _await(self, connection: Connection) -> tuple[Connection, Metadata]:
+        # A late answer shows that the connection is well, whoever has stopped waiting meanwhile.
+        limit = Deadline.after(self.config.request_seconds)
+        try:
+            return connection, connection.receive(limit)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _with_hint(self, error: PykafkaError, address: Address) -> PykafkaError:
+        """
+        Say of an address that only brokers have named where it comes from.
+        """
+        if address in self.config.bootstrap or _ADVERTISED in str(error):
+            return error
+        msg = (
+            f"{error} The brokers themselves have named {address}: their {_ADVERTISED} must be "
+            "what clients can reach"
+        )
+        return type(error)(msg)
+
+
+def _shown(addresses: Sequence[Address]) -> str:
+    more = f" or {len(addresses) - _SHOWN} more" if len(addresses) > _SHOWN else ""
+    return f"{', '.join(map(str, addresses[:_SHOWN]))}{more}"

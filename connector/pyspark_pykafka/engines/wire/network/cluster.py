@@ -1,0 +1,328 @@
+"""
+One Kafka cluster as a worker process sees it: connections that stay open, and who leads what.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark_pykafka.engines.client_pool import ClientPool
+from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.wire.network.broker_requests import Brokers
+from pyspark_pykafka.engines.wire.network.metadata_freshness import Review
+from pyspark_pykafka.engines.wire.network.racing import PASSING
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings.wire_config import Address, direct_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from contextlib import AbstractContextManager
+    from uuid import UUID
+
+    from pyspark_pykafka.engines.wire.network.connection import Connection
+    from pyspark_pykafka.engines.wire.protocol.metadata import Metadata
+    from pyspark_pykafka.engines.wire.protocol.request import Request
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.settings.wire_config import DirectConfig
+
+_LEADER_NOT_AVAILABLE = 5
+# So long one more opinion is waited for where there is an answer already.
+_OPINION_SECONDS = 5.0
+
+_TOPIC_ERRORS_FOR_ALL = frozenset({0, _LEADER_NOT_AVAILABLE})
+
+
+class Leader(NamedTuple):
+    """
+    The broker that leads a partition; the topic's id is None on brokers before 2.8.
+    """
+
+    node: int
+    epoch: int
+    topic_id: UUID | None
+
+
+@dataclass(slots=True)
+class Cluster:
+    """
+    The brokers of one configuration; what it knows may be old, so :meth:`forget` after an error.
+
+    No broker's word is final: they are asked in turns, another one after each failure and before
+    a topic is said not to exist, and metadata with older leader epochs than those seen before are
+    not believed.
+    """
+
+    config: DirectConfig
+    #: Whether a topic that is missing may be made, as brokers do for writers if they are so set.
+    creates_topics: bool = False
+    #: How long what is known of a topic's partitions may be taken for true, in seconds.
+    metadata_seconds: float = float("inf")
+    chance: Callable[[], float] = field(default=random.random, repr=False)
+    _addresses: dict[int, Address] = field(init=False, default_factory=dict)
+    _brokers: Brokers = field(init=False)
+    _leaders: dict[str, dict[int, Leader]] = field(init=False, default_factory=dict)
+    _learned: dict[str, float] = field(init=False, default_factory=dict)
+    _told_by: dict[str, Address] = field(init=False, default_factory=dict)
+    _told_last: Address | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._brokers = Brokers(self.config, self.chance)
+
+    def leader(self, tp: TopicPartition, deadline: Deadline) -> Leader:
+        """
+        Return who leads a partition, asking if that is not known.
+
+        Raises :class:`UnknownTopicError` if the brokers do not have it, and
+        :class:`BrokerUnavailableError` if it has no leader, or nobody answers.
+        """
+        if tp.topic not in self._leaders:
+            self._learn(tp.topic, deadline)
+        leader = self._leaders[tp.topic].get(tp.partition)
+        if leader is None:
+            msg = f"the brokers do not have the partition {tp}"
+            raise UnknownTopicError(msg)
+        if leader.node not in self._addresses:
+            msg = f"{tp} has no leader at the moment; are all brokers up?"
+            raise BrokerUnavailableError(msg)
+        return leader
+
+    def knows(self, topic: str) -> bool:
+        """
+        Return whether the next question about the topic's partitions asks no broker.
+        """
+        return topic in self._leaders
+
+    def partitions(self, topic: str, deadline: Deadline) -> tuple[int, list[int]]:
+        """
+        Return how many partitions a topic has, and which of them have a leader.
+
+        Raises as :meth:`leader` does.
+        """
+        if time.monotonic() - self._learned.get(topic, 0.0) >= self.metadata_seconds:
+            self.forget(topic)
+        if topic not in self._leaders:
+            self._learn(topic, deadline)
+        leaders = self._leaders[topic]
+        if not leaders:
+            self.forget(topic)
+            msg = f"the topic {topic} has no partitions yet; is it being made?"
+            raise BrokerUnavailableError(msg)
+        return len(leaders), [at for at, it in leaders.items() if it.node in self._addresses]
+
+    def addresses(self, deadline: Deadline) -> list[Address]:
+        """
+        Return where all brokers of the cluster are, asking anew.
+        """
+        self.metadata((), deadline)
+        return list(self._addresses.values())
+
+    def metadata(
+        self,
+        topics: Collection[str] | None,
+        deadline: Deadline,
+        **more: Any,
+    ) -> Metadata:
+        """
+        Return what the brokers say of these topics, or of all of them (None).
+
+        Topics that do not exist are left out, once several brokers have said so. What ``more`` is
+        known of them is for :class:`Review`.
+        """
+        review = Review(self.config.bootstrap, topics, **more)
+        asked: set[Address] = set()
+        request = partial(self._metadata_request, topics)
+        while True:
+            limit = deadline if not review.answers else self._of_another(deadline)
+            try:
+                address, answer = self._brokers.ask(request, asked, limit)
+            except PASSING as error:
+                # All that answer have been asked.
+                if not review.answers:
+                    raise
+                self._refuse_older(review, error)
+                break
+            asked.add(address)
+            self._brokers.heard_of(Address(b.host, b.port) for b in answer.brokers)
+            if review.take(address, answer):
+                self._told_last = address
+            else:
+                self._brokers.doubt(address)
+            if review.is_settled:
+                break
+        found = review.result()
+        self._addresses = {b.node_id: Address(b.host, b.port) for b in found.brokers}
+        self._brokers.heard_of(self._addresses.values())
+        return found
+
+    def names(self, node: int) -> bool:
+        """
+        Return whether there is a broker of this number, as far as is known.
+        """
+        return node in self._addresses
+
+    def connection_at(self, address: Address, deadline: Deadline) -> Connection:
+        """
+        Return the connection to a broker that another one has named.
+        """
+        return self._brokers.connection(address, deadline)
+
+    def any_connection(self, deadline: Deadline) -> Connection:
+        """
+        Return a connection to whichever broker can be reached, each time to another one.
+        """
+        return self._brokers.any_connection(deadline)
+
+    def doubt(self, address: Address) -> None:
+        """
+        Ask other brokers before this one for a while, since it did not do what it was asked for.
+        """
+        self._brokers.doubt(address)
+
+    def doubt_last(self) -> None:
+        """
+        The same with the broker that gave the last metadata, which led nowhere.
+        """
+        if self._told_last is not None:
+            self.doubt(self._told_last)
+
+    def look_around(self) -> None:
+        """
+        Connect to one more broker now and then, without waiting for it, so that it is asked, too.
+        """
+        self._brokers.look_around()
+
+    def forget(self, topic: str) -> None:
+        """
+        Ask again who leads the topic's partitions before they are used, and another broker.
+        """
+        self._leaders.pop(topic, None)
+        told_by = self._told_by.pop(topic, None)
+        if told_by is not None:
+            self.doubt(told_by)
+
+    def connection(self, node: int, deadline: Deadline) -> Connection:
+        """
+        Return the connection to a broker, made now if there is none.
+        """
+        return self._brokers.connection(self._address(node), deadline)
+
+    def connections(
+        self, nodes: Collection[int], deadline: Deadline
+    ) -> Iterator[tuple[int, Connection | PykafkaError]]:
+        """
+        Yield the connection to each of several brokers, or the error that there was.
+
+        All are connected to at once; those that are open already come first.
+        """
+        found: dict[Address, int] = {}
+        for node in nodes:
+            other = found.setdefault(self._address(node), node)
+            if other != node:
+                yield node, _one_address(self._address(node), other, node)
+        for address, one in self._brokers.each(found, deadline):
+            yield found[address], one
+
+    def request(self, connection: Connection, request: Any, deadline: Deadline) -> Any:
+        """
+        Return the answer of one broker; a connection that fails is given up.
+        """
+        try:
+            return connection.request(request, deadline)
+        except BaseException:
+            self.drop(connection)
+            raise
+
+    def drop(self, connection: Connection) -> None:
+        """
+        Close a connection that failed, or that has an answer under way which nobody wants.
+        """
+        self._brokers.connections.drop(connection)
+
+    def leave(self, connection: Connection) -> None:
+        """
+        Keep a connection whose answers nobody waits for any more, once they have come.
+        """
+        self._brokers.connections.leave(connection)
+
+    def close(self) -> None:
+        """
+        Close every connection.
+        """
+        self._brokers.connections.close()
+
+    def _address(self, node: int) -> Address:
+        if node not in self._addresses:
+            msg = f"the cluster does not name a broker {node} at the moment"
+            raise BrokerUnavailableError(msg)
+        return self._addresses[node]
+
+    def _metadata_request(self, topics: Collection[str] | None, connection: Connection) -> Request:
+        version = connection.version(METADATA)
+        return metadata_request(version, topics, creates=self.creates_topics)
+
+    def _learn(self, topic: str, deadline: Deadline) -> None:
+        found = self.metadata((topic,), deadline)
+        answer = next((t for t in found.topics if t.name == topic), None)
+        if answer is None:
+            self.doubt_last()
+            msg = f"the brokers do not have the topic {topic}"
+            raise UnknownTopicError(msg)
+        if answer.error_code not in _TOPIC_ERRORS_FOR_ALL:
+            raise map_error_code(answer.error_code, f"asking who leads the topic {topic}")
+        self._learned[topic] = time.monotonic()
+        if self._told_last is not None:
+            self._told_by[topic] = self._told_last
+        self._leaders[topic] = {
+            p.partition_index: Leader(p.leader_id, p.leader_epoch, answer.topic_id)
+            for p in answer.partitions
+        }
+
+    def _of_another(self, deadline: Deadline) -> Deadline:
+        """
+        Return until when to wait for one more opinion: there is an answer already.
+        """
+        return Deadline.after(deadline.remaining(_OPINION_SECONDS), deadline.now)
+
+    def _refuse_older(self, review: Review, error: PykafkaError) -> None:
+        older = review.why_not()
+        if older is not None:
+            msg = (
+                f"no broker answers that is up to date: {older}; are brokers cut off from their "
+                f"controllers? ({error})"
+            )
+            raise BrokerUnavailableError(msg)
+
+
+def _one_address(address: Address, one: int, other: int) -> PykafkaError:
+    """
+    Return the error for two brokers of which only one can be reached.
+    """
+    msg = (
+        f"the brokers {one} and {other} are both named at {address}; the advertised.listeners of "
+        "each must be its own"
+    )
+    return BrokerUnavailableError(msg)
+
+
+_pool: ClientPool[Cluster] = ClientPool(Cluster.close)
+
+
+def borrowed_cluster(kafka: KafkaSettings) -> AbstractContextManager[Cluster]:
+    """
+    Lend the cluster of these settings, with its connections, which stay open afterwards.
+    """
+    config = _config(kafka)
+    return _pool.borrow(config, lambda: Cluster(config))
+
+
+# A task would spend up to half a millisecond on the translation, which is always the same.
+@lru_cache(maxsize=16)
+def _config(kafka: KafkaSettings) -> DirectConfig:
+    return direct_config(kafka)

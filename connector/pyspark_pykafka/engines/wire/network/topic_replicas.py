@@ -1,0 +1,81 @@
+"""
+How many replicas a topic has, and how many brokers the cluster: Metadata, read for these alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
+from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Reader
+from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.engines.wire.network.cluster import Cluster
+    from pyspark_pykafka.retry import Deadline
+
+# Every broker since 2.0 has these, and none of them is flexible.
+_OLDEST, _NEWEST, _FLEXIBLE = 5, 8, 9
+_LEADER_EPOCHS = 7
+
+
+class Replicas(NamedTuple):
+    """
+    How many brokers there are, and how many replicas a topic's first partition has, if it exists.
+    """
+
+    brokers: int
+    replicas: int | None
+
+
+def find_replicas(cluster: Cluster, topic: str, deadline: Deadline) -> Replicas:
+    """
+    Return what some broker says of a topic now.
+    """
+    connection = cluster.any_connection(deadline)
+    version = connection.version(_REPLICAS)
+    body = metadata_request(version, [topic], creates=False).body
+    found: Replicas = cluster.request(connection, Request(_REPLICAS, version, body), deadline)
+    return found
+
+
+def read_replicas(body: memoryview, version: int) -> Replicas:
+    """
+    Return what an answer about one topic says.
+    """
+    reader = Reader(body, version, _FLEXIBLE)
+    reader.int32()
+    brokers = reader.int32()
+    for _ in range(brokers):
+        reader.skip(INT32.size)
+        reader.skip_text()
+        reader.skip(INT32.size)
+        reader.skip_text()
+    reader.skip_text()
+    reader.int32()
+    replicas = None
+    for _ in range(reader.count()):
+        replicas = _of_topic(reader, version)
+    return Replicas(brokers, replicas)
+
+
+def _of_topic(reader: Reader, version: int) -> int | None:
+    reader.int16()
+    reader.skip_text()
+    reader.boolean()
+    counts = []
+    for _ in range(reader.count()):
+        reader.int16()
+        # The partition, its leader, and the leader's epoch.
+        reader.skip(INT32.size * (3 if version >= _LEADER_EPOCHS else 2))
+        sizes = []
+        for _array in range(3):
+            sizes.append(max(reader.count(), 0))
+            reader.skip(sizes[-1] * INT32.size)
+        counts.append(sizes[0])
+    if version == _NEWEST:
+        reader.int32()
+    return counts[0] if counts else None
+
+
+_REPLICAS = Api.of("Metadata", METADATA.API_KEY, (_OLDEST, _NEWEST), _FLEXIBLE, read_replicas)

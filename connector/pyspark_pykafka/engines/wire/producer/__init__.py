@@ -1,0 +1,3 @@
+"""
+Writing: batches in the order of each partition, in-flight requests, retries.
+"""

@@ -1,0 +1,340 @@
+"""
+Writing Arrow batches as records over connections of our own, each of them once (KIP-98).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from uuid import uuid4
+
+from pyspark_pykafka.engines.client_pool import ClientPool
+from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.engines.wire.network.max_block import retrying_while_blocked
+from pyspark_pykafka.engines.wire.producer.retries import MISSING_SECONDS
+from pyspark_pykafka.engines.wire.producer.sender import Sender
+from pyspark_pykafka.engines.wire.producer.session import PlainWriter, TransactionalWriter
+from pyspark_pykafka.engines.wire.protocol.transactions import (
+    INIT_PRODUCER_ID,
+    init_producer_id_request,
+)
+from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder
+from pyspark_pykafka.engines.wire.records.arrow_encoder import RowEncoder, encode_one
+from pyspark_pykafka.engines.wire.records.record_batch import Identity
+from pyspark_pykafka.engines.wire.transactions.transactions import State, Transactions
+from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings.wire_config import direct_producer_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+
+    from pyspark_pykafka.engines.contract import FallbackId
+    from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
+    from pyspark_pykafka.engines.wire.protocol.transactions import ProducerId
+    from pyspark_pykafka.engines.wire.transactions.transactions import Prepared
+    from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.settings.wire_config import ProducerConfig
+
+logger = logging.getLogger("pyspark_pykafka")
+
+T = TypeVar("T")
+
+# Of a transaction, where there is none.
+_NO_TIMEOUT_MS = 2**31 - 1
+
+_MOST_RIVALS = 10**9
+
+# Batches that are not full yet may take this part of the buffer; the rest is for those under way.
+_OPEN_PART = 2
+
+
+def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
+    """
+    Write every row, and return their number when the brokers have acknowledged each of them.
+
+    ``topic`` wins over the rows' own. Raises :class:`RecordError` for a row that cannot be
+    written, and the errors of :mod:`pyspark_pykafka.errors` for what the brokers say.
+    """
+    config = _config(kafka)
+    with _pool.borrow(config, lambda: _Producer(config)) as producer:
+        return producer.write(batches, topic)
+
+
+class Note(NamedTuple):
+    """
+    A record for a topic of one partition that tells of a task; ``record`` gets its number of rows
+    and the hash of their content.
+    """
+
+    topic: str
+    record: Callable[[int, str], tuple[bytes, bytes]]
+
+    @property
+    def tp(self) -> TopicPartition:
+        """
+        Return where it goes.
+        """
+        return TopicPartition(self.topic, 0)
+
+
+class OpenTransaction(NamedTuple):
+    """
+    The transaction of a task, None if it had no rows; ``noted`` is the offset of its note, or -1.
+
+    ``content`` is what the note tells of the rows beside their number.
+    """
+
+    records: int
+    prepared: Prepared | None
+    noted: int
+    content: str = ""
+
+
+class Transaction(NamedTuple):
+    """
+    The transaction to write into: nobody but the coordinator ends it, after ``timeout_ms``.
+
+    If one of its name is open, that is aborted; with a ``fallback``, that one is taken instead.
+    It is not left open if the brokers know the name ``end``, which is given to all of a write.
+    """
+
+    transactional_id: str
+    timeout_ms: int
+    fallback: FallbackId | None = None
+    note: Note | None = None
+    end: str | None = None
+
+
+def prepare(
+    batches: Iterable[pa.RecordBatch],
+    kafka: KafkaSettings,
+    topic: str | None,
+    transaction: Transaction,
+) -> OpenTransaction:
+    """
+    Write every row into a transaction, and its note, and leave it open; without rows there is none.
+
+    A write that fails aborts it. Raises as :func:`produce` does.
+    """
+    config = _config(kafka)
+    with _pool.borrow(config, lambda: _Producer(config)) as producer:
+        return producer.prepare(batches, topic, transaction)
+
+
+def free_name(transactions: Transactions, wanted: Transaction) -> str:
+    """
+    Return a name under which nothing is open: what is may be another write's to commit.
+    """
+    if wanted.fallback is None:
+        return wanted.transactional_id
+    if _is_free(transactions, wanted.transactional_id):
+        return wanted.transactional_id
+    # The driver can guess the other name, but not this one.
+    transactions.mark(wanted.fallback.sign)
+    fallback = wanted.fallback.transactional_id
+    if _is_free(transactions, fallback):
+        return fallback
+    # A driver that starts again numbers its attempts as the one before it did.
+    return f"{fallback}{uuid4().int % _MOST_RIVALS}"
+
+
+def begin_free(transactions: Transactions, wanted: Transaction) -> tuple[str, Identity]:
+    """
+    Begin a transaction under a name that is free, and return both.
+
+    Where its coordinator has lost its office meanwhile, the next one is asked again which is free.
+    """
+    return transactions.begin_chosen(lambda: free_name(transactions, wanted), wanted.timeout_ms)
+
+
+def _is_free(transactions: Transactions, name: str) -> bool:
+    found = transactions.describe(name)
+    return found is None or found.state is not State.ONGOING
+
+
+@contextmanager
+def transactions_of(kafka: KafkaSettings) -> Iterator[Transactions]:
+    """
+    Lend what ends and finds transactions.
+    """
+    config = _config(kafka)
+    with _pool.borrow(config, lambda: _Producer(config)) as producer:
+        yield producer.transactions
+
+
+@dataclass(slots=True)
+class _Producer:
+    """
+    What is kept between tasks: connections, the producer's id, and where each partition stands.
+    """
+
+    config: ProducerConfig
+    cluster: Cluster = field(init=False)
+    transactions: Transactions = field(init=False)
+    queues: dict[TopicPartition, PartitionQueue] = field(init=False, default_factory=dict)
+    _identity: Identity | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(
+            self.config.direct,
+            creates_topics=True,
+            metadata_seconds=self.config.metadata_seconds,
+        )
+        # Connections of its own: it is asked while records are under way.
+        self.transactions = Transactions(Cluster(self.config.direct), self.config)
+
+    def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
+        return self._write(batches, topic, self._plain_sender).records
+
+    def prepare(
+        self, batches: Iterable[pa.RecordBatch], topic: str | None, wanted: Transaction
+    ) -> OpenTransaction:
+        writer: TransactionalWriter | None = None
+        note = wanted.note
+
+        def sender() -> Sender:
+            nonlocal writer
+            name, identity = begin_free(self.transactions, wanted)
+            also = frozenset({note.tp} if note else ())
+            writer = TransactionalWriter(self.transactions, name, identity, also, wanted.end)
+            return Sender(self.cluster, self.config, writer, {})
+
+        try:
+            written = self._write(batches, topic, sender, note)
+        except BaseException:
+            if writer is not None:
+                _abort(writer)
+            raise
+        return written._replace(prepared=None if writer is None else writer.prepared)
+
+    def _write(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        topic: str | None,
+        open_sender: Callable[[], Sender],
+        note: Note | None = None,
+    ) -> OpenTransaction:
+        """
+        Return what was written, whoever the transaction belongs to.
+        """
+        rows = self._row_encoder(topic, hashes=note is not None)
+        sender, records = None, 0
+        for batch in batches:
+            records += batch.num_rows
+            for tp, payload in rows.full(batch):
+                sender = sender or open_sender()
+                sender.put(tp, payload)
+            if sender is not None:
+                sender.serve()
+        for tp, payload in rows.rest():
+            sender = sender or open_sender()
+            sender.put(tp, payload)
+        if sender is None:
+            return OpenTransaction(0, None, -1)
+        if note is None:
+            sender.flush()
+            return OpenTransaction(records, None, -1)
+        content = rows.content
+        sender.put(note.tp, encode_one(note.topic, *note.record(records, content)))
+        sender.flush()
+        return OpenTransaction(records, None, sender.offsets[note.tp], content)
+
+    def _row_encoder(self, topic: str | None, *, hashes: bool) -> RowEncoder:
+        config = self.config
+        encoder = RecordEncoder(
+            min(config.batch_bytes, config.request_bytes),
+            config.request_bytes,
+            int.from_bytes(os.urandom(8), "little"),
+            hashes=hashes,
+        )
+        return RowEncoder(topic, self._partitions, encoder, config.buffer_bytes // _OPEN_PART)
+
+    def close(self) -> None:
+        self.cluster.close()
+        self.transactions.cluster.close()
+
+    def _plain_sender(self) -> Sender:
+        if self._identity is None:
+            self._identity = self._retrying(self._init_producer_id, "asking for a producer id")
+        return Sender(self.cluster, self.config, PlainWriter(self._identity), self.queues)
+
+    def _init_producer_id(self, deadline: Deadline) -> Identity:
+        connection = self.cluster.any_connection(deadline)
+        version = connection.version(INIT_PRODUCER_ID)
+        request = init_producer_id_request(version, None, _NO_TIMEOUT_MS)
+        try:
+            answer: ProducerId = self.cluster.request(connection, request, deadline)
+            if answer.error_code:
+                raise map_error_code(answer.error_code, "asking for a producer id")
+        except PykafkaError:
+            # One that is cut off from its controllers has none to give; any other has.
+            self.cluster.doubt(connection.address)
+            raise
+        return Identity(answer.producer_id, answer.producer_epoch)
+
+    def _partitions(self, topic: str) -> tuple[int, list[int]]:
+        """
+        Return how many partitions a topic has, waiting a moment for one that is being made.
+        """
+        seconds = min(MISSING_SECONDS, self.config.block_seconds)
+        missing_until = Deadline.after(seconds)
+
+        def ask(deadline: Deadline) -> tuple[int, list[int]]:
+            try:
+                return self.cluster.partitions(topic, deadline)
+            except UnknownTopicError as error:
+                if missing_until.expired:
+                    msg = (
+                        f"topic '{topic}' was not found within {seconds * 1000:.0f} ms; create "
+                        "it, or correct the option or column 'topic'"
+                    )
+                    raise _NotMadeError(msg) from error
+                raise
+
+        return self._retrying(ask, f"asking for the partitions of topic '{topic}'")
+
+    def _retrying(self, ask: Callable[[Deadline], T], doing: str) -> T:
+        """
+        Ask again after errors that pass, for as long as a writer may be blocked.
+        """
+        least_pause = self.config.direct.retry_backoff_seconds
+        return retrying_while_blocked(ask, self.config, least_pause, f"{doing}: no answer")
+
+
+class _NotMadeError(UnknownTopicError):
+    """
+    A topic that was waited for, so that this task need not ask again.
+    """
+
+    retriable = False
+
+
+def _abort(writer: TransactionalWriter) -> None:
+    """
+    Abort after an error, which is the one to be told.
+    """
+    try:
+        writer.abort()
+    except PykafkaError as error:
+        logger.warning(
+            "the transaction %s of a write that failed could not be aborted: %s; the "
+            "coordinator does so when its time is over",
+            *(writer.transactional_id, error),
+        )
+
+
+_pool: ClientPool[_Producer] = ClientPool(_Producer.close)
+
+
+@lru_cache(maxsize=16)
+def _config(kafka: KafkaSettings) -> ProducerConfig:
+    return direct_producer_config(kafka)

@@ -1,0 +1,82 @@
+"""
+How long a writer bears with partitions and brokers that fail, and how long it pauses between tries.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.errors import KafkaClientError, PykafkaError, UnknownTopicError
+from pyspark_pykafka.retry import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.engines.wire.records.record_batch import OutgoingBatch
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.settings.wire_config import ProducerConfig
+
+logger = logging.getLogger("pyspark_pykafka")
+
+#: A topic that is being made shows within this time, and one that a broker has just heard of too.
+MISSING_SECONDS = 5.0
+
+
+class Patience:
+    """
+    What is borne, by partition; everything else is raised.
+    """
+
+    def __init__(self, config: ProducerConfig, now: Callable[[], float]) -> None:
+        self._retries = config.retries
+        self._least_pause = config.direct.retry_backoff_seconds
+        self._most_pause = config.direct.retry_backoff_max_seconds
+        self._now = now
+        self._backoffs: dict[TopicPartition, Backoff] = {}
+        self._missing_since: dict[TopicPartition, float] = {}
+
+    def found(self, tp: TopicPartition) -> None:
+        """
+        Note that a partition has a leader.
+        """
+        self._missing_since.pop(tp, None)
+
+    def relieved(self, tp: TopicPartition) -> None:
+        """
+        Note that a partition takes records.
+        """
+        self._backoffs.pop(tp, None)
+
+    def bear(self, error: PykafkaError, tp: TopicPartition | None = None) -> None:
+        """
+        Raise an error that would not pass; a partition that is missing may be for a moment only.
+        """
+        if not error.retriable:
+            raise error
+        if tp is None or not isinstance(error, UnknownTopicError):
+            return
+        since = self._missing_since.setdefault(tp, self._now())
+        if self._now() - since >= MISSING_SECONDS:
+            raise error
+
+    def retry_at(self, tp: TopicPartition) -> float:
+        """
+        Return when to try a partition again; the pauses grow until it is relieved.
+        """
+        backoff = self._backoffs.get(tp)
+        if backoff is None:
+            backoff = self._backoffs[tp] = Backoff(self._least_pause, self._most_pause)
+        return self._now() + backoff.next_pause()
+
+    def try_again(self, tp: TopicPartition, batch: OutgoingBatch, error: PykafkaError) -> None:
+        """
+        Raise where a batch has been tried as often as the settings allow.
+        """
+        if batch.attempts > self._retries:
+            msg = (
+                f"{batch.count} records for {tp} were refused after {batch.attempts} tries "
+                f"(kafka.retries): {error}"
+            )
+            raise KafkaClientError(msg, -1, "RETRIES", retriable=True)
+        logger.info("%s; sending %d records for %s again", error, batch.count, tp)

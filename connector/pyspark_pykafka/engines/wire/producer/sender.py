@@ -1,0 +1,404 @@
+"""
+Sending record batches to the leaders of their partitions until each is acknowledged.
+
+One thread does it all: what can be sent goes out, what has been answered is taken in, and only when
+the buffer is full, or nothing is left to encode, is anything waited for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines import row_errors
+from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.wire.network.connection import answering
+from pyspark_pykafka.engines.wire.producer import delivery_errors
+from pyspark_pykafka.engines.wire.producer.in_flight import InFlight
+from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
+from pyspark_pykafka.engines.wire.producer.retries import Patience
+from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE, produce_request
+from pyspark_pykafka.engines.wire.records.record_batch import OutgoingBatch
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
+from pyspark_pykafka.retry import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark_pykafka.engines.wire.network.cluster import Cluster
+    from pyspark_pykafka.engines.wire.network.connection import Connection
+    from pyspark_pykafka.engines.wire.producer.in_flight import Batches
+    from pyspark_pykafka.engines.wire.producer.session import Writer
+    from pyspark_pykafka.engines.wire.protocol.produce import PartitionAnswer, ProduceAnswer
+    from pyspark_pykafka.engines.wire.records._encoder import Payload
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.settings.wire_config import ProducerConfig
+
+# What brokers may say of a batch, by Kafka's numbers, beside what client.codes knows.
+_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE = 10, 18
+_INVALID_TIMESTAMP, _INVALID_RECORD = 32, 87
+_OUT_OF_ORDER, _DUPLICATE = 45, 46
+
+_MOST_WAIT_SECONDS = 1.0
+
+# What is left of an answer that has begun to arrive may take so long, even after its time.
+_REST_SECONDS = 1.0
+
+
+class _Stopwatch:
+    """
+    Counts the seconds that are spent in its context.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._since = 0.0
+        self._before = 0.0
+
+    def __enter__(self) -> None:
+        self._since = self._now()
+
+    def __exit__(self, *_: object) -> None:
+        self._before = self.seconds()
+
+    def seconds(self) -> float:
+        """
+        Return how many they are, within the context.
+        """
+        return self._before + self._now() - self._since
+
+
+class Sender:
+    """
+    Takes batches in the order of each partition, and lets go of them when the broker has them.
+
+    Not acknowledged batches take at most ``config.buffer_bytes``. Raises the errors of
+    :mod:`pyspark_pykafka.errors`; after one, nothing is known of what was not acknowledged, and the
+    sender must not be used again.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        writer: Writer,
+        queues: dict[TopicPartition, PartitionQueue],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._writer = writer
+        self._now = now
+        # Batches grow old by this one: while the caller waits for rows, nobody can send.
+        self._at_work = _Stopwatch(now)
+        self._queues = queues
+        self._active: dict[TopicPartition, PartitionQueue] = {}
+        self._under_way = InFlight(config.request_seconds)
+        self._patience = Patience(config, now)
+        # When the first broker whose quota is used up takes requests again.
+        self._held_until = math.inf
+        self._bytes = 0
+        self._since_turn = 0
+        #: Where the last acknowledged batch of each partition begins, as far as brokers have said.
+        self.offsets: dict[TopicPartition, int] = {}
+
+    def put(self, tp: TopicPartition, payload: Payload) -> None:
+        """
+        Take a batch, once there is room for it.
+        """
+        config = self._config
+        with self._at_work:
+            created = self._at_work.seconds()
+            batch = OutgoingBatch.of(payload, config.codec, config.level, created)
+            self._make_room(tp, batch.size)
+            queue = self._queues.get(tp)
+            if queue is None:
+                queue = self._queues[tp] = PartitionQueue(tp, config.in_flight)
+            queue.add(batch)
+            self._active[tp] = queue
+            self._bytes += batch.size
+            self._since_turn += batch.size
+            # Not for each batch, since a turn looks at every partition.
+            if self._since_turn >= config.request_bytes:
+                self._turn(0.0)
+
+    def serve(self) -> None:
+        """
+        Take in what has been answered, and send what that lets go, without waiting.
+        """
+        with self._at_work:
+            self._turn(0.0)
+
+    def flush(self) -> None:
+        """
+        Return when everything is acknowledged.
+        """
+        with self._at_work:
+            while self._active:
+                self._turn(_MOST_WAIT_SECONDS)
+
+    def _make_room(self, tp: TopicPartition, size: int) -> None:
+        deadline = Deadline.after(self._config.block_seconds, self._now)
+        while self._bytes and self._bytes + size > self._config.buffer_bytes:
+            if deadline.expired:
+                active = self._active.values()
+                raise delivery_errors.buffer_full(tp, self._config.block_seconds, active)
+            self._turn(deadline.remaining(at_most=_MOST_WAIT_SECONDS))
+
+    def _turn(self, seconds: float) -> None:
+        """
+        Send what can be sent, then take in answers, waiting at most so long for the first one.
+        """
+        self._since_turn = 0
+        # An answer that is here is in time, however long we were away.
+        self._receive(0.0)
+        self._expire()
+        self._send()
+        if seconds > 0:
+            self._receive(min(seconds, self._until_due()))
+
+    # --- Out --------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        self._held_until = math.inf
+        for node, queues in self._ready().items():
+            connection = self._connection(node, queues)
+            while connection is not None and queues and self._has_room(connection):
+                if not self._send_one(connection, queues):
+                    break
+
+    def _has_room(self, connection: Connection) -> bool:
+        """
+        Whether a broker takes one more request now.
+        """
+        if connection.throttled_until > self._now():
+            self._held_until = min(self._held_until, connection.throttled_until)
+            return False
+        under_way = self._under_way.count(connection)
+        if under_way and connection.login_due:
+            # A connection logs in again only when all has been answered, and is cut if it does not.
+            return False
+        return under_way < self._config.in_flight
+
+    def _ready(self) -> dict[int, list[PartitionQueue]]:
+        """
+        Return what can be sent, by the broker that leads.
+        """
+        now = self._now()
+        ready: dict[int, list[PartitionQueue]] = {}
+        asked: dict[str, PykafkaError] = {}
+        for queue in self._active.values():
+            if queue.sendable(now):
+                node = self._leader(queue, asked)
+                if node is not None:
+                    ready.setdefault(node, []).append(queue)
+        for topic in asked:
+            self._cluster.forget(topic)
+        return ready
+
+    def _leader(self, queue: PartitionQueue, asked: dict[str, PykafkaError]) -> int | None:
+        """
+        Return who leads, or None for the time being.
+
+        ``asked`` has the topics that had trouble in this turn: nobody is asked of them once more,
+        since a broker that hangs would take its time for each partition.
+        """
+        topic = queue.tp.topic
+        try:
+            if topic in asked and not self._cluster.knows(topic):
+                raise asked[topic]
+            node = self._cluster.leader(queue.tp, self._request_deadline()).node
+        except PykafkaError as error:
+            self._patience.bear(error, queue.tp)
+            asked[topic] = error
+            queue.postponed(self._patience.retry_at(queue.tp), error)
+            return None
+        self._patience.found(queue.tp)
+        return node
+
+    def _connection(self, node: int, queues: list[PartitionQueue]) -> Connection | None:
+        try:
+            return self._cluster.connection(node, self._request_deadline())
+        except PykafkaError as error:
+            self._patience.bear(error)
+            for queue in queues:
+                self._cluster.forget(queue.tp.topic)
+                queue.postponed(self._patience.retry_at(queue.tp), error)
+            return None
+
+    def _send_one(self, connection: Connection, queues: list[PartitionQueue]) -> bool:
+        """
+        Send one batch of each queue, as far as a request may grow; False if that failed.
+        """
+        batches = self._take(queues)
+        if not batches:
+            return False
+        writer = self._writer
+        writer.join(batches)
+        transactional = writer.transactional_id is not None
+        request = produce_request(
+            connection.version(PRODUCE, writer.newest_version),
+            {
+                tp: batch.encode(writer.identity, transactional=transactional)
+                for tp, batch in batches.items()
+            },
+            delivery_errors.milliseconds(self._config.request_seconds),
+            writer.transactional_id,
+        )
+        self._under_way.add(connection, batches, self._now())
+        try:
+            connection.send(request, self._request_deadline())
+        except PykafkaError as error:
+            self._lose(connection, self._named(error))
+            return False
+        return True
+
+    def _take(self, queues: list[PartitionQueue]) -> dict[TopicPartition, OutgoingBatch]:
+        """
+        Take a batch from each queue; those that have no more leave the list.
+        """
+        taken: dict[TopicPartition, OutgoingBatch] = {}
+        size, now = 0, self._now()
+        for queue in list(queues):
+            if not queue.sendable(now):
+                queues.remove(queue)
+                continue
+            size += queue.waiting[0].size
+            if taken and size > self._config.request_bytes:
+                break
+            taken[queue.tp] = queue.send()
+        return taken
+
+    # --- In ---------------------------------------------------------------------------------------
+
+    def _receive(self, seconds: float) -> None:
+        owing = self._under_way.connections
+        if not owing:
+            if seconds > 0 and self._active:
+                # Everything waits for its next try.
+                time.sleep(seconds)
+            return
+        ready = answering(owing, seconds)
+        while ready:
+            for connection in ready:
+                self._receive_from(connection)
+            ready = answering(self._under_way.connections, 0.0)
+
+    def _receive_from(self, connection: Connection) -> None:
+        until = max(self._under_way.expires(connection), self._now() + _REST_SECONDS)
+        try:
+            answer = connection.receive(Deadline(until, self._now))
+        except PykafkaError as error:
+            self._lose(connection, self._named(error))
+            return
+        self._answered(self._under_way.answered(connection), answer)
+
+    def _answered(self, batches: Batches, answer: ProduceAnswer) -> None:
+        for tp, batch in batches.items():
+            queue, told = self._queues[tp], answer.partitions.get(tp)
+            if told is None:
+                msg = f"the broker said nothing of the batch for {tp}"
+                self._again(queue, batch, BrokerUnavailableError(msg))
+            elif told.error_code in {0, _DUPLICATE}:
+                self._acknowledge(queue, batch)
+                self.offsets[tp] = told.base_offset
+            else:
+                self._refused(queue, batch, told)
+
+    def _acknowledge(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+        queue.acknowledged(batch)
+        self._bytes -= batch.size
+        self._patience.relieved(queue.tp)
+        if queue.empty:
+            del self._active[queue.tp]
+
+    def _refused(self, queue: PartitionQueue, batch: OutgoingBatch, told: PartitionAnswer) -> None:
+        code = told.error_code
+        if code in {_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE}:
+            self._cut(queue, batch)
+            return
+        if code in {_INVALID_RECORD, _INVALID_TIMESTAMP}:
+            first = next(iter(told.record_errors), None)
+            key = self._key(batch, first.batch_index if first else 0)
+            why = (first and first.message) or told.error_message
+            raise delivery_errors.invalid(queue.tp, key, why)
+        error = self._named(map_error_code(code, f"writing to {queue.tp}"))
+        if code == _OUT_OF_ORDER and queue.follows_trouble(batch):
+            # No try of its own: it goes again right behind the batch that is missing yet.
+            batch.attempts -= 1
+            queue.came_back(batch, self._now(), queue.trouble or error)
+            return
+        if error.retriable:
+            # Whoever cannot reach its replicas, say, may be the leader in its own eyes only.
+            self._cluster.forget(queue.tp.topic)
+        self._patience.bear(error, queue.tp)
+        self._again(queue, batch, error)
+
+    def _cut(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+        if batch.count == 1:
+            where = row_errors.place(queue.tp.topic, self._key(batch, 0), queue.tp.partition)
+            raise row_errors.too_large(where, f"the broker takes no batch of {batch.size} bytes")
+        halves = batch.halves(self._config.level, self._most_decompressed(batch))
+        self._bytes += sum(half.size for half in halves) - batch.size
+        queue.replaced(batch, halves)
+
+    def _key(self, batch: OutgoingBatch, index: int) -> bytes | None:
+        return batch.key(index, self._most_decompressed(batch))
+
+    def _most_decompressed(self, batch: OutgoingBatch) -> int:
+        return max(self._config.batch_bytes, self._config.request_bytes, batch.size)
+
+    # --- Trouble ----------------------------------------------------------------------------------
+
+    def _named(self, error: PykafkaError) -> PykafkaError:
+        return delivery_errors.with_setting(error, self._config.request_seconds)
+
+    def _again(self, queue: PartitionQueue, batch: OutgoingBatch, error: PykafkaError) -> None:
+        self._patience.try_again(queue.tp, batch, error)
+        queue.came_back(batch, self._patience.retry_at(queue.tp), error)
+
+    def _lose(self, connection: Connection, error: PykafkaError) -> None:
+        """
+        Give a connection up: nobody knows what of its requests has arrived.
+        """
+        self._cluster.drop(connection)
+        self._patience.bear(error)
+        for batches in self._under_way.lost(connection):
+            for tp, batch in batches.items():
+                self._cluster.forget(tp.topic)
+                self._again(self._queues[tp], batch, error)
+
+    def _expire(self) -> None:
+        for connection in self._under_way.late(self._now()):
+            seconds = self._config.request_seconds
+            self._lose(connection, delivery_errors.unanswered(connection.address, seconds))
+        for queue in self._active.values():
+            if self._left(queue) <= 0:
+                raise delivery_errors.undelivered(queue, self._config.delivery_seconds)
+
+    def _left(self, queue: PartitionQueue) -> float:
+        """
+        Return the seconds that the oldest batch may take yet.
+        """
+        age = self._at_work.seconds() - next(queue.unacknowledged()).created
+        return self._config.delivery_seconds - age
+
+    def _until_due(self) -> float:
+        """
+        Return how long nothing will have to be done but to take in answers.
+        """
+        return max(min(self._times()) - self._now(), 0.0)
+
+    def _times(self) -> Iterator[float]:
+        now = self._now()
+        yield self._held_until
+        yield from map(self._under_way.expires, self._under_way.connections)
+        for queue in self._active.values():
+            yield now + self._left(queue)
+            # One that may be sent already waits for its broker to answer.
+            if queue.waiting and queue.not_before > now:
+                yield queue.not_before
+
+    def _request_deadline(self) -> Deadline:
+        return Deadline.after(self._config.request_seconds, self._now)

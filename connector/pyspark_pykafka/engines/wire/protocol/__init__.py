@@ -1,0 +1,3 @@
+"""
+Kafka's requests and responses, laid out by hand; no I/O.
+"""

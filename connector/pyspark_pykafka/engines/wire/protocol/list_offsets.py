@@ -1,0 +1,142 @@
+"""
+Where partitions' logs begin and end: the ListOffsets request, and an answer of many partitions.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.engines.wire.protocol.primitives import Reader
+from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+from pyspark_pykafka.errors import KafkaClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# What came with which version (Kafka's ListOffsetsRequest.json and ListOffsetsResponse.json).
+_LEADER_EPOCHS = 4
+_FLEXIBLE = 6
+
+#: The isolation levels, as the protocol numbers them.
+ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+
+# No replica, and the isolation level.
+_FIXED = struct.Struct(">ib")
+_CONSUMER = -1
+
+# A partition's index, leader epoch and time as asked for; its index, error and offset as told, with
+# a time between them, and the leader's epoch behind them.
+_ASKED, _ASKED_WITHOUT_EPOCH = struct.Struct(">iiq"), struct.Struct(">iq")
+_TOLD, _TOLD_WITHOUT_EPOCH = struct.Struct(">ih8xqi"), struct.Struct(">ih8xq")
+
+_BAD_MESSAGE = (-199, "_BAD_MSG")
+
+
+class WantedOffset(NamedTuple):
+    """
+    A partition, its leader's epoch, and a time, or one of Kafka's words for the ends of the log.
+    """
+
+    partition_index: int
+    leader_epoch: int
+    timestamp: int
+
+
+class ListedOffset(NamedTuple):
+    """
+    What a broker says of one partition; the offset is -1 after an error, and for "no such".
+
+    The epoch is the leader's own for the end of the log, -1 where brokers do not tell it.
+    """
+
+    partition_index: int
+    error_code: int
+    offset: int
+    leader_epoch: int = -1
+
+
+class ListedOffsets(NamedTuple):
+    """
+    What a broker says of all partitions that were asked for, by topic.
+    """
+
+    throttle_time_ms: int
+    topics: list[tuple[str | None, list[ListedOffset]]]
+
+    def only(self) -> ListedOffset:
+        """
+        Return the answer of the one partition that was asked for.
+
+        Raises :class:`KafkaClientError` if it is not the answer of one.
+        """
+        found = [one for _, partitions in self.topics for one in partitions]
+        if len(found) != 1:
+            msg = f"a broker's answer is no ListOffsetsResponse for one partition: {found[:20]}"
+            raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True)
+        return found[0]
+
+
+def list_offsets_request(
+    version: int, wanted: Mapping[str, Sequence[WantedOffset]], isolation: int
+) -> Request:
+    """
+    Ask for the offsets of some partitions, by topic.
+    """
+    form = LIST_OFFSETS.layout(version)
+    pieces = [_FIXED.pack(_CONSUMER, isolation), form.count(len(wanted))]
+    for topic, partitions in wanted.items():
+        pieces += [form.string(topic), form.count(len(partitions))]
+        if version >= _LEADER_EPOCHS:
+            pieces += [_ASKED.pack(*one) + form.tags for one in partitions]
+        else:
+            pieces += [_ASKED_WITHOUT_EPOCH.pack(one[0], one[2]) for one in partitions]
+        pieces.append(form.tags)
+    pieces.append(form.tags)
+    return Request(LIST_OFFSETS, version, b"".join(pieces))
+
+
+def read_listed_offsets(body: memoryview, version: int) -> ListedOffsets:
+    """
+    Return what an answer says.
+    """
+    # Single bytes of a bytes object are got at faster than those of a view.
+    return _Reader(bytes(body), version, _FLEXIBLE).listed()
+
+
+#: From the first with isolation levels on; later ones add nothing that we need.
+LIST_OFFSETS = Api.of("ListOffsets", 2, (2, 7), _FLEXIBLE, read_listed_offsets)
+
+
+class _Reader(Reader):
+    __slots__ = ()
+
+    def listed(self) -> ListedOffsets:
+        throttle = self.int32()
+        topics = [self._topic() for _ in range(self.count())]
+        self.skip_tags()
+        return ListedOffsets(throttle, topics)
+
+    def _topic(self) -> tuple[str | None, list[ListedOffset]]:
+        name = self.text()
+        partitions = self._partitions(self.count())
+        self.skip_tags()
+        return name, partitions
+
+    # With what is used most in local variables: a broker may lead thousands of partitions.
+    def _partitions(self, count: int) -> list[ListedOffset]:
+        form = _TOLD if self._version >= _LEADER_EPOCHS else _TOLD_WITHOUT_EPOCH
+        view, at, unpack, size = self._view, self._at, form.unpack_from, form.size
+        found = []
+        for _ in range(count):
+            found.append(ListedOffset(*unpack(view, at)))
+            at += size
+            if self._flexible:
+                if view[at]:
+                    self._at = at
+                    self.skip_tags()
+                    at = self._at
+                else:
+                    at += 1
+        self._at = at
+        return found

@@ -1,0 +1,122 @@
+"""
+Where the records up to a leader epoch end (KIP-320): the OffsetForLeaderEpoch request.
+
+Of a log that was truncated and grew again the answer for the old epoch is the offset at which it
+was truncated; of any other log it is at or behind all that was seen in that epoch.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Reader
+from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+from pyspark_pykafka.errors import KafkaClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# The first version that asks for no more than the right to describe the topic; Kafka 2.3.
+_OLDEST = 3
+_FLEXIBLE = 4
+
+_CONSUMER = INT32.pack(-1)
+# A partition's index, its leader's epoch, and the epoch that is asked for.
+_ASKED = struct.Struct(">iii")
+
+_BAD_MESSAGE = (-199, "_BAD_MSG")
+
+
+class WantedEpoch(NamedTuple):
+    """
+    A partition, its leader's epoch, and the epoch whose end is asked for.
+    """
+
+    partition_index: int
+    leader_epoch: int
+    wanted_epoch: int
+
+
+class EpochEnd(NamedTuple):
+    """
+    What a broker says of one partition: the largest epoch up to the one wanted, and where it ends.
+
+    Both are -1 after an error, and for an epoch that the broker does not know.
+    """
+
+    partition_index: int
+    error_code: int
+    end_offset: int
+    leader_epoch: int
+
+
+class EpochEnds(NamedTuple):
+    """
+    What a broker says of all partitions that were asked for, by topic.
+    """
+
+    throttle_time_ms: int
+    topics: list[tuple[str | None, list[EpochEnd]]]
+
+    def only(self) -> EpochEnd:
+        """
+        Return the answer of the one partition that was asked for.
+
+        Raises :class:`KafkaClientError` if it is not the answer of one.
+        """
+        found = [one for _, partitions in self.topics for one in partitions]
+        if len(found) != 1:
+            msg = (
+                "a broker's answer is no OffsetForLeaderEpochResponse for one partition: "
+                f"{found[:20]}"
+            )
+            raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True)
+        return found[0]
+
+
+def epoch_ends_request(version: int, wanted: Mapping[str, Sequence[WantedEpoch]]) -> Request:
+    """
+    Ask for the ends of some partitions' epochs, by topic.
+    """
+    form = OFFSET_FOR_LEADER_EPOCH.layout(version)
+    pieces = [_CONSUMER, form.count(len(wanted))]
+    for topic, partitions in wanted.items():
+        pieces += [form.string(topic), form.count(len(partitions))]
+        pieces += [_ASKED.pack(*one) + form.tags for one in partitions]
+        pieces.append(form.tags)
+    pieces.append(form.tags)
+    return Request(OFFSET_FOR_LEADER_EPOCH, version, b"".join(pieces))
+
+
+def read_epoch_ends(body: memoryview, version: int) -> EpochEnds:
+    """
+    Return what an answer says.
+    """
+    return _Reader(body, version, _FLEXIBLE).ends()
+
+
+OFFSET_FOR_LEADER_EPOCH = Api.of(
+    "OffsetForLeaderEpoch", 23, (_OLDEST, 4), _FLEXIBLE, read_epoch_ends
+)
+
+
+class _Reader(Reader):
+    __slots__ = ()
+
+    def ends(self) -> EpochEnds:
+        throttle = self.int32()
+        topics = [self._topic() for _ in range(self.count())]
+        self.skip_tags()
+        return EpochEnds(throttle, topics)
+
+    def _topic(self) -> tuple[str | None, list[EpochEnd]]:
+        name = self.text()
+        partitions = [self._partition() for _ in range(self.count())]
+        self.skip_tags()
+        return name, partitions
+
+    def _partition(self) -> EpochEnd:
+        error, index, epoch, end = self.int16(), self.int32(), self.int32(), self.int64()
+        self.skip_tags()
+        return EpochEnd(index, error, end, epoch)

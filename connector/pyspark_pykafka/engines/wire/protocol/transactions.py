@@ -1,0 +1,153 @@
+"""
+Beginning a transaction, adding partitions to it and ending it: the requests, and the answers.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Reader
+from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark_pykafka.engines.wire.records.record_batch import Identity
+    from pyspark_pykafka.offsets import TopicPartition
+
+# What came with which version (Kafka's InitProducerIdRequest.json and so on).
+_FLEXIBLE_INIT = 2
+_RESUMES = 3
+_FLEXIBLE_ADD = 3
+_FLEXIBLE_END = 3
+
+_IDENTITY = struct.Struct(">qh")
+_NO_IDENTITY = _IDENTITY.pack(-1, -1)
+_INT32_BYTES = INT32.size
+
+
+class ProducerId(NamedTuple):
+    """
+    The identity that a producer was given.
+    """
+
+    throttle_time_ms: int
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+
+
+class PartitionsAdded(NamedTuple):
+    """
+    What the coordinator says of each partition of a transaction, in its order.
+    """
+
+    throttle_time_ms: int
+    error_codes: list[int]
+
+
+class Ended(NamedTuple):
+    """
+    Whether the end of a transaction is decided.
+    """
+
+    throttle_time_ms: int
+    error_code: int
+
+
+# --- Requests -------------------------------------------------------------------------------------
+
+
+def init_producer_id_request(
+    version: int, transactional_id: str | None, timeout_ms: int
+) -> Request:
+    """
+    Ask for an identity; what is open under the transactional id, if there is one, is aborted.
+    """
+    form = INIT_PRODUCER_ID.layout(version)
+    pieces = (
+        form.string(transactional_id),
+        INT32.pack(timeout_ms),
+        _NO_IDENTITY if version >= _RESUMES else b"",
+        form.tags,
+    )
+    return Request(INIT_PRODUCER_ID, version, b"".join(pieces))
+
+
+def add_partitions_request(
+    version: int, transactional_id: str, identity: Identity, tps: Iterable[TopicPartition]
+) -> Request:
+    """
+    Tell the coordinator of a transaction where it will have records.
+    """
+    topics: dict[str, list[int]] = {}
+    for tp in tps:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    form = ADD_PARTITIONS.layout(version)
+    pieces = [form.string(transactional_id), _IDENTITY.pack(*identity), form.count(len(topics))]
+    for topic, partitions in topics.items():
+        pieces += [form.string(topic), form.count(len(partitions))]
+        pieces += [*map(INT32.pack, partitions), form.tags]
+    return Request(ADD_PARTITIONS, version, b"".join((*pieces, form.tags)))
+
+
+def end_request(version: int, name: str, identity: Identity, *, commit: bool) -> Request:
+    """
+    Commit a transaction, or abort it.
+    """
+    form = END.layout(version)
+    pieces = (
+        form.string(name),
+        _IDENTITY.pack(*identity),
+        b"\x01" if commit else b"\x00",
+        form.tags,
+    )
+    return Request(END, version, b"".join(pieces))
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+def read_producer_id(body: memoryview, version: int) -> ProducerId:
+    """
+    Return what an answer says.
+    """
+    reader = Reader(body, version, _FLEXIBLE_INIT)
+    answer = ProducerId(reader.int32(), reader.int16(), reader.int64(), reader.int16())
+    reader.skip_tags()
+    return answer
+
+
+def read_partitions_added(body: memoryview, version: int) -> PartitionsAdded:
+    """
+    Return what an answer says.
+    """
+    reader = Reader(body, version, _FLEXIBLE_ADD)
+    throttle, codes = reader.int32(), []
+    for _ in range(reader.count()):
+        reader.skip_text()
+        for _ in range(reader.count()):
+            reader.skip(_INT32_BYTES)
+            codes.append(reader.int16())
+            reader.skip_tags()
+        reader.skip_tags()
+    reader.skip_tags()
+    return PartitionsAdded(throttle, codes)
+
+
+def read_ended(body: memoryview, version: int) -> Ended:
+    """
+    Return what an answer says.
+    """
+    reader = Reader(body, version, _FLEXIBLE_END)
+    answer = Ended(reader.int32(), reader.int16())
+    reader.skip_tags()
+    return answer
+
+
+INIT_PRODUCER_ID = Api.of("InitProducerId", 22, (0, 4), _FLEXIBLE_INIT, read_producer_id)
+#: From 4 on it is for brokers among themselves.
+ADD_PARTITIONS = Api.of("AddPartitionsToTxn", 24, (0, 3), _FLEXIBLE_ADD, read_partitions_added)
+#: From 5 on it changes the epoch (KIP-890), which the one who began would not learn.
+END = Api.of("EndTxn", 26, (0, 4), _FLEXIBLE_END, read_ended)

@@ -1,0 +1,3 @@
+"""
+Record batches and Arrow columns, converted into each other by compiled code.
+"""

@@ -1,0 +1,185 @@
+"""
+From the compiled decoder's memory to Arrow arrays of the wanted columns.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pyspark_pykafka.engines.wire.records._decoder import RecordDecoder
+from pyspark_pykafka.engines.wire.records.checksum import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark_pykafka.engines.wire.records.compression import Decompressor
+    from pyspark_pykafka.offsets import TopicPartition
+
+
+class RecordColumns:
+    """
+    Turns the records of fetch responses into Arrow batches of one schema, for one range.
+
+    ``max_records`` and ``max_bytes`` close a batch; ``check_crcs`` compares each record batch with
+    its checksum first.
+    """
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        schema: pa.Schema,
+        decoder: RecordDecoder,
+    ) -> None:
+        self._tp = tp
+        self._schema = schema
+        self._decoder = decoder
+        self._constants: dict[str, pa.Array] = {}
+
+    @classmethod
+    def of_range(
+        cls,
+        tp: TopicPartition,
+        start: int,
+        end: int,
+        schema: pa.Schema,
+        decompress: Decompressor,
+        *,
+        max_records: int,
+        max_bytes: int,
+        check_crcs: bool,
+    ) -> RecordColumns:
+        """
+        Return the columns of ``[start, end)``, empty still.
+        """
+        decoder = RecordDecoder(
+            frozenset(schema.names),
+            start,
+            end,
+            crc32c if check_crcs else None,
+            decompress,
+            max_records,
+            max_bytes,
+        )
+        return cls(tp, schema, decoder)
+
+    @property
+    def position(self) -> int:
+        """
+        The next offset to read.
+        """
+        return self._decoder.position
+
+    @property
+    def done(self) -> bool:
+        """
+        Whether every offset of the range has been passed.
+        """
+        return self._decoder.done
+
+    def skip_to(self, position: int) -> None:
+        """
+        Go on at a later offset: the ones before it have no records.
+        """
+        self._decoder.skip_to(position)
+
+    def log_changed(self) -> None:
+        """
+        Go on in a log that was truncated, and has other batches than those before.
+        """
+        self._decoder.log_changed()
+
+    def full_batches(
+        self, records: bytes | memoryview, aborted: Iterable[tuple[int, int]]
+    ) -> Iterator[pa.RecordBatch]:
+        """
+        Decode a response's records and yield each batch that is full; the rest waits.
+        """
+        self._decoder.feed(records, aborted)
+        while self._decoder.fill():
+            yield self._take()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """
+        Yield what has not filled a batch, if anything.
+        """
+        if self._decoder.rows:
+            yield self._take()
+
+    def _take(self) -> pa.RecordBatch:
+        rows, key, value, offset, time, time_type, headers = self._decoder.take()
+        taken: dict[str, Callable[[pa.Field], pa.Array]] = {
+            "key": lambda field: _variable(field.type, key),
+            "value": lambda field: _variable(field.type, value),
+            "topic": lambda _: self._constant("topic", rows),
+            "partition": lambda _: self._constant("partition", rows),
+            "offset": lambda field: _fixed(field.type, rows, offset),
+            "timestamp": lambda field: _fixed(field.type, rows, time),
+            "timestampType": lambda field: _fixed(field.type, rows, time_type),
+            "headers": lambda field: _headers(field.type, headers),
+        }
+        arrays = [taken[field.name](field) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _constant(self, name: str, rows: int) -> pa.Array:
+        """
+        Return the same value in every row: one array, made once and cut to size.
+        """
+        known = self._constants.get(name)
+        if known is None or len(known) < rows:
+            make = {"topic": self._topics, "partition": self._partitions}[name]
+            known = self._constants[name] = make(rows)
+        return known.slice(0, rows)
+
+    # Both from buffers: pa.scalar() and pa.array() import pandas first, which takes 0.2 s.
+    def _topics(self, rows: int) -> pa.Array:
+        name = self._tp.topic.encode()
+        ends = array("i", range(0, (rows + 1) * len(name), len(name)))
+        return pa.Array.from_buffers(
+            pa.string(), rows, [None, pa.py_buffer(ends), pa.py_buffer(name * rows)], null_count=0
+        )
+
+    def _partitions(self, rows: int) -> pa.Array:
+        return _fixed(pa.int32(), rows, array("i", [self._tp.partition]) * rows)
+
+
+def _fixed(kind: pa.DataType, rows: int, memory: Any) -> pa.Array:
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(memory)], null_count=0)
+
+
+def _variable(kind: pa.DataType, taken: tuple[int, int, Any, Any, Any]) -> pa.Array:
+    """
+    Return an array of bytes or text; bytes that are no UTF-8 stay as they are.
+    """
+    rows, nulls, bitmap, ends, data = taken
+    buffers = [_bitmap(bitmap), pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, rows, buffers, null_count=nulls)
+
+
+def _headers(kind: pa.DataType, taken: tuple[int, int, Any, Any, Any, Any]) -> pa.Array:
+    rows, nulls, bitmap, ends, keys, values = taken
+    arrays = [_header_keys(keys), _variable(pa.binary(), values)]
+    pairs = pa.StructArray.from_arrays(arrays, fields=list(kind.value_type))
+    buffers = [_bitmap(bitmap), pa.py_buffer(ends)]
+    return pa.Array.from_buffers(kind, rows, buffers, null_count=nulls, children=[pairs])
+
+
+def _header_keys(taken: tuple[int, int, Any, Any, Any]) -> pa.Array:
+    """
+    Return the keys as text; Java's client replaces what is no UTF-8, and so do we.
+    """
+    keys = _variable(pa.string(), taken)
+    # Nearly all are ASCII, and to see that of all at once is cheap.
+    if not bytes(taken[-1]).isascii():
+        try:
+            keys.validate(full=True)
+        except pa.ArrowInvalid:
+            known = _variable(pa.binary(), taken).to_pylist()
+            return pa.array([key.decode("utf-8", "replace") for key in known], pa.string())
+    return keys
+
+
+def _bitmap(memory: Any) -> pa.Buffer | None:
+    return None if memory is None else pa.py_buffer(memory)

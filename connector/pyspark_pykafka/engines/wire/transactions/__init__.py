@@ -1,0 +1,3 @@
+"""
+Transactions: begun, described and ended at their coordinators.
+"""

@@ -1,0 +1,3 @@
+"""
+When a query fails: restarts, the record that is to blame, dead letters.
+"""

@@ -1,0 +1,160 @@
+"""
+One query's options: knows which of them exist here, reads each, and collects every mistake.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.options.option import Option, Scope, words_of
+from pyspark_pykafka.options.table import BY_KEY, SPARK_OWN
+from pyspark_pykafka.options.value_parsers import UnfitError
+from pyspark_pykafka.settings import KNOWN_NAMES, KafkaSettings, Role, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+T = TypeVar("T")
+
+logger = logging.getLogger("pyspark_pykafka")
+
+_PREFIX = "kafka."
+_TOKENS = "spark.kafka.clusters."
+_SHOWN = 200
+
+
+class Given:
+    """
+    The options of one query; :meth:`raise_mistakes` tells all that was wrong at once.
+    """
+
+    def __init__(self, options: Mapping[str, str | None], scope: Scope) -> None:
+        self.mistakes: list[str] = []
+        self._scope = scope
+        self._texts = {
+            name.strip().lower(): str(text) for name, text in options.items() if text is not None
+        }
+        for key in sorted(self._texts):
+            if key not in SPARK_OWN and not key.startswith(_PREFIX):
+                self._check_name(key)
+
+    def has(self, option: Option[T]) -> bool:
+        """
+        Whether the user gave the option, and it means something to this kind of query.
+        """
+        return option.key in self._texts and bool(option.scope & self._scope)
+
+    def find(self, option: Option[T]) -> T | None:
+        """
+        Return the option's value or its default; None where there is neither.
+        """
+        default = option.default_in(self._scope)
+        if self.has(option):
+            try:
+                return option.parser(self._texts[option.key])
+            except UnfitError as cause:
+                text = "***" if option.secret else _short(self._texts[option.key])
+                self.mistakes.append(f"{option.name} is '{text}'; {cause}")
+        return None if default is None else option.parser(default)
+
+    def get(self, option: Option[T]) -> T:
+        """
+        Return the option's value or its default, which the table must have.
+        """
+        found = self.find(option)
+        if found is None:
+            msg = f"the table gives no default for {option.name}"
+            raise LookupError(msg)
+        return found
+
+    def own(self, name: str) -> str | None:
+        """
+        Return what Spark itself set.
+        """
+        return self._texts.get(name.lower())
+
+    def kafka(self, role: Role) -> KafkaSettings:
+        """
+        Return the ``kafka.*`` settings, after a look whether a client can be made of them.
+        """
+        settings = KafkaSettings.of(
+            {
+                key.removeprefix(_PREFIX): text
+                for key, text in self._texts.items()
+                if key.startswith(_PREFIX)
+            }
+        )
+        if not settings.get("bootstrap.servers", "").strip():
+            self.mistakes.append(
+                "kafka.bootstrap.servers is missing; it names the brokers, "
+                "as 'host:9092,host2:9092'"
+            )
+            settings = KafkaSettings(
+                tuple(pair for pair in settings.pairs if pair[0] != "bootstrap.servers")
+            )
+        translation = translate(settings, role)
+        self.mistakes += translation.mistakes
+        tell_settings(translation.unused, translation.warnings)
+        return settings
+
+    def raise_mistakes(self) -> None:
+        """
+        Raise :class:`OptionsError` if anything was wrong.
+        """
+        if self.mistakes:
+            raise OptionsError(tuple(dict.fromkeys(self.mistakes)))
+
+    def _check_name(self, key: str) -> None:
+        option = BY_KEY.get(key)
+        if option is None:
+            self.mistakes.append(_unknown(key))
+        elif option.no_effect & self._scope:
+            log_no_effect(option.name, words_of(self._scope))
+        elif not option.scope & self._scope:
+            self.mistakes.append(
+                f"'{option.name}' is not valid in a {words_of(self._scope)}; "
+                f"it belongs to: {words_of(option.scope)}"
+            )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _unknown(key: str) -> str:
+    if key.startswith(_TOKENS):
+        return (
+            f"'{key}' is not supported: librdkafka cannot use delegation tokens; give the "
+            "credentials as kafka.sasl.* and kafka.ssl.* options"
+        )
+    if key in KNOWN_NAMES:
+        return f"'{key}' is not an option; did you mean '{_PREFIX}{key}'?"
+    candidates = {known: option.name for known, option in BY_KEY.items()}
+    candidates.update({_PREFIX + name: _PREFIX + name for name in KNOWN_NAMES})
+    near = difflib.get_close_matches(key, list(candidates), n=1, cutoff=0.7)
+    hint = f"did you mean '{candidates[near[0]]}'?" if near else "see docs/options.md for all"
+    return f"'{key}' is not an option; {hint}"
+
+
+# Spark parses the same options in several processes and often; each process says it once.
+@lru_cache(maxsize=64)
+def log_no_effect(name: str, query: str) -> None:
+    """
+    Say that an option was accepted and does nothing.
+    """
+    logger.warning("Option %s has no effect in a %s", name, query)
+
+
+@lru_cache(maxsize=64)
+def tell_settings(unused: tuple[str, ...], warnings: tuple[str, ...]) -> None:
+    """
+    Name the client settings that do nothing, never their values, and what is unsafe.
+    """
+    if unused:
+        logger.info("Kafka settings without effect here: %s", ", ".join(unused))
+    for warning in warnings:
+        logger.warning("%s", warning)

@@ -1,0 +1,3 @@
+"""
+What a write does: at least once, or exactly once with a ledger.
+"""

@@ -1,0 +1,250 @@
+"""
+How often rows are delivered: what a task does with them, and what the driver does in the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
+
+from pyspark_pykafka.engines.selection import check_transactions, prepare, produce, transactions_of
+from pyspark_pykafka.sink.ledger_entries import (
+    Marker,
+    WrittenBatch,
+    WrittenTask,
+    ledger_topic,
+    to_record,
+)
+from pyspark_pykafka.sink.transactional_ids import (
+    end_of_write,
+    fallback_id,
+    of_stream_task,
+    of_task,
+    of_write,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from pyspark_pykafka.engines.wire.producer.producer import OpenTransaction
+    from pyspark_pykafka.options import SinkOptions
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTask:
+    """
+    The task that writes; ``query`` and ``batch`` are those of a stream, empty and -1 else.
+
+    ``attempt`` counts the attempts in one run of a stage, ``attempt_id`` is another for each.
+    """
+
+    partition: int
+    attempt: int
+    query: str
+    batch: int
+    attempt_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """
+    What a task tells the driver; ``waiting`` is its open transaction, None without one.
+
+    ``prefix``, ``query`` and ``write`` say whose it is, for a stream: the writer that commits it is
+    another one than its tasks had, where a batch has the same.
+    """
+
+    waiting: WrittenTask | None = None
+    prefix: str = ""
+    query: str = ""
+    write: str = ""
+
+
+class Delivery(Protocol):
+    """
+    Crosses with the writer to the executors; ``tasks`` below is what the tasks have told.
+    """
+
+    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> Delivered:
+        """
+        Write a task's rows; all of them are acknowledged then.
+        """
+
+    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:
+        """
+        Make everything visible, once all tasks are done; ``tasks`` is their number.
+        """
+
+    def abort(self, told: Sequence[Delivered], tasks: int) -> None:
+        """
+        Leave nothing visible, after a task has failed for good, or the commit has.
+        """
+
+
+def delivery(options: SinkOptions, *, streaming: bool) -> Delivery:
+    """
+    Return what the options ask for.
+
+    Raises :class:`OptionsError` if it needs transactions, and the settings do not allow them.
+    """
+    if options.delivery_guarantee == "at-least-once":
+        return AtLeastOnce(options)
+    check_transactions(options.kafka)
+    return ExactlyOnceStream(options) if streaming else ExactlyOnceBatch(options)
+
+
+class AtLeastOnce:
+    """
+    Rows are visible once they are acknowledged; a task or batch that fails is written again.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, batches: Iterable[pa.RecordBatch], _: SinkTask) -> Delivered:
+        """
+        Write a task's rows.
+        """
+        options = self._options
+        produce(batches, options.kafka, options.topic, options.engine)
+        return Delivered()
+
+    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:
+        """
+        Do nothing: all is visible.
+        """
+
+    def abort(self, told: Sequence[Delivered], tasks: int) -> None:
+        """
+        Do nothing: what is visible stays.
+        """
+
+
+class ExactlyOnceBatch:
+    """
+    Every attempt of a task has a transaction of its own, and the driver commits those that won.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._prefix = options.transactional_id_prefix or f"pykafka-{uuid4().hex}"
+        self._end = end_of_write(self._prefix, uuid4().hex)
+
+    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> Delivered:
+        """
+        Write a task's rows, and leave them invisible.
+        """
+        options = self._options
+        name = of_task(self._prefix, task.partition, task.attempt)
+        # Where the user has given the prefix, whoever has the name is a write before this one, of
+        # which nothing may be committed any more: its names are taken over.
+        given = options.transactional_id_prefix
+        fallback = None if given else fallback_id(name, task.attempt_id)
+        opened = prepare(
+            batches, options.kafka, options.topic, name, fallback=fallback, end=self._end
+        )
+        return Delivered(_waiting(opened, task.partition))
+
+    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:  # noqa: ARG002
+        """
+        Commit all tasks, if all are open still.
+        """
+        # Nobody else needs it, and each import is a part of a task's start.
+        from pyspark_pykafka.sink.batch_committer import commit_all
+
+        with transactions_of(self._options.kafka) as transactions:
+            commit_all(transactions, _prepared(told), of_write(self._prefix), self._end)
+
+    def abort(self, told: Sequence[Delivered], tasks: int) -> None:  # noqa: ARG002
+        """
+        Abort all tasks, and what attempts that lost have left.
+        """
+        from pyspark_pykafka.sink.batch_committer import abort_all
+
+        with transactions_of(self._options.kafka) as transactions:
+            abort_all(transactions, _prepared(told), of_write(self._prefix), self._end)
+
+
+class ExactlyOnceStream:
+    """
+    Each micro-batch is committed as a batch is, and a ledger tells what was committed of it before.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        # A writer is made for each execution of a micro-batch, and its tasks get copies of it.
+        self._write = uuid4().hex
+
+    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> Delivered:
+        """
+        Write a task's rows and its entry for the ledger, and leave them invisible.
+        """
+        from pyspark_pykafka.sink.ledger_topic import LedgerTopic, Writing, make_ledger
+
+        options = self._options
+        # The query's id stays the same for as long as its checkpoint is there.
+        prefix = options.transactional_id_prefix or f"pykafka-{task.query}"
+        topic = ledger_topic(prefix)
+        durability = (options.ledger_replication_factor, options.ledger_min_insync_replicas)
+        writing = Writing(prefix, task.query, is_first=task.batch <= 0)
+        make_ledger(options.kafka, LedgerTopic(topic, *durability), writing)
+
+        def entry(records: int, content: str) -> tuple[bytes, bytes]:
+            it = (task.query, task.batch, self._write, task.partition, records, content)
+            return to_record(Marker(*it))
+
+        name = of_stream_task(prefix, task.query, task.batch, task.partition, task.attempt)
+        # Whose the name is does not matter: the ledger decides.
+        fallback = fallback_id(name, task.attempt_id)
+        opened = prepare(
+            batches, options.kafka, options.topic, name, fallback=fallback, ledger=(topic, entry)
+        )
+        return Delivered(_waiting(opened, task.partition), prefix, task.query, self._write)
+
+    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:
+        """
+        Commit all tasks but those that an earlier execution of the batch has committed.
+        """
+        if not told:
+            return
+        from pyspark_pykafka.sink.micro_batch_committer import commit_batch
+
+        # Without any row, too: the batch may have had some before, and a part be committed.
+        written, of = _written(told), told[0]
+        done = WrittenBatch(of.prefix, of.query, batch, of.write, tasks, written)
+        with transactions_of(self._options.kafka) as transactions:
+            commit_batch(transactions, done)
+
+    def abort(self, told: Sequence[Delivered], tasks: int) -> None:
+        """
+        Abort all tasks, and what attempts that lost have left, unless the commit was decided.
+        """
+        if not told:
+            return
+        from pyspark_pykafka.sink.micro_batch_committer import abort_batch
+
+        of = told[0]
+        with transactions_of(self._options.kafka) as transactions:
+            # Where a task has failed the driver has not begun to commit.
+            begun = len(told) == tasks
+            whose = (of.prefix, of.query, of.write)
+            abort_batch(transactions, *whose, _written(told), maybe_committing=begun)
+
+
+def _waiting(opened: OpenTransaction, task: int) -> WrittenTask | None:
+    if opened.prepared is None:
+        return None
+    name, producer_id, epoch = opened.prepared
+    who = (name, producer_id, epoch)
+    return WrittenTask(task, opened.records, who, opened.noted, opened.content)
+
+
+def _written(told: Sequence[Delivered]) -> tuple[WrittenTask, ...]:
+    return tuple(it.waiting for it in told if it.waiting is not None)
+
+
+def _prepared(told: Sequence[Delivered]) -> list[tuple[str, int, int]]:
+    return [task.prepared for task in _written(told)]

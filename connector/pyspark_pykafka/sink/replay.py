@@ -1,0 +1,230 @@
+"""
+What the ledger of an exactly-once stream says of a micro-batch that may have been written before.
+
+The order of the ledger decides between several writes of one batch: whoever comes later waits until
+all before have ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
+from pyspark_pykafka.sink.ledger_entries import Completion, Intent, Marker, Release
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark_pykafka.sink.ledger_entries import Entry, WrittenBatch, WrittenTask
+
+# So many tasks are listed in a message.
+_SHOWN = 10
+
+
+def reaches_back(entries: Iterable[Entry], batch: int) -> bool:
+    """
+    Whether nothing before these entries can be about the batch.
+
+    Only what is committed counts: all of a batch is, before the next one is begun.
+    """
+    return any(
+        isinstance(entry, Release) or (isinstance(entry, Marker) and entry.batch < batch)
+        for entry in entries
+    )
+
+
+def owner(committed: Sequence[Entry]) -> Marker | None:
+    """
+    Return the last entry of the query that has the prefix, or None if nobody has.
+    """
+    markers = [it for it in _since_release(committed) if isinstance(it, Marker)]
+    return markers[-1] if markers else None
+
+
+def check_owner(written: WrittenBatch, committed: Sequence[Entry]) -> None:
+    """
+    Raise :class:`ExactlyOnceError` if the prefix is another query's.
+    """
+    held = owner(committed)
+    if held is None or held.query == written.query:
+        return
+    msg = (
+        f"transactionalIdPrefix '{written.prefix}' belongs to the query {held.query}, which wrote "
+        f"its batch {held.batch}; this is the query {written.query}. Give each query another "
+        "prefix; if that query is over (its checkpoint was deleted), run: pykafka transactions "
+        f"release --prefix {written.prefix}"
+    )
+    raise ExactlyOnceError("EXACTLY_ONCE_PREFIX_OWNED", msg)
+
+
+def check_newest(written: WrittenBatch, committed: Sequence[Entry]) -> None:
+    """
+    Raise :class:`ExactlyOnceError` if a later batch is committed.
+
+    What was said of this one may be compacted away then.
+    """
+    markers = [it.batch for it in _since_release(committed) if isinstance(it, Marker)]
+    newest = max(markers, default=written.batch)
+    if newest > written.batch:
+        msg = (
+            f"batch {newest} of the query {written.query} is committed already, and this is batch "
+            f"{written.batch}: the query runs twice, or its checkpoint was set back. Nothing of "
+            "this write is visible. Stop the other process; or, if the rows are to be written "
+            f"again, run: pykafka transactions release --prefix {written.prefix}"
+        )
+        raise ExactlyOnceError("EXACTLY_ONCE_BATCH_OVERTAKEN", msg)
+
+
+def intruder(query: str, write: str, batch: int, later: Iterable[Entry]) -> Marker | None:
+    """
+    Return an entry of another write of the query's batch, or of a later batch, or None.
+
+    ``later`` is what stands in the ledger from the write's first marker on, committed or not. An
+    entry of an earlier batch is that of a task which was overtaken by another attempt, and ended
+    late; if it is another process's instead, that one finds our markers behind its own, and stops.
+    """
+    for entry in later:
+        if not isinstance(entry, Marker) or entry.query != query:
+            continue
+        if entry.write != write and entry.batch >= batch:
+            return entry
+    return None
+
+
+def check_alone(written: WrittenBatch, later: Iterable[Entry]) -> None:
+    """
+    Raise :class:`ConcurrentWriteError` if another write came in between with its markers.
+
+    ``later`` is what :func:`intruder` looks at. A write without rows has no marker that others
+    would find, and adds nothing to its batch: only one of a later batch is in its way.
+    """
+    least = written.batch if written.written else written.batch + 1
+    entry = intruder(written.query, written.write, least, later)
+    if entry is None:
+        return
+    msg = (
+        f"batch {written.batch} of the query {written.query} is being written by another "
+        f"process too ('{written.prefix}', task {entry.task} of batch {entry.batch}); is "
+        "the query running twice? Nothing of this write is visible; start it again when "
+        "it is the only one"
+    )
+    raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
+
+
+def committed_tasks(written: WrittenBatch, committed: Sequence[Entry]) -> frozenset[int]:
+    """
+    Return the tasks whose rows earlier writes of the batch have committed already.
+
+    Those are all tasks if the whole batch is there or was declared done, whatever this write looks
+    like. Raises :class:`ExactlyOnceError` if a part is there and this write divides the rows in
+    another way, since nobody can tell then which of them are in the topic; and as
+    :func:`check_newest` does.
+    """
+    check_newest(written, committed)
+    found = visible(written.query, written.batch, committed)
+    if found.is_whole:
+        return frozenset(task.task for task in written.written)
+    now = {task.task: task for task in written.written}
+    for marker in found.markers:
+        _check_same(written, marker, now.get(marker.task), found)
+    return frozenset(found.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """
+    What is committed of a batch; ``intents`` are by write, ``completed`` says that it is done so.
+    """
+
+    markers: tuple[Marker, ...]
+    intents: Mapping[str, Intent]
+    completed: bool = False
+
+    @property
+    def tasks(self) -> tuple[int, ...]:
+        """
+        Return the tasks whose rows are there.
+        """
+        return tuple(sorted({marker.task for marker in self.markers}))
+
+    @property
+    def records(self) -> int:
+        """
+        Return how many rows are there.
+        """
+        return sum(marker.records for marker in self.markers)
+
+    @property
+    def last(self) -> Intent | None:
+        """
+        Return the intent of the last write that has committed anything, None if it is not known.
+
+        What was there before that write was a part of its own rows.
+        """
+        return self.intents.get(self.markers[-1].write) if self.markers else None
+
+    @property
+    def is_whole(self) -> bool:
+        """
+        Whether nothing of the batch is to be written any more.
+        """
+        known = self.last
+        return self.completed or (known is not None and len(self.tasks) == known.written)
+
+    def __str__(self) -> str:
+        of = "an unknown number of" if self.last is None else str(self.last.written)
+        which = ", ".join(map(str, self.tasks[:_SHOWN])) + ("…" if len(self.tasks) > _SHOWN else "")
+        count = len(self.tasks)
+        return f"{self.records} rows, those of {count} of {of} tasks with rows ({which})"
+
+
+def visible(query: str, batch: int, committed: Sequence[Entry]) -> Visible:
+    """
+    Return what the committed entries of the ledger say of a query's batch.
+    """
+    entries = [it for it in _since_release(committed) if it.query == query]
+    return Visible(
+        tuple(it for it in entries if isinstance(it, Marker) and it.batch == batch),
+        {it.write: it for it in entries if isinstance(it, Intent) and it.batch == batch},
+        any(isinstance(it, Completion) and it.batch == batch for it in entries),
+    )
+
+
+def _check_same(
+    written: WrittenBatch, marker: Marker, now: WrittenTask | None, found: Visible
+) -> None:
+    intent = found.intents.get(marker.write)
+    if intent is None:
+        raise _differs(written, found, "it is not known of how many tasks it consisted")
+    if intent.tasks != written.tasks:
+        why = f"it had {intent.tasks} tasks then, and has {written.tasks} now"
+        raise _differs(written, found, why)
+    records = 0 if now is None else now.records
+    if marker.records != records:
+        why = f"its task {marker.task} wrote {marker.records} rows then, and {records} now"
+        raise _differs(written, found, why)
+    if not marker.content:
+        why = f"an older version wrote its task {marker.task}, and did not tell which rows"
+        raise _differs(written, found, why)
+    if now is not None and marker.content != now.content:
+        why = f"its task {marker.task} wrote other rows then, though as many ({records})"
+        raise _differs(written, found, why)
+
+
+def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
+    after = [at + 1 for at, entry in enumerate(entries) if isinstance(entry, Release)]
+    return entries[max(after, default=0) :]
+
+
+def _differs(written: WrittenBatch, found: Visible, why: str) -> ExactlyOnceError:
+    tool, given = "pykafka transactions", f"--prefix {written.prefix}"
+    msg = (
+        f"batch {written.batch} of the query {written.query} was committed in part, its other "
+        "transactions were aborted before they could be (kafka.transaction.timeout.ms), and it "
+        f"cannot be completed: {why}. Visible are {found}; nothing of this write is. Run it as it "
+        "ran before (spark.sql.shuffle.partitions, the same input, nothing of chance); or repeat "
+        f"what is visible, and let the batch be written whole: {tool} release {given}; or give up "
+        f"what is not, and count the batch as done: {tool} complete {given}"
+    )
+    return ExactlyOnceError("EXACTLY_ONCE_REPLAY_DIFFERS", msg)

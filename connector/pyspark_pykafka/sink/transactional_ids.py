@@ -1,0 +1,149 @@
+"""
+The names of transactions: which belong to a write, so that nothing else is ended with it.
+
+All begin with the user's prefix, which is what ACLs are given for. One prefix may begin another
+(``etl`` and ``etl-2``), so that a name belongs to a write only if all of it has the right form.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.engines.contract import FallbackId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_TASK = r"-\d+-\d+(-again\d+)?"
+_TURN = r"-[01]"
+_QUERY = r"-[0-9a-f]{8}"
+_ID_LENGTH = 8
+_ATTEMPT = re.compile(r"(?P<task>.*-\d+)-(?P<attempt>\d+)(?P<again>-again\d+)?")
+_STREAM = re.compile(rf"(?P<prefix>.*){_QUERY}{_TURN}{_TASK}")
+# Spark gives a task up after four attempts, unless it is told otherwise.
+_MOST_ATTEMPTS_BEFORE = 8
+
+
+class Family(NamedTuple):
+    """
+    The names that begin alike and go on as the pattern ``tail`` says.
+    """
+
+    head: str
+    tail: str
+
+    def has(self, name: str) -> bool:
+        """
+        Return whether it is one of them.
+        """
+        return name.startswith(self.head) and bool(re.fullmatch(self.tail, name[len(self.head) :]))
+
+
+class OtherAttempts(NamedTuple):
+    """
+    The names that other attempts of tasks would have; ``ran_again`` if Spark has made some surely.
+
+    It has, too, if the brokers know one of ``signs``: there may be names then that nobody can tell.
+    """
+
+    names: list[str]
+    signs: list[str]
+    ran_again: bool
+
+
+def other_attempts(names: Iterable[str]) -> OtherAttempts:
+    """
+    Return what attempts of the same tasks would be called that were before these, or beside.
+
+    One that runs beside another (speculation) has the next number.
+    """
+    others: list[str] = []
+    signs: list[str] = []
+    ran_again = False
+    for found in filter(None, map(_ATTEMPT.fullmatch, names)):
+        attempt, again = int(found["attempt"]), found["again"] is not None
+        first = max(attempt - _MOST_ATTEMPTS_BEFORE, 0)
+        all_names = [f"{found['task']}-{number}" for number in range(first, attempt + 2)]
+        others += [name for name in all_names if name != found[0]]
+        signs.append(sign_of_rival(f"{found['task']}-{attempt}"))
+        ran_again = ran_again or again or attempt > 0
+    return OtherAttempts(others, signs, ran_again)
+
+
+def of_task(prefix: str, task: int, attempt: int) -> str:
+    """
+    Return the name of one attempt of a batch write's task.
+    """
+    return f"{prefix}-{task}-{attempt}"
+
+
+def fallback_id(name: str, task_attempt: int) -> FallbackId:
+    """
+    Return the id for an attempt that finds its own in use, by Spark's id of the task attempt.
+
+    Spark counts a task's attempts anew when a stage is run again (SPARK-24552), and may let those
+    of the first run go on: two have one number then.
+    """
+    sign = sign_of_rival(name)
+    return FallbackId(f"{sign}{task_attempt}", sign)
+
+
+def sign_of_rival(name: str) -> str:
+    """
+    Return the name that the brokers know once an attempt has found ``name`` in use.
+    """
+    return f"{name}-again"
+
+
+def of_write(prefix: str) -> Family:
+    """
+    Return the names of a batch write's tasks.
+    """
+    return Family(prefix, _TASK)
+
+
+def end_of_write(prefix: str, write: str) -> str:
+    """
+    Return the name that the brokers know once the write has ended; ``write`` tells it from others.
+    """
+    return f"{prefix}-ended-{write}"
+
+
+def of_stream_task(prefix: str, query: str, batch: int, task: int, attempt: int) -> str:
+    """
+    Return the name of one attempt of a micro-batch's task.
+
+    The next batch has other names, and the one after it the same again: names stay few, and an
+    attempt that lost, but begins late, fences none of the next batch.
+    """
+    return f"{head_of_stream_tasks(prefix, query, batch)}{task}-{attempt}"
+
+
+def head_of_stream_tasks(prefix: str, query: str, batch: int) -> str:
+    """
+    Return what the names of a micro-batch's tasks begin with.
+    """
+    return f"{prefix}-{query[:_ID_LENGTH]}-{batch % 2}-"
+
+
+def of_query(prefix: str, query: str) -> Family:
+    """
+    Return the names of a query's tasks.
+    """
+    return Family(f"{prefix}-{query[:_ID_LENGTH]}", _TURN + _TASK)
+
+
+def of_any_query(prefix: str) -> Family:
+    """
+    Return the names of the tasks of all queries that had the prefix.
+    """
+    return Family(prefix, _QUERY + _TURN + _TASK)
+
+
+def prefix_of_stream(name: str) -> str | None:
+    """
+    Return the prefix of the stream whose task has the name, or None if it is no such name.
+    """
+    found = _STREAM.fullmatch(name)
+    return found and found["prefix"]

@@ -1,0 +1,3 @@
+"""
+What a read does: offset limits, planning, filters, micro-batches, data loss.
+"""

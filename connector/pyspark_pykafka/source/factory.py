@@ -1,0 +1,49 @@
+"""
+What batch and streaming reads share: who asks the brokers, and which engine reads a range.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines.contract import FetchSettings
+from pyspark_pykafka.engines.selection import questions_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_pykafka.engines.metadata import Broker
+    from pyspark_pykafka.options import SourceOptions
+
+
+def make_broker(options: SourceOptions) -> Broker:
+    """
+    Return the driver's view of the brokers, with the retries that the options ask for.
+    """
+    # Not above: a worker that only reads has no use for them.
+    from pyspark_pykafka.engines.metadata import Broker
+    from pyspark_pykafka.progress.factory import committed
+
+    questions = questions_of(options.kafka, options.isolation_level, options.engine)
+    return Broker(questions, options.fetch_offset_retry, partial(committed, options))
+
+
+def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
+    """
+    Return what a task needs to know besides its range.
+    """
+    given = options.kafka.get("group.id")
+    return FetchSettings(
+        engine=options.engine,
+        kafka=options.kafka,
+        schema=schema,
+        group_id=given or f"{options.group_id_prefix}-{uuid.uuid4()}-executor",
+        isolation_level=options.isolation_level,
+        poll_timeout_ms=options.poll_timeout_ms,
+        fail_on_data_loss=options.fail_on_data_loss,
+        end_retries=options.fetch_offset_num_retries,
+        end_retry_ms=options.fetch_offset_retry_interval_ms,
+        memory_bytes=options.max_fetch_memory,
+    )

@@ -1,0 +1,290 @@
+"""
+What a streaming query reads next: where it starts, how far a micro-batch goes, and its plan.
+
+Knows nothing of Spark, and asks the brokers through a protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines.log_truncation import epochs_at
+from pyspark_pykafka.errors import OffsetsError
+from pyspark_pykafka.offsets import (
+    EARLIEST,
+    LATEST,
+    Document,
+    Offsets,
+    QueryMark,
+    StreamOffset,
+    TopicPartition,
+    to_document,
+)
+from pyspark_pykafka.options import NoStore
+from pyspark_pykafka.progress.contract import NOWHERE, Progress
+from pyspark_pykafka.source.admission import Admission, AdmissionPolicy, Sizes
+from pyspark_pykafka.source.data_loss import Losses
+from pyspark_pykafka.source.end_offsets import Brokers, Ends
+from pyspark_pykafka.source.offset_limits import follows_the_end, resolve_words, starting_border
+from pyspark_pykafka.source.planner import (
+    SplitPolicy,
+    StreamPlan,
+    new_partitions,
+    plan_stream,
+    with_late_partitions,
+)
+from pyspark_pykafka.source.subscription import selects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark_pykafka.options import SourceOptions
+
+#: Where progress shows how many offsets were lost, beside the latest ones.
+LOST = "@lost"
+
+logger = logging.getLogger("pyspark_pykafka")
+
+_SHOWN = 20
+
+
+class MicroBatches:
+    """
+    One streaming query, as the process on the driver sees it that plans its micro-batches.
+
+    Offsets come and go as the documents of Spark's checkpoint. Raises the errors of
+    :mod:`pyspark_pykafka.errors`.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        brokers: Brokers,
+        sizes: Sizes,
+        progress: Progress = NOWHERE,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._options = options
+        self._brokers = brokers
+        self._ends = Ends(options, brokers)
+        self._losses = Losses(options, brokers)
+        self._progress = progress
+        self._new_id = new_id
+        self._asked = False
+        self._policy = AdmissionPolicy(
+            options.max_offsets_per_trigger,
+            options.max_offsets_per_partition_per_trigger,
+            options.max_bytes_per_trigger,
+            options.min_offsets_per_trigger,
+            options.max_trigger_delay_ms / 1000,
+        )
+        self._admission = Admission(self._policy, sizes, now)
+        self._split = SplitPolicy(options.min_partitions, options.max_records_per_partition)
+        self._initial: StreamOffset | None = None
+        self._frozen: StreamOffset | None = None
+        self._mark: QueryMark | None = None
+        self._latest: StreamOffset | None = None
+        #: Whether a limit left something for the batch after the last one that was planned.
+        self.was_cut = False
+
+    @property
+    def limits(self) -> bool:
+        """
+        Whether the options let a batch end before all there is.
+        """
+        return self._policy.limits
+
+    @property
+    def splits(self) -> bool:
+        """
+        Whether the options say how a batch is split over tasks.
+        """
+        return self._split.splits
+
+    @property
+    def start_moves(self) -> bool:
+        """
+        Whether the start of a new query, asked for again later, can be a later one.
+        """
+        return follows_the_end(self._options.starting)
+
+    def initial(self) -> Document:
+        """
+        Return where a new query starts; a query whose first batch failed asks again.
+        """
+        if self._initial is None:
+            self._initial = self._start() if self._frozen is None else self._start_at(self._frozen)
+        return self._initial.document()
+
+    def freeze(self) -> None:
+        """
+        Fix the end of the run to what is there now.
+        """
+        self._frozen = self._ends.available(StreamOffset({}))
+
+    def all_available(self) -> Document:
+        """
+        Return the end of all there is, for a query of which the start is not known.
+        """
+        self._asked = True
+        unknown = self._marked(StreamOffset({}))
+        end = self._ends.within_the_options(unknown, self._ends.available(unknown))
+        return replace(end, initial=self._start_if_new(), query=_following(unknown)).document()
+
+    def _start_if_new(self) -> StreamOffset | None:
+        """
+        Return where the query starts if it is new; None where that is a mistake.
+        """
+        try:
+            return StreamOffset.of(self.initial())
+        except OffsetsError:
+            # A new query is told of it when Spark asks for its start; any other has no use for it.
+            return None
+
+    def next(self, start: Document, *, limited: bool = True) -> Document:
+        """
+        Return where the batch after ``start`` ends: ``start`` itself if it has to wait.
+
+        Spark compares documents to find new data, so equal offsets must be the same document.
+        """
+        self._asked = True
+        stands = self._marked(StreamOffset.of(start))
+        is_initial = self._is_initial(start)
+        if not is_initial:
+            # A batch that fails ends this process, so the one before has not.
+            self._progress.completed(stands)
+        self._latest = self._frozen or self._ends.available(stands)
+        self._losses.check_truncation(stands, self._latest)
+        latest = self._ends.within_the_options(stands, self._latest)
+        ends = self._admitted(stands, latest) if limited and self.limits else latest.offsets
+        if ends is None:
+            return start
+        self.was_cut = ends != latest.offsets
+        epochs = epochs_at(ends, stands, self._latest)
+        end = replace(latest, offsets=ends, query=_following(stands), epochs=epochs)
+        if not self._options.fail_on_data_loss:
+            self._losses.count(stands, end)
+        if is_initial:
+            # Kept at once, new data or not: only so the start outlives this process.
+            return replace(end, initial=replace(stands, query=None)).document()
+        if ends != stands.offsets or end.remade_topics(stands):
+            return end.document()
+        if self._frozen is not None:
+            self._progress.finish()
+        return start
+
+    def committed(self, end: Document) -> None:
+        """
+        Take note that Spark has committed the micro-batch that ends here.
+
+        It does so when it has planned the next one with data, and most often the question for that
+        one has shown it before; who keeps the progress sees to it that nothing is written twice.
+        """
+        if self._progress is not NOWHERE:
+            self._progress.completed(self._marked(StreamOffset.of(end)))
+
+    def latest_seen(self) -> Document | None:
+        """
+        Return the latest offsets as they were when the last batch was planned.
+
+        Where records were lost with the user's leave, their number so far stands by partition under
+        the key ``@lost``.
+        """
+        if self._latest is None:
+            return None
+        lost = {LOST: to_document(self._losses.counted)} if self._losses.counted else {}
+        return {**to_document(self._latest.offsets), **lost}
+
+    def plan(self, start: Document, end: Document) -> StreamPlan:
+        """
+        Plan the micro-batch between two offsets, as Spark has them in its checkpoint.
+
+        Raises :class:`DataLossError` if records of it are known to be gone, unless that is
+        allowed; then the loss is logged.
+        """
+        if start == end:
+            return StreamPlan((), ())
+        until = StreamOffset.of(end)
+        begin = StreamOffset.of(start)
+        if self._is_initial(start) and until.initial is not None:
+            begin = until.initial
+        if self._frozen is not None:
+            self._ends.check_still_there(until)
+        begin = with_late_partitions(begin, until, self._options.new_partitions)
+        first = self._brokers.earliest(sorted(new_partitions(begin, until)))
+        asked_for = partial(selects, self._options.strategy)
+        plan = plan_stream(begin, until, first, self._split, asked_for)
+        # Where Spark did not tell the start with the question for the end, nobody has looked yet.
+        self._losses.check_truncation(begin, until)
+        self._losses.report(plan)
+        if not self._asked and plan.ranges:
+            self._tell_replay(begin, until, plan)
+        return plan
+
+    def _tell_replay(self, begin: StreamOffset, until: StreamOffset, plan: StreamPlan) -> None:
+        """
+        Tell of a batch that an earlier process planned: it failed, or that process died in it.
+        """
+        shown = ", ".join(map(str, plan.ranges[:_SHOWN]))
+        more = f" and {len(plan.ranges) - _SHOWN} more" if len(plan.ranges) > _SHOWN else ""
+        logger.warning("a micro-batch that did not finish is read again: %s%s", shown, more)
+        if until.query is not None:
+            self._progress.replaying(begin, until)
+
+    def _marked(self, stands: StreamOffset) -> StreamOffset:
+        """
+        Return where the query stands with its mark; one that never had any gets it now.
+        """
+        store = self._options.progress_store
+        if stands.query is not None:
+            return replace(stands, query=replace(stands.query, store=store.name))
+        if isinstance(store, NoStore):
+            return stands
+        if self._mark is None:
+            self._mark = QueryMark(self._new_id(), -1, store.name)
+        return replace(stands, query=self._mark)
+
+    def _start(self) -> StreamOffset:
+        assigned = self._brokers.assigned(self._options.strategy)
+        return StreamOffset(self._starts_of(assigned.partitions), assigned.topic_ids)
+
+    def _start_at(self, frozen: StreamOffset) -> StreamOffset:
+        """
+        Return the start of a run whose end is fixed already: what came since is not its business.
+        """
+        starts = self._starts_of(sorted(frozen.offsets))
+        if self.start_moves:
+            starts = {tp: min(start, frozen.offsets[tp]) for tp, start in starts.items()}
+        return replace(frozen, offsets=starts, epochs={})
+
+    def _starts_of(self, tps: Sequence[TopicPartition]) -> Offsets:
+        fallback = self._options.starting_fallback
+        border = starting_border(self._options.starting, tps, self._brokers, fallback)
+        starts = resolve_words(border, self._brokers)
+        # A partition that has vanished meanwhile starts nowhere; its word would stand in the
+        # checkpoint, and mean another offset whenever it is read.
+        return {tp: start for tp, start in starts.items() if start not in {EARLIEST, LATEST}}
+
+    def _is_initial(self, start: Document) -> bool:
+        # The end of a batch is never like it: that of the first one carries its start.
+        return self._initial is not None and start == self._initial.document()
+
+    def _admitted(self, stands: StreamOffset, latest: StreamOffset) -> Offsets | None:
+        late = with_late_partitions(stands, latest, self._options.new_partitions)
+        first = self._brokers.earliest(sorted(new_partitions(late, latest)))
+        begin = {**latest.offsets, **late.offsets, **first}
+        if self._frozen is not None:
+            return self._admission.admit_all(begin, latest.offsets)
+        return self._admission.admit(begin, latest.offsets)
+
+
+def _following(stands: StreamOffset) -> QueryMark | None:
+    query = stands.query
+    return None if query is None else replace(query, batch=query.batch + 1)

@@ -1,0 +1,3 @@
+"""
+Adapters of Spark's Python Data Source API.
+"""

@@ -1,0 +1,114 @@
+"""What a test can do with any Kafka cluster, whoever started it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from . import readiness, records
+from .properties import setting_text
+from .waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .records import Record
+
+SECONDS = 60.0
+
+
+class KafkaAccess(ABC):
+    """A cluster that answers at `bootstrap`; `client_config` is what its clients need to say."""
+
+    client_config: Mapping[str, Any]
+
+    @property
+    @abstractmethod
+    def bootstrap(self) -> str:
+        """The brokers' addresses, as 'host:port,host:port'."""
+
+    def admin(self, bootstrap: str | None = None) -> AdminClient:
+        """Return an admin client that prints nothing."""
+        return AdminClient(readiness.client(bootstrap or self.bootstrap, self.client_config))
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        replication_factor: int = -1,
+    ) -> str:
+        """
+        Create a topic and return its name once every broker serves every partition of it.
+
+        A replication factor of -1 is the brokers' default.
+        """
+        settings = {key: setting_text(value) for key, value in (config or {}).items()}
+        topic = NewTopic(name, partitions, replication_factor, config=settings)
+        self._create(topic)
+        for address in self.answering():
+            self._wait_for_topic(address, topic)
+        return name
+
+    def answering(self) -> list[str]:
+        """Return the address of each broker that should answer now."""
+        return self.bootstrap.split(",")
+
+    def answering_ids(self) -> set[int]:
+        """Return the id of each broker that should answer now; empty if that can't be known."""
+        return set()
+
+    def _create(self, topic: NewTopic) -> None:
+        tries = 0
+
+        def uncreated() -> str | None:
+            nonlocal tries
+            tries += 1
+            try:
+                return readiness.uncreated(lambda: self.admin(",".join(self.answering())), topic)
+            except KafkaException as error:
+                if tries > 1 and readiness.is_already_there(error):
+                    return None
+                raise
+
+        wait_until(uncreated, SECONDS)
+
+    def _wait_for_topic(self, address: str, topic: NewTopic) -> None:
+        wait_until(
+            lambda: readiness.missing_topic(
+                lambda: self.admin(address),
+                topic.topic,
+                topic.num_partitions,
+                self.answering_ids(),
+            ),
+            SECONDS,
+        )
+
+    def produce(
+        self,
+        topic: str,
+        records_to_write: Iterable[Record],
+        config: Mapping[str, Any] | None = None,
+        seconds: float = SECONDS,
+    ) -> list[Record]:
+        """
+        Write records and return them with partition, offset and timestamp filled in.
+
+        Any record that was not accepted raises. `config` is librdkafka's producer settings.
+        """
+        settings = {**readiness.client(self.bootstrap, self.client_config), **(config or {})}
+        return records.produce(topic, records_to_write, settings, seconds)
+
+    def consume(
+        self, topic: str, config: Mapping[str, Any] | None = None, seconds: float = SECONDS
+    ) -> list[Record]:
+        """
+        Read a topic from its start to its present end, sorted by partition and offset.
+
+        Aborted records are included, unless `config` says {"isolation.level": "read_committed"}.
+        """
+        settings = {**readiness.client(self.bootstrap, self.client_config), **(config or {})}
+        return records.consume(topic, settings, seconds)
