@@ -27,7 +27,7 @@ from bench.cases import CEILING_FORMAT
 from bench.figures import check_records
 from bench.values import samples
 from pyspark_pykafka.schema import SOURCE_TYPES
-from pyspark_pykafka.spark.worker import spare_loaded_code
+from pyspark_pykafka.spark.worker import freeze_loaded_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -102,7 +102,7 @@ class _Records:
         """
         Yield one batch again and again, then what is left.
         """
-        spare_loaded_code()
+        freeze_loaded_modules()
         batch = made(self.size)
         whole, rest = divmod(partition.value, batch.num_rows)
         for _ in range(whole):
@@ -145,7 +145,7 @@ class _Writer(DataSourceArrowWriter):
         self._records = records
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Dropped:
-        spare_loaded_code()
+        freeze_loaded_modules()
         return _Dropped(sum(batch.num_rows for batch in iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -26,7 +26,7 @@ from pyspark_pykafka.engines.wire.records._decoder import (
     TimestampTooLarge,
     next_offset,
 )
-from pyspark_pykafka.engines.wire.records.arrow_decoder import RecordColumns
+from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
 from pyspark_pykafka.engines.wire.records.compression import Decompressor
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.schema import SOURCE_TYPES
@@ -148,12 +148,12 @@ def read_whatever(
     Any error but the three that are named passes through, and so do wrong arrays.
     """
     start = choices.number(0, 5)
-    columns = RecordColumns(TopicPartition("t", 0), SCHEMA, _decoder(start, choices))
+    columns = ArrowDecoder(TopicPartition("t", 0), SCHEMA, _decoder(start, choices))
     assert next_offset(exactly(records), start) >= start
     found: list[pa.RecordBatch] = []
     offset = start
     try:
-        for batch in columns.full_batches(exactly(records), aborted):
+        for batch in columns.batches(exactly(records), aborted):
             found.append(batch)  # noqa: PERF402 - what came before an error counts.
     except (MalformedBatch, OldFormat, TimestampTooLarge) as error:
         offset = error.offset
@@ -166,14 +166,14 @@ def read_whatever(
     return found
 
 
-def _good_records(columns: RecordColumns) -> Iterator[pa.RecordBatch]:
+def _good_records(columns: ArrowDecoder) -> Iterator[pa.RecordBatch]:
     """
     Read two good records after all, since nothing of the bad ones may be left in the columns.
     """
     base = columns.position
     headers = ((b"h", None), (b"i", b"1"))
     records = (Record(base, key=b"k", value=None, headers=headers), Record(base + 1))
-    yield from columns.full_batches(Batch(base, base + 1, records).encode(), ())
+    yield from columns.batches(Batch(base, base + 1, records).encode(), ())
     yield from columns.rest()
 
 

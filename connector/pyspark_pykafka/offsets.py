@@ -167,7 +167,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryMark:
+class QueryIdentity:
     """
     The id of the query that a checkpoint is of, the number of the batch that ended there, and the
     name of the store that its progress goes to.
@@ -194,10 +194,10 @@ class StreamOffset:
     offsets: Offsets
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     initial: StreamOffset | None = None
-    query: QueryMark | None = None
+    query: QueryIdentity | None = None
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
-    def remade_topics(self, earlier: StreamOffset) -> set[str]:
+    def recreated_topics(self, earlier: StreamOffset) -> set[str]:
         """
         Return the topics that were deleted and made again since ``earlier``.
         """
@@ -264,11 +264,11 @@ def _leader_epochs(given: object) -> LeaderEpochs:
         raise OffsetsError("MALFORMED_OFFSET", msg) from cause
 
 
-def _query_mark(given: object) -> QueryMark | None:
+def _query_mark(given: object) -> QueryIdentity | None:
     if given is None:
         return None
     try:
-        return QueryMark(str(given["id"]), int(given["batch"]), str(given["store"]))  # type: ignore[index]
+        return QueryIdentity(str(given["id"]), int(given["batch"]), str(given["store"]))  # type: ignore[index]
     except (KeyError, TypeError, ValueError) as cause:
         msg = (
             f"the checkpoint's {QUERY} is {given!r}; it must have an id, a batch and a store. "

@@ -110,7 +110,7 @@ def retrying(
     return work()
 
 
-def retrying_until(
+def retry_until(
     work: Callable[[], T],
     deadline: Deadline,
     backoff: Backoff,

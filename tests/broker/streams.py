@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import NewPartitions
 
-from pyspark_pykafka.spark.compat import TELLS_START
+from pyspark_pykafka.spark.compat import PASSES_START_OFFSET
 from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -70,7 +70,7 @@ class Stream:
             before = self.calls
             query = self.start(availableNow=True)
             assert query.awaitTermination(SECONDS), "the query did not end"
-            if TELLS_START:
+            if PASSES_START_OFFSET:
                 break
         return self.values
 

@@ -122,7 +122,7 @@ def test_a_good_query_is_complete(
             lambda frame, _: frame.withColumn(
                 "offset", sf.when(fifth(), sf.lit(7_000)).otherwise(sf.col("offset"))
             ),
-            Verdict.EXCHANGED,
+            Verdict.REPLACED,
         ),
     ],
     ids=["lost", "doubled", "exchanged"],

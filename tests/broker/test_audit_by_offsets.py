@@ -14,10 +14,10 @@ from pyspark.sql import functions as sf
 from tests.broker.streams import SECONDS, values
 
 from pyspark_pykafka.audit.observer import AuditListener, Auditor
-from pyspark_pykafka.audit.record_ids import SHIFT, tally_of_range
-from pyspark_pykafka.audit.report import WHOLE, AuditReport, Tally, Verdict
+from pyspark_pykafka.audit.record_ids import SHIFT, checksum_of_range
+from pyspark_pykafka.audit.report import WHOLE, AuditReport, Checksum, Verdict
 from pyspark_pykafka.audit.source_progress import SourceProgress
-from pyspark_pykafka.audit.source_tally import Entrance
+from pyspark_pykafka.audit.source_tally import SourceTally
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.testing.waiting import wait_until
@@ -135,7 +135,7 @@ def test_ids_are_those_of_spark(spark: SparkSession, name: str) -> None:
 
     for column, named in enumerate([True, False]):
         tallies = [
-            tally_of_range(TopicPartition(name, at % 2), at, at + 1, named=named)
+            checksum_of_range(TopicPartition(name, at % 2), at, at + 1, named=named)
             for at in range(2**33, 2**33 + 4_000)
         ]
         assert sum(each.sum for each in tallies) == sums[column]
@@ -166,7 +166,7 @@ def test_gaps_in_a_log_are_no_loss(
     [
         (without_an_offset, Verdict.MISSING),
         (with_a_double, Verdict.DOUBLED),
-        (exchanged, Verdict.EXCHANGED),
+        (exchanged, Verdict.REPLACED),
     ],
 )
 def test_faults_are_caught_in_a_log_with_gaps(
@@ -258,11 +258,11 @@ def test_what_the_log_lost_before_the_audit(
     kafka_cluster.produce(name, values(0, 10))
     delete_before(kafka_cluster, name, 4)
     read = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
-    entrance, tp = Entrance(read, ()), TopicPartition(name, 0)
+    entrance, tp = SourceTally(read, ()), TopicPartition(name, 0)
     batch = SourceProgress("", json.dumps({name: {"0": 0}}), json.dumps({name: {"0": 10}}), 10)
 
     def verdict(*spans: tuple[int, int]) -> Verdict:
-        left = sum((tally_of_range(tp, *span, named=False) for span in spans), Tally())
+        left = sum((checksum_of_range(tp, *span, named=False) for span in spans), Checksum())
         return entrance.report("a", 0, [batch], [{WHOLE: left}]).whole.verdict
 
     assert verdict((0, 10)) is verdict((4, 10)) is Verdict.COMPLETE
@@ -281,10 +281,10 @@ def test_brokers_that_cannot_be_asked_again(
     name = topic()
     kafka_cluster.produce(name, values(0, 3))
     gone = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "1000"}
-    entrance = Entrance({**gone, "subscribe": name}, ())
+    entrance = SourceTally({**gone, "subscribe": name}, ())
     batch = SourceProgress("", json.dumps({name: {"0": 0}}), json.dumps({name: {"0": 3}}), 3)
 
-    found = entrance.report("a", 0, [batch], [{WHOLE: Tally(2, 5)}])
+    found = entrance.report("a", 0, [batch], [{WHOLE: Checksum(2, 5)}])
 
     assert found.whole.verdict is Verdict.UNCLEAR
     assert "audit a: the offsets could not be read again" in caplog.text

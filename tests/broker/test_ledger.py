@@ -21,12 +21,12 @@ from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
 from pyspark_pykafka.sink.ledger import Ledger
-from pyspark_pykafka.sink.ledger_topic import LedgerTopic, make_ledger
+from pyspark_pykafka.sink.ledger_topic import LedgerTopic, ensure_ledger_topic
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.engines.wire.transactions.transactions import Prepared
-    from pyspark_pykafka.sink.delivery import Delivered
+    from pyspark_pykafka.engines.wire.transactions.transactions import PreparedTransaction
+    from pyspark_pykafka.sink.delivery import TaskCommitMessage
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
 
@@ -60,7 +60,7 @@ class Stream:
         told = [self._write(delivery, batch, task) for task in range(2)]
         delivery.commit(told, len(told), batch)
 
-    def _write(self, delivery: ExactlyOnceStream, batch: int, task: int) -> Delivered:
+    def _write(self, delivery: ExactlyOnceStream, batch: int, task: int) -> TaskCommitMessage:
         row = pa.RecordBatch.from_pydict({"value": [b"%d/%d" % (batch, task)]})
         return delivery.write([row], SinkTask(task, 0, QUERY, batch, batch * 10 + task))
 
@@ -77,7 +77,7 @@ class Stream:
         admin = self.cluster.admin()
         admin.delete_topics([self.ledger])[self.ledger].result(SECONDS)
         wait_until(lambda: "it is there still" if self.exists() else None, SECONDS)
-        make_ledger.cache_clear()
+        ensure_ledger_topic.cache_clear()
 
     def exists(self) -> bool:
         """
@@ -118,7 +118,7 @@ def die_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     whole = Transactions.end_all
 
-    def end_one(self: Transactions, prepared: list[Prepared], *, commit: bool) -> None:
+    def end_one(self: Transactions, prepared: list[PreparedTransaction], *, commit: bool) -> None:
         monkeypatch.setattr(Transactions, "end_all", whole)
         whole(self, prepared[:1], commit=commit)
         raise DiedError
@@ -187,7 +187,7 @@ def test_a_ledger_that_was_made_again_is_empty(stream: Stream) -> None:
     It is lost while the query runs, and brokers make topics that somebody writes to.
     """
     stream.run(0)
-    known = make_ledger.cache_info().currsize
+    known = ensure_ledger_topic.cache_info().currsize
     admin = stream.cluster.admin()
     admin.delete_topics([stream.ledger])[stream.ledger].result(SECONDS)
     wait_until(lambda: "it is there still" if stream.exists() else None, SECONDS)

@@ -15,7 +15,7 @@ from tests.broker.old_broker import old_broker
 from tests.broker.producing import batch_of, placed, settings, write
 
 from pyspark_pykafka.engines.contract import FallbackId
-from pyspark_pykafka.engines.selection import fetch, prepare, questions_of
+from pyspark_pykafka.engines.selection import fetch, metadata_backend, prepare
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.testing import Record
@@ -80,7 +80,7 @@ def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
     """
     topic = kafka.create_topic(f"epochs-{version}-{engine}", 1, {"message.format.version": version})
     kafka.produce(topic, [Record(b"v")] * 3)
-    asking = questions_of(settings(kafka.bootstrap), "read_uncommitted", engine)
+    asking = metadata_backend(settings(kafka.bootstrap), "read_uncommitted", engine)
     tp = TopicPartition(topic, 0)
     asking.topics({topic})
 

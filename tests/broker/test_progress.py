@@ -15,11 +15,11 @@ from tests.broker.streams import SECONDS, Stream, texts, values
 from tests.support.proxied import ProxiedCluster
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
+from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress, recorded
 from pyspark_pykafka.progress.listener import ProgressListener
-from pyspark_pykafka.spark.compat import TELLS_START, arrow_schema, source_schema
+from pyspark_pykafka.spark.compat import PASSES_START_OFFSET, arrow_schema, source_schema
 from pyspark_pykafka.spark.stream_reader import KafkaStreamReader
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -108,7 +108,7 @@ def test_the_last_batch_of_a_run_is_recorded(
     """
     kafka_cluster.produce(kept["subscribe"], values(0, 10))
     query = stream(**kept)
-    if not TELLS_START:
+    if not PASSES_START_OFFSET:
         listening(query)
 
     query.drain()
@@ -228,7 +228,7 @@ def test_what_a_group_costs_the_brokers() -> None:
         for batch in range(4):
             done = {TopicPartition("costs", at): batch for at in range(3)}
             for _ in range(3):
-                progress.completed(StreamOffset(done, query=QueryMark("q", batch)))
+                progress.completed(StreamOffset(done, query=QueryIdentity("q", batch)))
             wait_until(partial(unrecorded, options, batch), SECONDS)
         progress.finish()
 

@@ -17,7 +17,7 @@ from pyspark_pykafka.cli.progress import DIGEST_VARIABLE
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import make_store
-from pyspark_pykafka.progress.record import Failing, Owner, Record
+from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ def _leave_behind(name: str, options: dict[str, str]) -> None:
     store = make_store(parse_stream_source(options))
     owner = store.claim(Owner("q", "1 on x", 0), [name]).owner
     records = {
-        TopicPartition(name, 0): Record(2, owner, 4, failing=Failing(5, 3, "boom")),
+        TopicPartition(name, 0): Record(2, owner, 4, failing=FailedAttempts(5, 3, "boom")),
         TopicPartition(name, 1): Record(1, owner, 4),
     }
     store.write(records)

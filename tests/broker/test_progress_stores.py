@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.memory_store import MemoryStore, Server
 
-from pyspark_pykafka.engines.metadata import Broker
-from pyspark_pykafka.engines.selection import questions_of
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import ZooKeeperNodes
 from pyspark_pykafka.progress.group_store import GroupStore
-from pyspark_pykafka.progress.record import Failing, Owner, Record
+from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
 from pyspark_pykafka.progress.store import ClaimLostError
 from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
 from pyspark_pykafka.retry import RetryPolicy
@@ -74,8 +74,8 @@ def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], ProgressSt
     if request.param == "consumerGroup":
         settings = {"bootstrap.servers": cluster.bootstrap, "session.timeout.ms": str(SESSION_MS)}
         kafka = KafkaSettings.of(settings)
-        questions = questions_of(kafka, "read_uncommitted", "auto")
-        broker = Broker(questions, RetryPolicy(3, 1.0))
+        questions = metadata_backend(kafka, "read_uncommitted", "auto")
+        broker = MetadataClient(questions, RetryPolicy(3, 1.0))
         return lambda: GroupStore(kafka, name, broker)
     zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
     nodes = ZooKeeperNodes(zookeeper.hosts, "/pykafka", name, SESSION_MS, None, "open")
@@ -110,7 +110,7 @@ def test_what_is_written_is_read(place: Place) -> None:
     one = Record(5, owner, 1, "id")
     for offset in (3, 4):
         store.write({place.tp(0): replace(one, offset=offset), place.tp(2): one})
-    failing = replace(one, failing=Failing(2, 3, 'a "cause"'))
+    failing = replace(one, failing=FailedAttempts(2, 3, 'a "cause"'))
     store.write({place.tp(1): failing})
 
     wanted = {place.tp(0): replace(one, offset=4), place.tp(1): failing, place.tp(2): one}

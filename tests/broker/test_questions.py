@@ -12,8 +12,8 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import NewPartitions
 
-from pyspark_pykafka.engines.metadata import Broker
-from pyspark_pykafka.engines.selection import questions_of
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.errors import TimeoutExceededError, UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
@@ -28,18 +28,22 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Producer
 
-    from pyspark_pykafka.engines.metadata_contract import Questions
+    from pyspark_pykafka.engines.metadata_contract import MetadataBackend
 
 ENGINES = ("wire", "librdkafka")
 SECONDS = 30
 
 
-def asking(bootstrap: str, engine: str, level: str = "read_uncommitted", **more: str) -> Questions:
+def asking(
+    bootstrap: str, engine: str, level: str = "read_uncommitted", **more: str
+) -> MetadataBackend:
     """
     Return who asks; settings with underscores for dots.
     """
     given = {name.replace("_", "."): value for name, value in more.items()}
-    return questions_of(KafkaSettings.of({"bootstrap.servers": bootstrap, **given}), level, engine)
+    return metadata_backend(
+        KafkaSettings.of({"bootstrap.servers": bootstrap, **given}), level, engine
+    )
 
 
 @pytest.fixture(params=ENGINES)
@@ -51,7 +55,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def questions(kafka_cluster: KafkaCluster, engine: str) -> Questions:
+def questions(kafka_cluster: KafkaCluster, engine: str) -> MetadataBackend:
     """
     Return who asks the shared broker through the engine under test.
     """
@@ -59,11 +63,11 @@ def questions(kafka_cluster: KafkaCluster, engine: str) -> Questions:
 
 
 @pytest.fixture
-def broker(questions: Questions) -> Broker:
+def broker(questions: MetadataBackend) -> MetadataClient:
     """
     Return the driver's view of the shared broker; nothing is tried again.
     """
-    return Broker(questions, RetryPolicy(1, 0))
+    return MetadataClient(questions, RetryPolicy(1, 0))
 
 
 def of(topic: str, *partitions: int) -> list[TopicPartition]:
@@ -80,7 +84,7 @@ def deleted(kafka: KafkaCluster, topic: str) -> None:
 
 
 def test_topics_have_their_partitions_in_order(
-    questions: Questions, topic: Callable[..., str]
+    questions: MetadataBackend, topic: Callable[..., str]
 ) -> None:
     """
     Those that exist are told, with ids; none is made by asking for it.
@@ -107,7 +111,7 @@ def test_engines_give_the_same_ids(kafka_cluster: KafkaCluster, topic: Callable[
 
 
 def test_matching_finds_in_all_names(
-    questions: Questions, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    questions: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     Internal topics are told as such, for the caller to leave out.
@@ -131,7 +135,9 @@ def with_offsets(kafka: KafkaCluster, topic: str) -> None:
     consumer.close()
 
 
-def test_strategies(broker: Broker, kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+def test_strategies(
+    broker: MetadataClient, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
     """
     Whole topics, some partitions, and a pattern, which never selects an internal topic.
     """
@@ -148,7 +154,7 @@ def test_strategies(broker: Broker, kafka_cluster: KafkaCluster, topic: Callable
 
 
 def test_offsets_of_many_partitions(
-    questions: Questions, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    questions: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     First, next and by time, of partitions in two topics at once; -1 where no record is as young.
@@ -170,7 +176,7 @@ def test_offsets_of_many_partitions(
 
 
 def test_first_offset_moves_with_the_log(
-    questions: Questions, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    questions: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     The first offset is that of the first record that has not been deleted.
@@ -208,7 +214,7 @@ def test_isolation_levels(
 
 
 def test_topic_that_does_not_exist_has_no_offset(
-    questions: Questions, topic: Callable[..., str]
+    questions: MetadataBackend, topic: Callable[..., str]
 ) -> None:
     """
     It is left out, others are told.
@@ -252,7 +258,7 @@ def test_partition_that_is_added(kafka_cluster: KafkaCluster, topic: Callable[..
 
 
 def test_topic_that_is_made_again(
-    questions: Questions, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    questions: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     What was learnt of the old one is not believed of the new one, nor while there is none.
@@ -271,7 +277,7 @@ def test_topic_that_is_made_again(
 
 
 def test_leaders_are_told(
-    questions: Questions, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    questions: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     The one broker leads all.
@@ -282,7 +288,7 @@ def test_leaders_are_told(
     assert questions.leaders({name}) == dict.fromkeys(of(name, 0, 1), (host, int(port)))
 
 
-def test_impossible_name_is_named(questions: Questions) -> None:
+def test_impossible_name_is_named(questions: MetadataBackend) -> None:
     """
     What no topic can be called is an error, and not looked for until time is over.
     """
@@ -302,7 +308,7 @@ def test_impossible_name_is_named(questions: Questions) -> None:
     ],
     ids=["topics", "matching", "offsets"],
 )
-def test_nobody_at_the_address(engine: str, ask: Callable[[Questions], object]) -> None:
+def test_nobody_at_the_address(engine: str, ask: Callable[[MetadataBackend], object]) -> None:
     """
     The time for a question bounds it, and its end is told as that.
     """

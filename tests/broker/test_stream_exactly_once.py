@@ -22,7 +22,7 @@ from pyspark_pykafka.cli import main
 from pyspark_pykafka.engines.selection import prepare, transactions_of
 from pyspark_pykafka.engines.wire.transactions.transactions import (
     FencedError,
-    Prepared,
+    PreparedTransaction,
     State,
     Transactions,
 )
@@ -32,8 +32,8 @@ from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
 from pyspark_pykafka.sink.intents import intent_of
 from pyspark_pykafka.sink.ledger import Ledger
-from pyspark_pykafka.sink.ledger_entries import WrittenBatch, ledger_topic
-from pyspark_pykafka.sink.transactional_ids import of_task
+from pyspark_pykafka.sink.ledger_entries import CommittableBatch, ledger_topic
+from pyspark_pykafka.sink.transactional_ids import task_id
 from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from pyspark_pykafka.sink.delivery import Delivered
-    from pyspark_pykafka.sink.ledger_entries import WrittenTask
+    from pyspark_pykafka.sink.delivery import TaskCommitMessage
+    from pyspark_pykafka.sink.ledger_entries import Committable
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
 
@@ -263,7 +263,7 @@ class Sink:
         attempt: int = 0,
         attempt_id: int = 0,
         value: str = "",
-    ) -> Delivered:
+    ) -> TaskCommitMessage:
         """
         Write the rows of a task; their values tell where they are from.
         """
@@ -271,13 +271,13 @@ class Sink:
         batches = [pa.RecordBatch.from_pydict({"value": values})] if rows else []
         return self.delivery.write(batches, SinkTask(task, attempt, self.query, batch, attempt_id))
 
-    def write_all(self, batch: int, *rows: int) -> list[Delivered]:
+    def write_all(self, batch: int, *rows: int) -> list[TaskCommitMessage]:
         """
         Write all tasks of a batch.
         """
         return [self.write(batch, task, count) for task, count in enumerate(rows)]
 
-    def commit(self, batch: int, told: list[Delivered]) -> None:
+    def commit(self, batch: int, told: list[TaskCommitMessage]) -> None:
         """
         Do what the driver does in the end.
         """
@@ -316,7 +316,7 @@ def die_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """
     whole = Transactions.end_all
 
-    def end_some(self: Transactions, prepared: list[Prepared], *, commit: bool) -> None:
+    def end_some(self: Transactions, prepared: list[PreparedTransaction], *, commit: bool) -> None:
         monkeypatch.setattr(Transactions, "end_all", whole)
         whole(self, prepared[:count], commit=commit)
         raise DiedError
@@ -437,12 +437,12 @@ def test_an_intent_that_comes_late(sink: Sink) -> None:
     """
     mine, other = sink.write_all(0, 2, 3), sink.again()
     theirs = [other.write(0, 0, 2, attempt=1)]
-    done = WrittenBatch(sink.topic, QUERY, 0, mine[0].write, 2, tuple(waiting(mine)))
+    done = CommittableBatch(sink.topic, QUERY, 0, mine[0].write, 2, tuple(waiting(mine)))
     with transactions_of(settings(sink.cluster, sink.topic).kafka) as it:
         ledger = Ledger(it.cluster, it.config, ledger_topic(sink.topic))
         # By a version that did not look again before it committed.
         ledger.append(intent_of(done, done.written))
-        it.end(Prepared(*done.written[1].prepared), commit=True)
+        it.end(PreparedTransaction(*done.written[1].prepared), commit=True)
     theirs.append(other.write(0, 1, 3, attempt=1))
     other.commit(0, theirs)
 
@@ -450,7 +450,7 @@ def test_an_intent_that_comes_late(sink: Sink) -> None:
     assert open_names(sink.cluster, sink.topic) == []
 
 
-def waiting(told: list[Delivered]) -> list[WrittenTask]:
+def waiting(told: list[TaskCommitMessage]) -> list[Committable]:
     """
     Return the transactions that tasks have left open.
     """
@@ -502,7 +502,7 @@ def test_a_batch_write_whose_prefix_looks_like_a_query(sink: Sink) -> None:
     other = f"{sink.topic}-20261122-1"
     row = pa.RecordBatch.from_pydict({"value": [b"batch"]})
     options = settings(sink.cluster, sink.topic)
-    opened = prepare([row], options.kafka, sink.topic, of_task(other, 0, 0)).prepared
+    opened = prepare([row], options.kafka, sink.topic, task_id(other, 0, 0)).prepared
     assert opened is not None
     sink.again().run(1, 3)
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 from tests.broker.streams import Stream, add_partitions, delete_topic, remake_topic, texts, values
 from tests.conftest import JVM_CONNECTOR_SPARK
 
-from pyspark_pykafka.spark.compat import TELLS_START
+from pyspark_pykafka.spark.compat import PASSES_START_OFFSET
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -33,7 +33,8 @@ STARTS = ("latest", "earliest", "offsets", "times", "time")
 
 #: Before 4.2 a run with availableNow is one batch, so nothing can happen between two.
 one_batch_before_4_2 = pytest.mark.skipif(
-    not TELLS_START, reason="Spark before 4.2 runs availableNow as one batch for Python sources"
+    not PASSES_START_OFFSET,
+    reason="Spark before 4.2 runs availableNow as one batch for Python sources",
 )
 
 
@@ -354,7 +355,7 @@ def test_limit_is_shared_in_proportion(
     for one in queries.streams:
         assert one.query is not None
         assert one.query.awaitTermination(60)
-        assert one.sizes[seen:] == [50 if TELLS_START else 10]
+        assert one.sizes[seen:] == [50 if PASSES_START_OFFSET else 10]
 
 
 def test_limit_holds_in_a_running_query(
@@ -430,7 +431,7 @@ def test_progress_counts_the_records(
         assert sum(p["numInputRows"] for p in one.query.recentProgress) == 3
 
 
-@pytest.mark.skipif(not TELLS_START, reason="Spark asks for the latest offsets from 4.2 on")
+@pytest.mark.skipif(not PASSES_START_OFFSET, reason="Spark asks for the latest offsets from 4.2 on")
 def test_progress_shows_the_latest_offsets(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
@@ -671,7 +672,7 @@ def test_records_that_aged_out(
     admin.delete_records([TopicPartition(name, 0, 25)])[TopicPartition(name, 0)].result(30)
 
     assert allowing.drain() == texts(0, 10) + texts(25, 50)
-    if TELLS_START:
+    if PASSES_START_OFFSET:
         query = allowing.streams[0].query
         assert query is not None
         assert '"@lost": {"' + name + '": {"0": 15}}' in query.recentProgress[0].json

@@ -20,7 +20,7 @@ from pyspark_pykafka.engines.wire.producer.producer import (
 )
 from pyspark_pykafka.engines.wire.transactions.transactions import (
     FencedError,
-    Prepared,
+    PreparedTransaction,
     State,
     Transactions,
 )
@@ -34,14 +34,14 @@ from pyspark_pykafka.errors import (
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink import batch_committer
-from pyspark_pykafka.sink.batch_committer import abort_all, commit_all
-from pyspark_pykafka.sink.transactional_ids import of_write
+from pyspark_pykafka.sink.batch_committer import abort_write, commit_write
+from pyspark_pykafka.sink.transactional_ids import write_pattern
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_pykafka.engines.wire.transactions.transactions import Described
+    from pyspark_pykafka.engines.wire.transactions.transactions import TransactionDescription
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
 
@@ -82,7 +82,9 @@ class Sink:
         self.topic = topic
         self.settings = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
 
-    def prepare(self, name: str, *values: bytes, timeout_ms: int = TIMEOUT_MS) -> Prepared:
+    def prepare(
+        self, name: str, *values: bytes, timeout_ms: int = TIMEOUT_MS
+    ) -> PreparedTransaction:
         """
         Write values into a transaction that stays open.
         """
@@ -92,7 +94,7 @@ class Sink:
         assert written.prepared is not None
         return written.prepared
 
-    def end(self, prepared: Prepared, *, commit: bool) -> None:
+    def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """
         End it.
         """
@@ -113,7 +115,7 @@ class Sink:
         found = self._described(name)
         return None if found is None else found.epoch
 
-    def _described(self, name: str) -> Described | None:
+    def _described(self, name: str) -> TransactionDescription | None:
         with transactions_of(self.settings) as transactions:
             return transactions.describe(f"{self.topic}-{name}")
 
@@ -156,7 +158,7 @@ def test_another_process_commits(sink: Sink, kafka_cluster: KafkaCluster) -> Non
     assert sink.written() == 3
     assert sink.visible() == []
 
-    sink.end(Prepared(name, int(producer_id), int(epoch)), commit=True)
+    sink.end(PreparedTransaction(name, int(producer_id), int(epoch)), commit=True)
 
     assert sink.visible() == [b"0", b"1", b"2"]
 
@@ -252,8 +254,8 @@ def test_a_task_that_comes_after_the_end(sink: Sink, commit: bool) -> None:
     done = sink.prepare("0-0", b"done")
     end = f"{sink.topic}-ended-first"
     with transactions_of(sink.settings) as transactions:
-        finish = commit_all if commit else abort_all
-        finish(transactions, [done], of_write(sink.topic), end)
+        finish = commit_write if commit else abort_write
+        finish(transactions, [done], write_pattern(sink.topic), end)
     late = Transaction(f"{sink.topic}-1-0", TIMEOUT_MS, end=end)
 
     with pytest.raises(FencedError, match="-1-0 belongs to has ended without it"):
@@ -282,7 +284,7 @@ def test_what_is_committed_is_no_failure(
     done = sink.prepare("0-0", b"done")
     monkeypatch.setattr(Transactions, "mark", nobody_to_tell)
     with transactions_of(sink.settings) as transactions:
-        commit_all(transactions, [done], of_write(sink.topic), "first")
+        commit_write(transactions, [done], write_pattern(sink.topic), "first")
 
     assert sink.visible() == [b"done"]
     assert "everything is committed, but" in caplog.text
@@ -301,7 +303,7 @@ def test_a_part_that_is_committed_is_told(sink: Sink, monkeypatch: pytest.Monkey
         transactions_of(sink.settings) as transactions,
         pytest.raises(ExactlyOnceError, match="the rows of 2 of 3 tasks are visible"),
     ):
-        commit_all(transactions, waiting, of_write(sink.topic), f"{sink.topic}-ended-first")
+        commit_write(transactions, waiting, write_pattern(sink.topic), f"{sink.topic}-ended-first")
 
     assert sink.visible() == [b"0-0", b"2-0"]
 
@@ -312,7 +314,9 @@ def test_a_commit_whose_answer_was_lost(sink: Sink, monkeypatch: pytest.MonkeyPa
     """
     whole = Transactions.end_all
 
-    def end_and_say_nothing(self: Transactions, prepared: list[Prepared], *, commit: bool) -> None:
+    def end_and_say_nothing(
+        self: Transactions, prepared: list[PreparedTransaction], *, commit: bool
+    ) -> None:
         whole(self, prepared, commit=commit)
         msg = "no answer"
         raise BrokerUnavailableError(msg)
@@ -320,7 +324,7 @@ def test_a_commit_whose_answer_was_lost(sink: Sink, monkeypatch: pytest.MonkeyPa
     waiting = [sink.prepare(name, b"x") for name in ("0-0", "1-0")]
     monkeypatch.setattr(Transactions, "end_all", end_and_say_nothing)
     with transactions_of(sink.settings) as transactions:
-        commit_all(transactions, waiting, of_write(sink.topic), f"{sink.topic}-ended-first")
+        commit_write(transactions, waiting, write_pattern(sink.topic), f"{sink.topic}-ended-first")
 
     assert sink.visible() == [b"x", b"x"]
 
@@ -330,7 +334,7 @@ def test_a_commit_that_came_to_nothing(sink: Sink, monkeypatch: pytest.MonkeyPat
     Its error says why, and that nothing can be seen, which is so: all is aborted.
     """
 
-    def end_nothing(_: Transactions, __: list[Prepared], *, commit: bool) -> None:
+    def end_nothing(_: Transactions, __: list[PreparedTransaction], *, commit: bool) -> None:
         assert commit
         msg = "nobody is there"
         raise BrokerUnavailableError(msg)
@@ -341,7 +345,7 @@ def test_a_commit_that_came_to_nothing(sink: Sink, monkeypatch: pytest.MonkeyPat
         transactions_of(sink.settings) as transactions,
         pytest.raises(TimeoutExceededError, match="nobody is there.*nothing of this write is vis"),
     ):
-        commit_all(transactions, waiting, of_write(sink.topic), f"{sink.topic}-ended-first")
+        commit_write(transactions, waiting, write_pattern(sink.topic), f"{sink.topic}-ended-first")
 
     monkeypatch.undo()
     with pytest.raises(FencedError):
@@ -360,7 +364,7 @@ def test_an_abort_goes_on_after_an_error(sink: Sink, monkeypatch: pytest.MonkeyP
         transactions_of(sink.settings) as transactions,
         pytest.raises(BrokerUnavailableError, match="nobody to tell first"),
     ):
-        abort_all(transactions, [told], of_write(sink.topic), "first")
+        abort_write(transactions, [told], write_pattern(sink.topic), "first")
 
     assert sink.state("0-1") is not State.ONGOING
     assert sink.state("0-0") is not State.ONGOING
@@ -377,8 +381,8 @@ def test_a_prefix_that_another_begins_with(sink: Sink, commit: bool) -> None:
     done, lost, other = (sink.prepare(name, b"x") for name in ("0-1", "0-0", "2-0-0"))
 
     with transactions_of(sink.settings) as transactions:
-        finish = commit_all if commit else abort_all
-        finish(transactions, [done], of_write(sink.topic), f"{sink.topic}-ended-first")
+        finish = commit_write if commit else abort_write
+        finish(transactions, [done], write_pattern(sink.topic), f"{sink.topic}-ended-first")
 
     assert sink.state("0-0") is not State.ONGOING
     assert sink.state("2-0-0") is State.ONGOING

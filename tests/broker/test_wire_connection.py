@@ -36,7 +36,7 @@ from cryptography.x509 import (
     load_pem_x509_certificate,
 )
 
-from pyspark_pykafka.engines.selection import questions_of
+from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.errors import (
     AuthenticationError,
@@ -45,8 +45,8 @@ from pyspark_pykafka.errors import (
 )
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.settings.wire_config import Address, direct_config
-from pyspark_pykafka.settings.wire_support import direct_refusal
+from pyspark_pykafka.settings.wire_config import Address, wire_config
+from pyspark_pykafka.settings.wire_support import wire_unsupported_reason
 from pyspark_pykafka.testing import KafkaCluster
 from pyspark_pykafka.testing.ports import free_ports
 
@@ -94,9 +94,9 @@ class Secured:
         Open a connection of ours to a listener.
         """
         kafka = KafkaSettings.of(self.settings(listener, **more))
-        assert direct_refusal(kafka) is None
+        assert wire_unsupported_reason(kafka) is None
         address = Address(host, self.ports[listener])
-        return Connection.open(address, direct_config(kafka), Deadline.after(20))
+        return Connection.open(address, wire_config(kafka), Deadline.after(20))
 
     def trusting(self, **more: str) -> dict[str, str]:
         """
@@ -474,7 +474,7 @@ def test_questions_name_a_bad_login_alike(secured: Secured, engine: str) -> None
     Whichever engine carries the driver's questions, the error is that of a login, and at once.
     """
     given = secured.settings("PLAIN", **secured.trusting(**login("PLAIN", password="wrong-canary")))  # noqa: S106
-    questions = questions_of(KafkaSettings.of(given), "read_committed", engine)
+    questions = metadata_backend(KafkaSettings.of(given), "read_committed", engine)
 
     with pytest.raises(AuthenticationError, match="nvalid username or password") as caught:
         questions.topics({"t"})

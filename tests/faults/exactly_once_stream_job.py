@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from pyspark_pykafka.engines.wire.transactions.transactions import Prepared, Transactions
+    from pyspark_pykafka.engines.wire.transactions.transactions import (
+        PreparedTransaction,
+        Transactions,
+    )
 
 #: Points at which the driver dies; the last one leaves as many transactions committed as ``count``.
 DRIVER_POINTS = ("before a task prepares", "all prepared", "all committed", "some committed")
@@ -116,7 +119,9 @@ class FaultyWriter(KafkaStreamWriter):
     def _kill_after(self, fault: dict[str, Any]) -> None:
         from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 
-        def end_some(self: Transactions, prepared: list[Prepared], *, commit: bool) -> None:
+        def end_some(
+            self: Transactions, prepared: list[PreparedTransaction], *, commit: bool
+        ) -> None:
             for one in prepared[: fault["count"]]:
                 self.end(one, commit=commit)
             die(fault)

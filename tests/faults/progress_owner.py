@@ -11,11 +11,11 @@ import json
 import sys
 
 from pyspark_pykafka.errors import PykafkaError
-from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
+from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import Subscribe, parse_stream_source
 from pyspark_pykafka.progress.factory import make_store
 from pyspark_pykafka.progress.store import ClaimLostError
-from pyspark_pykafka.progress.store_session import Keeper
+from pyspark_pykafka.progress.store_session import StoreSession
 
 
 def main() -> None:
@@ -25,14 +25,14 @@ def main() -> None:
     options = parse_stream_source(json.loads(sys.argv[1]))
     assert isinstance(options.strategy, Subscribe)
     tp = TopicPartition(options.strategy.topics[0], 0)
-    keeper = Keeper(make_store(options), "the child")
+    keeper = StoreSession(make_store(options), "the child")
     for batch, line in enumerate(sys.stdin):
-        done = StreamOffset({tp: int(line)}, query=QueryMark(sys.argv[2], batch))
+        done = StreamOffset({tp: int(line)}, query=QueryIdentity(sys.argv[2], batch))
         sys.stdout.write(_recorded(keeper, done) + "\n")
         sys.stdout.flush()
 
 
-def _recorded(keeper: Keeper, done: StreamOffset) -> str:
+def _recorded(keeper: StoreSession, done: StreamOffset) -> str:
     while True:
         try:
             keeper.record(done)

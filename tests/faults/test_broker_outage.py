@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_pykafka.engines.metadata import Broker
-from pyspark_pykafka.engines.selection import questions_of
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import KafkaCluster, Record
@@ -96,8 +96,8 @@ def test_a_lost_broker_is_waited_for_by_nobody(engine: str) -> None:
         settings = KafkaSettings.of(
             {"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": "10000"}
         )
-        questions = [questions_of(settings, "read_uncommitted", engine) for _ in range(9)]
-        clients = [Broker(asked, RetryPolicy(1, 0)) for asked in questions]
+        questions = [metadata_backend(settings, "read_uncommitted", engine) for _ in range(9)]
+        clients = [MetadataClient(asked, RetryPolicy(1, 0)) for asked in questions]
         for client in clients:
             assert len(client.partitions(["t"])) == 3
         cluster.kill(1)
@@ -116,7 +116,9 @@ def test_offsets_come_from_the_next_leaders(engine: str) -> None:
         cluster.create_topic("t", partitions=6)
         cluster.produce("t", [Record(b"x", partition=partition) for partition in range(6)])
         settings = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
-        broker = Broker(questions_of(settings, "read_uncommitted", engine), RetryPolicy(1, 0))
+        broker = MetadataClient(
+            metadata_backend(settings, "read_uncommitted", engine), RetryPolicy(1, 0)
+        )
         tps = broker.partitions(["t"])
         expected = dict.fromkeys(tps, 1)
         assert broker.latest(tps) == expected

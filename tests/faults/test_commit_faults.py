@@ -18,15 +18,15 @@ from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.sink.batch_committer import abort_all, commit_all
+from pyspark_pykafka.sink.batch_committer import abort_write, commit_write
 from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
-from pyspark_pykafka.sink.transactional_ids import end_of_write, of_task, of_write
+from pyspark_pykafka.sink.transactional_ids import fence_id, task_id, write_pattern
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_pykafka.engines.wire.transactions.transactions import Prepared
+    from pyspark_pykafka.engines.wire.transactions.transactions import PreparedTransaction
 
 SECONDS = 30.0
 COMMITTED = {"isolation.level": "read_committed"}
@@ -53,12 +53,12 @@ def settings(three: ProxiedCluster, **more: object) -> KafkaSettings:
     return KafkaSettings.of({"bootstrap.servers": three.bootstrap, **given})
 
 
-def write(kafka: KafkaSettings, topic: str, count: int) -> list[Prepared]:
+def write(kafka: KafkaSettings, topic: str, count: int) -> list[PreparedTransaction]:
     """
     Write a row in each of so many tasks' transactions, and leave them open.
     """
     row = pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())})
-    names = (of_task(topic, task, 0) for task in range(count))
+    names = (task_id(topic, task, 0) for task in range(count))
     written = [prepare([row], kafka, topic, name).prepared for name in names]
     return [one for one in written if one is not None]
 
@@ -113,7 +113,7 @@ def test_an_end_that_is_late(three: ProxiedCluster) -> None:
     topic = three.kafka.create_topic("late", 2)
     kafka = settings(three, request_timeout_ms=1_500, max_block_ms=4_000, delivery_timeout_ms=9_000)
     waiting = write(kafka, topic, 2)
-    names, end = of_write(topic), end_of_write(topic, "1")
+    names, end = write_pattern(topic), fence_id(topic, "1")
     for proxy in three.proxies.values():
         proxy.hold({END_TXN})
     try:
@@ -121,12 +121,12 @@ def test_an_end_that_is_late(three: ProxiedCluster) -> None:
             transactions_of(kafka) as transactions,
             pytest.raises(TimeoutExceededError, match="nothing of this write is visible"),
         ):
-            commit_all(transactions, waiting, names, end)
+            commit_write(transactions, waiting, names, end)
     finally:
         for proxy in three.proxies.values():
             proxy.release()
     with transactions_of(kafka) as transactions:
-        abort_all(transactions, waiting, names, end)
+        abort_write(transactions, waiting, names, end)
 
     assert seen(three, topic) == 0
 
@@ -167,7 +167,9 @@ def commit_one(three: ProxiedCluster, topic: str) -> None:
     """
     kafka = settings(three)
     with transactions_of(kafka) as transactions:
-        commit_all(transactions, write(kafka, topic, 1), of_write(topic), end_of_write(topic, "1"))
+        commit_write(
+            transactions, write(kafka, topic, 1), write_pattern(topic), fence_id(topic, "1")
+        )
 
 
 def test_the_ledger_of_three_brokers(
@@ -204,7 +206,7 @@ def test_five_hundred_tasks(three: ProxiedCluster) -> None:
     waiting = write(kafka, topic, 500)
     begun = time.monotonic()
     with transactions_of(kafka) as transactions:
-        commit_all(transactions, waiting, of_write(topic), end_of_write(topic, "1"))
+        commit_write(transactions, waiting, write_pattern(topic), fence_id(topic, "1"))
     took = time.monotonic() - begun
 
     assert seen(three, topic) == 500

@@ -16,12 +16,12 @@ from confluent_kafka import TopicPartition as Position
 from tests.broker import fetching, kafka_tool, producing
 
 from pyspark_pykafka.engines.selection import fetch
-from pyspark_pykafka.engines.wire.consumer.partition_fetcher import PartitionClient
+from pyspark_pykafka.engines.wire.consumer.partition_fetcher import PartitionFetcher
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.errors import DataLossError, RecordError, TimeoutExceededError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.settings.wire_config import direct_config
+from pyspark_pykafka.settings.wire_config import wire_config
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -231,8 +231,8 @@ def test_near_replica(three: KafkaCluster) -> None:
     near = next(node for node in (1, 2, 3) if node != first)
     how = settings(three, "wire", client_rack=f"rack-{near}")
 
-    cluster = Cluster(direct_config(how.kafka))
-    client = PartitionClient(cluster, wanted.tp, "read_uncommitted")
+    cluster = Cluster(wire_config(how.kafka))
+    client = PartitionFetcher(cluster, wanted.tp, "read_uncommitted")
     deadline = Deadline.after(30)
     client.ask(0, 100_000, 1000, deadline)
     named = client.answer(deadline)

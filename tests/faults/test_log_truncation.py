@@ -20,8 +20,8 @@ from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import DataLossError
 from pyspark_pykafka.offsets import LEADER_EPOCHS
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.source.factory import make_broker
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.source.factory import metadata_client
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -55,7 +55,7 @@ class Scene:
     query: Stream
     aged: dict[str, Any]
 
-    def batches(self, engine: str, **more: str) -> MicroBatches:
+    def batches(self, engine: str, **more: str) -> MicroBatchStream:
         """
         Return a stream's planning process.
         """
@@ -80,7 +80,7 @@ def read(
     return [value for batch in fetch(wanted, how) for value in batch["value"].to_pylist()]
 
 
-def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> MicroBatches:
+def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> MicroBatchStream:
     """
     Return the planning process of a stream.
     """
@@ -92,7 +92,7 @@ def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> Micr
         **more,
     }
     options = parse_stream_source(given)
-    return MicroBatches(options, make_broker(options), lambda _: {})
+    return MicroBatchStream(options, metadata_client(options), lambda _: {})
 
 
 def numbered(what: str, start: int, end: int) -> list[Record]:

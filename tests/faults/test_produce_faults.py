@@ -27,18 +27,18 @@ from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
 from pyspark_pykafka.engines.wire.producer.producer import Transaction, prepare, transactions_of
 from pyspark_pykafka.engines.wire.producer.sender import Sender
-from pyspark_pykafka.engines.wire.records.record_batch import Identity, OutgoingBatch
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.transactions.transactions import (
     FencedError,
-    Prepared,
+    PreparedTransaction,
     State,
     Transactions,
 )
 from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.settings.wire_config import Address, direct_config
-from pyspark_pykafka.sink.batch_committer import commit_all
-from pyspark_pykafka.sink.transactional_ids import of_write
+from pyspark_pykafka.settings.wire_config import Address, wire_config
+from pyspark_pykafka.sink.batch_committer import commit_write
+from pyspark_pykafka.sink.transactional_ids import write_pattern
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -171,7 +171,7 @@ def new_leader(cluster: KafkaCluster, topic: str, partition: int, node: int) -> 
     replicas = [node, *sorted(NODES - {node})]
     wanted = place.ReassignablePartition(partition_index=partition, replicas=replicas)
     host, port = cluster.answering()[0].split(":")
-    config = direct_config(settings(cluster.bootstrap))
+    config = wire_config(settings(cluster.bootstrap))
     deadline = Deadline.after(30)
     connection = Connection.open(Address(host, int(port)), config, deadline)
     request = AlterPartitionReassignmentsRequest(
@@ -285,7 +285,7 @@ def test_new_sequences_are_caught(three: KafkaCluster, monkeypatch: pytest.Monke
     """
     send = PartitionQueue.send
 
-    def renumbering(self: PartitionQueue) -> OutgoingBatch:
+    def renumbering(self: PartitionQueue) -> ProducerBatch:
         self.waiting[0].sequence = None
         return send(self)
 
@@ -299,12 +299,12 @@ def without_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Let batches go without a producer's id, so that no broker compares their numbers.
     """
-    encode = OutgoingBatch.encode
+    encode = ProducerBatch.encode
 
-    def anonymous(self: OutgoingBatch, _identity: Identity, **more: Any) -> Any:
-        return encode(self, Identity(-1, -1), **more)
+    def anonymous(self: ProducerBatch, _identity: ProducerIdAndEpoch, **more: Any) -> Any:
+        return encode(self, ProducerIdAndEpoch(-1, -1), **more)
 
-    monkeypatch.setattr(OutgoingBatch, "encode", anonymous)
+    monkeypatch.setattr(ProducerBatch, "encode", anonymous)
 
 
 def test_refusals_for_acknowledgements_are_caught(
@@ -315,7 +315,7 @@ def test_refusals_for_acknowledgements_are_caught(
     """
     without_identity(monkeypatch)
 
-    def content(self: Sender, queue: PartitionQueue, batch: OutgoingBatch, _error: Any) -> None:
+    def content(self: Sender, queue: PartitionQueue, batch: ProducerBatch, _error: Any) -> None:
         self._acknowledge(queue, batch)
 
     monkeypatch.setattr(Sender, "_again", content)
@@ -332,12 +332,12 @@ def test_batches_that_overtake_are_caught(
     """
     without_identity(monkeypatch)
 
-    def last(self: PartitionQueue, batch: OutgoingBatch, not_before: float, _error: Any) -> None:
+    def last(self: PartitionQueue, batch: ProducerBatch, not_before: float, _error: Any) -> None:
         self.in_flight.remove(batch)
         self.waiting.append(batch)
         self.not_before = not_before
 
-    monkeypatch.setattr(PartitionQueue, "came_back", last)
+    monkeypatch.setattr(PartitionQueue, "requeue", last)
     # So that others wait behind the one that is refused.
     one_by_one = {"batch_size": 1000, "max_in_flight_requests_per_connection": 1}
     moving_leaders(three, "mixed", **one_by_one)
@@ -462,7 +462,7 @@ def frozen(three: KafkaCluster, node: int) -> Iterator[None]:
         three.resume(node)
 
 
-def prepare_everywhere(topic: str, kafka: KafkaSettings) -> Prepared:
+def prepare_everywhere(topic: str, kafka: KafkaSettings) -> PreparedTransaction:
     """
     Write a record to each partition, in a transaction that stays open.
     """
@@ -529,7 +529,7 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
             if failed:
                 transactions.abort(f"{name}-0-0")
             waiting = other.submit(
-                commit_all, transactions, [won], of_write(name), f"{name}-ended-1"
+                commit_write, transactions, [won], write_pattern(name), f"{name}-ended-1"
             )
             with pytest.raises(FutureTimeoutError):
                 waiting.result(1)

@@ -17,12 +17,12 @@ import pytest
 from kazoo.client import KazooClient
 
 from pyspark_pykafka.errors import ProgressError
-from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
+from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import make_store, recorded
 from pyspark_pykafka.progress.recorder import Recorder
 from pyspark_pykafka.progress.store import ClaimLostError
-from pyspark_pykafka.progress.store_session import Keeper
+from pyspark_pykafka.progress.store_session import StoreSession
 from pyspark_pykafka.progress.zookeeper_store import HOLDER
 from pyspark_pykafka.testing import KafkaCluster
 from pyspark_pykafka.testing.waiting import wait_until
@@ -57,7 +57,7 @@ def at(topic: str, offset: int, query: str) -> StreamOffset:
     """
     Return where a query of one partition stands.
     """
-    return StreamOffset({TopicPartition(topic, 0): offset}, query=QueryMark(query, 0))
+    return StreamOffset({TopicPartition(topic, 0): offset}, query=QueryIdentity(query, 0))
 
 
 def offset_of(given: dict[str, str]) -> int | None:
@@ -82,7 +82,7 @@ def owner(given: dict[str, str], query: str) -> Iterator[subprocess.Popen[str]]:
         child.wait(SECONDS)
 
 
-def record(keeper: Keeper, done: StreamOffset) -> None:
+def record(keeper: StoreSession, done: StreamOffset) -> None:
     """
     Record, claiming again where the claim was lost, as the recorder does.
     """
@@ -121,7 +121,7 @@ def test_a_frozen_owner_that_wakes_up_is_refused(
     with owner(given, "the same") as child:
         assert tell(child, 3) == "recorded"
         os.kill(child.pid, signal.SIGSTOP)
-        keeper = Keeper(make_store(parse_stream_source(given)), "the test")
+        keeper = StoreSession(make_store(parse_stream_source(given)), "the test")
         record(keeper, at(name, 10, query))
         os.kill(child.pid, signal.SIGCONT)
 
@@ -150,7 +150,7 @@ def test_a_killed_owner_holds_nobody_up_for_longer_than_its_session(
         child.kill()
         child.wait(SECONDS)
 
-        keeper = Keeper(make_store(parse_stream_source(given)), "the test")
+        keeper = StoreSession(make_store(parse_stream_source(given)), "the test")
         keeper.record(at(name, 4, "another"))
 
         assert offset_of(given) == 4
@@ -216,7 +216,7 @@ def test_another_user_may_not_touch_the_nodes(
     name = topic(1)
     given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
     given |= {"zookeeperRoot": f"/{name}", "zookeeperDigest": "me:SECRET"}
-    keeper = Keeper(make_store(parse_stream_source(given)), "the test")
+    keeper = StoreSession(make_store(parse_stream_source(given)), "the test")
     keeper.record(at(name, 1, "q"))
     keeper.close()
 
@@ -244,7 +244,7 @@ def test_a_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKee
     """
     three.create_topic("moves")
     given = options("consumerGroup", three.bootstrap, "moves", zookeeper)
-    keeper = Keeper(make_store(parse_stream_source(given)), "the test")
+    keeper = StoreSession(make_store(parse_stream_source(given)), "the test")
     keeper.record(at("moves", 1, "q"))
 
     admin = three.admin()
@@ -285,7 +285,7 @@ def test_a_group_with_consumers_in_it_is_refused(
         return None if assigned else "not in the group yet"
 
     wait_until(missing, SECONDS)
-    keeper = Keeper(make_store(parse_stream_source(given)), "the test")
+    keeper = StoreSession(make_store(parse_stream_source(given)), "the test")
     with pytest.raises(ProgressError, match="in use by (a-reader at 127.0.0.1|consumers of)"):
         keeper.record(at(name, 1, "q"))
     consumer.close()

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.engines.wire.producer.producer import Transaction, free_name
 from pyspark_pykafka.engines.wire.transactions.transactions import (
-    Described,
     FencedError,
-    Prepared,
+    PreparedTransaction,
     State,
+    TransactionDescription,
 )
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.sink import micro_batch_committer
 from pyspark_pykafka.sink.ledger import Ledger
-from pyspark_pykafka.sink.ledger_entries import Marker, WrittenBatch, WrittenTask, ledger_topic
-from pyspark_pykafka.sink.transactional_ids import fallback_id, of_stream_task
+from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, Marker, ledger_topic
+from pyspark_pykafka.sink.transactional_ids import fallback_id, stream_task_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ class Open:
     A transaction of a name: who has it, what is in it, and how it ended.
     """
 
-    prepared: Prepared
+    prepared: PreparedTransaction
     rows: list[tuple[int, str]] = field(default_factory=list)
     state: State = State.EMPTY
 
@@ -82,13 +82,13 @@ class World:
     in_flight: list[Callable[[], Any]] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     #: What a coordinator says that has lost its office, and does not know it.
-    stale: dict[str, Described | None] = field(default_factory=dict)
+    stale: dict[str, TransactionDescription | None] = field(default_factory=dict)
     #: By so many entries the leader's high watermark is behind.
     lag: int = 0
     #: Whether time, or a task that was alive still, has aborted what might have been decided.
     excused: bool = False
 
-    def begin(self, name: str) -> Prepared:
+    def begin(self, name: str) -> PreparedTransaction:
         """
         Give a name to a task; what is open under it is aborted.
         """
@@ -96,20 +96,20 @@ class World:
         self.excused |= before is not None and before.state is State.ONGOING
         return self.fence(name)
 
-    def fence(self, name: str) -> Prepared:
+    def fence(self, name: str) -> PreparedTransaction:
         """
         Give a name to a new owner; what is open under it is aborted.
         """
         before = self.names.get(name)
         if before is None:
-            made = Prepared(name, len(self.names), 0)
+            made = PreparedTransaction(name, len(self.names), 0)
         else:
             self._finish(before, State.COMPLETE_ABORT)
             made = before.prepared._replace(epoch=before.prepared.epoch + 1)
         self.names[name] = Open(made)
         return made
 
-    def write(self, prepared: Prepared, marker: Marker, rows: str) -> int:
+    def write(self, prepared: PreparedTransaction, marker: Marker, rows: str) -> int:
         """
         Write rows and their marker into a transaction.
         """
@@ -121,7 +121,7 @@ class World:
         self.log.append((found, marker))
         return len(self.log) - 1
 
-    def end(self, prepared: Prepared, *, commit: bool) -> None:
+    def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """
         End a transaction, or find it ended in this way.
         """
@@ -179,7 +179,7 @@ class World:
         done = [it for it in self.ended if it.state is State.COMPLETE_COMMIT]
         return Counter(row for it in done for at, row in it.rows if at == batch)
 
-    def _held(self, prepared: Prepared) -> Open:
+    def _held(self, prepared: PreparedTransaction) -> Open:
         found = self.names.get(prepared.transactional_id)
         if found is None or found.prepared != prepared:
             raise FencedError(str(prepared))
@@ -282,20 +282,22 @@ class MemoryTransactions:
         """
         return self.process.world
 
-    def begin(self, name: str) -> Prepared:
+    def begin(self, name: str) -> PreparedTransaction:
         """
         Begin a transaction.
         """
-        made: Prepared = self.process.call(f"begin {name}", lambda: self.world.begin(name))
+        made: PreparedTransaction = self.process.call(
+            f"begin {name}", lambda: self.world.begin(name)
+        )
         return made
 
-    def describe(self, name: str) -> Described | None:
+    def describe(self, name: str) -> TransactionDescription | None:
         """
         Return where a name stands.
         """
         return self.describe_all([name])[name]
 
-    def describe_all(self, names: Sequence[str]) -> dict[str, Described | None]:
+    def describe_all(self, names: Sequence[str]) -> dict[str, TransactionDescription | None]:
         """
         Return where names stand, one after the other.
         """
@@ -304,15 +306,15 @@ class MemoryTransactions:
             for name in names
         }
 
-    def _described(self, name: str) -> Described | None:
+    def _described(self, name: str) -> TransactionDescription | None:
         if name in self.world.stale:
             return self.world.stale[name]
         found = self.world.names.get(name)
         if found is None:
             return None
-        return Described(name, found.state, *found.prepared[1:], 0, 0, 1)
+        return TransactionDescription(name, found.state, *found.prepared[1:], 0, 0, 1)
 
-    def end_all(self, prepared: Sequence[Prepared], *, commit: bool) -> None:
+    def end_all(self, prepared: Sequence[PreparedTransaction], *, commit: bool) -> None:
         """
         End many; all are asked for before an error is told.
         """
@@ -325,7 +327,7 @@ class MemoryTransactions:
         if gone and commit:
             raise gone[0]
 
-    def _end(self, one: Prepared, *, commit: bool) -> None:
+    def _end(self, one: PreparedTransaction, *, commit: bool) -> None:
         doing = f"{'commit' if commit else 'abort'} {one.transactional_id} {one.epoch}"
         self.process.call(doing, lambda: self.world.end(one, commit=commit))
 
@@ -336,7 +338,7 @@ class MemoryTransactions:
         for name in names:
             self.process.call(f"fence {name}", lambda name=name: self.world.fence(name))
 
-    def describe_some(self, names: Sequence[str]) -> dict[str, Described | None]:
+    def describe_some(self, names: Sequence[str]) -> dict[str, TransactionDescription | None]:
         """
         Return the same, or nothing without an answer.
         """
@@ -351,7 +353,8 @@ class MemoryTransactions:
         """
         names = self.world.names
         self.process.call(
-            f"mark {name}", lambda: names.setdefault(name, Open(Prepared(name, len(names), 0)))
+            f"mark {name}",
+            lambda: names.setdefault(name, Open(PreparedTransaction(name, len(names), 0))),
         )
 
     def limited(self, _: float) -> MemoryTransactions:
@@ -455,20 +458,20 @@ def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callab
         ]
         whose = (PREFIX, QUERY, process.name, written)
         if fails:
-            micro_batch_committer.abort_batch(transactions, *whose, maybe_committing=False)
+            micro_batch_committer.abort_micro_batch(transactions, *whose, maybe_committing=False)
             return
-        whole = WrittenBatch(PREFIX, QUERY, batch, process.name, len(division), tuple(written))
+        whole = CommittableBatch(PREFIX, QUERY, batch, process.name, len(division), tuple(written))
         try:
-            micro_batch_committer.commit_batch(transactions, whole)
+            micro_batch_committer.commit_micro_batch(transactions, whole)
         except PykafkaError:
-            micro_batch_committer.abort_batch(transactions, *whose)
+            micro_batch_committer.abort_micro_batch(transactions, *whose)
             raise
 
     return program
 
 
-def _write(process: Process, transactions: Any, batch: int, task: int, rows: str) -> WrittenTask:
-    name = of_stream_task(PREFIX, QUERY, batch, task, 0)
+def _write(process: Process, transactions: Any, batch: int, task: int, rows: str) -> Committable:
+    name = stream_task_id(PREFIX, QUERY, batch, task, 0)
     # Attempts are numbered anew whenever a driver starts.
     name = free_name(transactions, Transaction(name, 1, fallback_id(name, task)))
     prepared = transactions.begin(name)
@@ -476,7 +479,7 @@ def _write(process: Process, transactions: Any, batch: int, task: int, rows: str
     at = process.call(
         f"write task {task} of batch {batch}", lambda: process.world.write(prepared, marker, rows)
     )
-    return WrittenTask(task, len(rows), prepared, at, content(rows))
+    return Committable(task, len(rows), prepared, at, content(rows))
 
 
 def check_once(world: World, whole: Mapping[int, str]) -> None:

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from tests.unit.record_model import PARTITION, TOPIC
 
 from pyspark_pykafka.engines.wire.records._decoder import RecordDecoder
-from pyspark_pykafka.engines.wire.records.arrow_decoder import RecordColumns
+from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
 from pyspark_pykafka.engines.wire.records.compression import Decompressor
 from pyspark_pykafka.offsets import TopicPartition
 
@@ -23,11 +23,11 @@ ALL_COLUMNS = frozenset({"key", "value", "offset", "timestamp", "timestampType",
 
 def columns_of(
     schema: pa.Schema, start: int, end: int, *, max_records: int = 1000, max_bytes: int = 1 << 20
-) -> RecordColumns:
+) -> ArrowDecoder:
     """
     Return the columns of a range, which decompress no more than 1 MiB.
     """
-    return RecordColumns.of_range(
+    return ArrowDecoder.of_range(
         TopicPartition(TOPIC, PARTITION),
         start,
         end,

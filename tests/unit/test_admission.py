@@ -57,7 +57,7 @@ def test_shares_are_sparks(begin: Offsets, expected: list[int]) -> None:
     """
     latest = {P0: 101, P1: 11, P2: 1}
 
-    assert taken(begin, AdmissionPolicy(10).capped(begin, latest, unseen)) == expected
+    assert taken(begin, AdmissionPolicy(10).apply_limits(begin, latest, unseen)) == expected
 
 
 @given(pending, st.integers(1, 2**63 - 1))
@@ -71,7 +71,7 @@ def test_nobody_starves_and_nothing_overflows(
     begin = {tp: start for tp, (start, _) in given_pending.items()}
     latest = {tp: start + size for tp, (start, size) in given_pending.items()}
 
-    took = taken(begin, AdmissionPolicy(most).capped(begin, latest, unseen))
+    took = taken(begin, AdmissionPolicy(most).apply_limits(begin, latest, unseen))
 
     has = [size for _, (_, size) in sorted(given_pending.items())]
     assert all(min(size, 1) <= got <= size for got, size in zip(took, has, strict=True))
@@ -85,15 +85,15 @@ def test_hot_partition_is_capped_for_itself() -> None:
     """
     latest = {P0: 1000, P1: 30, P2: 5}
 
-    assert taken(ZERO, AdmissionPolicy(None, 20).capped(ZERO, latest, unseen)) == [20, 20, 5]
-    assert taken(ZERO, AdmissionPolicy(9, 20).capped(ZERO, latest, unseen)) == [4, 4, 1]
+    assert taken(ZERO, AdmissionPolicy(None, 20).apply_limits(ZERO, latest, unseen)) == [20, 20, 5]
+    assert taken(ZERO, AdmissionPolicy(9, 20).apply_limits(ZERO, latest, unseen)) == [4, 4, 1]
 
 
 def test_went_back_is_left_to_the_planner() -> None:
     """
     An end that lies before the start is passed on as it is, never hidden behind a cap.
     """
-    assert AdmissionPolicy(10, 10).capped({P0: 50}, {P0: 20}, unseen) == {P0: 20}
+    assert AdmissionPolicy(10, 10).apply_limits({P0: 50}, {P0: 20}, unseen) == {P0: 20}
 
 
 def test_waits_until_there_is_enough() -> None:
@@ -163,8 +163,8 @@ def test_bytes_are_shared_by_what_records_take() -> None:
         return {P0: 100.0, P1: 200.0}
 
     # 100 kB, 100 kB and 15 kB are there.
-    assert taken(ZERO, policy.capped(ZERO, latest, sizes)) == [465, 232, 46]
-    assert policy.capped(ZERO, {P0: 10, P1: 10, P2: 1}, sizes) == {P0: 10, P1: 10, P2: 1}
+    assert taken(ZERO, policy.apply_limits(ZERO, latest, sizes)) == [465, 232, 46]
+    assert policy.apply_limits(ZERO, {P0: 10, P1: 10, P2: 1}, sizes) == {P0: 10, P1: 10, P2: 1}
 
 
 def test_bytes_of_few_partitions_stand_for_all() -> None:
@@ -179,7 +179,7 @@ def test_bytes_of_few_partitions_stand_for_all() -> None:
         looked.append(positions)
         return dict.fromkeys(positions, 10.0)
 
-    ends = AdmissionPolicy(max_bytes=1_000_000).capped(begin, latest, sizes)
+    ends = AdmissionPolicy(max_bytes=1_000_000).apply_limits(begin, latest, sizes)
 
     assert [len(one) for one in looked] == [64, 64]
     assert max(looked[0], key=lambda tp: tp.partition).partition == 4999
@@ -193,4 +193,4 @@ def test_nothing_to_look_at_is_not_unlimited() -> None:
     """
     policy = AdmissionPolicy(max_bytes=1 << 20)
 
-    assert policy.capped({P0: 0}, {P0: 5000}, lambda _: {}) == {P0: 1024}
+    assert policy.apply_limits({P0: 0}, {P0: 5000}, lambda _: {}) == {P0: 1024}

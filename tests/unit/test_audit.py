@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.audit.report import WHOLE, Tally, Verdict, compare, report
+from pyspark_pykafka.audit.report import WHOLE, Checksum, Verdict, compare, report
 
 if TYPE_CHECKING:
     import random
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 IDS = st.lists(st.integers(-(2**43), 2**43 - 1), unique=True, min_size=2, max_size=50)
 
 
-def tally(ids: list[int]) -> Tally:
+def tally(ids: list[int]) -> Checksum:
     """
     Return what is met when these ids go by.
     """
-    return reduce(Tally.__add__, (Tally(1, each) for each in ids), Tally())
+    return reduce(Checksum.__add__, (Checksum(1, each) for each in ids), Checksum())
 
 
 @given(IDS, st.randoms(use_true_random=False))
@@ -52,14 +52,14 @@ def test_planted_faults_are_found(ids: list[int]) -> None:
 
     assert (lost.verdict, lost.difference) == (Verdict.MISSING, second)
     assert (doubled.verdict, doubled.difference) == (Verdict.DOUBLED, -second)
-    assert exchanged.verdict is Verdict.EXCHANGED
+    assert exchanged.verdict is Verdict.REPLACED
 
 
 def test_an_empty_batch_is_complete() -> None:
     """
     Nothing entered, nothing left.
     """
-    assert compare(WHOLE, Tally(), [Tally()]).verdict is Verdict.COMPLETE
+    assert compare(WHOLE, Checksum(), [Checksum()]).verdict is Verdict.COMPLETE
 
 
 def test_a_report_names_the_partitions_that_are_wrong() -> None:
@@ -84,7 +84,7 @@ def test_a_partition_that_nothing_left_of_is_missing() -> None:
     """
     entered = {WHOLE: tally([1]), "t-0": tally([1])}
 
-    found = report("a", 1, entered, [{WHOLE: Tally()}])
+    found = report("a", 1, entered, [{WHOLE: Checksum()}])
 
     assert [finding.verdict for finding in found.places] == [Verdict.MISSING]
 

@@ -19,7 +19,7 @@ from pyspark_pykafka.options import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from pyspark_pykafka.source.offset_limits import ending_border, resolve_words, starting_border
+from pyspark_pykafka.source.offset_limits import resolve_end, resolve_start, resolve_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -71,7 +71,7 @@ def test_starting(limit: object, expected: Offsets) -> None:
     """
     Each way to say where to start gives one offset or word per partition.
     """
-    assert starting_border(limit, [P0, P1], LOG) == expected  # type: ignore[arg-type]
+    assert resolve_start(limit, [P0, P1], LOG) == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_fallback_is_for_what_was_left_out(limit: object, expected: Offsets) -> 
     """
     log = replace(LOG, group={P0: 7})
 
-    assert starting_border(limit, [P0, P1], log, LATEST) == expected  # type: ignore[arg-type]
+    assert resolve_start(limit, [P0, P1], log, LATEST) == expected  # type: ignore[arg-type]
 
 
 def test_committed_without_a_fallback() -> None:
@@ -97,9 +97,9 @@ def test_committed_without_a_fallback() -> None:
     A partition that the group has not committed is named, with the option that helps (N13).
     """
     with pytest.raises(OffsetsError, match="no offset for t-1; set startingOffsetsFallback"):
-        starting_border(Committed(), [P0, P1], replace(LOG, group={P0: 7}))
+        resolve_start(Committed(), [P0, P1], replace(LOG, group={P0: 7}))
     with pytest.raises(OffsetsError, match="a start is given for u, of which no partition"):
-        starting_border(SpecificOffsets((), (("t", -2), ("u", -2))), [P0, P1], LOG)
+        resolve_start(SpecificOffsets((), (("t", -2), ("u", -2))), [P0, P1], LOG)
 
 
 def test_unmatched_start_is_an_error() -> None:
@@ -107,14 +107,14 @@ def test_unmatched_start_is_an_error() -> None:
     No record as young as asked for fails by default, naming partition and time (R11).
     """
     with pytest.raises(OffsetsError, match="No offset matched from request.*t-1 and timestamp 20"):
-        starting_border(GlobalTimestamp(20, "error"), [P0, P1], LOG)
+        resolve_start(GlobalTimestamp(20, "error"), [P0, P1], LOG)
 
 
 def test_unmatched_end_is_latest() -> None:
     """
     An end that no record reaches is the end of the log, bound late (R13).
     """
-    assert ending_border(GlobalTimestamp(20, "latest"), [P0, P1], LOG) == {P0: 6, P1: LATEST}
+    assert resolve_end(GlobalTimestamp(20, "latest"), [P0, P1], LOG) == {P0: 6, P1: LATEST}
 
 
 def test_times_must_name_all_partitions() -> None:
@@ -122,7 +122,7 @@ def test_times_must_name_all_partitions() -> None:
     Times for some of the partitions only are refused.
     """
     with pytest.raises(OffsetsError, match="KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
-        starting_border(SpecificTimestamps(((P0, 15),), "error"), [P0, P1], LOG)
+        resolve_start(SpecificTimestamps(((P0, 15),), "error"), [P0, P1], LOG)
 
 
 def test_words_resolve_to_what_they_stand_for() -> None:

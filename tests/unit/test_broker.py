@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pyspark_pykafka.engines.librdkafka.metadata import AdminQuestions
-from pyspark_pykafka.engines.metadata import Broker
+from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
+from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.retry import RetryPolicy
@@ -53,14 +53,14 @@ class Admin:
         return answers
 
 
-def broker(admin: Admin, timeout_ms: int = 60_000) -> Broker:
+def broker(admin: Admin, timeout_ms: int = 60_000) -> MetadataClient:
     """
     Return a driver's view through that client.
     """
     settings = {"bootstrap.servers": "b:1", "default.api.timeout.ms": str(timeout_ms)}
-    questions = AdminQuestions(KafkaSettings.of(settings), "read_uncommitted")
+    questions = AdminMetadata(KafkaSettings.of(settings), "read_uncommitted")
     questions._admin.client = lambda: admin  # type: ignore[assignment, method-assign, return-value]
-    return Broker(questions, RetryPolicy(1, 0))
+    return MetadataClient(questions, RetryPolicy(1, 0))
 
 
 def test_leader_that_was_lost_is_asked_again() -> None:

@@ -41,14 +41,14 @@ def test_what_is_ours_goes(checkpoint: Path) -> None:
     """
     Offsets stay; other sources' lines and files that need no change are left as they are.
     """
-    assert Checkpoint(checkpoint).make_plain() == [0, 1]
+    assert Checkpoint(checkpoint).to_jvm_format() == [0, 1]
 
     texts = [(checkpoint / "offsets" / str(b)).read_text().split("\n") for b in range(3)]
     assert texts[0] == texts[1] == ["v1", META, '{"t":{"0":3}}', '{"@other": 1}']
     assert texts[2] == ["v1", META, "-", '{"@other": 1}']
     left = sorted(path.name for path in (checkpoint / "offsets").iterdir())
     assert left == [".2.crc", "0", "1", "2"]
-    assert Checkpoint(checkpoint).make_plain() == []
+    assert Checkpoint(checkpoint).to_jvm_format() == []
 
 
 def test_dry_run_changes_nothing(checkpoint: Path) -> None:
@@ -57,7 +57,7 @@ def test_dry_run_changes_nothing(checkpoint: Path) -> None:
     """
     before = (checkpoint / "offsets" / "0").read_text()
 
-    assert Checkpoint(checkpoint).make_plain(dry_run=True) == [0, 1]
+    assert Checkpoint(checkpoint).to_jvm_format(dry_run=True) == [0, 1]
     assert (checkpoint / "offsets" / "0").read_text() == before
 
 
@@ -70,7 +70,7 @@ def test_unfinished_first_batch_is_refused(checkpoint: Path) -> None:
     (checkpoint / "commits" / "0").unlink()
 
     with pytest.raises(OffsetsError, match="let it finish with pykafka first"):
-        Checkpoint(checkpoint).make_plain()
+        Checkpoint(checkpoint).to_jvm_format()
 
 
 def test_other_folders_are_refused(tmp_path: Path) -> None:
@@ -78,4 +78,4 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
     A folder that is no checkpoint is named, with what it must be.
     """
     with pytest.raises(OffsetsError, match="must be the folder that the query was given"):
-        Checkpoint(tmp_path).make_plain()
+        Checkpoint(tmp_path).to_jvm_format()

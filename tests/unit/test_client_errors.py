@@ -152,8 +152,8 @@ def test_final_errors_of_the_background_are_raised_once(
     fatal.note(of(name, "refused"))
 
     with pytest.raises(expected, match="reading: refused"):
-        fatal.raise_any("reading")
-    fatal.raise_any("reading")
+        fatal.raise_pending("reading")
+    fatal.raise_pending("reading")
 
 
 @pytest.mark.parametrize("name", ["_TRANSPORT", "_ALL_BROKERS_DOWN", "GROUP_AUTHORIZATION_FAILED"])
@@ -165,7 +165,7 @@ def test_what_passes_by_itself_is_not_raised(name: str) -> None:
 
     fatal.note(of(name))
 
-    fatal.raise_any("reading")
+    fatal.raise_pending("reading")
 
 
 @pytest.mark.parametrize(
@@ -189,12 +189,12 @@ def test_a_handshake_cut_off_again_and_again_is_final(
     fatal = FatalErrors(now=lambda: 100.0)
     for _ in range(4):
         fatal.note(of(name, reason))
-    fatal.raise_any("reading")
+    fatal.raise_pending("reading")
 
     fatal.note(of(name, reason))
 
     with pytest.raises(expected, match="reading: S"):
-        fatal.raise_any("reading")
+        fatal.raise_pending("reading")
 
 
 def test_handshakes_cut_off_now_and_then_do_not_add_up() -> None:
@@ -207,7 +207,7 @@ def test_handshakes_cut_off_now_and_then_do_not_add_up() -> None:
     for _ in range(20):
         fatal.note(of("_TRANSPORT", "SSL handshake failed: Disconnected"))
 
-    fatal.raise_any("reading")
+    fatal.raise_pending("reading")
 
 
 def test_an_untrusted_certificate_is_a_tls_error_whatever_its_code() -> None:

@@ -29,10 +29,10 @@ from tests.unit.commit_model import (
 )
 
 from pyspark_pykafka.engines.wire.transactions.transactions import (
-    Described,
     FencedError,
-    Prepared,
+    PreparedTransaction,
     State,
+    TransactionDescription,
 )
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.sink import micro_batch_committer, replay
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from tests.unit.commit_model import Division
 
-    from pyspark_pykafka.sink.ledger_entries import WrittenBatch
+    from pyspark_pykafka.sink.ledger_entries import CommittableBatch
 
 ROWS = "abcd"
 #: Another number of rows in a task, the same numbers with other rows, other tasks, none without.
@@ -326,7 +326,9 @@ def test_a_coordinator_that_has_lost_its_office() -> None:
         (decided,) = world.ongoing
         second = until(start(world, "b", DIVISIONS[1]), ": read ")
         _, producer_id, epoch = world.names[decided].prepared
-        before = of_the_past and Described(decided, of_the_past, producer_id, epoch - 1, 0, 0, 1)
+        before = of_the_past and TransactionDescription(
+            decided, of_the_past, producer_id, epoch - 1, 0, 0, 1
+        )
         world.stale = {decided: before}
         second.finish()
         assert decided in world.ongoing, (of_the_past, world.trace)
@@ -344,9 +346,9 @@ def test_what_an_operator_must_not_abort() -> None:
     for moment, turn in moments():
         world = World()
         killed_at(world, "a", FIRST, moment, turn)
-        found: list[Prepared] = []
+        found: list[PreparedTransaction] = []
 
-        def look(process: Process, found: list[Prepared] = found) -> None:
+        def look(process: Process, found: list[PreparedTransaction] = found) -> None:
             transactions: Any = MemoryTransactions(process)
             found += micro_batch_committer.half_committed(transactions, PREFIX)
 
@@ -359,14 +361,14 @@ def test_what_can_be_neither_committed_nor_told() -> None:
     """
     The end is refused as often as it is asked for, of what is open: an error comes in time.
     """
-    open_still = Prepared("orders-0a1b2c3d-0-0-0", 1, 0)
+    open_still = PreparedTransaction("orders-0a1b2c3d-0-0-0", 1, 0)
 
     class Refusing:
         config = SimpleNamespace(block_seconds=0.2)
 
-        def describe_all(self, _: Any) -> dict[str, Described]:
+        def describe_all(self, _: Any) -> dict[str, TransactionDescription]:
             name, *who = open_still
-            return {name: Described(name, State.ONGOING, *who, 0, 0, 1)}
+            return {name: TransactionDescription(name, State.ONGOING, *who, 0, 0, 1)}
 
         def end_all(self, *_: Any, commit: bool) -> None:
             assert commit
@@ -491,7 +493,7 @@ def counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     whole = replay.committed_tasks
 
-    def blind(written: WrittenBatch, committed: Any) -> frozenset[int]:
+    def blind(written: CommittableBatch, committed: Any) -> frozenset[int]:
         seen = [replace(it, content="x") if hasattr(it, "content") else it for it in committed]
         tasks = tuple(replace(task, content="x") for task in written.written)
         return whole(replace(written, written=tasks), seen)
@@ -552,14 +554,14 @@ def sweeps_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Let an abort take along what an earlier write had decided to commit.
     """
-    whole = micro_batch_committer.abort_batch
+    whole = micro_batch_committer.abort_micro_batch
 
     def abort(*given: Any, **more: Any) -> None:
         monkeypatch.setattr(micro_batch_committer, "named", lambda *_: [])
         whole(*given, **more)
         monkeypatch.setattr(micro_batch_committer, "named", named)
 
-    monkeypatch.setattr(micro_batch_committer, "abort_batch", abort)
+    monkeypatch.setattr(micro_batch_committer, "abort_micro_batch", abort)
 
 
 FAULTS = {

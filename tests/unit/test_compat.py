@@ -18,7 +18,12 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_pykafka.spark.compat import RecordCarrier, arrow_schema, source_schema, takes_records
+from pyspark_pykafka.spark.compat import (
+    PrefetchedReader,
+    arrow_schema,
+    source_schema,
+    supports_prefetched_records,
+)
 
 #: What Spark looks for before it asks a reader for records.
 SPARKS_OWN: Any = datasource_internal._SimpleStreamReaderWrapper
@@ -28,7 +33,7 @@ def test_a_reader_passes_for_sparks_own_just_while_it_carries() -> None:
     """
     With records on hand Spark asks for them, once; at other times the reader is what it is.
     """
-    reader = RecordCarrier()
+    reader = PrefetchedReader()
     records = [pa.record_batch([pa.array([1])], ["offset"])]
     before = isinstance(reader, SPARKS_OWN)
 
@@ -37,14 +42,14 @@ def test_a_reader_passes_for_sparks_own_just_while_it_carries() -> None:
     assert (before, isinstance(reader, SPARKS_OWN)) == (False, True)
     assert list(reader.getCache({}, {})) == records
     assert not isinstance(reader, SPARKS_OWN)
-    assert isinstance(reader, RecordCarrier)
+    assert isinstance(reader, PrefetchedReader)
 
 
 def test_a_batch_without_records_is_carried_too() -> None:
     """
     No records are an answer, different from none having been read.
     """
-    reader = RecordCarrier()
+    reader = PrefetchedReader()
     reader.carry([])
 
     assert isinstance(reader, SPARKS_OWN)
@@ -56,7 +61,7 @@ def test_records_of_the_full_schema_are_taken(*, include_headers: bool) -> None:
     """
     What a user gets without a schema can be carried, headers included.
     """
-    assert takes_records(arrow_schema(source_schema(include_headers=include_headers)))
+    assert supports_prefetched_records(arrow_schema(source_schema(include_headers=include_headers)))
 
 
 @pytest.mark.parametrize(
@@ -75,4 +80,4 @@ def test_schemas_that_arrow_cannot_tell_are_not_taken(field: StructField, *, tak
     """
     schema = StructType([StructField("timestampType", IntegerType()), field])
 
-    assert takes_records(arrow_schema(schema)) is taken
+    assert supports_prefetched_records(arrow_schema(schema)) is taken

@@ -58,12 +58,12 @@ class Log:
         size, offsets = measured(self.fetch(positions[TP]), positions[TP])
         return {TP: size / offsets} if offsets else {}
 
-    def capped(self, limit: int) -> int:
+    def apply_limits(self, limit: int) -> int:
         """
         Return where a batch ends that begins with the log.
         """
         policy = AdmissionPolicy(max_bytes=limit)
-        return policy.capped({TP: 0}, {TP: self.end}, self.sizes)[TP]
+        return policy.apply_limits({TP: 0}, {TP: self.end}, self.sizes)[TP]
 
     def size(self, end: int) -> float:
         """
@@ -105,7 +105,7 @@ def test_a_limit_is_met_whatever_the_batches(batches: list[tuple[int, int]]) -> 
     Within a tenth: the bytes of the log up to where a batch ends are those that were asked for.
     """
     log = Log(batches)
-    end = log.capped(LIMIT)
+    end = log.apply_limits(LIMIT)
 
     widest = max(size for _, size in batches)
     assert log.size(end) == pytest.approx(LIMIT, rel=0.1, abs=widest)
@@ -117,7 +117,7 @@ def test_a_log_that_is_everywhere_alike_costs_few_looks() -> None:
     Where the records do not change, it is looked at eight times, and not more.
     """
     log = Log(many(20, 1000, 200))
-    log.capped(LIMIT)
+    log.apply_limits(LIMIT)
 
     assert log.looks == 8
 
@@ -128,7 +128,7 @@ def test_a_little_that_fits_costs_less(batches: int, looks: int) -> None:
     What one look sees whole is not looked at again, and what is far below the limit hardly.
     """
     log = Log(many(10, 500, batches))
-    assert log.capped(LIMIT) == log.end
+    assert log.apply_limits(LIMIT) == log.end
     assert log.looks == looks
 
 
@@ -139,8 +139,8 @@ def test_all_that_is_pending_is_taken_if_it_fits() -> None:
     log = Log([*many(10, 10, 10), *many(10, 1000, 200)])
     total = int(log.size(log.end))
 
-    assert log.capped(2 * total) == log.end
-    assert log.size(log.capped(total // 2)) == pytest.approx(total // 2, rel=0.1)
+    assert log.apply_limits(2 * total) == log.end
+    assert log.size(log.apply_limits(total // 2)) == pytest.approx(total // 2, rel=0.1)
 
 
 def test_bytes_and_offsets_of_a_look_belong_together() -> None:

@@ -24,9 +24,9 @@ from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.settings.wire_config import Address, direct_config
-from pyspark_pykafka.source.factory import make_broker
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.settings.wire_config import Address, wire_config
+from pyspark_pykafka.source.factory import metadata_client
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ def soon(seconds: float = 20) -> Deadline:
 
 def config_of(servers: str, **more: str) -> Any:
     given = {name.replace("_", "."): value for name, value in more.items()}
-    return direct_config(KafkaSettings.of({"bootstrap.servers": servers, **given}))
+    return wire_config(KafkaSettings.of({"bootstrap.servers": servers, **given}))
 
 
 def cluster_of(servers: str, **more: str) -> Cluster:
@@ -57,11 +57,11 @@ def cluster_of(servers: str, **more: str) -> Cluster:
     return Cluster(config_of(servers, **more), chance=lambda: float(next(turns)))
 
 
-def stream(servers: str, engine: str = "wire", **kafka: str) -> MicroBatches:
+def stream(servers: str, engine: str = "wire", **kafka: str) -> MicroBatchStream:
     settings = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
     given = {"subscribe": "t", "startingOffsets": "earliest", "engine": engine, **settings}
     options = parse_stream_source({"kafka.bootstrap.servers": servers, **given})
-    return MicroBatches(options, make_broker(options), lambda at: dict.fromkeys(at, 100.0))
+    return MicroBatchStream(options, metadata_client(options), lambda at: dict.fromkeys(at, 100.0))
 
 
 def timed(work: Callable[[], object]) -> float:

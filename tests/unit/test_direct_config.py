@@ -12,8 +12,8 @@ import pytest
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.settings import PROPERTIES, KafkaSettings, Role
 from pyspark_pykafka.settings.unsecured_token import UnsecuredToken
-from pyspark_pykafka.settings.wire_config import Address, DirectConfig, Sasl, Tls, direct_config
-from pyspark_pykafka.settings.wire_support import _HONOURED, _KNOWN, direct_refusal
+from pyspark_pykafka.settings.wire_config import Address, Sasl, Tls, WireConfig, wire_config
+from pyspark_pykafka.settings.wire_support import _HONOURED, _KNOWN, wire_unsupported_reason
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.username": "alice", "sasl.password": "geheim"}
 OAUTH = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
@@ -23,15 +23,15 @@ def settings(given: dict[str, str]) -> KafkaSettings:
     return KafkaSettings.of({"bootstrap.servers": "one:9092", **given})
 
 
-def configured(**given: str) -> DirectConfig:
+def configured(**given: str) -> WireConfig:
     """
     Return the configuration; names are written with underscores for dots.
     """
-    return direct_config(settings({name.replace("_", "."): v for name, v in given.items()}))
+    return wire_config(settings({name.replace("_", "."): v for name, v in given.items()}))
 
 
 def refused(given: dict[str, str]) -> str | None:
-    return direct_refusal(settings(given))
+    return wire_unsupported_reason(settings(given))
 
 
 def test_defaults_are_those_of_the_other_engine() -> None:
@@ -66,8 +66,8 @@ def test_java_names_are_understood() -> None:
     mechanism = {"sasl.mechanism": "SCRAM-SHA-512"}
     given = {"security.protocol": "SASL_SSL", "sasl.jaas.config": jaas + 'password="geheim";'}
 
-    expected = direct_config(settings({**SASL, **mechanism}))
-    assert direct_config(settings({**given, **mechanism})) == expected
+    expected = wire_config(settings({**SASL, **mechanism}))
+    assert wire_config(settings({**given, **mechanism})) == expected
     assert expected.sasl == Sasl("SCRAM-SHA-512", "alice", "geheim")
     assert expected.protocol == "SASL_SSL"
 
@@ -143,7 +143,7 @@ def test_honoured_settings_arrive(name: str) -> None:
     value = "200000000" if name == "receive.message.max.bytes" else another(name)
     changed = {**under, name: value}
 
-    assert direct_config(settings(changed)) != direct_config(settings(under))
+    assert wire_config(settings(changed)) != wire_config(settings(under))
 
 
 def test_every_property_was_judged() -> None:
@@ -221,7 +221,7 @@ def test_unsecured_tokens_are_read() -> None:
     """
     unsecure = {**OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": "true"}
     text = "principalClaimName=azp principal=me scope=a,b lifeSeconds=60 extension_trace=1"
-    config = direct_config(settings({**unsecure, "sasl.oauthbearer.config": text}))
+    config = wire_config(settings({**unsecure, "sasl.oauthbearer.config": text}))
 
     assert config.sasl is not None
     assert config.sasl.token == UnsecuredToken(
@@ -254,8 +254,8 @@ def test_configurations_are_keys() -> None:
     Equal settings share connections, another password does not, and all of it crosses processes.
     """
     plain = {**SASL, "sasl.mechanism": "PLAIN"}
-    one, same = direct_config(settings(plain)), direct_config(settings(plain))
-    other = direct_config(settings({**plain, "sasl.password": "neu"}))
+    one, same = wire_config(settings(plain)), wire_config(settings(plain))
+    other = wire_config(settings({**plain, "sasl.password": "neu"}))
 
     assert len({one, same, other}) == 2
     assert pickle.loads(pickle.dumps(one)) == one  # noqa: S301 - our own bytes

@@ -46,8 +46,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
 
     monkeypatch.setattr("pyspark_pykafka.engines.librdkafka.consumer.fetch", reader("librdkafka"))
     monkeypatch.setattr("pyspark_pykafka.engines.wire.consumer.range_reader.fetch", reader("wire"))
-    selection._say_once.cache_clear()
-    selection.wire_refusal.cache_clear()
+    selection._log_fallback_once.cache_clear()
+    selection.wire_read_unavailable.cache_clear()
     return asked
 
 

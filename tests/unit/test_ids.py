@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.audit import record_ids
-from pyspark_pykafka.audit.record_ids import SHIFT, tally_of_offsets, tally_of_range
-from pyspark_pykafka.audit.report import Tally
+from pyspark_pykafka.audit.record_ids import SHIFT, checksum_of_range, tally_of_offsets
+from pyspark_pykafka.audit.report import Checksum
 from pyspark_pykafka.offsets import TopicPartition
 
 FLIGHTS = TopicPartition("flights", 3)
@@ -40,7 +40,7 @@ def test_ids_are_those_of_spark(topic: str, expected: int) -> None:
     """
     at = 2**40 + 7
 
-    assert tally_of_range(TopicPartition(topic, 3), at, at + 1) == Tally(1, expected >> SHIFT)
+    assert checksum_of_range(TopicPartition(topic, 3), at, at + 1) == Checksum(1, expected >> SHIFT)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_ids_without_a_topic_are_those_of_spark(partition: int, offset: int, exp
     """
     tp = TopicPartition("flights", partition)
 
-    assert tally_of_range(tp, offset, offset + 1, named=False) == Tally(1, expected >> SHIFT)
+    assert checksum_of_range(tp, offset, offset + 1, named=False) == Checksum(1, expected >> SHIFT)
 
 
 @given(st.integers(0, 2**50), st.integers(0, 60), st.booleans())
@@ -61,14 +61,16 @@ def test_a_range_is_the_sum_of_its_offsets(start: int, size: int, named: bool) -
     """
     In one block or in many, as a range or one by one.
     """
-    single = [tally_of_range(FLIGHTS, at, at + 1, named=named) for at in range(start, start + size)]
+    single = [
+        checksum_of_range(FLIGHTS, at, at + 1, named=named) for at in range(start, start + size)
+    ]
     offsets = np.arange(start, start + size, dtype=np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_ids, "BLOCK", 7)
-        whole = tally_of_range(FLIGHTS, start, start + size, named=named)
+        whole = checksum_of_range(FLIGHTS, start, start + size, named=named)
         listed = tally_of_offsets(FLIGHTS, offsets, named=named)
 
-    assert whole == listed == reduce(Tally.__add__, single, Tally())
+    assert whole == listed == reduce(Checksum.__add__, single, Checksum())
     assert offsets.tolist() == list(range(start, start + size))
 
 
@@ -78,4 +80,4 @@ def test_partitions_and_topics_have_ids_of_their_own() -> None:
     """
     tps = [FLIGHTS, TopicPartition("flights", 4), TopicPartition("planes", 3)]
 
-    assert len({tally_of_range(tp, 5, 6) for tp in tps}) == 3
+    assert len({checksum_of_range(tp, 5, 6) for tp in tps}) == 3

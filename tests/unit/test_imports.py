@@ -13,15 +13,15 @@ import pyarrow as pa
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.engines.wire.records.compression import Decompressor
-from pyspark_pykafka.engines.wire.records.arrow_decoder import RecordColumns
+from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
 from tests.unit.record_batches import Batch, Record
 
-columns = RecordColumns.of_range(
+columns = ArrowDecoder.of_range(
     TopicPartition("t", 3), 0, 2, pa.schema(SOURCE_TYPES.items()), Decompressor(1 << 20),
     max_records=10, max_bytes=1 << 20, check_crcs=True,
 )
 records = Batch(0, 1, (Record(0, value=b"a"), Record(1, value=b"b"))).encode()
-batches = [*columns.full_batches(records, ()), *columns.rest()]
+batches = [*columns.batches(records, ()), *columns.rest()]
 rows = pa.Table.from_batches(batches)
 assert rows["topic"].to_pylist() == ["t", "t"]
 assert rows["partition"].to_pylist() == [3, 3]

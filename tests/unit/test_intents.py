@@ -19,16 +19,16 @@ from pyspark_pykafka.sink.intents import (
     outdated,
 )
 from pyspark_pykafka.sink.ledger_entries import (
+    Committable,
+    CommittableBatch,
     Completion,
     Intent,
     Marker,
     Release,
     Withdrawal,
-    WrittenBatch,
-    WrittenTask,
     to_record,
 )
-from pyspark_pykafka.sink.transactional_ids import fallback_id, of_stream_task
+from pyspark_pykafka.sink.transactional_ids import fallback_id, stream_task_id
 
 if TYPE_CHECKING:
     from pyspark_pykafka.sink.ledger_entries import Entry
@@ -38,19 +38,19 @@ OURS = Intent(QUERY, 7, "ours", 2, 2, 100)
 MARKERS: list[Entry] = [Marker(QUERY, 7, "ours", task, 1, "x") for task in range(2)]
 
 
-def batch(tasks: int) -> WrittenBatch:
+def batch(tasks: int) -> CommittableBatch:
     """
     Return a batch of so many tasks, half of which had to take another name.
     """
     chance = random.Random(tasks)
 
-    def task(number: int) -> WrittenTask:
-        name = of_stream_task("orders", QUERY, 7, number, chance.randrange(4))
+    def task(number: int) -> Committable:
+        name = stream_task_id("orders", QUERY, 7, number, chance.randrange(4))
         name = fallback_id(name, chance.randrange(10**6)).transactional_id if number % 2 else name
         who = (name, chance.randrange(10**9), chance.randrange(2**15))
-        return WrittenTask(number, 10, who, 100 + number, "x")
+        return Committable(number, 10, who, 100 + number, "x")
 
-    return WrittenBatch("orders", QUERY, 7, "ours", tasks, tuple(map(task, range(tasks))))
+    return CommittableBatch("orders", QUERY, 7, "ours", tasks, tuple(map(task, range(tasks))))
 
 
 def placed(*entries: Entry) -> list[tuple[int, Entry]]:

@@ -11,12 +11,12 @@ import pytest
 from tests.support.stub_behaviour import LIST_OFFSETS, METADATA
 from tests.support.stub_brokers import Behaviour, StubCluster
 
-from pyspark_pykafka.engines.wire.consumer.metadata import WireQuestions
+from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.source.factory import make_broker
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.source.factory import metadata_client
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class Late(Behaviour):
         return self.made[key]
 
 
-def microbatches(bootstrap: str, topic: str = "t") -> MicroBatches:
+def microbatches(bootstrap: str, topic: str = "t") -> MicroBatchStream:
     options = parse_stream_source(
         {
             "kafka.bootstrap.servers": bootstrap,
@@ -54,7 +54,7 @@ def microbatches(bootstrap: str, topic: str = "t") -> MicroBatches:
             "startingOffsets": "earliest",
         }
     )
-    return MicroBatches(options, make_broker(options), lambda at: dict.fromkeys(at, 100.0))
+    return MicroBatchStream(options, metadata_client(options), lambda at: dict.fromkeys(at, 100.0))
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -115,7 +115,7 @@ def test_a_broker_that_hangs_costs_no_other_its_connection() -> None:
         kafka = KafkaSettings.of(
             {"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": "4000"}
         )
-        questions = WireQuestions(kafka, "read_uncommitted")
+        questions = WireMetadata(kafka, "read_uncommitted")
         tps = {TopicPartition("t", at): -1 for at in range(10)}
         assert len(questions.offsets(tps)) == 10
         before = cluster.stats()

@@ -15,7 +15,7 @@ from tests.unit.memory_cluster import Cluster
 from pyspark_pykafka.errors import DataLossError, OffsetsError
 from pyspark_pykafka.offsets import Document, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Query:
     cluster: Cluster
     options: dict[str, str]
     at: Document | None = None
-    batches: MicroBatches = field(init=False)
+    batches: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
         self.restart()
@@ -38,7 +38,7 @@ class Query:
         """
         self.options |= changed
         options = parse_stream_source(self.options)
-        self.batches = MicroBatches(options, self.cluster, lambda at: dict.fromkeys(at, 1e6))
+        self.batches = MicroBatchStream(options, self.cluster, lambda at: dict.fromkeys(at, 1e6))
 
     def step(self, *, limited: bool = True) -> list[tuple[str, int, int]]:
         """

@@ -26,7 +26,7 @@ from pyspark_pykafka.offsets import (
 )
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.source.checkpoint import _plain
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 from pyspark_pykafka.source.planner import SplitPolicy, split
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -40,7 +40,7 @@ class Process:
 
     cluster: Cluster
     more: dict[str, str] = field(default_factory=dict)
-    batches: MicroBatches = field(init=False)
+    batches: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
         given = {
@@ -50,7 +50,7 @@ class Process:
             "fetchOffset.retryIntervalMs": "0",
             **self.more,
         }
-        self.batches = MicroBatches(parse_stream_source(given), self.cluster, lambda _: {})
+        self.batches = MicroBatchStream(parse_stream_source(given), self.cluster, lambda _: {})
 
     def next(self, start: Any) -> Any:
         """

@@ -13,7 +13,7 @@ from tests.unit.memory_cluster import Cluster
 
 from pyspark_pykafka.offsets import QUERY, Document, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 T0 = TopicPartition("t", 0)
 OPTIONS = {
@@ -59,12 +59,12 @@ class Process:
     cluster: Cluster
     options: dict[str, str] = field(default_factory=lambda: OPTIONS)
     told: Told = field(default_factory=Told)
-    batches: MicroBatches = field(init=False)
+    batches: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
         ids = map("query-{}".format, itertools.count())
         options = parse_stream_source(self.options)
-        self.batches = MicroBatches(
+        self.batches = MicroBatchStream(
             options, self.cluster, lambda _: {}, self.told, new_id=lambda: next(ids)
         )
 

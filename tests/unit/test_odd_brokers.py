@@ -16,7 +16,7 @@ from tests.unit import memory_cluster
 
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.engines.wire.consumer.list_offsets import told
-from pyspark_pykafka.engines.wire.consumer.metadata import WireQuestions
+from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 from pyspark_pykafka.engines.wire.consumer.record_size import bytes_per_offset, measured
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.network.metadata_freshness import Review, SeenEpochs
@@ -35,8 +35,8 @@ from pyspark_pykafka.offsets import LATEST, OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.settings.wire_config import Address, direct_config
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.settings.wire_config import Address, wire_config
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 END = 1000
 ODD_FROM = 200
@@ -163,7 +163,7 @@ def test_brokers_advertised_at_one_address() -> None:
     """
     with StubCluster(OneDoor(brokers=2, topics={"t": 2})) as stubs:
         kafka = {"bootstrap.servers": stubs.bootstrap, "default.api.timeout.ms": "2000"}
-        questions = WireQuestions(KafkaSettings.of(kafka), "read_uncommitted")
+        questions = WireMetadata(KafkaSettings.of(kafka), "read_uncommitted")
         questions.topics(["t"])
         try:
             found = questions.offsets({P0: LATEST, P1: LATEST})
@@ -229,7 +229,7 @@ def test_addresses_that_cannot_be(address: Address) -> None:
     """
     An address that no broker can have is one that cannot be reached, and is told at once.
     """
-    config = direct_config(KafkaSettings.of({"bootstrap.servers": "b:1"}))
+    config = wire_config(KafkaSettings.of({"bootstrap.servers": "b:1"}))
     began = time.monotonic()
     with pytest.raises((BrokerUnavailableError, TimeoutExceededError), match=str(address.port)):
         Connection.open(address, config, Deadline.after(5))
@@ -247,7 +247,7 @@ def test_a_word_of_a_partition_that_vanished() -> None:
     cluster.topics["t"] = [(0, 10), (0, 10)]
     cluster.stale = [{P0: 10}]
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "latest"}
-    query = MicroBatches(parse_stream_source(given), cluster, lambda _: {})
+    query = MicroBatchStream(parse_stream_source(given), cluster, lambda _: {})
 
     assert query.initial()["t"] == {"0": 10}
 

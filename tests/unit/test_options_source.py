@@ -33,7 +33,7 @@ from pyspark_pykafka.options import (
     parse_batch_source,
     parse_stream_source,
 )
-from pyspark_pykafka.options.option_reader import log_no_effect, tell_settings
+from pyspark_pykafka.options.option_reader import log_no_effect, log_settings
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -411,7 +411,7 @@ def test_settings_without_effect_are_named_in_the_log(caplog: pytest.LogCaptureF
     """
     Names only, at INFO, and once; what switches protection off is a warning.
     """
-    tell_settings.cache_clear()
+    log_settings.cache_clear()
     caplog.set_level(logging.INFO, "pyspark_pykafka")
     useless = {"kafka.metric.reporters": "SECRET", "kafka.max.poll.records": "7"}
     unsafe = {"kafka.enable.ssl.certificate.verification": "false"}

@@ -20,9 +20,9 @@ from pyspark_pykafka.offsets import (
 from pyspark_pykafka.source.planner import (
     SplitPolicy,
     StreamPlan,
-    match_assigned,
     plan_batch,
     plan_stream,
+    require_assigned,
     split,
 )
 
@@ -173,7 +173,7 @@ def test_given_offsets_must_match_assigned(
     Offsets for too few or too many partitions are refused by name (O07, O10).
     """
     with pytest.raises(OffsetsError, match=f"DOES_NOT_MATCH_ASSIGNED.*{names}"):
-        match_assigned(given_offsets, [P0, P1], "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
+        require_assigned(given_offsets, [P0, P1], "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
 
 
 def planned(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError
-from pyspark_pykafka.failures.bisection import Culprit, Part, PoisonPolicy, isolate
+from pyspark_pykafka.failures.bisection import FailedRecord, Part, PoisonPolicy, isolate
 from pyspark_pykafka.offsets import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -65,7 +65,7 @@ def places(part: Part) -> list[Place]:
 
 def run(
     whole: Part, sink: Sink, policy: PoisonPolicy = EASY, probe_works: bool = True
-) -> list[Culprit]:
+) -> list[FailedRecord]:
     """
     Process a batch as the caller would: as a whole, then by isolation.
     """

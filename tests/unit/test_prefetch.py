@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
-from pyspark_pykafka.source.driver_read import NoPrefetch, PrefetchPolicy, TinyBatches
+from pyspark_pykafka.source.driver_read import DriverRead, NoPrefetch, PrefetchPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,8 +55,8 @@ class Log:
         finally:
             self.open -= 1
 
-    def prefetch(self) -> TinyBatches:
-        return TinyBatches(self, POLICY, lambda: self.clock)
+    def prefetch(self) -> DriverRead:
+        return DriverRead(self, POLICY, lambda: self.clock)
 
 
 def offsets(batches: list[pa.RecordBatch] | None) -> list[int]:
@@ -80,7 +80,7 @@ def test_ranges_without_records_are_no_reason_to_start_tasks() -> None:
     """
     A batch of nothing but markers has no records, which is not the same as not having read it.
     """
-    prefetch = TinyBatches(lambda _: iter(()), POLICY)
+    prefetch = DriverRead(lambda _: iter(()), POLICY)
 
     assert prefetch.records(ranges(3)) == []
 
@@ -110,7 +110,7 @@ def test_too_many_bytes_are_given_up() -> None:
     Records that turn out large go to tasks; reading ends there, and so do its connections.
     """
     log = Log(batch=1)
-    prefetch = TinyBatches(log, PrefetchPolicy(size=30))
+    prefetch = DriverRead(log, PrefetchPolicy(size=30))
 
     assert prefetch.records(ranges(3, 10, 10)) is None
     assert (len(log.read), log.open) == (2, 0)

@@ -10,10 +10,10 @@ import pytest
 from tests.unit.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.errors import BrokerUnavailableError, ProgressError
-from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
-from pyspark_pykafka.progress.record import Failing, Owner, Record
+from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
+from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
 from pyspark_pykafka.progress.store import ClaimLostError
-from pyspark_pykafka.progress.store_session import Keeper
+from pyspark_pykafka.progress.store_session import StoreSession
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -22,14 +22,14 @@ def at(first: int, second: int, batch: int, query: str = "q") -> StreamOffset:
     """
     Return where a query of two partitions stands after a batch.
     """
-    return StreamOffset({T0: first, T1: second}, query=QueryMark(query, batch))
+    return StreamOffset({T0: first, T1: second}, query=QueryIdentity(query, batch))
 
 
-def keeper(server: Server, run: str = "a") -> Keeper:
+def keeper(server: Server, run: str = "a") -> StoreSession:
     """
     Return a process's keeper.
     """
-    return Keeper(MemoryStore(server), run)
+    return StoreSession(MemoryStore(server), run)
 
 
 def test_progress_is_written_as_it_comes() -> None:
@@ -116,10 +116,10 @@ def test_attempts_are_counted_over_processes() -> None:
     keeper(server, "a").record(at(1, 2, 0))
 
     counts = [keeper(server, run).count_attempt(at(1, 2, 0), at(1, 4, 1)) for run in "bc"]
-    server.records[T1] = Record(2, None, 0, None, Failing(1, 3, "boom"))
+    server.records[T1] = Record(2, None, 0, None, FailedAttempts(1, 3, "boom"))
     counts.append(keeper(server, "d").count_attempt(at(1, 2, 0), at(1, 4, 1)))
 
-    assert counts == [Failing(1, 2), Failing(1, 3), Failing(1, 4, "boom")]
+    assert counts == [FailedAttempts(1, 2), FailedAttempts(1, 3), FailedAttempts(1, 4, "boom")]
     assert server.records[T1].offset == 2
 
 
@@ -127,9 +127,9 @@ def test_attempts_at_another_batch_start_anew() -> None:
     """
     What is left of a batch before says nothing about this one.
     """
-    server = Server({T0: Record(2, failing=Failing(1, 7, "boom"))})
+    server = Server({T0: Record(2, failing=FailedAttempts(1, 7, "boom"))})
 
-    assert keeper(server).count_attempt(at(2, 0, 1), at(3, 0, 2)) == Failing(2, 2)
+    assert keeper(server).count_attempt(at(2, 0, 1), at(3, 0, 2)) == FailedAttempts(2, 2)
 
 
 def test_a_batch_that_finishes_ends_the_count() -> None:

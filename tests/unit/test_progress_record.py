@@ -9,9 +9,9 @@ import json
 import pytest
 
 from pyspark_pykafka.errors import ProgressError
-from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
+from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.progress.record import (
-    Failing,
+    FailedAttempts,
     Owner,
     Record,
     from_metadata,
@@ -19,19 +19,19 @@ from pyspark_pykafka.progress.record import (
     to_metadata,
     to_node,
 )
-from pyspark_pykafka.progress.store import advance, check_subject, next_owner, stamp
+from pyspark_pykafka.progress.store import advance, check_subject, next_owner, touch_owner
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 ME = Owner("q1", "7 on here", 3)
 OTHER = Owner("q2", "8 on there", 5)
-FULL = Record(42, ME, 9, "id-t", Failing(10, 2, "boom"))
+FULL = Record(42, ME, 9, "id-t", FailedAttempts(10, 2, "boom"))
 
 
 def done(offsets: dict[TopicPartition, int], batch: int = 9, **ids: str) -> StreamOffset:
     """
     Return where a query stands after a batch; the topic t has the id id-t.
     """
-    return StreamOffset(offsets, {"t": "id-t", **ids}, query=QueryMark("q1", batch))
+    return StreamOffset(offsets, {"t": "id-t", **ids}, query=QueryIdentity("q1", batch))
 
 
 @pytest.mark.parametrize("record", [FULL, Record(0), Record(5, ME), Record(7, ME, 0, "x")])
@@ -100,7 +100,7 @@ def test_a_long_cause_is_cut() -> None:
     """
     Kafka takes 4,096 bytes of metadata by default, however long an error is.
     """
-    assert len(to_metadata(Record(1, failing=Failing(1, 2, "x" * 9_000)))) < 1_000
+    assert len(to_metadata(Record(1, failing=FailedAttempts(1, 2, "x" * 9_000)))) < 1_000
 
 
 def test_only_what_moved_is_written() -> None:
@@ -155,8 +155,8 @@ def test_a_new_owner_is_named_once() -> None:
     """
     held = {T0: Record(3, OTHER, 8), T1: Record(5, OTHER, 8)}
 
-    assert stamp(held, done({T0: 3, T1: 5}), ME) == {T0: Record(3, ME, 8)}
-    assert stamp({}, done({T0: 3}), ME) == {}
+    assert touch_owner(held, done({T0: 3, T1: 5}), ME) == {T0: Record(3, ME, 8)}
+    assert touch_owner({}, done({T0: 3}), ME) == {}
 
 
 def test_records_of_another_query_about_other_topics_are_refused() -> None:

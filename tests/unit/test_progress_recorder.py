@@ -13,7 +13,7 @@ import pytest
 from tests.unit.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.errors import ProgressError
-from pyspark_pykafka.offsets import QueryMark, StreamOffset, TopicPartition
+from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.progress.contract import NOWHERE
 from pyspark_pykafka.progress.record import Owner, Record
 from pyspark_pykafka.progress.recorder import Recorder
@@ -29,7 +29,7 @@ def at(offset: int, batch: int = 0, query: str = "q") -> StreamOffset:
     """
     Return where a query stands after a batch.
     """
-    return StreamOffset({T0: offset}, query=QueryMark(query, batch))
+    return StreamOffset({T0: offset}, query=QueryIdentity(query, batch))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition
-from pyspark_pykafka.source.filter_pushdown import Comparison, Pruning
+from pyspark_pykafka.source.filter_pushdown import Comparison, FilterPushdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,7 +59,7 @@ def cut(log: Log, *comparisons: Comparison, delay: int | None = None) -> list[tu
     """
     Return (partition, start, end) of what is left of the whole log.
     """
-    pruning = Pruning(comparisons, delay)
+    pruning = FilterPushdown(comparisons, delay)
     tps = pruning.selected(sorted(log.times))
     starts, ends = pruning.cut(dict.fromkeys(tps, EARLIEST), dict.fromkeys(tps, LATEST), log)
     return [(tp.partition, starts[tp], ends[tp]) for tp in starts]
@@ -118,7 +118,7 @@ def test_given_borders_stay_where_they_are_narrower() -> None:
     """
     Filters never widen what the options say, and do not touch words that they do not narrow.
     """
-    pruning = Pruning((Comparison("offset", ">=", 10), Comparison("offset", "<", 50)))
+    pruning = FilterPushdown((Comparison("offset", ">=", 10), Comparison("offset", "<", 50)))
 
     assert pruning.cut({P0: 20}, {P0: 30}, HUNDRED) == ({P0: 20}, {P0: 30})
     assert pruning.cut({P0: 5}, {P0: LATEST}, HUNDRED) == ({P0: 10}, {P0: 50})

@@ -11,10 +11,10 @@ from confluent_kafka import Uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.engines.librdkafka.metadata import AdminQuestions
-from pyspark_pykafka.engines.selection import questions_of
+from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
+from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.engines.wire.consumer.list_offsets import told
-from pyspark_pykafka.engines.wire.consumer.metadata import WireQuestions, id_text
+from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata, id_text
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     ListedOffset,
     ListedOffsets,
@@ -47,18 +47,18 @@ def test_ids_are_written_as_librdkafka_writes_them(topic_id: UUID) -> None:
 @pytest.mark.parametrize(
     ("given", "engine", "kind"),
     [
-        (PLAIN, "auto", WireQuestions),
-        (PLAIN, "wire", WireQuestions),
-        (PLAIN, "librdkafka", AdminQuestions),
-        (KERBEROS, "auto", AdminQuestions),
-        (KERBEROS, "librdkafka", AdminQuestions),
+        (PLAIN, "auto", WireMetadata),
+        (PLAIN, "wire", WireMetadata),
+        (PLAIN, "librdkafka", AdminMetadata),
+        (KERBEROS, "auto", AdminMetadata),
+        (KERBEROS, "librdkafka", AdminMetadata),
     ],
 )
 def test_engine_that_asks(given: dict[str, str], engine: str, kind: type) -> None:
     """
     It is the one that reads.
     """
-    assert type(questions_of(KafkaSettings.of(given), "read_committed", engine)) is kind
+    assert type(metadata_backend(KafkaSettings.of(given), "read_committed", engine)) is kind
 
 
 def test_engine_that_cannot_ask() -> None:
@@ -66,7 +66,7 @@ def test_engine_that_cannot_ask() -> None:
     The wire engine asked for by name where it cannot be used is an error of the options.
     """
     with pytest.raises(OptionsError, match="engine is 'wire', which cannot be used"):
-        questions_of(KafkaSettings.of(KERBEROS), "read_committed", "wire")
+        metadata_backend(KafkaSettings.of(KERBEROS), "read_committed", "wire")
 
 
 def test_partition_that_its_leader_does_not_know() -> None:

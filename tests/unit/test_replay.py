@@ -12,23 +12,23 @@ import pytest
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
 from pyspark_pykafka.sink.intents import named
 from pyspark_pykafka.sink.ledger_entries import (
+    Committable,
+    CommittableBatch,
     Completion,
     Intent,
     Marker,
     Release,
     Withdrawal,
-    WrittenBatch,
-    WrittenTask,
     from_record,
     ledger_topic,
     to_record,
 )
 from pyspark_pykafka.sink.replay import (
-    check_alone,
     check_owner,
+    check_single_writer,
     committed_tasks,
-    intruder,
-    reaches_back,
+    concurrent_writer,
+    covers_batch,
 )
 
 if TYPE_CHECKING:
@@ -54,18 +54,18 @@ def intent(tasks: int, batch: int = 7, write: str = "old") -> Intent:
     return Intent(QUERY, batch, write, tasks, tasks)
 
 
-def written(*records: int, tasks: int | None = None) -> WrittenBatch:
+def written(*records: int, tasks: int | None = None) -> CommittableBatch:
     """
     Return batch 7 with so many rows in each task, markers at offset 100 and after.
     """
-    return WrittenBatch(
+    return CommittableBatch(
         "orders",
         QUERY,
         7,
         "new",
         len(records) if tasks is None else tasks,
         tuple(
-            WrittenTask(task, count, (f"orders-{task}", task, 0), 100 + task, f"{count}")
+            Committable(task, count, (f"orders-{task}", task, 0), 100 + task, f"{count}")
             for task, count in enumerate(records)
             if count
         ),
@@ -151,7 +151,7 @@ def test_two_earlier_writes_add_up() -> None:
 
 
 @pytest.mark.parametrize("again", [written(10, 20), written(30), written(1, 2, 3)])
-def test_a_whole_batch_needs_no_likeness(again: WrittenBatch) -> None:
+def test_a_whole_batch_needs_no_likeness(again: CommittableBatch) -> None:
     """
     If all tasks were committed, by one write or by two, or the rest was given up, nothing of the
     replay is.
@@ -203,7 +203,7 @@ def test_a_write_that_came_to_nothing_does_not_bind() -> None:
     ],
     ids=["more tasks", "fewer tasks", "other rows", "no rows"],
 )
-def test_a_batch_that_differs_is_refused(again: WrittenBatch, why: str) -> None:
+def test_a_batch_that_differs_is_refused(again: CommittableBatch, why: str) -> None:
     """
     Nobody could say which rows are in the topic, so nothing is guessed.
     """
@@ -258,7 +258,7 @@ def test_how_far_to_look_back(entries: list[Entry], enough: bool) -> None:
     A committed row of the batch before ends the search; an intent proves nothing, since a driver
     that was paused may write it late.
     """
-    assert reaches_back(entries, 7) is enough
+    assert covers_batch(entries, 7) is enough
 
 
 def test_another_query_is_refused() -> None:
@@ -292,16 +292,16 @@ def test_two_at_once_are_refused(batch: int) -> None:
     """
     own = marker(0, write="new")
 
-    check_alone(written(10), [own, intent(2)])
+    check_single_writer(written(10), [own, intent(2)])
     with pytest.raises(ConcurrentWriteError, match="is the query running twice"):
-        check_alone(written(10), [own, marker(1, batch=batch)])
+        check_single_writer(written(10), [own, marker(1, batch=batch)])
 
 
 def test_a_task_of_an_earlier_batch_may_end_late() -> None:
     """
     Its batch was written by another attempt, and no other process that wrote it would commit now.
     """
-    check_alone(written(10), [marker(0, write="new"), marker(1, batch=6)])
+    check_single_writer(written(10), [marker(0, write="new"), marker(1, batch=6)])
 
 
 def test_a_release_outlives_compaction() -> None:
@@ -329,7 +329,7 @@ def test_an_intruder_is_found() -> None:
     """
     late, ours = marker(0, batch=6), marker(0, write="new")
     stranger = Marker(OTHER, 7, "theirs", 0, 1)
-    assert intruder(QUERY, "new", 7, [late, ours, stranger, intent(1)]) is None
+    assert concurrent_writer(QUERY, "new", 7, [late, ours, stranger, intent(1)]) is None
 
     again = marker(0, batch=8)
-    assert intruder(QUERY, "new", 7, [late, ours, again]) is again
+    assert concurrent_writer(QUERY, "new", 7, [late, ours, again]) is again

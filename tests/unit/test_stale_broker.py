@@ -17,9 +17,9 @@ from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.settings.wire_config import direct_config
-from pyspark_pykafka.source.factory import make_broker
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.settings.wire_config import wire_config
+from pyspark_pykafka.source.factory import metadata_client
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,16 +82,16 @@ def cluster_of(servers: str) -> Cluster:
     Return a cluster that asks the brokers of the settings in their order.
     """
     turns = iter(range(1_000_000))
-    config = direct_config(KafkaSettings.of({"bootstrap.servers": servers}))
+    config = wire_config(KafkaSettings.of({"bootstrap.servers": servers}))
     return Cluster(config, chance=lambda: float(next(turns)))
 
 
-def stream(servers: str, **options: str) -> MicroBatches:
+def stream(servers: str, **options: str) -> MicroBatchStream:
     given = options or {"subscribe": "t"}
     parsed = parse_stream_source(
         {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **given}
     )
-    return MicroBatches(parsed, make_broker(parsed), lambda at: dict.fromkeys(at, 100.0))
+    return MicroBatchStream(parsed, metadata_client(parsed), lambda at: dict.fromkeys(at, 100.0))
 
 
 def soon(seconds: float = 10) -> Deadline:

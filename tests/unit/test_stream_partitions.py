@@ -13,9 +13,9 @@ from tests.unit.memory_cluster import Cluster
 from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.schema import SOURCE_TYPES
-from pyspark_pykafka.source.driver_read import NoPrefetch, Prefetch, TinyBatches
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
-from pyspark_pykafka.spark.stream_reader import _UntoldReader
+from pyspark_pykafka.source.driver_read import DriverRead, NoPrefetch, Prefetch
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
+from pyspark_pykafka.spark.stream_reader import _LegacyStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,8 +56,8 @@ def planned(prefetch: Prefetch, end: dict[str, Any], *, replayed: bool) -> list[
     cluster.make("t", 9_000, 9_000, 9_000)
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest"}
     options = parse_stream_source(given)
-    reader = _UntoldReader(options, SCHEMA)
-    reader._batches = MicroBatches(options, cluster, dict)
+    reader = _LegacyStreamReader(options, SCHEMA)
+    reader._batches = MicroBatchStream(options, cluster, dict)
     reader._prefetch = prefetch
     if not replayed:
         reader.latestOffset()
@@ -76,7 +76,7 @@ def test_input_partitions_are_a_function_of_the_offsets(
     Up to 5,000 offsets are one task's, read with the plan or not; more have one for each range.
     """
     end = {"t": dict.fromkeys("012", size)}
-    found = planned(TinyBatches(read), end, replayed=replayed)
+    found = planned(DriverRead(read), end, replayed=replayed)
     ranges = planned(NoPrefetch(), end, replayed=replayed)
 
     assert found == ([tuple(ranges)] if tasks == 1 else ranges)

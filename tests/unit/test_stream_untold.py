@@ -15,8 +15,8 @@ from tests.unit.test_microbatches_progress import Told
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.schema import SOURCE_TYPES
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
-from pyspark_pykafka.spark.stream_reader import _Reader, _ToldReader, _UntoldReader
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
+from pyspark_pykafka.spark.stream_reader import _AdmissionStreamReader, _LegacyStreamReader, _Reader
 
 STORED = {
     "kafka.bootstrap.servers": "b:1",
@@ -27,18 +27,18 @@ STORED = {
 SCHEMA = pa.schema([pa.field("value", SOURCE_TYPES["value"])])
 
 
-def reader(cluster: Cluster, **options: str) -> _UntoldReader:
+def reader(cluster: Cluster, **options: str) -> _LegacyStreamReader:
     """
     Return a reader as a fresh process makes it.
     """
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest"}
     parsed = parse_stream_source({**given, "minPartitions": "1", **options})
-    made = _UntoldReader(parsed, SCHEMA)
-    made._batches = MicroBatches(parsed, cluster, dict)
+    made = _LegacyStreamReader(parsed, SCHEMA)
+    made._batches = MicroBatchStream(parsed, cluster, dict)
     return made
 
 
-def planned(made: _UntoldReader, start: Any, end: Any) -> list[tuple[int, int]]:
+def planned(made: _LegacyStreamReader, start: Any, end: Any) -> list[tuple[int, int]]:
     """
     Return (start, end) of what a batch reads.
     """
@@ -131,7 +131,7 @@ def test_a_start_that_is_wrong_is_told_when_it_is_asked_for(cluster: Cluster) ->
         made.initialOffset()
 
 
-@pytest.mark.parametrize("kind", [_UntoldReader, _ToldReader])
+@pytest.mark.parametrize("kind", [_LegacyStreamReader, _AdmissionStreamReader])
 def test_commit_hands_over_what_is_complete(cluster: Cluster, kind: type[_Reader]) -> None:
     """
     Whatever the version of Spark: each calls it with the end of the batch before the one that it
@@ -139,7 +139,7 @@ def test_commit_hands_over_what_is_complete(cluster: Cluster, kind: type[_Reader
     """
     made = kind(parse_stream_source(STORED), SCHEMA)
     told = Told()
-    made._batches = MicroBatches(parse_stream_source(STORED), cluster, dict, told)
+    made._batches = MicroBatchStream(parse_stream_source(STORED), cluster, dict, told)
     end = {"t": {"0": 30}, "@query": {"id": "q", "batch": 4, "store": "consumerGroup g"}}
 
     made.commit(end)

@@ -18,7 +18,7 @@ from pyspark_pykafka.testing import (
     java,
 )
 from pyspark_pykafka.testing.docker import container_environment
-from pyspark_pykafka.testing.jars import Coordinate, cache_folder, ivy_file
+from pyspark_pykafka.testing.jars import MavenCoordinate, cache_folder, ivy_file
 from pyspark_pykafka.testing.plugin import unique_name
 from pyspark_pykafka.testing.ports import free_ports, is_free
 from pyspark_pykafka.testing.properties import Node, server_settings, tiered_settings
@@ -114,19 +114,21 @@ def test_free_ports_differ_and_stay_clear_of_outgoing_connections() -> None:
 def test_a_jar_is_named_by_three_parts(text: str) -> None:
     """Coordinates with a part missing or too many are refused."""
     with pytest.raises(ValueError, match="must be 'group:artifact:version'"):
-        Coordinate.parse(text)
+        MavenCoordinate.parse(text)
 
 
 def test_only_what_is_asked_for_brings_its_dependencies() -> None:
     """Each jar says in the Ivy file whether what it needs is fetched as well."""
-    text = ivy_file([Coordinate("g", "whole", "1", transitive=True), Coordinate("g", "alone", "2")])
+    text = ivy_file(
+        [MavenCoordinate("g", "whole", "1", transitive=True), MavenCoordinate("g", "alone", "2")]
+    )
     assert 'name="whole" rev="1" conf="default-&gt;default" transitive="true"' in text
     assert 'name="alone" rev="2" conf="default-&gt;default" transitive="false"' in text
 
 
 def test_a_jar_of_tests_is_asked_for_by_its_classifier() -> None:
     """A jar beside the usual one of a version is named as Maven names it."""
-    text = ivy_file([Coordinate("g", "one", "1", classifier="test")])
+    text = ivy_file([MavenCoordinate("g", "one", "1", classifier="test")])
     assert 'xmlns:m="http://ant.apache.org/ivy/maven"' in text
     assert '><artifact name="one" type="jar" m:classifier="test"/></dependency>' in text
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 import pytest
 
 from pyspark_pykafka.sink.transactional_ids import (
-    Family,
-    end_of_write,
+    TransactionalIdPattern,
+    any_query_pattern,
     fallback_id,
-    of_any_query,
-    of_query,
-    of_stream_task,
-    of_task,
-    of_write,
-    other_attempts,
+    fallback_sign,
+    fence_id,
+    other_attempt_ids,
     prefix_of_stream,
-    sign_of_rival,
+    query_pattern,
+    stream_task_id,
+    task_id,
+    write_pattern,
 )
 
 QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
@@ -28,17 +28,17 @@ def test_names() -> None:
     """
     A task's name has its number and that of the attempt, and a query's has the query's id, too.
     """
-    assert of_task("orders", 2, 0) == "orders-2-0"
-    assert of_stream_task("orders", QUERY, 6, 2, 0) == "orders-0a1b2c3d-0-2-0"
+    assert task_id("orders", 2, 0) == "orders-2-0"
+    assert stream_task_id("orders", QUERY, 6, 2, 0) == "orders-0a1b2c3d-0-2-0"
     assert fallback_id("orders-2-0", 417).transactional_id == "orders-2-0-again417"
-    assert end_of_write("orders", "f00") == "orders-ended-f00"
+    assert fence_id("orders", "f00") == "orders-ended-f00"
 
 
 def test_a_late_attempt_has_a_name_of_its_own() -> None:
     """
     One of the batch before does not fence the same task of this one, and a replay does.
     """
-    before, now, later = (of_stream_task("orders", QUERY, batch, 2, 0) for batch in (6, 7, 8))
+    before, now, later = (stream_task_id("orders", QUERY, batch, 2, 0) for batch in (6, 7, 8))
 
     assert before != now
     assert before == later
@@ -47,19 +47,19 @@ def test_a_late_attempt_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("family", "name"),
     [
-        (of_write("orders"), of_task("orders", 0, 0)),
-        (of_write("orders"), of_task("orders", 1234, 17)),
-        (of_write("orders"), fallback_id(of_task("orders", 1234, 17), 417).transactional_id),
-        (of_query("orders", QUERY), of_stream_task("orders", QUERY, 7, 1234, 3)),
+        (write_pattern("orders"), task_id("orders", 0, 0)),
+        (write_pattern("orders"), task_id("orders", 1234, 17)),
+        (write_pattern("orders"), fallback_id(task_id("orders", 1234, 17), 417).transactional_id),
+        (query_pattern("orders", QUERY), stream_task_id("orders", QUERY, 7, 1234, 3)),
         (
-            of_query("orders", QUERY),
-            fallback_id(of_stream_task("orders", QUERY, 7, 0, 0), 1).transactional_id,
+            query_pattern("orders", QUERY),
+            fallback_id(stream_task_id("orders", QUERY, 7, 0, 0), 1).transactional_id,
         ),
-        (of_any_query("orders"), of_stream_task("orders", QUERY, 7, 0, 0)),
-        (of_any_query("orders"), of_stream_task("orders", OTHER, 8, 0, 0)),
+        (any_query_pattern("orders"), stream_task_id("orders", QUERY, 7, 0, 0)),
+        (any_query_pattern("orders"), stream_task_id("orders", OTHER, 8, 0, 0)),
     ],
 )
-def test_a_write_has_the_names_of_its_tasks(family: Family, name: str) -> None:
+def test_a_write_has_the_names_of_its_tasks(family: TransactionalIdPattern, name: str) -> None:
     """
     Of all tasks, attempts and batches.
     """
@@ -69,22 +69,22 @@ def test_a_write_has_the_names_of_its_tasks(family: Family, name: str) -> None:
 @pytest.mark.parametrize(
     ("family", "name"),
     [
-        (of_write("orders"), of_task("orders-2", 0, 0)),
-        (of_write("orders"), fallback_id(of_task("orders-2", 0, 0), 1).transactional_id),
-        (of_write("orders"), of_task("orders-20261122", 0, 0)),
-        (of_write("orders"), of_task("order", 0, 0)),
-        (of_write("orders"), of_stream_task("orders", QUERY, 6, 0, 0)),
-        (of_write("orders"), of_stream_task("orders", OTHER, 6, 0, 0)),
-        (of_write("orders"), end_of_write("orders", "1-1")),
-        (of_write("orders"), sign_of_rival(of_task("orders", 0, 0))),
-        (of_query("orders", QUERY), of_stream_task("orders", OTHER, 6, 0, 0)),
-        (of_query("orders", OTHER), of_task("orders-20261122", 0, 0)),
-        (of_any_query("orders"), of_task("orders", 0, 0)),
-        (of_any_query("orders"), of_task("orders-20261122", 0, 0)),
-        (of_any_query("orders"), of_stream_task("orders-2", QUERY, 6, 0, 0)),
+        (write_pattern("orders"), task_id("orders-2", 0, 0)),
+        (write_pattern("orders"), fallback_id(task_id("orders-2", 0, 0), 1).transactional_id),
+        (write_pattern("orders"), task_id("orders-20261122", 0, 0)),
+        (write_pattern("orders"), task_id("order", 0, 0)),
+        (write_pattern("orders"), stream_task_id("orders", QUERY, 6, 0, 0)),
+        (write_pattern("orders"), stream_task_id("orders", OTHER, 6, 0, 0)),
+        (write_pattern("orders"), fence_id("orders", "1-1")),
+        (write_pattern("orders"), fallback_sign(task_id("orders", 0, 0))),
+        (query_pattern("orders", QUERY), stream_task_id("orders", OTHER, 6, 0, 0)),
+        (query_pattern("orders", OTHER), task_id("orders-20261122", 0, 0)),
+        (any_query_pattern("orders"), task_id("orders", 0, 0)),
+        (any_query_pattern("orders"), task_id("orders-20261122", 0, 0)),
+        (any_query_pattern("orders"), stream_task_id("orders-2", QUERY, 6, 0, 0)),
     ],
 )
-def test_names_of_others(family: Family, name: str) -> None:
+def test_names_of_others(family: TransactionalIdPattern, name: str) -> None:
     """
     A prefix that another one begins with, and a stream or a batch write of the same prefix.
     """
@@ -104,7 +104,7 @@ def test_other_attempts_of_a_task(won: str, others: list[str], ran_again: bool) 
     """
     Those before it and the one beside it; the name that tells of an attempt with another one.
     """
-    found = other_attempts([won])
+    found = other_attempt_ids([won])
 
     assert (found.names, found.ran_again) == (others, ran_again)
     assert found.signs == [won.removesuffix("-again99") + "-again"]
@@ -115,7 +115,7 @@ def test_names_of_a_stream_stay_few() -> None:
     Two for each task, however many micro-batches there are: brokers keep every name for days.
     """
     tasks = [(batch, task) for batch in range(99) for task in range(2)]
-    names = {of_stream_task("orders", QUERY, batch, task, 0) for batch, task in tasks}
+    names = {stream_task_id("orders", QUERY, batch, task, 0) for batch, task in tasks}
 
     assert len(names) == 2 * 2
 
@@ -124,8 +124,8 @@ def test_whose_stream_a_name_is() -> None:
     """
     All before the query, the turn, the task and the attempt is the prefix; others have none.
     """
-    name = of_stream_task("etl-2", QUERY, 1, 3, 0)
+    name = stream_task_id("etl-2", QUERY, 1, 3, 0)
 
     assert prefix_of_stream(name) == "etl-2"
     assert prefix_of_stream(fallback_id(name, 7).transactional_id) == "etl-2"
-    assert prefix_of_stream(of_task("etl-2", 3, 0)) is None
+    assert prefix_of_stream(task_id("etl-2", 3, 0)) is None

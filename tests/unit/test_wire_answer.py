@@ -10,17 +10,17 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.consumer import FetchResponse
+from kafka.protocol import consumer
 
 from pyspark_pykafka.engines.wire.protocol.fetch_response import (
     OLDEST_FETCH,
-    FetchAnswer,
-    read_fetch_answer,
+    FetchResponse,
+    read_fetch_response,
 )
 from pyspark_pykafka.engines.wire.protocol.frames import Frame
 from pyspark_pykafka.errors import KafkaClientError
 
-TOPIC = FetchResponse.FetchableTopicResponse
+TOPIC = consumer.FetchResponse.FetchableTopicResponse
 PARTITION = TOPIC.PartitionData
 NEWEST = 17
 
@@ -35,14 +35,14 @@ def frame(version: int, partitions: list[PARTITION], error: int = 0, throttle: i
     Return a response as a connection hands it over, written by kafka-python.
     """
     topic = TOPIC(topic="orders", topic_id=uuid.UUID(int=7), partitions=partitions)
-    response = FetchResponse(
+    response = consumer.FetchResponse(
         throttle_time_ms=throttle,
         error_code=error,
         session_id=0,
         responses=[topic] if partitions else [],
         version=version,
     )
-    return Frame(FetchResponse, version, memoryview(bytes(response.encode())))
+    return Frame(consumer.FetchResponse, version, memoryview(bytes(response.encode())))
 
 
 def partition(**values: object) -> PARTITION:
@@ -104,9 +104,9 @@ def test_same_as_kafka_python(
         throttle=throttle,
     )
 
-    answer = read_fetch_answer(given_frame)
+    answer = read_fetch_response(given_frame)
 
-    assert answer == FetchAnswer(
+    assert answer == FetchResponse(
         throttle_ms=throttle,
         error_code=error,
         high_watermark=high,
@@ -123,7 +123,7 @@ def test_records_are_a_view() -> None:
     The records are not copied: they are bytes of the frame itself.
     """
     body = bytearray(frame(NEWEST, [partition(records=b"abc")]).body)
-    answer = read_fetch_answer(Frame(FetchResponse, NEWEST, memoryview(body)))
+    answer = read_fetch_response(Frame(consumer.FetchResponse, NEWEST, memoryview(body)))
 
     body[body.index(b"abc")] = ord("X")
 
@@ -135,7 +135,7 @@ def test_error_of_the_whole_response(version: int) -> None:
     """
     An error without any partition is the answer's error.
     """
-    assert read_fetch_answer(frame(version, [], error=70)).error_code == 70
+    assert read_fetch_response(frame(version, [], error=70)).error_code == 70
 
 
 @pytest.mark.parametrize("version", [OLDEST_FETCH, 11, 12, NEWEST])
@@ -145,7 +145,7 @@ def test_other_than_one_partition(version: int, partitions: int) -> None:
     An answer for none or several partitions is none to what was asked.
     """
     with pytest.raises(KafkaClientError, match="no FetchResponse for one partition"):
-        read_fetch_answer(frame(version, [partition()] * partitions))
+        read_fetch_response(frame(version, [partition()] * partitions))
 
 
 @given(versions, st.data())
@@ -155,10 +155,10 @@ def test_responses_that_break_off(version: int, data: st.DataObject) -> None:
     """
     whole = frame(version, [partition(records=b"r" * 40, aborted_transactions=[])])
     cut = data.draw(st.integers(0, len(whole.body) - 1))
-    view = Frame(FetchResponse, version, whole.body[:cut])
+    view = Frame(consumer.FetchResponse, version, whole.body[:cut])
 
     try:
-        answer = read_fetch_answer(view)
+        answer = read_fetch_response(view)
     except KafkaClientError:
         return
     assert bytes(answer.records) == b"r" * 40
@@ -171,4 +171,4 @@ def test_garbage(version: int, body: bytes) -> None:
     Whatever the bytes, there is an answer or the one named error.
     """
     with suppress(KafkaClientError):
-        read_fetch_answer(Frame(FetchResponse, version, memoryview(body)))
+        read_fetch_response(Frame(consumer.FetchResponse, version, memoryview(body)))

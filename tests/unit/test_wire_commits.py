@@ -29,21 +29,21 @@ from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.producer.producer import Transaction, begin_free
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
 from pyspark_pykafka.engines.wire.transactions.transactions import (
-    Described,
     FencedError,
-    Prepared,
+    PreparedTransaction,
     State,
+    TransactionDescription,
     Transactions,
 )
 from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.settings.wire_config import direct_producer_config
+from pyspark_pykafka.settings.wire_config import wire_producer_config
 from pyspark_pykafka.sink import batch_committer
-from pyspark_pykafka.sink.batch_committer import abort_all, commit_all
+from pyspark_pykafka.sink.batch_committer import abort_write, commit_write
 from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
-from pyspark_pykafka.sink.transactional_ids import of_task, of_write
+from pyspark_pykafka.sink.transactional_ids import task_id, write_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,21 +55,21 @@ BUSY_SECONDS = 0.01
 ENDED = {"CompleteAbort", "Empty"}
 
 
-def prepared(them: Coordination, name: str, *, partitions: int = 1) -> Prepared:
+def prepared(them: Coordination, name: str, *, partitions: int = 1) -> PreparedTransaction:
     """
     Let the coordinators know an open transaction, before they run.
     """
     _, producer_id, epoch = them.initialise(name)
     tps = [("out", number) for number in range(partitions)]
     assert them.join(name, (producer_id, epoch), tps) == 0
-    return Prepared(name, producer_id, epoch)
+    return PreparedTransaction(name, producer_id, epoch)
 
 
 def names_on(node: int, count: int, brokers: int = BROKERS) -> list[str]:
     """
     Return the names of tasks' first attempts that a broker coordinates.
     """
-    named = (of_task("w", task, 0) for task in range(10_000))
+    named = (task_id("w", task, 0) for task in range(10_000))
     return [name for name in named if home(name, brokers) == node][:count]
 
 
@@ -80,7 +80,7 @@ def connected(stubs: StubCoordinators, **settings: object) -> Iterator[Transacti
     """
     given = {name.replace("_", "."): str(value) for name, value in settings.items()}
     kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **given})
-    config = direct_producer_config(kafka)
+    config = wire_producer_config(kafka)
     cluster = Cluster(config.direct)
     try:
         yield Transactions(cluster, config)
@@ -88,7 +88,7 @@ def connected(stubs: StubCoordinators, **settings: object) -> Iterator[Transacti
         cluster.close()
 
 
-def states(stubs: StubCoordinators, waiting: list[Prepared]) -> Counter[str]:
+def states(stubs: StubCoordinators, waiting: list[PreparedTransaction]) -> Counter[str]:
     """
     Return where transactions stand.
     """
@@ -108,10 +108,10 @@ def test_coordinators_commit_at_the_same_time() -> None:
     Six brokers take a sixth of the time that one would take for all transactions.
     """
     them = Coordination(brokers=BROKERS, replication=BUSY_SECONDS)
-    waiting = [prepared(them, of_task("w", task, 0)) for task in range(480)]
+    waiting = [prepared(them, task_id("w", task, 0)) for task in range(480)]
     with StubCoordinators(them) as stubs, connected(stubs) as transactions:
         begun = time.monotonic()
-        commit_all(transactions, waiting, of_write("w"), MARK)
+        commit_write(transactions, waiting, write_pattern("w"), MARK)
         took = time.monotonic() - begun
 
         assert states(stubs, waiting) == Counter(CompleteCommit=480)
@@ -130,10 +130,10 @@ def test_many_tasks_commit_in_time(tasks: int, seconds: float) -> None:
     On six brokers that take 2 ms to replicate a decision.
     """
     them = Coordination(brokers=BROKERS, replication=0.002)
-    waiting = [prepared(them, of_task("w", task, 0)) for task in range(tasks)]
+    waiting = [prepared(them, task_id("w", task, 0)) for task in range(tasks)]
     with StubCoordinators(them) as stubs, connected(stubs) as transactions:
         begun = time.monotonic()
-        commit_all(transactions, waiting, of_write("w"), MARK)
+        commit_write(transactions, waiting, write_pattern("w"), MARK)
         took = time.monotonic() - begun
 
         assert states(stubs, waiting) == Counter(CompleteCommit=tasks)
@@ -153,7 +153,7 @@ def test_a_name_is_not_taken_on_a_stale_word(monkeypatch: pytest.MonkeyPatch) ->
     wanted = Transaction(decided.transactional_id, 60_000, fallback=fallback)
     whole, said = Transactions.describe, Counter[str]()
 
-    def describe(self: Transactions, name: str) -> Described | None:
+    def describe(self: Transactions, name: str) -> TransactionDescription | None:
         said[name] += 1
         return None if said.total() == 1 else whole(self, name)
 
@@ -180,7 +180,7 @@ def test_a_dead_coordinator_is_dialled_once() -> None:
         # The others know only a little later who coordinates now.
         begun = time.monotonic()
         stubs.set(moved={dead: 4})
-        commit_all(transactions, waiting, of_write("w"), MARK)
+        commit_write(transactions, waiting, write_pattern("w"), MARK)
         took = time.monotonic() - begun
 
         assert states(stubs, waiting) == Counter(CompleteCommit=40)
@@ -199,7 +199,7 @@ def test_a_broker_that_nobody_needs() -> None:
     with StubCoordinators(them) as stubs, connected(stubs, max_block_ms=20_000) as transactions:
         stubs.set(silent=frozenset({1}))
         begun = time.monotonic()
-        commit_all(transactions, waiting, of_write("w"), mark)
+        commit_write(transactions, waiting, write_pattern("w"), mark)
         took = time.monotonic() - begun
 
         assert states(stubs, waiting) == Counter(CompleteCommit=3)
@@ -213,7 +213,7 @@ def test_what_passes_is_waited_for_together() -> None:
     """
     concurrent = 51
     them = Coordination(brokers=BROKERS, errors={END: (concurrent, 3)})
-    waiting = [prepared(them, of_task("w", task, 0)) for task in range(200)]
+    waiting = [prepared(them, task_id("w", task, 0)) for task in range(200)]
     with StubCoordinators(them) as stubs, connected(stubs) as transactions:
         begun = time.monotonic()
         transactions.end_all(waiting, commit=True)
@@ -230,11 +230,11 @@ def test_what_attempts_that_lost_left_is_aborted(attempt: str) -> None:
     It is found by the name that it would have; all brokers are asked once Spark ran a task again.
     """
     them = Coordination(brokers=BROKERS)
-    won = prepared(them, of_task("w", 7, 1))
+    won = prepared(them, task_id("w", 7, 1))
     lost = [prepared(them, f"w-7-{attempt}"), prepared(them, "w-8-0-again99")]
     other = prepared(them, "w-2-7-0")
     with StubCoordinators(them) as stubs, connected(stubs) as transactions:
-        commit_all(transactions, [won], of_write("w"), MARK)
+        commit_write(transactions, [won], write_pattern("w"), MARK)
 
         assert states(stubs, [won]) == Counter(CompleteCommit=1)
         assert set(states(stubs, lost)) <= ENDED
@@ -248,7 +248,7 @@ def test_a_speculative_attempt_is_found() -> None:
     them = Coordination(brokers=BROKERS)
     won, lost = prepared(them, "w-0-0"), prepared(them, "w-0-1")
     with StubCoordinators(them) as stubs, connected(stubs) as transactions:
-        commit_all(transactions, [won], of_write("w"), MARK)
+        commit_write(transactions, [won], write_pattern("w"), MARK)
 
         assert states(stubs, [won]) == Counter(CompleteCommit=1)
         assert set(states(stubs, [lost])) <= ENDED
@@ -282,15 +282,15 @@ def test_an_end_that_lands_late_finds_nothing() -> None:
     The driver gives up on commits that hang: they are refused when they arrive, and it says so.
     """
     them = Coordination(held=frozenset({END}))
-    waiting = [prepared(them, of_task("w", task, 0)) for task in range(3)]
+    waiting = [prepared(them, task_id("w", task, 0)) for task in range(3)]
     with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
-        error = failure(commit_all, transactions, waiting, of_write("w"), MARK)
+        error = failure(commit_write, transactions, waiting, write_pattern("w"), MARK)
         landed(stubs)
 
         assert isinstance(error, TimeoutExceededError)
         assert "nothing of this write is visible" in str(error)
         assert states(stubs, waiting) == Counter(CompleteAbort=3)
-        abort_all(transactions, waiting, of_write("w"), MARK)
+        abort_write(transactions, waiting, write_pattern("w"), MARK)
 
 
 def test_an_end_that_landed_is_success() -> None:
@@ -298,7 +298,7 @@ def test_an_end_that_landed_is_success() -> None:
     All answers were lost, and every transaction is committed: the write has not failed.
     """
     them = Coordination()
-    waiting = [prepared(them, of_task("w", task, 0)) for task in range(2)]
+    waiting = [prepared(them, task_id("w", task, 0)) for task in range(2)]
     for one in waiting:
         them.end(one.transactional_id, one[1:], commit=True)
     them.held = frozenset({END})
@@ -314,10 +314,10 @@ def test_an_end_that_lands_while_it_is_fenced() -> None:
     The commit arrives between the look and the fence: nobody says that nothing is visible.
     """
     them = Coordination(held=frozenset({END}))
-    waiting = [prepared(them, of_task("w", 0, 0))]
+    waiting = [prepared(them, task_id("w", 0, 0))]
     them.before = (INIT, waiting[0].transactional_id, True)
     with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
-        error = failure(commit_all, transactions, waiting, of_write("w"), MARK)
+        error = failure(commit_write, transactions, waiting, write_pattern("w"), MARK)
 
         assert stubs.now.before is None
     assert isinstance(error, ExactlyOnceError)
@@ -331,15 +331,19 @@ def test_what_is_aborted_may_be_of_the_next_write(started: int, outcome: Outcome
     Ours may have been committed before the next one of the name began, and was aborted: only an
     abort of what began when ours did says that nothing is visible.
     """
-    ours = Prepared("w-0-0", 1, 4)
+    ours = PreparedTransaction("w-0-0", 1, 4)
 
     class Later:
         config = SimpleNamespace(
             block_seconds=1.0, direct=SimpleNamespace(retry_backoff_max_seconds=0.1)
         )
 
-        def describe_some(self, *_: Any) -> dict[str, Described]:
-            return {"w-0-0": Described("w-0-0", State.COMPLETE_ABORT, 1, 5, 60_000, started, 0)}
+        def describe_some(self, *_: Any) -> dict[str, TransactionDescription]:
+            return {
+                "w-0-0": TransactionDescription(
+                    "w-0-0", State.COMPLETE_ABORT, 1, 5, 60_000, started, 0
+                )
+            }
 
     found = settle(Later(), [ours], {"w-0-0": 5})  # type: ignore[arg-type]
     assert found == {"w-0-0": outcome}
@@ -388,11 +392,11 @@ def test_an_abort_that_meets_a_commit_raises(verb: str) -> None:
     What was to be aborted is visible: never a line in the log alone.
     """
     them = Coordination()
-    waiting = [prepared(them, of_task("w", task, 0)) for task in range(2)]
+    waiting = [prepared(them, task_id("w", task, 0)) for task in range(2)]
     them.end(waiting[0].transactional_id, waiting[0][1:], commit=True)
     with StubCoordinators(them) as stubs, connected(stubs) as transactions:
         if verb == "abort":
-            error = failure(abort_all, transactions, waiting, of_write("w"), MARK)
+            error = failure(abort_write, transactions, waiting, write_pattern("w"), MARK)
         else:
             with pytest.raises(PykafkaError) as told:
                 transactions.end_all(waiting, commit=False)
@@ -409,11 +413,11 @@ def test_an_abort_of_what_is_gone_is_no_error() -> None:
     The transactions' time is over, or another attempt has their names.
     """
     them = Coordination()
-    waiting = [prepared(them, of_task("w", task, 0)) for task in range(2)]
+    waiting = [prepared(them, task_id("w", task, 0)) for task in range(2)]
     them.end(waiting[0].transactional_id, waiting[0][1:], commit=False)
     them.initialise(waiting[1].transactional_id)
     with StubCoordinators(them) as stubs, connected(stubs) as transactions:
-        abort_all(transactions, waiting, of_write("w"), MARK)
+        abort_write(transactions, waiting, write_pattern("w"), MARK)
 
         assert states(stubs, waiting) == Counter(CompleteAbort=2)
 
@@ -423,10 +427,10 @@ def test_one_that_is_not_open_lets_none_be_committed() -> None:
     It was aborted when its time was over: the write is to be run again.
     """
     them = Coordination()
-    waiting = [prepared(them, of_task("w", task, 0)) for task in range(2)]
+    waiting = [prepared(them, task_id("w", task, 0)) for task in range(2)]
     them.end(waiting[0].transactional_id, waiting[0][1:], commit=False)
     with StubCoordinators(them) as stubs, connected(stubs) as transactions:
-        error = failure(commit_all, transactions, waiting, of_write("w"), MARK)
+        error = failure(commit_write, transactions, waiting, write_pattern("w"), MARK)
 
         assert states(stubs, waiting) == Counter(CompleteAbort=1, Ongoing=1)
     assert isinstance(error, FencedError)
@@ -448,9 +452,9 @@ def test_many_markers_are_warned_of(
     assert batch_committer.MANY_MARKERS == 100_000
     monkeypatch.setattr(batch_committer, "MANY_MARKERS", 200)
     them = Coordination()
-    waiting = [prepared(them, of_task("w", at, 0), partitions=partitions) for at in range(4)]
+    waiting = [prepared(them, task_id("w", at, 0), partitions=partitions) for at in range(4)]
     with StubCoordinators(them) as stubs, connected(stubs) as transactions:
-        commit_all(transactions, waiting, of_write("w"), MARK)
+        commit_write(transactions, waiting, write_pattern("w"), MARK)
 
     said = [it for it in caplog.messages if "one marker for each" in it]
     assert len(said) == warned

@@ -37,7 +37,7 @@ from pyspark_pykafka.errors import (
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.unsecured_token import UnsecuredToken
-from pyspark_pykafka.settings.wire_config import Address, Sasl, direct_config
+from pyspark_pykafka.settings.wire_config import Address, Sasl, wire_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,7 +131,7 @@ class Scene:
             given.update({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": sasl.mechanism})
             given.update({"sasl.username": sasl.username, "sasl.password": sasl.password})
         kafka = KafkaSettings.of({"bootstrap.servers": str(self.address), **given})
-        return Connection.open(self.address, direct_config(kafka), Deadline.after(seconds))
+        return Connection.open(self.address, wire_config(kafka), Deadline.after(seconds))
 
 
 @pytest.fixture

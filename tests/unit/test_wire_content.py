@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder
-from pyspark_pykafka.engines.wire.records.arrow_encoder import RowEncoder
+from pyspark_pykafka.engines.wire.records.arrow_encoder import ArrowEncoder
 
 if TYPE_CHECKING:
     import random
@@ -61,7 +61,7 @@ def content(*batches: list[dict[str, Any]], topic: str | None = None, seed: int 
     Return the hash of rows that come in some batches.
     """
     encoder = RecordEncoder(200, 1 << 20, seed, hashes=True)
-    it = RowEncoder(topic, lambda _: (4, range(4)), encoder, 1 << 20, now=lambda: seed)
+    it = ArrowEncoder(topic, lambda _: (4, range(4)), encoder, 1 << 20, now=lambda: seed)
     for batch in batches:
         for _ in it.full(pa.RecordBatch.from_pylist(batch, SCHEMA)):
             pass

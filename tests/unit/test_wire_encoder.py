@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
 from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder, partition_for
-from pyspark_pykafka.engines.wire.records.arrow_decoder import RecordColumns
-from pyspark_pykafka.engines.wire.records.arrow_encoder import RowEncoder
+from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
+from pyspark_pykafka.engines.wire.records.arrow_encoder import ArrowEncoder
 from pyspark_pykafka.engines.wire.records.compression import CODECS, Decompressor
-from pyspark_pykafka.engines.wire.records.record_batch import Identity, OutgoingBatch
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, ProducerIdAndEpoch
 from pyspark_pykafka.errors import RecordError, UnknownTopicError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES, TIMESTAMP
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 NOW = 1_700_000_000.0
-WRITER = Identity(producer_id=7, epoch=2)
+WRITER = ProducerIdAndEpoch(producer_id=7, epoch=2)
 MANY = 2**31 - 1
 
 _TYPES = {
@@ -75,26 +75,26 @@ def encoder_of(
     batch_bytes: int = 1 << 16,
     record_bytes: int = 1 << 20,
     most_open: int = 1 << 30,
-) -> RowEncoder:
+) -> ArrowEncoder:
     """
     Return an encoder for topics of four partitions.
     """
     made = RecordEncoder(batch_bytes, record_bytes, seed=1)
-    return RowEncoder(topic, four_partitions, made, most_open, now=lambda: NOW)
+    return ArrowEncoder(topic, four_partitions, made, most_open, now=lambda: NOW)
 
 
 def encoded(
-    batches: Iterable[pa.RecordBatch], encoder: RowEncoder, codec: str = "none"
-) -> dict[TopicPartition, list[OutgoingBatch]]:
+    batches: Iterable[pa.RecordBatch], encoder: ArrowEncoder, codec: str = "none"
+) -> dict[TopicPartition, list[ProducerBatch]]:
     """
     Return the record batches that come out, by partition and in order, with their sequences.
     """
-    out: defaultdict[TopicPartition, list[OutgoingBatch]] = defaultdict(list)
+    out: defaultdict[TopicPartition, list[ProducerBatch]] = defaultdict(list)
     for batch in batches:
         for tp, payload in encoder.full(batch):
-            out[tp].append(OutgoingBatch.of(payload, codec, -1, NOW))
+            out[tp].append(ProducerBatch.of(payload, codec, -1, NOW))
     for tp, payload in encoder.rest():
-        out[tp].append(OutgoingBatch.of(payload, codec, -1, NOW))
+        out[tp].append(ProducerBatch.of(payload, codec, -1, NOW))
     for made in out.values():
         at = 0
         for one in made:
@@ -103,14 +103,14 @@ def encoded(
     return dict(out)
 
 
-def bytes_of(batch: OutgoingBatch) -> bytes:
+def bytes_of(batch: ProducerBatch) -> bytes:
     """
     Return the batch as it goes out.
     """
     return b"".join(bytes(piece) for piece in batch.encode(WRITER))
 
 
-def logged(batches: Sequence[OutgoingBatch]) -> bytes:
+def logged(batches: Sequence[ProducerBatch]) -> bytes:
     """
     Return the batches as they lie in a log: each begins where the last one ended.
     """
@@ -121,11 +121,11 @@ def logged(batches: Sequence[OutgoingBatch]) -> bytes:
     return log
 
 
-def read(tp: TopicPartition, batches: Sequence[OutgoingBatch]) -> list[dict[str, Any]]:
+def read(tp: TopicPartition, batches: Sequence[ProducerBatch]) -> list[dict[str, Any]]:
     """
     Return the rows that the reading side decodes.
     """
-    columns = RecordColumns.of_range(
+    columns = ArrowDecoder.of_range(
         tp,
         0,
         sum(batch.count for batch in batches),
@@ -135,7 +135,7 @@ def read(tp: TopicPartition, batches: Sequence[OutgoingBatch]) -> list[dict[str,
         max_bytes=1 << 22,
         check_crcs=True,
     )
-    found = [*columns.full_batches(logged(batches), ()), *columns.rest()]
+    found = [*columns.batches(logged(batches), ()), *columns.rest()]
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -307,7 +307,7 @@ def test_rows_without_a_key_stay_together_and_move_on() -> None:
         asked.append(topic)
         return 4, [1, 3]
 
-    encoder = RowEncoder("t", partitions, RecordEncoder(1_000, 1 << 20, seed=5), 1 << 30)
+    encoder = ArrowEncoder("t", partitions, RecordEncoder(1_000, 1 << 20, seed=5), 1 << 30)
     rows = [{"value": b"x" * 90} for _ in range(100)]
     out = [(tp.partition, payload.count) for tp, payload in encoder.full(arrow(rows))]
 
@@ -375,7 +375,7 @@ def test_a_missing_topic_names_its_first_row() -> None:
         msg = "topic 'b' was not found"
         raise UnknownTopicError(msg)
 
-    encoder = RowEncoder(None, partitions, RecordEncoder(1_000, 1 << 20, seed=5), 1 << 30)
+    encoder = ArrowEncoder(None, partitions, RecordEncoder(1_000, 1 << 20, seed=5), 1 << 30)
     rows = [
         {"topic": "a", "key": b"1", "value": b"v"},
         {"topic": "b", "key": b"2", "value": b"v"},

@@ -15,7 +15,7 @@ from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, reco
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.settings.wire_config import direct_producer_config
+from pyspark_pykafka.settings.wire_config import wire_producer_config
 from pyspark_pykafka.sink.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def ledger(trouble: str, seconds: float, block_ms: int = 30_000) -> Iterator[Led
     """
     with StubCluster(Moving(trouble, seconds)) as stubs:
         given = {"bootstrap.servers": stubs.all_brokers, "max.block.ms": str(block_ms)}
-        config = direct_producer_config(KafkaSettings.of(given))
+        config = wire_producer_config(KafkaSettings.of(given))
         cluster = Cluster(config.direct)
         try:
             yield Ledger(cluster, config, TOPIC)

@@ -14,8 +14,8 @@ from tests.broker import fetching
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 
 from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED
-from pyspark_pykafka.engines.metadata import Broker
-from pyspark_pykafka.engines.selection import fetch, questions_of
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.selection import fetch, metadata_backend
 from pyspark_pykafka.engines.wire.consumer.metadata import id_text
 from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
 from pyspark_pykafka.offsets import (
@@ -29,8 +29,8 @@ from pyspark_pykafka.offsets import (
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.source.factory import make_broker
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.source.factory import metadata_client
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,19 +279,19 @@ def test_an_older_epoch_without_topic_ids_says_nothing() -> None:
 
 
 @pytest.fixture
-def broker() -> Callable[[StubCluster], Broker]:
+def broker() -> Callable[[StubCluster], MetadataClient]:
     """
     Return the way to the driver's view of stubs; nothing is tried again.
     """
 
-    def made(stubs: StubCluster) -> Broker:
+    def made(stubs: StubCluster) -> MetadataClient:
         kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
-        return Broker(questions_of(kafka, "read_committed", "wire"), RetryPolicy(1, 0))
+        return MetadataClient(metadata_backend(kafka, "read_committed", "wire"), RetryPolicy(1, 0))
 
     return made
 
 
-def test_the_driver_asks_each_leader_once(broker: Callable[[StubCluster], Broker]) -> None:
+def test_the_driver_asks_each_leader_once(broker: Callable[[StubCluster], MetadataClient]) -> None:
     """
     However many partitions it leads; the ends of logs come with their epochs.
     """
@@ -307,7 +307,9 @@ def test_the_driver_asks_each_leader_once(broker: Callable[[StubCluster], Broker
     assert found == dict.fromkeys(tps, 600)
 
 
-def test_the_driver_leaves_out_who_cannot_be_asked(broker: Callable[[StubCluster], Broker]) -> None:
+def test_the_driver_leaves_out_who_cannot_be_asked(
+    broker: Callable[[StubCluster], MetadataClient],
+) -> None:
     """
     As brokers before 2.3; those before 2.1 tell no epochs with the ends of logs either.
     """
@@ -331,7 +333,7 @@ def test_a_stream_asks_again_where_a_broker_is_behind() -> None:
             "fetchOffset.retryIntervalMs": "1",
         }
         options = parse_stream_source(given)
-        stream = MicroBatches(options, make_broker(options), lambda _: {})
+        stream = MicroBatchStream(options, metadata_client(options), lambda _: {})
         topic_id = id_text(stubs.get("id"))
         stands = {
             "t": {"0": 400},

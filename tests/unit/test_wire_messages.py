@@ -29,7 +29,7 @@ from tests.unit.wire_messages import (
 )
 
 from pyspark_pykafka.engines.wire.protocol.api_versions import API_VERSIONS, api_versions_request
-from pyspark_pykafka.engines.wire.protocol.fetch_request import FETCH, FetchWish, fetch_request
+from pyspark_pykafka.engines.wire.protocol.fetch_request import FETCH, FetchRequest, fetch_request
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     LIST_OFFSETS,
     ListedOffset,
@@ -157,7 +157,7 @@ def test_ends_of_epochs_are_asked_for_in_the_same_bytes(
 
 
 wishes = st.builds(
-    FetchWish,
+    FetchRequest,
     tp=tps,
     topic_id=ids,
     leader_epoch=int32,
@@ -170,7 +170,7 @@ wishes = st.builds(
 
 
 @given(versions(FETCH), wishes)
-def test_records_are_asked_for_in_the_same_bytes(version: int, wish: FetchWish) -> None:
+def test_records_are_asked_for_in_the_same_bytes(version: int, wish: FetchRequest) -> None:
     """
     A Fetch request is kafka-python's, byte for byte, by name and by id.
     """
@@ -412,7 +412,7 @@ ENCODING = """
 import pyspark_pykafka.engines.selection
 import pyspark_pykafka.engines.wire.consumer.range_reader
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.engines.wire.protocol.fetch_request import FetchWish, fetch_request
+from pyspark_pykafka.engines.wire.protocol.fetch_request import FetchRequest, fetch_request
 from pyspark_pykafka.engines.wire.protocol.list_offsets import WantedOffset, list_offsets_request
 from pyspark_pykafka.engines.wire.protocol.metadata import metadata_request
 from pyspark_pykafka.engines.wire.protocol.api_versions import api_versions_request
@@ -422,7 +422,7 @@ for request in (
     api_versions_request(3, "s", "1"),
     metadata_request(12, ["t"], creates=False),
     list_offsets_request(7, {"t": [WantedOffset(0, 1, -1)]}, 0),
-    fetch_request(12, FetchWish(tp, None, 1, 0, 100, 100, 0, "")),
+    fetch_request(12, FetchRequest(tp, None, 1, 0, 100, 100, 0, "")),
 ):
     request.encode(1, "c")
 """

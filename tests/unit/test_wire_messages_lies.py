@@ -27,7 +27,7 @@ from pyspark_pykafka.engines.wire.protocol.transactions import ADD_PARTITIONS, E
 from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.engines.wire.protocol.request import Api
+    from pyspark_pykafka.engines.wire.protocol.request import ApiSpec
 
 TOPIC = metadata.MetadataResponse.MetadataResponseTopic
 PARTITION = TOPIC.MetadataResponsePartition
@@ -66,7 +66,7 @@ PARTITIONS_WRITTEN = [
     for at in (0, 1)
 ]
 # The same in each version, as kafka-python writes it.
-TOLD: dict[Api, Any] = {
+TOLD: dict[ApiSpec, Any] = {
     METADATA: metadata.MetadataResponse(
         brokers=[
             metadata.MetadataResponse.MetadataResponseBroker(
@@ -148,7 +148,7 @@ class Case(NamedTuple):
     An answer in one version.
     """
 
-    api: Api
+    api: ApiSpec
     version: int
 
     def __str__(self) -> str:
@@ -162,7 +162,7 @@ class Case(NamedTuple):
         return bytes(TOLD[self.api].encode(version=self.version))
 
 
-def known_versions(api: Api) -> list[Case]:
+def known_versions(api: ApiSpec) -> list[Case]:
     """
     Return an answer in each version of it that we know.
     """
@@ -206,7 +206,7 @@ def test_damaged_bytes_give_a_named_error_or_an_answer(case: Case) -> None:
 
 @each_api
 @given(st.data())
-def test_noise_gives_a_named_error_or_an_answer(api: Api, data: st.DataObject) -> None:
+def test_noise_gives_a_named_error_or_an_answer(api: ApiSpec, data: st.DataObject) -> None:
     """
     Whatever bytes come, nothing but the connector's own error is raised.
     """
@@ -218,7 +218,7 @@ def test_noise_gives_a_named_error_or_an_answer(api: Api, data: st.DataObject) -
 
 
 @each_api
-def test_unknown_tags_are_skipped(api: Api) -> None:
+def test_unknown_tags_are_skipped(api: ApiSpec) -> None:
     """
     Fields that a later broker tags on do not change what is read.
     """

@@ -52,7 +52,7 @@ def test_batches_that_kafka_python_built(
     builder.close()
     columns = columns_of(SCHEMA, 0, len(records))
 
-    found = [*columns.full_batches(builder.buffer(), ()), *columns.rest()]
+    found = [*columns.batches(builder.buffer(), ()), *columns.rest()]
 
     table = pa.Table.from_batches(found)
     table.validate(full=True)
@@ -136,7 +136,7 @@ def test_checksum_of_any_size(size: int) -> None:
     batch = batch_of(Record(0, value=bytes(i * 7 % 256 for i in range(size))))
     columns = columns_of(SCHEMA, 0, 1)
 
-    assert list(columns.full_batches(batch.encode(), ())) == []
+    assert list(columns.batches(batch.encode(), ())) == []
     assert columns.done
 
 
@@ -144,5 +144,5 @@ def _values_of(payload: bytes, codec: int) -> list[bytes | None]:
     from tests.unit.record_batches import with_payload
 
     columns = columns_of(pa.schema([("value", pa.binary())]), 0, 1)
-    found = columns.full_batches(with_payload(payload, 1, codec=codec), ())
+    found = columns.batches(with_payload(payload, 1, codec=codec), ())
     return [value for b in [*found, *columns.rest()] for value in b.column(0).to_pylist()]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
-from pyspark_pykafka.engines.wire.records.record_batch import OutgoingBatch, after
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, after
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import TopicPartition
 
@@ -45,11 +45,11 @@ class LeaderInMemory:
     As long as it has nothing of a producer's, it takes any number, as Kafka's does (KAFKA-14359).
     """
 
-    log: list[OutgoingBatch] = field(default_factory=list)
+    log: list[ProducerBatch] = field(default_factory=list)
     next_sequence: int | None = None
     recent: deque[int] = field(default_factory=lambda: deque(maxlen=IN_FLIGHT))
 
-    def take(self, batch: OutgoingBatch) -> bool:
+    def take(self, batch: ProducerBatch) -> bool:
         """
         Return whether the batch is in the log now; False for one out of order.
         """
@@ -64,17 +64,17 @@ class LeaderInMemory:
         return True
 
 
-def batch_of(count: int) -> OutgoingBatch:
+def batch_of(count: int) -> ProducerBatch:
     """
     Return a batch with nothing in it.
     """
-    return OutgoingBatch(memoryview(b""), 0, count, 0, 0, created=0.0)
+    return ProducerBatch(memoryview(b""), 0, count, 0, 0, created=0.0)
 
 
 def deliver(
     queue: PartitionQueue,
     leader: LeaderInMemory,
-    batches: list[OutgoingBatch],
+    batches: list[ProducerBatch],
     fate: Callable[[], Fate],
 ) -> None:
     """
@@ -94,7 +94,7 @@ def deliver(
             if taken and happens is Fate.DONE:
                 queue.acknowledged(batch)
             else:
-                queue.came_back(batch, 0.0, TROUBLE)
+                queue.requeue(batch, 0.0, TROUBLE)
     pytest.fail("the batches do not get through")
 
 
@@ -125,7 +125,7 @@ def test_the_leader_in_memory_notices_what_is_out_of_order() -> None:
     """
 
     class Forgetful(PartitionQueue):
-        def send(self) -> OutgoingBatch:
+        def send(self) -> ProducerBatch:
             self.waiting[0].sequence = None
             return super().send()
 
@@ -168,16 +168,16 @@ def test_nothing_is_sent_while_an_answer_is_out() -> None:
         queue.add(batch)
     assert (queue.send(), queue.send()) == (first, second)
 
-    queue.came_back(first, 3.0, TROUBLE)
-    assert queue.follows_trouble(second)
+    queue.requeue(first, 3.0, TROUBLE)
+    assert queue.is_behind_failed_batch(second)
     assert not queue.sendable(now=9.0)
 
-    queue.came_back(second, 2.0, TROUBLE)
+    queue.requeue(second, 2.0, TROUBLE)
     assert not queue.sendable(now=2.9)
     assert queue.sendable(now=3.0)
     assert [queue.send(), queue.send(), queue.send()] == [first, second, third]
     assert (first.attempts, third.attempts) == (2, 1)
-    assert not queue.follows_trouble(first)
+    assert not queue.is_behind_failed_batch(first)
 
 
 def test_parts_go_in_the_place_of_the_whole() -> None:
@@ -194,7 +194,7 @@ def test_parts_go_in_the_place_of_the_whole() -> None:
     parts[0].sequence, parts[1].sequence = 0, 2
 
     queue.replaced(whole, parts)
-    queue.came_back(behind, 0.0, TROUBLE)
+    queue.requeue(behind, 0.0, TROUBLE)
 
     assert [queue.send() for _ in range(3)] == [*parts, behind]
     assert [batch.sequence for batch in queue.in_flight] == [0, 2, 4]

@@ -14,13 +14,13 @@ from tests.unit.test_wire_encoder import NOW, arrow, bytes_of, encoded, encoder_
 
 from pyspark_pykafka.engines.wire.protocol.produce import produce_request
 from pyspark_pykafka.engines.wire.records.compression import CODECS
-from pyspark_pykafka.engines.wire.records.record_batch import OutgoingBatch, after
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, after
 from pyspark_pykafka.offsets import TopicPartition
 
 P1 = TopicPartition("t", 1)
 
 
-def batch_of(count: int, codec: str = "none") -> OutgoingBatch:
+def batch_of(count: int, codec: str = "none") -> ProducerBatch:
     """
     Return a batch of records, the first of which is not the youngest.
     """
@@ -99,7 +99,7 @@ def test_the_request_is_kafkas(version: int, transactional_id: str | None) -> No
     assert all(any(piece is batch[0] for piece in ours.rest) for batch in encoded_batches.values())
 
 
-def _topic(name: str, batches: dict[int, OutgoingBatch]) -> Any:
+def _topic(name: str, batches: dict[int, ProducerBatch]) -> Any:
     kind = TheirRequest.TopicProduceData
     parts = [
         kind.PartitionProduceData(index=at, records=bytes_of(batch))

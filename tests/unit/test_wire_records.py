@@ -22,7 +22,7 @@ from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark_pykafka.engines.wire.records.arrow_decoder import RecordColumns
+    from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
 
 
 _SETTINGS = settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
@@ -68,7 +68,7 @@ def answers(
 
 
 def read(
-    columns: RecordColumns,
+    columns: ArrowDecoder,
     end: int,
     log: Log,
     cut: list[tuple[list[Batch], bytes]] | None = None,
@@ -86,7 +86,7 @@ def read(
         records = bytearray(b"".join(batch.encode() for batch in batches) + partial)
         after = max(columns.position, last + 1)
         assert next_offset(records, columns.position) == after
-        found += columns.full_batches(records, log.aborted(first, last) if committed else ())
+        found += columns.batches(records, log.aborted(first, last) if committed else ())
         records[:] = b"\xaa" * len(records)
         assert columns.position == min(after, end)
     found += columns.rest()

@@ -15,7 +15,7 @@ from pyspark_pykafka.engines.wire.network.topic_replicas import (
 )
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.settings.wire_config import direct_producer_config
+from pyspark_pykafka.settings.wire_config import wire_producer_config
 
 
 @pytest.mark.parametrize("version", range(5, 9))
@@ -65,7 +65,7 @@ def test_replicas_of_a_cluster(topic: str, replicas: int | None) -> None:
     """
     with StubCluster(Behaviour(brokers=2, topics={"orders-ledger": 1})) as stubs:
         kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
-        cluster = Cluster(direct_producer_config(kafka).direct)
+        cluster = Cluster(wire_producer_config(kafka).direct)
         found = find_replicas(cluster, topic, Deadline.after(10))
         cluster.close()
 

@@ -32,7 +32,7 @@ from pyspark_pykafka.engines.wire.protocol.coordinator import (
     find_coordinators_request,
     list_transactions_request,
 )
-from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE, RefusedRecord
+from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE, RejectedRecord
 from pyspark_pykafka.engines.wire.protocol.transactions import (
     ADD_PARTITIONS,
     END,
@@ -41,15 +41,15 @@ from pyspark_pykafka.engines.wire.protocol.transactions import (
     end_request,
     init_producer_id_request,
 )
-from pyspark_pykafka.engines.wire.records.record_batch import Identity
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.engines.wire.protocol.request import Api
+    from pyspark_pykafka.engines.wire.protocol.request import ApiSpec
 
 # More than 127 make the length of an array take two bytes.
 some_names = st.lists(names, min_size=1, max_size=3) | st.just([f"n{at}" for at in range(130)])
-identities = st.builds(Identity, int64, int16)
+identities = st.builds(ProducerIdAndEpoch, int64, int16)
 messages = st.none() | texts
 
 
@@ -76,7 +76,7 @@ def test_identity_is_asked_for_in_the_same_bytes(
 
 @given(versions(ADD_PARTITIONS), names, identities, st.lists(tps, max_size=4, unique=True))
 def test_partitions_are_added_in_the_same_bytes(
-    version: int, name: str, identity: Identity, added: list[TopicPartition]
+    version: int, name: str, identity: ProducerIdAndEpoch, added: list[TopicPartition]
 ) -> None:
     """
     An AddPartitionsToTxn request is kafka-python's, byte for byte.
@@ -98,7 +98,7 @@ def test_partitions_are_added_in_the_same_bytes(
 
 @given(versions(END), names, identities, st.booleans())
 def test_transaction_is_ended_in_the_same_bytes(
-    version: int, name: str, identity: Identity, commit: bool
+    version: int, name: str, identity: ProducerIdAndEpoch, commit: bool
 ) -> None:
     """
     An EndTxn request is kafka-python's, byte for byte.
@@ -161,7 +161,7 @@ def test_transactions_are_listed_in_the_same_bytes(states: list[str]) -> None:
 # --- Answers --------------------------------------------------------------------------------------
 
 
-def _both(api: Api, version: int, theirs: Any) -> tuple[Any, Any]:
+def _both(api: ApiSpec, version: int, theirs: Any) -> tuple[Any, Any]:
     """
     Return what we and kafka-python read of the same bytes.
     """
@@ -173,7 +173,9 @@ def _both(api: Api, version: int, theirs: Any) -> tuple[Any, Any]:
 
 
 @given(versions(INIT_PRODUCER_ID), int32, int16, identities)
-def test_identity_is_read(version: int, throttle: int, error: int, identity: Identity) -> None:
+def test_identity_is_read(
+    version: int, throttle: int, error: int, identity: ProducerIdAndEpoch
+) -> None:
     """
     The identity is read as kafka-python reads it, in every version.
     """
@@ -363,7 +365,7 @@ def test_acknowledgements_are_read(version: int, theirs: Any) -> None:
             its.error_code,
             its.base_offset,
             [
-                RefusedRecord(it.batch_index, it.batch_index_error_message)
+                RejectedRecord(it.batch_index, it.batch_index_error_message)
                 for it in its.record_errors or ()
             ],
             its.error_message,
@@ -374,12 +376,12 @@ def test_acknowledgements_are_read(version: int, theirs: Any) -> None:
 
 
 ENCODING = """
-from pyspark_pykafka.sink.micro_batch_committer import commit_batch
+from pyspark_pykafka.sink.micro_batch_committer import commit_micro_batch
 from pyspark_pykafka.engines.selection import transactions_of
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.engines.wire.producer import producer
-from pyspark_pykafka.engines.wire.records.record_batch import Identity
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.protocol.produce import produce_request
 from pyspark_pykafka.engines.wire.protocol.coordinator import *
 from pyspark_pykafka.engines.wire.protocol.transactions import *
@@ -389,8 +391,8 @@ with transactions_of(KafkaSettings(tuple(settings.items()))):
     tp = TopicPartition("t", 0)
     for request in (
         init_producer_id_request(4, "x", 1),
-        add_partitions_request(3, "x", Identity(1, 2), [tp]),
-        end_request(4, "x", Identity(1, 2), commit=True),
+        add_partitions_request(3, "x", ProducerIdAndEpoch(1, 2), [tp]),
+        end_request(4, "x", ProducerIdAndEpoch(1, 2), commit=True),
         find_coordinators_request(4, ["x"]),
         describe_transactions_request(0, ["x"]),
         list_transactions_request(0, ["Ongoing"]),

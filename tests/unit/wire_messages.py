@@ -12,7 +12,7 @@ from pyspark_pykafka.engines.wire.protocol.frames import Frame
 from pyspark_pykafka.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+    from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
 int8 = st.integers(0, 1)
 int16 = st.integers(-(2**15), 2**15 - 1)
@@ -26,7 +26,7 @@ tps = st.builds(TopicPartition, names, int32)
 nodes = st.lists(int32, max_size=3) | st.just(list(range(130)))
 
 
-def versions(api: Api) -> st.SearchStrategy[int]:
+def versions(api: ApiSpec) -> st.SearchStrategy[int]:
     """
     Return the versions that we know of a message.
     """
@@ -48,7 +48,7 @@ def sent(request: Request) -> bytes:
     return request.encode(7, "client-é")
 
 
-def read(api: Api, version: int, body: bytes) -> Any:
+def read(api: ApiSpec, version: int, body: bytes) -> Any:
     """
     Return an answer as a connection hands it over.
     """

@@ -16,9 +16,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_pykafka.audit.record_ids import SHIFT
-from pyspark_pykafka.audit.report import WHOLE, AuditReport, Tally, report
+from pyspark_pykafka.audit.report import WHOLE, AuditReport, Checksum, report
 from pyspark_pykafka.audit.source_progress import SourceProgress
-from pyspark_pykafka.audit.source_tally import Entrance
+from pyspark_pykafka.audit.source_tally import SourceTally
 from pyspark_pykafka.errors import OffsetsError, OptionsError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Auditor:
         self.name = name
         self.partitions = tuple(partitions)
         self.enabled = enabled
-        self.entrance = None if options is None else Entrance(options, self.partitions)
+        self.entrance = None if options is None else SourceTally(options, self.partitions)
         named = self.entrance is None or self.entrance.named
         self._columns = PLACED if named else PLACED_IN_TOPIC
         self._numbers = itertools.count()
@@ -259,7 +259,7 @@ def _sources(progress: StreamingQueryProgress) -> list[SourceProgress]:
     ]
 
 
-def _tallies(row: Row) -> Mapping[str, Tally]:
+def _tallies(row: Row) -> Mapping[str, Checksum]:
     values = row.asDict()
     places = [name.removeprefix("count ") for name in values if name.startswith("count ")]
-    return {at: Tally(values[f"count {at}"], values[f"sum {at}"] or 0) for at in places}
+    return {at: Checksum(values[f"count {at}"], values[f"sum {at}"] or 0) for at in places}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyspark_pykafka.audit.report import Tally
+from pyspark_pykafka.audit.report import Checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
 
-def tally_of_range(tp: TopicPartition, start: int, end: int, *, named: bool = True) -> Tally:
+def checksum_of_range(tp: TopicPartition, start: int, end: int, *, named: bool = True) -> Checksum:
     """
     Return the tally of a record at each offset of ``[start, end)``.
 
@@ -45,19 +45,19 @@ def tally_of_range(tp: TopicPartition, start: int, end: int, *, named: bool = Tr
     block = np.arange(min(BLOCK, max(end - start, 0)), dtype=np.uint64)
     starts = range(start, end, BLOCK)
     total = sum(_sum(block[: end - first] + np.uint64(first), seed) for first in starts)
-    return Tally(max(end - start, 0), total)
+    return Checksum(max(end - start, 0), total)
 
 
 def tally_of_offsets(
     tp: TopicPartition, offsets: npt.NDArray[np.int64], *, named: bool = True
-) -> Tally:
+) -> Checksum:
     """
     Return the tally of a record at each of these offsets.
     """
     seed = _seed(tp, named=named)
     starts = range(0, len(offsets), BLOCK)
     blocks = (offsets[at : at + BLOCK].astype(np.uint64) for at in starts)
-    return Tally(len(offsets), sum(_sum(block, seed) for block in blocks))
+    return Checksum(len(offsets), sum(_sum(block, seed) for block in blocks))
 
 
 def _seed(tp: TopicPartition, *, named: bool) -> int:

@@ -21,7 +21,7 @@ WHOLE = "the batch"
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class Checksum:
     """
     How many records were met, and the sum of their ids.
     """
@@ -29,8 +29,8 @@ class Tally:
     count: int = 0
     sum: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.count + other.count, self.sum + other.sum)
+    def __add__(self, other: Checksum) -> Checksum:
+        return Checksum(self.count + other.count, self.sum + other.sum)
 
 
 class Verdict(enum.Enum):
@@ -41,7 +41,7 @@ class Verdict(enum.Enum):
     COMPLETE = "complete"
     MISSING = "records are missing"
     DOUBLED = "records are doubled"
-    EXCHANGED = "as many records, but not the same"
+    REPLACED = "as many records, but not the same"
     UNCLEAR = "unclear, since the log does not show any more what entered"
 
 
@@ -109,14 +109,14 @@ class AuditReport:
 
 
 def compare(
-    place: str, entered: Tally, left: Iterable[Tally], at_most: int | None = None
+    place: str, entered: Checksum, left: Iterable[Checksum], at_most: int | None = None
 ) -> Finding:
     """
     Compare what entered with all the ways on which records leave.
 
     ``at_most`` says how many can have entered where ``entered`` is only what is known for sure.
     """
-    gone = reduce(Tally.__add__, left, Tally())
+    gone = reduce(Checksum.__add__, left, Checksum())
     return Finding(
         place,
         _verdict(entered, gone, at_most),
@@ -126,21 +126,21 @@ def compare(
     )
 
 
-def _verdict(entered: Tally, gone: Tally, at_most: int | None) -> Verdict:
+def _verdict(entered: Checksum, gone: Checksum, at_most: int | None) -> Verdict:
     if entered == gone:
         return Verdict.COMPLETE
     if at_most is not None and entered.count <= gone.count <= at_most:
         return Verdict.UNCLEAR
     if entered.count > gone.count:
         return Verdict.MISSING
-    return Verdict.DOUBLED if entered.count < gone.count else Verdict.EXCHANGED
+    return Verdict.DOUBLED if entered.count < gone.count else Verdict.REPLACED
 
 
 def report(
     name: str,
     batch: int,
-    entered: Mapping[str, Tally],
-    left: Iterable[Mapping[str, Tally]],
+    entered: Mapping[str, Checksum],
+    left: Iterable[Mapping[str, Checksum]],
     at_most: Mapping[str, int] | None = None,
 ) -> AuditReport:
     """
@@ -148,7 +148,7 @@ def report(
     """
     ways, most = list(left), at_most or {}
     findings = {
-        place: compare(place, tally, [way.get(place, Tally()) for way in ways], most.get(place))
+        place: compare(place, tally, [way.get(place, Checksum()) for way in ways], most.get(place))
         for place, tally in entered.items()
     }
     places = (finding for place, finding in findings.items() if place != WHOLE)

@@ -15,7 +15,7 @@ from pyspark_pykafka.source.planner import (
     SplitPolicy,
     new_partitions,
     plan_stream,
-    with_late_partitions,
+    starting_new_partitions_at,
 )
 from pyspark_pykafka.source.subscription import selects
 
@@ -79,7 +79,7 @@ def ranges_of(source: SourceProgress, options: SourceOptions) -> tuple[OffsetRan
             "are not affected"
         )
         raise OffsetsError("UNKNOWN_START_OFFSET", msg)
-    begin = with_late_partitions(begin, until, options.new_partitions)
+    begin = starting_new_partitions_at(begin, until, options.new_partitions)
     first = dict.fromkeys(new_partitions(begin, until), 0)
     asked_for = partial(selects, options.strategy)
     return plan_stream(begin, until, first, SplitPolicy(), asked_for).ranges

@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pyspark_pykafka.audit.record_ids import tally_of_offsets, tally_of_range
-from pyspark_pykafka.audit.report import WHOLE, AuditReport, Tally, Verdict, report
+from pyspark_pykafka.audit.record_ids import checksum_of_range, tally_of_offsets
+from pyspark_pykafka.audit.report import WHOLE, AuditReport, Checksum, Verdict, report
 from pyspark_pykafka.audit.source_progress import ranges_of, source_of
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition, describe
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.schema import SOURCE_TYPES
-from pyspark_pykafka.source.factory import fetch_settings, make_broker
-from pyspark_pykafka.source.subscription import is_of_one_topic, selects
+from pyspark_pykafka.source.factory import fetch_settings, metadata_client
+from pyspark_pykafka.source.subscription import is_single_topic, selects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark_pykafka.audit.source_progress import SourceProgress
 
-    Tallies = Mapping[str, Tally]
+    Tallies = Mapping[str, Checksum]
 
 logger = logging.getLogger("pyspark_pykafka")
 
 _OFFSETS_ONLY = pa.schema([pa.field("offset", SOURCE_TYPES["offset"])])
 
 
-class Entrance:
+class SourceTally:
     """
     Where records enter a query with these options; lives on the driver.
 
@@ -48,11 +48,11 @@ class Entrance:
             msg = f"partitions to audit that the options do not ask for: {describe(others)}"
             raise OptionsError((msg,))
         self._partitions = frozenset(partitions)
-        self._broker = make_broker(self._options)
+        self._broker = metadata_client(self._options)
         self._settings = fetch_settings(self._options, _OFFSETS_ONLY)
         self._told = False
         #: Whether the topic's name is part of a record's id.
-        self.named = not is_of_one_topic(self._options.strategy)
+        self.named = not is_single_topic(self._options.strategy)
 
     def report(
         self, name: str, batch: int, sources: Iterable[SourceProgress], left: Sequence[Tallies]
@@ -84,7 +84,7 @@ class Entrance:
             held = self._tallies(self._still_there(ranges), self._read)
         except PykafkaError as error:
             logger.warning("audit %s: the offsets could not be read again: %s", name, error)
-            return defaultdict(Tally)
+            return defaultdict(Checksum)
         if not self._told and held[WHOLE].count < sum(each.size for each in ranges):
             self._told = True
             logger.warning(
@@ -103,9 +103,9 @@ class Entrance:
         ]
 
     def _tallies(
-        self, ranges: Sequence[OffsetRange], tally: Callable[[OffsetRange], Tally]
+        self, ranges: Sequence[OffsetRange], tally: Callable[[OffsetRange], Checksum]
     ) -> Tallies:
-        found = {WHOLE: Tally(), **{str(tp): Tally() for tp in sorted(self._partitions)}}
+        found = {WHOLE: Checksum(), **{str(tp): Checksum() for tp in sorted(self._partitions)}}
         for each in ranges:
             met = tally(each)
             found[WHOLE] += met
@@ -113,11 +113,11 @@ class Entrance:
                 found[str(each.tp)] += met
         return found
 
-    def _every_offset(self, of: OffsetRange) -> Tally:
-        return tally_of_range(of.tp, of.start, of.end, named=self.named)
+    def _every_offset(self, of: OffsetRange) -> Checksum:
+        return checksum_of_range(of.tp, of.start, of.end, named=self.named)
 
-    def _read(self, of: OffsetRange) -> Tally:
-        found = Tally()
+    def _read(self, of: OffsetRange) -> Checksum:
+        found = Checksum()
         for batch in fetch(of, self._settings):
             found += tally_of_offsets(of.tp, batch.column(0).to_numpy(), named=self.named)
         return found

@@ -20,7 +20,7 @@ def _add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _checkpoint(chosen: argparse.Namespace) -> int:
-    changed = Checkpoint(chosen.folder).make_plain(dry_run=chosen.dry_run)
+    changed = Checkpoint(chosen.folder).to_jvm_format(dry_run=chosen.dry_run)
     done = "would be made" if chosen.dry_run else "are"
     which = f"batches {', '.join(map(str, changed))}" if changed else "no batch"
     print(f"The offsets of {which} {done} plain; the query can go on with format 'kafka'.")

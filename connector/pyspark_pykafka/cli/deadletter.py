@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
-from pyspark_pykafka.engines.metadata import Broker
-from pyspark_pykafka.engines.selection import questions_of
-from pyspark_pykafka.failures.dead_letters import dead_letters, reading_settings, send_back
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.selection import metadata_backend
+from pyspark_pykafka.failures.dead_letters import (
+    dead_letter_fetch_settings,
+    dead_letters,
+    replay_dead_letters,
+)
 from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import this_process
@@ -36,8 +40,8 @@ class _Letters:
         self.options = {**broker_options(chosen), "subscribe": chosen.topic}
         source = parse_stream_source(self.options)
         self.topic = chosen.topic
-        questions = questions_of(source.kafka, "read_committed", source.engine)
-        self._broker = Broker(questions, source.fetch_offset_retry)
+        questions = metadata_backend(source.kafka, "read_committed", source.engine)
+        self._broker = MetadataClient(questions, source.fetch_offset_retry)
         group = chosen.group or f"{chosen.topic}-replay"
         self.replayed = GroupStore(source.kafka, group, self._broker)
 
@@ -49,7 +53,7 @@ class _Letters:
         return [OffsetRange(tp, starts[tp], end[tp]) for tp in tps if starts[tp] < end[tp]]
 
     def read(self, ranges: list[OffsetRange]) -> Iterator[DeadLetter]:
-        return dead_letters(ranges, reading_settings(self.options))
+        return dead_letters(ranges, dead_letter_fetch_settings(self.options))
 
 
 def _list(chosen: argparse.Namespace) -> int:
@@ -106,7 +110,7 @@ def _replay(chosen: argparse.Namespace) -> int:
         if claim is None:
             print("Nothing is sent; with --execute it would be.")
             return 0
-        send_back(found, letters.options, chosen.to)
+        replay_dead_letters(found, letters.options, chosen.to)
         replayed.write({r.tp: Record(r.end, claim.owner) for r in ranges})
     print(f"Sent: {len(found)}")
     return 0

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
-from pyspark_pykafka.engines.metadata import Broker
-from pyspark_pykafka.engines.selection import questions_of
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import (
     Assignment,
@@ -205,7 +205,7 @@ def _wanted(options: SourceOptions, positions: Sequence[str]) -> Offsets:
     return wanted
 
 
-def _resolved(broker: Broker, tps: list[TopicPartition], at: str) -> Offsets:
+def _resolved(broker: MetadataClient, tps: list[TopicPartition], at: str) -> Offsets:
     if at == "earliest":
         return broker.earliest(tps)
     return broker.latest(tps) if at == "latest" else dict.fromkeys(tps, int(at))
@@ -220,9 +220,9 @@ def _existing(options: SourceOptions, wanted: Iterable[TopicPartition]) -> Assig
     return found
 
 
-def _broker(options: SourceOptions) -> Broker:
-    questions = questions_of(options.kafka, options.isolation_level, options.engine)
-    return Broker(questions, options.fetch_offset_retry)
+def _broker(options: SourceOptions) -> MetadataClient:
+    questions = metadata_backend(options.kafka, options.isolation_level, options.engine)
+    return MetadataClient(questions, options.fetch_offset_retry)
 
 
 def _add_positions(parser: argparse.ArgumentParser) -> None:

@@ -21,12 +21,15 @@ from pyspark_pykafka.sink.micro_batch_committer import (
     release,
     visible_of,
 )
-from pyspark_pykafka.sink.transactional_ids import of_any_query, prefix_of_stream
+from pyspark_pykafka.sink.transactional_ids import any_query_pattern, prefix_of_stream
 
 if TYPE_CHECKING:
     import argparse
 
-    from pyspark_pykafka.engines.wire.transactions.transactions import Described, Transactions
+    from pyspark_pykafka.engines.wire.transactions.transactions import (
+        TransactionDescription,
+        Transactions,
+    )
     from pyspark_pykafka.settings import KafkaSettings
 
 _OPEN = (State.ONGOING, State.PREPARE_EPOCH_FENCE)
@@ -48,7 +51,7 @@ def _list(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _row(found: Described) -> tuple[object, ...]:
+def _row(found: TransactionDescription) -> tuple[object, ...]:
     since = None
     if found.started_ms > 0:
         at = datetime.fromtimestamp(found.started_ms / 1000, tz=timezone.utc)
@@ -57,7 +60,7 @@ def _row(found: Described) -> tuple[object, ...]:
     return (*who, found.partitions, since)
 
 
-def _as_json(found: Described) -> dict[str, Any]:
+def _as_json(found: TransactionDescription) -> dict[str, Any]:
     return {**found._asdict(), "state": found.state.value}
 
 
@@ -149,7 +152,7 @@ def _renew(transactions: Transactions, chosen: argparse.Namespace) -> int:
     """
     Start a ledger anew of which the brokers know that it said something.
     """
-    names, family = transactions.committed_names(chosen.prefix), of_any_query(chosen.prefix)
+    names, family = transactions.committed_names(chosen.prefix), any_query_pattern(chosen.prefix)
     known = [name for name in names if family.has(name)]
     topic = LedgerTopic(ledger_topic(chosen.prefix))
     if not known:

@@ -105,7 +105,7 @@ def bind(wanted: OffsetRange, low: int, high: int, epoch: int = NO_EPOCH) -> Off
     return bound
 
 
-def report_loss(wanted: OffsetRange, start: int, end: int, why: str, *, fail: bool) -> None:
+def report_data_loss(wanted: OffsetRange, start: int, end: int, why: str, *, fail: bool) -> None:
     """
     Raise :class:`DataLossError` for the offsets ``[start, end)``, or log them if that is allowed.
     """

@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from pyspark_pykafka.engines.error_codes import MEANINGS, PROTOCOL_NAMES, Meaning
+from pyspark_pykafka.engines.error_codes import MEANINGS, PROTOCOL_NAMES, ErrorClass
 from pyspark_pykafka.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError
 
-_CLASSES: dict[Meaning, tuple[type[PykafkaError], str]] = {
-    Meaning.UNAVAILABLE: (
+_CLASSES: dict[ErrorClass, tuple[type[PykafkaError], str]] = {
+    ErrorClass.UNAVAILABLE: (
         BrokerUnavailableError,
         "are the brokers of kafka.bootstrap.servers up and reachable?",
     ),
-    Meaning.TIMEOUT: (TimeoutExceededError, "are the brokers up, and not overloaded?"),
-    Meaning.AUTHENTICATION: (
+    ErrorClass.TIMEOUT: (TimeoutExceededError, "are the brokers up, and not overloaded?"),
+    ErrorClass.AUTHENTICATION: (
         AuthenticationError,
         "check kafka.security.protocol, kafka.sasl.mechanism and the credentials",
     ),
-    Meaning.AUTHORIZATION: (AuthorizationError, "ask for the permission (ACL) on the broker"),
-    Meaning.TLS: (
+    ErrorClass.AUTHORIZATION: (AuthorizationError, "ask for the permission (ACL) on the broker"),
+    ErrorClass.TLS: (
         TlsError,
         "check kafka.ssl.ca.location, the broker's certificate, and that it is a TLS listener",
     ),
-    Meaning.UNKNOWN_TOPIC: (UnknownTopicError, "does the topic exist, with that partition?"),
+    ErrorClass.UNKNOWN_TOPIC: (UnknownTopicError, "does the topic exist, with that partition?"),
 }
 
 # librdkafka has no error code for a bad configuration, only these words.
@@ -62,7 +62,7 @@ _CUT_OFF = re.compile(
 _CUTS_ALLOWED = 4
 _CUTS_APART_SECONDS = 30.0
 
-_FINAL = frozenset({Meaning.AUTHENTICATION, Meaning.AUTHORIZATION, Meaning.TLS})
+_FINAL = frozenset({ErrorClass.AUTHENTICATION, ErrorClass.AUTHORIZATION, ErrorClass.TLS})
 
 # librdkafka looks up the coordinator of any group id; reading assigned partitions needs no group.
 _HARMLESS = frozenset({"GROUP_AUTHORIZATION_FAILED"})
@@ -75,10 +75,10 @@ def map_kafka_error(error: KafkaError, doing: str) -> PykafkaError:
     return _map(error, _meaning(error), doing)
 
 
-def _meaning(error: KafkaError) -> Meaning:
+def _meaning(error: KafkaError) -> ErrorClass:
     if _UNTRUSTED.search(error.str()):
-        return Meaning.TLS
-    unknown = Meaning.RETRIABLE if error.retriable() else Meaning.OTHER
+        return ErrorClass.TLS
+    unknown = ErrorClass.RETRIABLE if error.retriable() else ErrorClass.OTHER
     return MEANINGS.get(error.name(), unknown)
 
 
@@ -87,30 +87,30 @@ def map_error_code(code: int, doing: str) -> PykafkaError:
     Return the connector's error for a code that a broker answered with, which is not 0.
     """
     name = PROTOCOL_NAMES.get(code, f"ERROR_{code}")
-    meaning = MEANINGS.get(name, Meaning.OTHER)
+    meaning = MEANINGS.get(name, ErrorClass.OTHER)
     words = name.lower().replace("_", " ")
     return _named(f"{doing}: the broker says: {words} ({name})", code, name, meaning)
 
 
-def _map(error: KafkaError, meaning: Meaning, doing: str) -> PykafkaError:
+def _map(error: KafkaError, meaning: ErrorClass, doing: str) -> PykafkaError:
     name = error.name()
     said = f"{doing}: {error.str()} ({name})"
     if error.fatal():
         return KafkaClientError(said, error.code(), name, retriable=False)
     if name == "_INVALID_ARG" and _CONFIGURATION.search(error.str()):
         return OptionsError((said,))
-    if meaning is Meaning.OTHER and error.retriable():
-        meaning = Meaning.RETRIABLE
+    if meaning is ErrorClass.OTHER and error.retriable():
+        meaning = ErrorClass.RETRIABLE
     return _named(said, error.code(), name, meaning)
 
 
-def _named(said: str, code: int, name: str, meaning: Meaning) -> PykafkaError:
-    if meaning is Meaning.DATA_LOSS:
+def _named(said: str, code: int, name: str, meaning: ErrorClass) -> PykafkaError:
+    if meaning is ErrorClass.DATA_LOSS:
         return DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", said)
     if meaning in _CLASSES:
         found, hint = _CLASSES[meaning]
         return found(f"{said}; {hint}")
-    return KafkaClientError(said, code, name, retriable=meaning is Meaning.RETRIABLE)
+    return KafkaClientError(said, code, name, retriable=meaning is ErrorClass.RETRIABLE)
 
 
 @contextmanager
@@ -146,7 +146,7 @@ class FatalErrors:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._first: tuple[KafkaError, Meaning] | None = None
+        self._first: tuple[KafkaError, ErrorClass] | None = None
         self._cuts = 0
         self._last_cut = 0.0
 
@@ -161,7 +161,7 @@ class FatalErrors:
         elif error.fatal() or (_meaning(error) in _FINAL and error.name() not in _HARMLESS):
             self._first = (error, _meaning(error))
 
-    def raise_any(self, doing: str) -> None:
+    def raise_pending(self, doing: str) -> None:
         """
         Raise what was noted, once: whoever tries again afterwards deserves a fresh answer.
         """
@@ -176,4 +176,4 @@ class FatalErrors:
         self._last_cut = self._now()
         if self._cuts > _CUTS_ALLOWED:
             tls = "SSL handshake" in error.str()
-            self._first = (error, Meaning.TLS if tls else Meaning.AUTHENTICATION)
+            self._first = (error, ErrorClass.TLS if tls else ErrorClass.AUTHENTICATION)

@@ -53,7 +53,7 @@ def epochs_to_check(stands: StreamOffset, latest: StreamOffset) -> LeaderEpochs:
     Nobody truncates a log within a leader epoch, so all others are what they were. A log that ends
     before what was seen shows that by itself, and a topic made again is another one.
     """
-    remade = latest.remade_topics(stands)
+    remade = latest.recreated_topics(stands)
     found = {}
     for tp, epoch in stands.epochs.items():
         at, end = stands.offsets.get(tp), latest.offsets.get(tp)

@@ -16,7 +16,7 @@ from pyspark_pykafka.retry import Deadline, RetryPolicy, retrying
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pyspark_pykafka.engines.metadata_contract import Questions, Topic
+    from pyspark_pykafka.engines.metadata_contract import MetadataBackend, Topic
 
     Strategy = Assign | Subscribe | SubscribePattern
     TopicIds = Callable[[Iterable[str]], Mapping[str, str]]
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Broker:
+class MetadataClient:
     """
     Every request has a deadline and is retried.
 
@@ -38,7 +38,7 @@ class Broker:
 
     def __init__(
         self,
-        questions: Questions,
+        questions: MetadataBackend,
         retry: RetryPolicy,
         committed: Committed | None = None,
     ) -> None:

@@ -26,7 +26,7 @@ class Topic(NamedTuple):
     partitions: Sequence[int]
 
 
-class Questions(Protocol):
+class MetadataBackend(Protocol):
     """
     Each question takes ``kafka.default.api.timeout.ms`` at most, whatever brokers go meanwhile.
 

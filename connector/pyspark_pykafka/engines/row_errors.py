@@ -46,7 +46,7 @@ def unknown_partition(where: str, partitions: int) -> RecordError:
     return RecordError("UNKNOWN_PARTITION", msg)
 
 
-def too_early() -> RecordError:
+def timestamp_too_early() -> RecordError:
     """
     Return the error for a time that brokers would refuse.
     """

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.settings.librdkafka_config import transaction_timeout_ms
-from pyspark_pykafka.settings.wire_support import direct_producer_refusal, direct_refusal
+from pyspark_pykafka.settings.wire_support import (
+    wire_unsupported_reason,
+    wire_write_unsupported_reason,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.engines.contract import FallbackId, FetchSettings
-    from pyspark_pykafka.engines.metadata_contract import Questions
+    from pyspark_pykafka.engines.metadata_contract import MetadataBackend
     from pyspark_pykafka.engines.wire.producer.producer import OpenTransaction
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
@@ -44,12 +47,12 @@ def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
     """
     if settings.engine == "librdkafka":
         return _librdkafka(wanted, settings)
-    refusal = wire_refusal(settings.kafka)
+    refusal = wire_read_unavailable(settings.kafka)
     if refusal is None:
         return _wire(wanted, settings)
     if settings.engine == "wire":
         raise _cannot(refusal)
-    _say_once("reading", refusal)
+    _log_fallback_once("reading", refusal)
     return _librdkafka(wanted, settings)
 
 
@@ -62,7 +65,7 @@ def produce(
     ``topic`` wins over the rows' own. Raises :class:`OptionsError` if ``wire`` is asked for by name
     and cannot be used here.
     """
-    refusal = None if engine == "librdkafka" else wire_write_refusal(kafka)
+    refusal = None if engine == "librdkafka" else wire_write_unavailable(kafka)
     if engine != "librdkafka" and refusal is None:
         wire = import_module(f"{_WIRE}.producer.producer")
         written: int = wire.produce(batches, kafka, topic)
@@ -70,7 +73,7 @@ def produce(
     if refusal is not None:
         if engine == "wire":
             raise _cannot(refusal)
-        _say_once("writing", refusal)
+        _log_fallback_once("writing", refusal)
     from pyspark_pykafka.engines.librdkafka.producer import produce as produce_by_librdkafka
 
     return produce_by_librdkafka(batches, kafka, topic)
@@ -95,7 +98,7 @@ def prepare(
     cannot hand a transaction over.
     """
     wire = _wire_producing(kafka)
-    note = None if ledger is None else wire.Note(*ledger)
+    note = None if ledger is None else wire.LedgerRecord(*ledger)
     wanted = wire.Transaction(name, transaction_timeout_ms(kafka), fallback, note, end)
     written: OpenTransaction = wire.prepare(batches, kafka, topic, wanted)
     return written
@@ -113,7 +116,7 @@ def check_transactions(kafka: KafkaSettings) -> None:
     """
     Raise :class:`OptionsError` where nothing can be written in transactions.
     """
-    refusal = wire_write_refusal(kafka)
+    refusal = wire_write_unavailable(kafka)
     if refusal is not None:
         msg = f"transactions need the wire engine, which cannot be used: {refusal}"
         raise OptionsError((msg,))
@@ -130,7 +133,7 @@ def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicP
 
     Raises :class:`OptionsError` where the wire engine cannot be used, since only it sees the log.
     """
-    refusal = wire_refusal(settings.kafka)
+    refusal = wire_read_unavailable(settings.kafka)
     if settings.engine == "librdkafka":
         refusal = "the option engine is 'librdkafka'"
     if refusal is not None:
@@ -145,39 +148,39 @@ def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicP
     return found
 
 
-def questions_of(kafka: KafkaSettings, isolation_level: str, engine: str) -> Questions:
+def metadata_backend(kafka: KafkaSettings, isolation_level: str, engine: str) -> MetadataBackend:
     """
     Return who asks the brokers for partitions and offsets, by the same rule as :func:`fetch`.
 
     Raises :class:`OptionsError` if ``wire`` is asked for by name and cannot be used here.
     """
-    refusal = None if engine == "librdkafka" else wire_refusal(kafka)
+    refusal = None if engine == "librdkafka" else wire_read_unavailable(kafka)
     if engine == "wire" and refusal is not None:
         raise _cannot(refusal)
     if engine == "librdkafka" or refusal is not None:
-        from pyspark_pykafka.engines.librdkafka.metadata import AdminQuestions
+        from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
 
-        return AdminQuestions(kafka, isolation_level)
-    from pyspark_pykafka.engines.wire.consumer.metadata import WireQuestions
+        return AdminMetadata(kafka, isolation_level)
+    from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 
-    return WireQuestions(kafka, isolation_level)
+    return WireMetadata(kafka, isolation_level)
 
 
 # Asked for every task, and always the same.
 @lru_cache(maxsize=16)
-def wire_refusal(kafka: KafkaSettings) -> str | None:
+def wire_read_unavailable(kafka: KafkaSettings) -> str | None:
     """
     Return why the wire engine cannot be used in this process, or None if it can.
     """
-    return _not_compiled(_DECODER) or direct_refusal(kafka)
+    return _not_compiled(_DECODER) or wire_unsupported_reason(kafka)
 
 
 @lru_cache(maxsize=16)
-def wire_write_refusal(kafka: KafkaSettings) -> str | None:
+def wire_write_unavailable(kafka: KafkaSettings) -> str | None:
     """
     Return why the wire engine cannot write in this process, or None if it can.
     """
-    return _not_compiled(_ENCODER) or direct_producer_refusal(kafka)
+    return _not_compiled(_ENCODER) or wire_write_unsupported_reason(kafka)
 
 
 def _not_compiled(module: str) -> str | None:
@@ -206,7 +209,9 @@ def _wire(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
     try:
         yield from wire.fetch(wanted, settings)
     except wire.OldFormatError as old:
-        _say_once("reading", f"{wanted.tp} holds records in the old message format {old.magic}")
+        _log_fallback_once(
+            "reading", f"{wanted.tp} holds records in the old message format {old.magic}"
+        )
         rest = old.rest
     else:
         return
@@ -214,5 +219,5 @@ def _wire(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
 
 
 @lru_cache(maxsize=64)
-def _say_once(doing: str, reason: str) -> None:
+def _log_fallback_once(doing: str, reason: str) -> None:
     logger.warning("%s with librdkafka, which is slower: %s", doing, reason)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark_pykafka.errors import check_values
-from pyspark_pykafka.failures.restarts import is_passing
+from pyspark_pykafka.failures.restarts import is_transient
 from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class PoisonPolicy:
     max_share: float = 0.1
     attempts: int = 2
     outage_after: int = 3
-    is_outage: Callable[[BaseException], bool] = is_passing
+    is_outage: Callable[[BaseException], bool] = is_transient
 
     def __post_init__(self) -> None:
         """
@@ -113,7 +113,7 @@ class PoisonPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Culprit:
+class FailedRecord:
     """
     A record that fails by itself, while others do not: its last error, and how often it was tried.
     """
@@ -132,7 +132,7 @@ def isolate(
     *,
     policy: PoisonPolicy,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[Culprit]:
+) -> list[FailedRecord]:
     """
     Run all of a batch that failed as a whole with ``failure``, but its culprits; return those.
 
@@ -155,7 +155,7 @@ class _Isolation:
     errors: dict[tuple[TopicPartition, int], Exception] = field(default_factory=dict)
     succeeded: int = 0
 
-    def culprits(self) -> list[Culprit]:
+    def culprits(self) -> list[FailedRecord]:
         self._refuse_outage(self.last)
         # Held back to the end: its success shows that the others failed by themselves, and not
         # because by then nothing could succeed any more.
@@ -220,7 +220,7 @@ class _Isolation:
             self._suspect(control)
         self.probe()
 
-    def _confirmed(self) -> list[Culprit]:
+    def _confirmed(self) -> list[FailedRecord]:
         """
         Try each suspect again: one that failed in a short outage succeeds now.
         """
@@ -232,7 +232,7 @@ class _Isolation:
                 self.sleep(backoff.next_pause())
                 failing, attempts = self._fails(part), attempts + 1
             if failing:
-                found.append(Culprit(*part.only(), self.errors[part.only()], attempts))
+                found.append(FailedRecord(*part.only(), self.errors[part.only()], attempts))
         return found
 
     def _refuse_outage(self, error: Exception) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark_pykafka.engines.contract import FetchSettings
-    from pyspark_pykafka.failures.bisection import Culprit
+    from pyspark_pykafka.failures.bisection import FailedRecord
 
 #: What the names of our headers begin with; the record's own come before them.
 PREFIX = "pykafka.deadletter."
@@ -47,11 +47,11 @@ class DeadLetterTopic:
     def __init__(
         self, topic: str, options: Mapping[str, str], kafka: Mapping[str, str] | None = None
     ) -> None:
-        self._source = reading_settings(options)
+        self._source = dead_letter_fetch_settings(options)
         given = _of_the_client(options) if kafka is None else kafka
         self._sink = parse_sink({**given, "topic": topic}, streaming=False)
 
-    def __call__(self, culprits: Sequence[Culprit], batch_id: int) -> None:
+    def __call__(self, culprits: Sequence[FailedRecord], batch_id: int) -> None:
         """
         Write all culprits of a batch; returns when the brokers have acknowledged them.
         """
@@ -67,7 +67,7 @@ class DeadLetterTopic:
         produce([batch], self._sink.kafka, self._sink.topic)
 
 
-def _records(culprit: Culprit, settings: FetchSettings) -> Iterator[Row]:
+def _records(culprit: FailedRecord, settings: FetchSettings) -> Iterator[Row]:
     wanted = OffsetRange(culprit.tp, culprit.offset, culprit.offset + 1)
     found = [row for batch in fetch(wanted, settings) for row in batch.to_pylist()]
     if not found and settings.fail_on_data_loss:
@@ -79,7 +79,7 @@ def _records(culprit: Culprit, settings: FetchSettings) -> Iterator[Row]:
     yield from found
 
 
-def _letter(row: Row, culprit: Culprit, batch_id: int) -> Row:
+def _letter(row: Row, culprit: FailedRecord, batch_id: int) -> Row:
     error = culprit.error
     why = {
         "topic": row["topic"],
@@ -120,7 +120,7 @@ def dead_letters(ranges: Iterable[OffsetRange], settings: FetchSettings) -> Iter
     """
     Yield the dead letters in ranges of their topic; records of others that lie there are left out.
 
-    ``settings`` must read all columns: see :func:`reading_settings`.
+    ``settings`` must read all columns: see :func:`dead_letter_fetch_settings`.
     """
     for wanted in ranges:
         for batch in fetch(wanted, settings):
@@ -130,7 +130,7 @@ def dead_letters(ranges: Iterable[OffsetRange], settings: FetchSettings) -> Iter
                     yield letter
 
 
-def reading_settings(options: Mapping[str, str]) -> FetchSettings:
+def dead_letter_fetch_settings(options: Mapping[str, str]) -> FetchSettings:
     """
     Return how to read a dead-letter topic, given options of ``readStream``.
     """
@@ -159,7 +159,7 @@ def _read(row: Row) -> DeadLetter | None:
     )
 
 
-def send_back(
+def replay_dead_letters(
     letters: Sequence[DeadLetter], options: Mapping[str, str], topic: str | None = None
 ) -> None:
     """

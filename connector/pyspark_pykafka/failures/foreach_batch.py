@@ -14,7 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as sf
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.failures.bisection import Culprit, Part, PoisonPolicy, isolate
+from pyspark_pykafka.failures.bisection import FailedRecord, Part, PoisonPolicy, isolate
 from pyspark_pykafka.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ logger = logging.getLogger("pyspark_pykafka")
 Process = Callable[["DataFrame", int], None]
 
 #: Where culprits go, with the number of their batch; :class:`DeadLetterTopic` is one.
-DeadLetter = Callable[[Sequence[Culprit], int], None]
+DeadLetter = Callable[[Sequence[FailedRecord], int], None]
 
 _PLACE = ("topic", "partition", "offset")
 
@@ -144,5 +144,5 @@ def _in(tp: TopicPartition) -> Column:
     return (sf.col("topic") == tp.topic) & (sf.col("partition") == tp.partition)
 
 
-def _named(culprits: Sequence[Culprit]) -> str:
+def _named(culprits: Sequence[FailedRecord]) -> str:
     return ", ".join(f"{one.tp} at {one.offset}" for one in culprits[:20])

@@ -121,7 +121,7 @@ def is_fatal(error: BaseException) -> bool:
     return any(not k.retriable and k is not errors.KafkaClientError for k in _known(error))
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """
     Whether the connector's own errors say that the same can succeed later, as after an outage.
     """

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_pykafka.options.value_parsers import Parser, UnfitError, topic_name
+from pyspark_pykafka.options.value_parsers import InvalidOptionError, Parser, topic_name
 from pyspark_pykafka.options.values import (
     Assign,
     Committed,
@@ -53,7 +53,7 @@ def _read_offsets(text: str) -> Earliest | Latest | SpecificOffsets:
                 f"the offset of {tp} is {offset}; it must be: at least 0, "
                 f"or {EARLIEST} for earliest, or {LATEST} for latest"
             )
-            raise UnfitError(msg)
+            raise InvalidOptionError(msg)
     return SpecificOffsets(tuple(sorted(found.items())), tuple(sorted(topics.items())))
 
 
@@ -70,7 +70,7 @@ def _read_timestamps(text: str) -> Timestamps:
     for tp, time in found.items():
         if time < 0:
             msg = f"the time of {tp} is {time}; it must be: milliseconds since 1970 UTC"
-            raise UnfitError(msg)
+            raise InvalidOptionError(msg)
     return tuple(sorted(found.items()))
 
 
@@ -100,7 +100,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         twice = sorted({name for name in names if names.count(name) > 1})
         msg = f"it names {', '.join(twice)} more than once; give each topic and partition once"
-        raise UnfitError(msg)
+        raise InvalidOptionError(msg)
     return found
 
 

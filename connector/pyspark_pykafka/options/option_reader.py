@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.options.option import Option, Scope, words_of
 from pyspark_pykafka.options.table import BY_KEY, SPARK_OWN
-from pyspark_pykafka.options.value_parsers import UnfitError
+from pyspark_pykafka.options.value_parsers import InvalidOptionError
 from pyspark_pykafka.settings import KNOWN_NAMES, KafkaSettings, Role, translate
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _TOKENS = "spark.kafka.clusters."
 _SHOWN = 200
 
 
-class Given:
+class OptionReader:
     """
     The options of one query; :meth:`raise_mistakes` tells all that was wrong at once.
     """
@@ -56,7 +56,7 @@ class Given:
         if self.has(option):
             try:
                 return option.parser(self._texts[option.key])
-            except UnfitError as cause:
+            except InvalidOptionError as cause:
                 text = "***" if option.secret else _short(self._texts[option.key])
                 self.mistakes.append(f"{option.name} is '{text}'; {cause}")
         return None if default is None else option.parser(default)
@@ -98,7 +98,7 @@ class Given:
             )
         translation = translate(settings, role)
         self.mistakes += translation.mistakes
-        tell_settings(translation.unused, translation.warnings)
+        log_settings(translation.unused, translation.warnings)
         return settings
 
     def raise_mistakes(self) -> None:
@@ -150,7 +150,7 @@ def log_no_effect(name: str, query: str) -> None:
 
 
 @lru_cache(maxsize=64)
-def tell_settings(unused: tuple[str, ...], warnings: tuple[str, ...]) -> None:
+def log_settings(unused: tuple[str, ...], warnings: tuple[str, ...]) -> None:
     """
     Name the client settings that do nothing, never their values, and what is unsafe.
     """

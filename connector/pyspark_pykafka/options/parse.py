@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options import table
 from pyspark_pykafka.options.option import Option, Scope
-from pyspark_pykafka.options.option_reader import Given
+from pyspark_pykafka.options.option_reader import OptionReader
 from pyspark_pykafka.options.values import (
     Acl,
     Committed,
@@ -59,7 +59,7 @@ def parse_batch_source(options: Mapping[str, str | None]) -> SourceOptions:
     """
     Return the options of ``spark.read``; raise :class:`OptionsError` with all mistakes.
     """
-    given = Given(options, Scope.BATCH_READ)
+    given = OptionReader(options, Scope.BATCH_READ)
     source = _source(given)
     if isinstance(source.starting, Latest):
         given.mistakes.append(f"startingOffsets is 'latest'; {_NOT_LATEST}")
@@ -76,7 +76,7 @@ def parse_stream_source(options: Mapping[str, str | None]) -> SourceOptions:
     """
     Return the options of ``spark.readStream``; raise :class:`OptionsError` with all mistakes.
     """
-    given = Given(options, Scope.STREAM_READ)
+    given = OptionReader(options, Scope.STREAM_READ)
     source = _source(given)
     _refuse_earliest_end(given, source, _NO_END)
     least, most = source.min_offsets_per_trigger, source.max_offsets_per_trigger
@@ -92,7 +92,7 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
     """
     Return the options of ``write`` or ``writeStream``; raise :class:`OptionsError` likewise.
     """
-    given = Given(options, Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE)
+    given = OptionReader(options, Scope.STREAM_WRITE if streaming else Scope.BATCH_WRITE)
     guarantee, engine = given.get(table.DELIVERY_GUARANTEE), given.get(table.ENGINE)
     if guarantee == "exactly-once" and engine == "librdkafka":
         given.mistakes.append(
@@ -122,7 +122,7 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
     return sink
 
 
-def _source(given: Given) -> SourceOptions:
+def _source(given: OptionReader) -> SourceOptions:
     source = SourceOptions(
         strategy=_strategy(given),
         starting=_starting(given),
@@ -158,7 +158,7 @@ def _source(given: Given) -> SourceOptions:
     return source
 
 
-def _store(given: Given, kafka: KafkaSettings) -> StoreOptions:
+def _store(given: OptionReader, kafka: KafkaSettings) -> StoreOptions:
     word = given.get(table.PROGRESS_STORE)
     if word == "zookeeper":
         return _zookeeper(given)
@@ -178,7 +178,7 @@ def _store(given: Given, kafka: KafkaSettings) -> StoreOptions:
     return ConsumerGroup(group)
 
 
-def _zookeeper(given: Given) -> ZooKeeperNodes:
+def _zookeeper(given: OptionReader) -> ZooKeeperNodes:
     for option in (table.ZOOKEEPER_HOSTS, table.ZOOKEEPER_ID):
         if not given.has(option):
             given.mistakes.append(
@@ -201,7 +201,7 @@ def _zookeeper(given: Given) -> ZooKeeperNodes:
     )
 
 
-def _strategy(given: Given) -> Strategy:
+def _strategy(given: OptionReader) -> Strategy:
     named = [option.name for option in _STRATEGIES if given.has(option)]
     if not named:
         given.mistakes.append(
@@ -221,7 +221,7 @@ def _strategy(given: Given) -> Strategy:
     return SubscribePattern(pattern) if pattern is not None else Subscribe(topics or ())
 
 
-def _starting(given: Given) -> Position:
+def _starting(given: OptionReader) -> Position:
     no_match: NoMatch = "latest" if given.get(table.NO_MATCH_STRATEGY) == "latest" else "error"
     # All three are read, so that the mistakes of those that lose are told, too.
     everywhere = given.find(table.STARTING_TIMESTAMP)
@@ -230,7 +230,7 @@ def _starting(given: Given) -> Position:
     return _first(everywhere, by_partition, offsets, no_match)
 
 
-def _ending(given: Given) -> Position:
+def _ending(given: OptionReader) -> Position:
     everywhere = given.find(table.ENDING_TIMESTAMP)
     by_partition = given.find(table.ENDING_OFFSETS_BY_TIMESTAMP)
     return _first(everywhere, by_partition, given.get(table.ENDING_OFFSETS), "latest")
@@ -247,7 +247,7 @@ def _first(
     return offsets if by_partition is None else SpecificTimestamps(by_partition, no_match)
 
 
-def _refuse_earliest_end(given: Given, source: SourceOptions, why: str) -> None:
+def _refuse_earliest_end(given: OptionReader, source: SourceOptions, why: str) -> None:
     if isinstance(source.ending, Earliest):
         given.mistakes.append(f"endingOffsets is 'earliest'; {why}")
     for where in _named_at(source.ending, EARLIEST):

@@ -41,7 +41,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
-class UnfitError(ValueError):
+class InvalidOptionError(ValueError):
     """
     A text that is not what the option needs; the message follows "name is 'text'; ".
     """
@@ -58,15 +58,15 @@ class Parser(Generic[T]):
 
     def __call__(self, text: str) -> T:
         """
-        Return the value, or raise :class:`UnfitError`.
+        Return the value, or raise :class:`InvalidOptionError`.
         """
         try:
             return self.read(text)
-        except UnfitError:
+        except InvalidOptionError:
             raise
         except ValueError as cause:
             msg = f"it must be: {self.expects}"
-            raise UnfitError(msg) from cause
+            raise InvalidOptionError(msg) from cause
 
 
 def one_of(*choices: Word) -> Parser[Word]:
@@ -158,9 +158,9 @@ def _read_topics(text: str) -> tuple[str, ...]:
         raise ValueError(text)
     try:
         return tuple(topic_name(topic) for topic in topics)
-    except UnfitError as cause:
+    except InvalidOptionError as cause:
         msg = f"{cause}; to read the topics that match a pattern use subscribePattern"
-        raise UnfitError(msg) from cause
+        raise InvalidOptionError(msg) from cause
 
 
 def _read_pattern(text: str) -> str:
@@ -171,7 +171,7 @@ def _read_pattern(text: str) -> str:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as cause:
         msg = f"it must be: a regular expression of Python's ({cause})"
-        raise UnfitError(msg) from cause
+        raise InvalidOptionError(msg) from cause
     return pattern
 
 
@@ -212,14 +212,14 @@ def _read_credentials(text: str) -> tuple[str, str]:
 
 def topic_name(name: str) -> str:
     """
-    Return a topic's name, or raise :class:`UnfitError` if no topic can be called so.
+    Return a topic's name, or raise :class:`InvalidOptionError` if no topic can be called so.
     """
     if not _TOPIC.fullmatch(name) or name in (".", ".."):
         msg = (
             f"'{name}' cannot be the name of a topic: that is at most 249 letters, digits, "
             "'.', '_' and '-'"
         )
-        raise UnfitError(msg)
+        raise InvalidOptionError(msg)
     return name
 
 

@@ -36,11 +36,11 @@ def make_store(options: SourceOptions) -> ProgressStore:
     Return the store; without one in the options it is the group of ``kafka.group.id``.
     """
     # A worker, which imports this with its reader, has no use for any client of these.
-    from pyspark_pykafka.engines.metadata import Broker
-    from pyspark_pykafka.engines.selection import questions_of
+    from pyspark_pykafka.engines.metadata import MetadataClient
+    from pyspark_pykafka.engines.selection import metadata_backend
 
-    questions = questions_of(options.kafka, options.isolation_level, options.engine)
-    broker = Broker(questions, options.fetch_offset_retry)
+    questions = metadata_backend(options.kafka, options.isolation_level, options.engine)
+    broker = MetadataClient(questions, options.fetch_offset_retry)
     if isinstance(options.progress_store, ZooKeeperNodes):
         from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
 

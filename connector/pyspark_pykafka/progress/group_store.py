@@ -22,8 +22,8 @@ from pyspark_pykafka.errors import ProgressError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition, describe
 from pyspark_pykafka.options import SubscribePattern
 from pyspark_pykafka.progress.record import from_metadata, to_metadata
-from pyspark_pykafka.progress.store import Claim, ClaimLostError, newest, next_owner, portions
-from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
+from pyspark_pykafka.progress.store import Claim, ClaimLostError, chunks, newest, next_owner
+from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-    from pyspark_pykafka.engines.metadata import Broker
+    from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.progress.record import Owner, Record
     from pyspark_pykafka.progress.store import Records
     from pyspark_pykafka.settings import KafkaSettings
@@ -70,7 +70,7 @@ class GroupStore:
     The store behind ``progressStore=consumerGroup``.
     """
 
-    def __init__(self, kafka: KafkaSettings, group: str, broker: Broker) -> None:
+    def __init__(self, kafka: KafkaSettings, group: str, broker: MetadataClient) -> None:
         self._kafka = kafka
         self._group = group
         self._broker = broker
@@ -105,7 +105,7 @@ class GroupStore:
         """
         Commit the records, in portions that the brokers take.
         """
-        for portion in portions(sorted(records.items()), _MOST_PER_COMMIT):
+        for portion in chunks(sorted(records.items()), _MOST_PER_COMMIT):
             self.tend()
             self._retrying(partial(self._commit, portion))
 
@@ -169,7 +169,7 @@ class GroupStore:
     def _ask_committed(self, asking: Consumer, tps: Sequence[TopicPartition]) -> Records:
         doing = f"asking for the offsets of the consumer group {self._group}"
         records: Records = {}
-        for portion in portions(tps, _MOST_PER_QUESTION):
+        for portion in chunks(tps, _MOST_PER_QUESTION):
             positions = [Position(*tp) for tp in portion]
             with translating_errors(doing):
                 records.update(_records(asking.committed(positions, self._admin.seconds), doing))
@@ -232,7 +232,7 @@ class GroupStore:
             self._judge(message.error())
         if self._expelled is not None:
             self._judge(self._expelled)
-        self._fatal.raise_any(doing)
+        self._fatal.raise_pending(doing)
 
     def _told(self, error: KafkaError) -> None:
         if error.name() in _NOT_A_MEMBER:
@@ -287,7 +287,7 @@ class GroupStore:
         Try again for a time while the coordinator moves, loads the group or does not answer.
         """
         deadline = Deadline.after(self._admin.seconds)
-        return retrying_until(work, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
+        return retry_until(work, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
 
     def _judge(self, error: KafkaError) -> None:
         """

@@ -19,8 +19,8 @@ from pyspark_pykafka.options import NoStore, parse_stream_source
 from pyspark_pykafka.progress.factory import make_store, this_process
 from pyspark_pykafka.progress.record import Owner
 from pyspark_pykafka.progress.store import AFTERWARDS, ClaimLostError, advance
-from pyspark_pykafka.progress.store_session import Keeper
-from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
+from pyspark_pykafka.progress.store_session import StoreSession
+from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +95,7 @@ class ProgressListener(StreamingQueryListener):
 
     def _record(self, done: StreamOffset, exception: str | None) -> None:
         store = make_store(self._options)
-        keeper = Keeper(store, AFTERWARDS + this_process())
+        keeper = StoreSession(store, AFTERWARDS + this_process())
 
         def finish() -> None:
             lacking = advance(store.read(), done, _NOBODY).records
@@ -105,7 +105,7 @@ class ProgressListener(StreamingQueryListener):
                 keeper.note_failure(done, exception.split("\n", 1)[0][:_LONGEST_CAUSE])
 
         try:
-            retrying_until(finish, Deadline.after(_SECONDS), Backoff(_LEAST_PAUSE, _MOST_PAUSE))
+            retry_until(finish, Deadline.after(_SECONDS), Backoff(_LEAST_PAUSE, _MOST_PAUSE))
         except ClaimLostError:
             # The query runs again already, and records for itself.
             logger.info("query %s was started again", done.query)

@@ -42,7 +42,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Failing:
+class FailedAttempts:
     """
     A micro-batch that has been tried before: how often by now, and what ended the last attempt.
     """
@@ -66,7 +66,7 @@ class Record:
     owner: Owner | None = None
     batch: int | None = None
     topic_id: str | None = None
-    failing: Failing | None = None
+    failing: FailedAttempts | None = None
     broker: tuple[str, int] | None = None
 
 
@@ -145,7 +145,7 @@ def _ours(record: Record) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _of_failing(failing: Failing) -> dict[str, Any]:
+def _of_failing(failing: FailedAttempts) -> dict[str, Any]:
     cause = {} if failing.cause is None else {"cause": failing.cause[:_LONGEST_CAUSE]}
     return {"batch": failing.batch, "attempts": failing.attempts, **cause}
 
@@ -169,13 +169,13 @@ def _record(offset: int, given: Mapping[str, Any]) -> Record:
     )
 
 
-def _failing(given: object) -> Failing | None:
+def _failing(given: object) -> FailedAttempts | None:
     if not isinstance(given, dict):
         return None
     batch, attempts = _number(given.get("batch")), _number(given.get("attempts"))
     if batch is None or attempts is None:
         return None
-    return Failing(batch, attempts, given.get("cause"))
+    return FailedAttempts(batch, attempts, given.get("cause"))
 
 
 def _broker(given: object) -> tuple[str, int] | None:

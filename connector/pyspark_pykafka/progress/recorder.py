@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.progress.store import ClaimLostError
-from pyspark_pykafka.progress.store_session import Keeper
+from pyspark_pykafka.progress.store_session import StoreSession
 from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark_pykafka.offsets import StreamOffset
-    from pyspark_pykafka.progress.record import Failing
+    from pyspark_pykafka.progress.record import FailedAttempts
     from pyspark_pykafka.progress.store import ProgressStore
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -131,13 +131,13 @@ class Recorder:
 
     def _run_keeper(self) -> None:
         try:
-            self._keep(Keeper(self._make_store(), self._run))
+            self._keep(StoreSession(self._make_store(), self._run))
         except Exception as error:  # noqa: BLE001 (the edge of a thread; the next call raises it)
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
 
-    def _keep(self, keeper: Keeper) -> None:
+    def _keep(self, keeper: StoreSession) -> None:
         backoff, troubled = _backoff(), False
         while True:
             try:
@@ -156,7 +156,7 @@ class Recorder:
                     logger.info("progress is recorded again")
                 backoff, troubled = _backoff(), False
 
-    def _step(self, keeper: Keeper) -> None:
+    def _step(self, keeper: StoreSession) -> None:
         """
         Do the next thing that there is to do, waiting for it.
         """
@@ -188,7 +188,7 @@ def _tell_trouble(error: PykafkaError, *, again: bool) -> None:
     logger.log(level, "progress cannot be recorded now, reading goes on without: %s", error)
 
 
-def _tell_attempt(failing: Failing | None) -> None:
+def _tell_attempt(failing: FailedAttempts | None) -> None:
     if failing is None:
         return
     cause = f"; what ended the last one: {failing.cause}" if failing.cause else ""

@@ -117,7 +117,7 @@ def advance(held: Mapping[TopicPartition, Record], done: StreamOffset, owner: Ow
     return Advance(records, behind)
 
 
-def stamp(held: Mapping[TopicPartition, Record], done: StreamOffset, owner: Owner) -> Records:
+def touch_owner(held: Mapping[TopicPartition, Record], done: StreamOffset, owner: Owner) -> Records:
     """
     Return a record to write again so that a store names its new owner; none if there is none.
     """
@@ -164,7 +164,7 @@ def check_topic_ids(held: Mapping[TopicPartition, Record], topic_ids: Mapping[st
         raise ProgressError("RECORDED_TOPIC_ID_DIFFERS", msg)
 
 
-def portions(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """
     Yield the items in lists of so many, the last one maybe shorter.
     """

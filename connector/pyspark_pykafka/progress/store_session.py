@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.offsets import describe
-from pyspark_pykafka.progress.record import Failing, Owner, Record
+from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
 from pyspark_pykafka.progress.store import (
     Claim,
     ClaimLostError,
     ProgressStore,
     advance,
     check_subject,
-    stamp,
+    touch_owner,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 
-class Keeper:
+class StoreSession:
     """
     Brings a store up to what a query has done, and tells when another owner is there.
 
@@ -52,7 +52,7 @@ class Keeper:
         if step.records:
             self._write(claim, step.records)
         elif not self._named:
-            self._write(claim, stamp(claim.held, done, claim.owner))
+            self._write(claim, touch_owner(claim.held, done, claim.owner))
         else:
             with self._noticing_loss():
                 self._store.tend()
@@ -66,11 +66,11 @@ class Keeper:
         batch, held = done.query.batch + 1, sorted(claim.held.keys() & done.offsets.keys())
         if held:
             before = _attempts(claim.held, batch)
-            failing = Failing(batch, before.attempts if before else 1, cause)
+            failing = FailedAttempts(batch, before.attempts if before else 1, cause)
             stands = claim.held[held[0]]
             self._write(claim, {held[0]: replace(stands, owner=claim.owner, failing=failing)})
 
-    def count_attempt(self, start: StreamOffset, end: StreamOffset) -> Failing | None:
+    def count_attempt(self, start: StreamOffset, end: StreamOffset) -> FailedAttempts | None:
         """
         Count one more attempt at a batch; return it, and what ended the one before if it is known.
         """
@@ -81,7 +81,7 @@ class Keeper:
             return None
         tp = moved[0]
         known = claim.held.get(tp)
-        before = _attempts(claim.held, end.query.batch) or Failing(end.query.batch, 1)
+        before = _attempts(claim.held, end.query.batch) or FailedAttempts(end.query.batch, 1)
         failing = replace(before, attempts=before.attempts + 1)
         stands = known or Record(start.offsets.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
         self._write(claim, {tp: replace(stands, owner=claim.owner, failing=failing)})
@@ -129,6 +129,6 @@ class Keeper:
             )
 
 
-def _attempts(held: Mapping[TopicPartition, Record], batch: int) -> Failing | None:
+def _attempts(held: Mapping[TopicPartition, Record], batch: int) -> FailedAttempts | None:
     known = [r.failing for r in held.values() if r.failing is not None and r.failing.batch == batch]
     return max(known, key=lambda failing: failing.attempts, default=None)

@@ -36,7 +36,7 @@ from pyspark_pykafka.errors import (
 )
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.progress.record import Owner, from_node, to_node
-from pyspark_pykafka.progress.store import Claim, ClaimLostError, next_owner, portions
+from pyspark_pykafka.progress.store import Claim, ClaimLostError, chunks, next_owner
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ZooKeeperStore:
         led = self._leaders.of(records)
         located = [(tp, replace(record, broker=led.get(tp))) for tp, record in records.items()]
         with self._speaking("writing to"):
-            for portion in portions(sorted(located), _MOST_PER_TRANSACTION):
+            for portion in chunks(sorted(located), _MOST_PER_TRANSACTION):
                 self._write(portion)
 
     def tend(self) -> None:
@@ -137,7 +137,7 @@ class ZooKeeperStore:
         """
         self._enter(_NOBODY)
         with self._speaking("taking records from"):
-            for portion in portions(self._listed(self._connected()), _MOST_PER_TRANSACTION):
+            for portion in chunks(self._listed(self._connected()), _MOST_PER_TRANSACTION):
                 deleting = self._begin()
                 for tp in portion:
                     deleting.delete(self._path(tp))

@@ -28,7 +28,7 @@ class UnsecuredToken:
         return "UnsecuredToken(...)"
 
 
-def read_unsecured(text: str) -> UnsecuredToken | None:
+def parse_unsecured_jwt_config(text: str) -> UnsecuredToken | None:
     """
     Return what ``principal=me scope=read,write`` asks for; None for what only librdkafka can judge.
     """

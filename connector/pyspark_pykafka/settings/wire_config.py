@@ -13,7 +13,7 @@ from pyspark_pykafka.settings.librdkafka_config import (
     max_block_ms,
     producer_config,
 )
-from pyspark_pykafka.settings.unsecured_token import UnsecuredToken, read_unsecured
+from pyspark_pykafka.settings.unsecured_token import UnsecuredToken, parse_unsecured_jwt_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,7 +107,7 @@ class Sasl:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DirectConfig:
+class WireConfig:
     """
     What the wire engine's connections and requests are made with; durations are in seconds.
 
@@ -163,7 +163,7 @@ class ProducerConfig:
     answer may take, ``delivery_seconds`` how long a batch may take in all (KIP-91).
     """
 
-    direct: DirectConfig
+    direct: WireConfig
     batch_bytes: int
     request_bytes: int
     buffer_bytes: int
@@ -177,7 +177,7 @@ class ProducerConfig:
     metadata_seconds: float
 
 
-def direct_config(kafka: KafkaSettings) -> DirectConfig:
+def wire_config(kafka: KafkaSettings) -> WireConfig:
     """
     Return what the wire engine is configured with, for settings that it does not refuse.
 
@@ -186,7 +186,7 @@ def direct_config(kafka: KafkaSettings) -> DirectConfig:
     return _direct({**_DEFAULTS, **consumer_config(kafka, group_id="")})
 
 
-def direct_producer_config(kafka: KafkaSettings) -> ProducerConfig:
+def wire_producer_config(kafka: KafkaSettings) -> ProducerConfig:
     """
     Return what the wire engine writes with, for settings that it does not refuse.
 
@@ -210,9 +210,9 @@ def direct_producer_config(kafka: KafkaSettings) -> ProducerConfig:
     )
 
 
-def _direct(given: Mapping[str, str]) -> DirectConfig:
+def _direct(given: Mapping[str, str]) -> WireConfig:
     protocol = given["security.protocol"]
-    return DirectConfig(
+    return WireConfig(
         bootstrap=tuple(map(_address, filter(None, given.get("bootstrap.servers", "").split(",")))),
         client_id=given["client.id"],
         tls=_tls(given) if protocol.endswith("ssl") else None,
@@ -268,7 +268,7 @@ def _sasl(given: Mapping[str, str]) -> Sasl:
 
 def _token(given: Mapping[str, str]) -> UnsecuredToken | None:
     allowed = given.get("enable.sasl.oauthbearer.unsecure.jwt") == "true"
-    return read_unsecured(given.get("sasl.oauthbearer.config", "")) if allowed else None
+    return parse_unsecured_jwt_config(given.get("sasl.oauthbearer.config", "")) if allowed else None
 
 
 def _address(entry: str) -> Address:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.settings import Role, translate
-from pyspark_pykafka.settings.unsecured_token import read_unsecured
+from pyspark_pykafka.settings.unsecured_token import parse_unsecured_jwt_config
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -110,7 +110,7 @@ _ONLY_WRITING: dict[str, tuple[str, str]] = {
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
-def direct_refusal(kafka: KafkaSettings) -> str | None:
+def wire_unsupported_reason(kafka: KafkaSettings) -> str | None:
     """
     Return why the wire engine cannot honour these settings, or None if it can.
 
@@ -120,7 +120,7 @@ def direct_refusal(kafka: KafkaSettings) -> str | None:
     return next(_refusals(given, _KNOWN, _ONLY), None)
 
 
-def direct_producer_refusal(kafka: KafkaSettings) -> str | None:
+def wire_write_unsupported_reason(kafka: KafkaSettings) -> str | None:
     """
     Return the same of writing.
     """
@@ -155,7 +155,7 @@ def _of_sasl(given: Mapping[str, str]) -> Iterator[str]:
         yield "kafka.sasl.oauthbearer.method=oidc: librdkafka gets the tokens"
     elif given.get("enable.sasl.oauthbearer.unsecure.jwt") != "true":
         yield "kafka.sasl.mechanism=OAUTHBEARER without a way to get tokens"
-    elif read_unsecured(given.get("sasl.oauthbearer.config", "")) is None:
+    elif parse_unsecured_jwt_config(given.get("sasl.oauthbearer.config", "")) is None:
         yield "kafka.sasl.oauthbearer.config is for librdkafka to judge"
 
 

@@ -10,15 +10,22 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
-from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Prepared, State
+from pyspark_pykafka.engines.wire.transactions.transactions import (
+    FencedError,
+    PreparedTransaction,
+    State,
+)
 from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
-from pyspark_pykafka.sink.transactional_ids import other_attempts
+from pyspark_pykafka.sink.transactional_ids import other_attempt_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark_pykafka.engines.wire.transactions.transactions import Described, Transactions
-    from pyspark_pykafka.sink.transactional_ids import Family
+    from pyspark_pykafka.engines.wire.transactions.transactions import (
+        TransactionDescription,
+        Transactions,
+    )
+    from pyspark_pykafka.sink.transactional_ids import TransactionalIdPattern
 
     Waiting = Iterable[tuple[str, int, int]]
 
@@ -36,7 +43,9 @@ _LISTING_SECONDS = 5.0
 _IN_THE_WAY = (State.ONGOING, State.PREPARE_EPOCH_FENCE, State.PREPARE_ABORT)
 
 
-def commit_all(transactions: Transactions, prepared: Waiting, names: Family, end: str) -> None:
+def commit_write(
+    transactions: Transactions, prepared: Waiting, names: TransactionalIdPattern, end: str
+) -> None:
     """
     Commit every transaction of a write, once all of them are known to be open still.
 
@@ -45,7 +54,7 @@ def commit_all(transactions: Transactions, prepared: Waiting, names: Family, end
     Raises :class:`FencedError` or :class:`TimeoutExceededError` if none is committed, nor will
     be, and :class:`ExactlyOnceError` if some are, or that cannot be told.
     """
-    waiting = [Prepared(*one) for one in prepared]
+    waiting = [PreparedTransaction(*one) for one in prepared]
     started = _check_open(transactions, waiting)
     try:
         transactions.end_all(waiting, commit=True)
@@ -63,7 +72,9 @@ def commit_all(transactions: Transactions, prepared: Waiting, names: Family, end
         )
 
 
-def abort_all(transactions: Transactions, prepared: Waiting, names: Family, end: str) -> None:
+def abort_write(
+    transactions: Transactions, prepared: Waiting, names: TransactionalIdPattern, end: str
+) -> None:
     """
     Abort every transaction of a write, and what else is open under its names.
 
@@ -74,14 +85,14 @@ def abort_all(transactions: Transactions, prepared: Waiting, names: Family, end:
     with ExitStack() as steps:
         # They run from the last to the first, each whether or not those before it have failed.
         steps.callback(_sweep, transactions, names)
-        waiting = [Prepared(*one) for one in prepared]
+        waiting = [PreparedTransaction(*one) for one in prepared]
         steps.callback(transactions.end_all, waiting, commit=False)
         steps.callback(transactions.mark, end)
 
 
 def _check_decided(
     transactions: Transactions,
-    waiting: Sequence[Prepared],
+    waiting: Sequence[PreparedTransaction],
     error: PykafkaError,
     started: Mapping[str, int] | None = None,
 ) -> None:
@@ -117,7 +128,9 @@ def _came_to_nothing(error: PykafkaError) -> PykafkaError:
     return FencedError(msg) if isinstance(error, FencedError) else TimeoutExceededError(msg)
 
 
-def _check_open(transactions: Transactions, waiting: Sequence[Prepared]) -> dict[str, int]:
+def _check_open(
+    transactions: Transactions, waiting: Sequence[PreparedTransaction]
+) -> dict[str, int]:
     """
     Raise :class:`FencedError` unless all are open; warn of what ending them costs the brokers.
 
@@ -138,7 +151,7 @@ def _check_open(transactions: Transactions, waiting: Sequence[Prepared]) -> dict
     return {name: it.started_ms for name, it in described.items() if it is not None}
 
 
-def _check(wanted: Prepared, found: Described | None) -> None:
+def _check(wanted: PreparedTransaction, found: TransactionDescription | None) -> None:
     ours = found is not None and found.prepared == wanted
     if found is not None and ours and found.state is State.ONGOING:
         return
@@ -154,7 +167,10 @@ def _check(wanted: Prepared, found: Described | None) -> None:
 
 
 def _clear_losers(
-    transactions: Transactions, winners: Sequence[Prepared], names: Family, end: str
+    transactions: Transactions,
+    winners: Sequence[PreparedTransaction],
+    names: TransactionalIdPattern,
+    end: str,
 ) -> list[str]:
     """
     Abort what attempts that lost have left open, and return its names.
@@ -166,7 +182,9 @@ def _clear_losers(
     return found
 
 
-def _lost_attempts(transactions: Transactions, winners: Iterable[str], names: Family) -> list[str]:
+def _lost_attempts(
+    transactions: Transactions, winners: Iterable[str], names: TransactionalIdPattern
+) -> list[str]:
     """
     Return what attempts of the winners' tasks that lost have left open.
 
@@ -175,7 +193,7 @@ def _lost_attempts(transactions: Transactions, winners: Iterable[str], names: Fa
     is over: a broker that is needed for nothing else is waited for a moment only.
     """
     won = set(winners)
-    others = other_attempts(won)
+    others = other_attempt_ids(won)
     quick = transactions.limited(_CLEARING_SECONDS)
     described = quick.describe_some([*others.names, *others.signs])
     found = {name for name, it in described.items() if it and it.state in _IN_THE_WAY}
@@ -195,7 +213,7 @@ def _best_effort(step: Callable[[], None]) -> None:
         )
 
 
-def _sweep(transactions: Transactions, names: Family) -> list[str]:
+def _sweep(transactions: Transactions, names: TransactionalIdPattern) -> list[str]:
     """
     Abort what is open still, and return its names; it would hold readers up until its time is over.
     """
@@ -204,7 +222,7 @@ def _sweep(transactions: Transactions, names: Family) -> list[str]:
     return found
 
 
-def _open(transactions: Transactions, names: Family) -> list[str]:
+def _open(transactions: Transactions, names: TransactionalIdPattern) -> list[str]:
     """
     Return what is open, as far as brokers say so in time.
     """

@@ -10,18 +10,18 @@ from uuid import uuid4
 
 from pyspark_pykafka.engines.selection import check_transactions, prepare, produce, transactions_of
 from pyspark_pykafka.sink.ledger_entries import (
+    Committable,
+    CommittableBatch,
     Marker,
-    WrittenBatch,
-    WrittenTask,
     ledger_topic,
     to_record,
 )
 from pyspark_pykafka.sink.transactional_ids import (
-    end_of_write,
     fallback_id,
-    of_stream_task,
-    of_task,
-    of_write,
+    fence_id,
+    stream_task_id,
+    task_id,
+    write_pattern,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SinkTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class TaskCommitMessage:
     """
     What a task tells the driver; ``waiting`` is its open transaction, None without one.
 
@@ -57,7 +57,7 @@ class Delivered:
     another one than its tasks had, where a batch has the same.
     """
 
-    waiting: WrittenTask | None = None
+    waiting: Committable | None = None
     prefix: str = ""
     query: str = ""
     write: str = ""
@@ -68,17 +68,17 @@ class Delivery(Protocol):
     Crosses with the writer to the executors; ``tasks`` below is what the tasks have told.
     """
 
-    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> Delivered:
+    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
         """
         Write a task's rows; all of them are acknowledged then.
         """
 
-    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:
+    def commit(self, told: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
         """
         Make everything visible, once all tasks are done; ``tasks`` is their number.
         """
 
-    def abort(self, told: Sequence[Delivered], tasks: int) -> None:
+    def abort(self, told: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
         Leave nothing visible, after a task has failed for good, or the commit has.
         """
@@ -104,20 +104,20 @@ class AtLeastOnce:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def write(self, batches: Iterable[pa.RecordBatch], _: SinkTask) -> Delivered:
+    def write(self, batches: Iterable[pa.RecordBatch], _: SinkTask) -> TaskCommitMessage:
         """
         Write a task's rows.
         """
         options = self._options
         produce(batches, options.kafka, options.topic, options.engine)
-        return Delivered()
+        return TaskCommitMessage()
 
-    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:
+    def commit(self, told: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
         """
         Do nothing: all is visible.
         """
 
-    def abort(self, told: Sequence[Delivered], tasks: int) -> None:
+    def abort(self, told: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
         Do nothing: what is visible stays.
         """
@@ -131,14 +131,14 @@ class ExactlyOnceBatch:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._prefix = options.transactional_id_prefix or f"pykafka-{uuid4().hex}"
-        self._end = end_of_write(self._prefix, uuid4().hex)
+        self._end = fence_id(self._prefix, uuid4().hex)
 
-    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> Delivered:
+    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
         """
         Write a task's rows, and leave them invisible.
         """
         options = self._options
-        name = of_task(self._prefix, task.partition, task.attempt)
+        name = task_id(self._prefix, task.partition, task.attempt)
         # Where the user has given the prefix, whoever has the name is a write before this one, of
         # which nothing may be committed any more: its names are taken over.
         given = options.transactional_id_prefix
@@ -146,26 +146,26 @@ class ExactlyOnceBatch:
         opened = prepare(
             batches, options.kafka, options.topic, name, fallback=fallback, end=self._end
         )
-        return Delivered(_waiting(opened, task.partition))
+        return TaskCommitMessage(_waiting(opened, task.partition))
 
-    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:  # noqa: ARG002
+    def commit(self, told: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:  # noqa: ARG002
         """
         Commit all tasks, if all are open still.
         """
         # Nobody else needs it, and each import is a part of a task's start.
-        from pyspark_pykafka.sink.batch_committer import commit_all
+        from pyspark_pykafka.sink.batch_committer import commit_write
 
         with transactions_of(self._options.kafka) as transactions:
-            commit_all(transactions, _prepared(told), of_write(self._prefix), self._end)
+            commit_write(transactions, _prepared(told), write_pattern(self._prefix), self._end)
 
-    def abort(self, told: Sequence[Delivered], tasks: int) -> None:  # noqa: ARG002
+    def abort(self, told: Sequence[TaskCommitMessage], tasks: int) -> None:  # noqa: ARG002
         """
         Abort all tasks, and what attempts that lost have left.
         """
-        from pyspark_pykafka.sink.batch_committer import abort_all
+        from pyspark_pykafka.sink.batch_committer import abort_write
 
         with transactions_of(self._options.kafka) as transactions:
-            abort_all(transactions, _prepared(told), of_write(self._prefix), self._end)
+            abort_write(transactions, _prepared(told), write_pattern(self._prefix), self._end)
 
 
 class ExactlyOnceStream:
@@ -178,11 +178,11 @@ class ExactlyOnceStream:
         # A writer is made for each execution of a micro-batch, and its tasks get copies of it.
         self._write = uuid4().hex
 
-    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> Delivered:
+    def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
         """
         Write a task's rows and its entry for the ledger, and leave them invisible.
         """
-        from pyspark_pykafka.sink.ledger_topic import LedgerTopic, Writing, make_ledger
+        from pyspark_pykafka.sink.ledger_topic import LedgerTopic, Writing, ensure_ledger_topic
 
         options = self._options
         # The query's id stays the same for as long as its checkpoint is there.
@@ -190,61 +190,61 @@ class ExactlyOnceStream:
         topic = ledger_topic(prefix)
         durability = (options.ledger_replication_factor, options.ledger_min_insync_replicas)
         writing = Writing(prefix, task.query, is_first=task.batch <= 0)
-        make_ledger(options.kafka, LedgerTopic(topic, *durability), writing)
+        ensure_ledger_topic(options.kafka, LedgerTopic(topic, *durability), writing)
 
         def entry(records: int, content: str) -> tuple[bytes, bytes]:
             it = (task.query, task.batch, self._write, task.partition, records, content)
             return to_record(Marker(*it))
 
-        name = of_stream_task(prefix, task.query, task.batch, task.partition, task.attempt)
+        name = stream_task_id(prefix, task.query, task.batch, task.partition, task.attempt)
         # Whose the name is does not matter: the ledger decides.
         fallback = fallback_id(name, task.attempt_id)
         opened = prepare(
             batches, options.kafka, options.topic, name, fallback=fallback, ledger=(topic, entry)
         )
-        return Delivered(_waiting(opened, task.partition), prefix, task.query, self._write)
+        return TaskCommitMessage(_waiting(opened, task.partition), prefix, task.query, self._write)
 
-    def commit(self, told: Sequence[Delivered], tasks: int, batch: int) -> None:
+    def commit(self, told: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
         """
         Commit all tasks but those that an earlier execution of the batch has committed.
         """
         if not told:
             return
-        from pyspark_pykafka.sink.micro_batch_committer import commit_batch
+        from pyspark_pykafka.sink.micro_batch_committer import commit_micro_batch
 
         # Without any row, too: the batch may have had some before, and a part be committed.
         written, of = _written(told), told[0]
-        done = WrittenBatch(of.prefix, of.query, batch, of.write, tasks, written)
+        done = CommittableBatch(of.prefix, of.query, batch, of.write, tasks, written)
         with transactions_of(self._options.kafka) as transactions:
-            commit_batch(transactions, done)
+            commit_micro_batch(transactions, done)
 
-    def abort(self, told: Sequence[Delivered], tasks: int) -> None:
+    def abort(self, told: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
         Abort all tasks, and what attempts that lost have left, unless the commit was decided.
         """
         if not told:
             return
-        from pyspark_pykafka.sink.micro_batch_committer import abort_batch
+        from pyspark_pykafka.sink.micro_batch_committer import abort_micro_batch
 
         of = told[0]
         with transactions_of(self._options.kafka) as transactions:
             # Where a task has failed the driver has not begun to commit.
             begun = len(told) == tasks
             whose = (of.prefix, of.query, of.write)
-            abort_batch(transactions, *whose, _written(told), maybe_committing=begun)
+            abort_micro_batch(transactions, *whose, _written(told), maybe_committing=begun)
 
 
-def _waiting(opened: OpenTransaction, task: int) -> WrittenTask | None:
+def _waiting(opened: OpenTransaction, task: int) -> Committable | None:
     if opened.prepared is None:
         return None
     name, producer_id, epoch = opened.prepared
     who = (name, producer_id, epoch)
-    return WrittenTask(task, opened.records, who, opened.noted, opened.content)
+    return Committable(task, opened.records, who, opened.noted, opened.content)
 
 
-def _written(told: Sequence[Delivered]) -> tuple[WrittenTask, ...]:
+def _written(told: Sequence[TaskCommitMessage]) -> tuple[Committable, ...]:
     return tuple(it.waiting for it in told if it.waiting is not None)
 
 
-def _prepared(told: Sequence[Delivered]) -> list[tuple[str, int, int]]:
+def _prepared(told: Sequence[TaskCommitMessage]) -> list[tuple[str, int, int]]:
     return [task.prepared for task in _written(told)]

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import ConcurrentWriteError
 from pyspark_pykafka.sink.ledger_entries import Completion, Intent, Marker, Release, Withdrawal
-from pyspark_pykafka.sink.transactional_ids import head_of_stream_tasks
+from pyspark_pykafka.sink.transactional_ids import micro_batch_id_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyspark_pykafka.sink.ledger_entries import Entry, Placed, WrittenBatch, WrittenTask
+    from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, Entry, Placed
 
     #: Transactional id, producer id, epoch.
     Named = tuple[str, int, int]
 
 
-def intent_of(written: WrittenBatch, new: Iterable[WrittenTask]) -> Intent:
+def intent_of(written: CommittableBatch, new: Iterable[Committable]) -> Intent:
     """
     Return what to tell the ledger before these tasks of a write are committed.
     """
@@ -85,7 +85,7 @@ def objection(query: str, batch: int, write: str, placed: Placed) -> Entry | Non
     return None
 
 
-def check_binding(written: WrittenBatch, placed: Placed) -> None:
+def check_binding(written: CommittableBatch, placed: Placed) -> None:
     """
     Raise :class:`ConcurrentWriteError` unless the intent of a write decides.
 
@@ -135,4 +135,4 @@ def _told(entry: Entry) -> str:
 
 
 def _head(prefix: str, query: str, batch: int) -> str:
-    return head_of_stream_tasks(prefix, query, batch)
+    return micro_batch_id_prefix(prefix, query, batch)

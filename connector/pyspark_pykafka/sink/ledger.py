@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from pyspark_pykafka.engines.contract import FetchSettings
-from pyspark_pykafka.engines.wire.consumer.partition_fetcher import PartitionClient
+from pyspark_pykafka.engines.wire.consumer.partition_fetcher import PartitionFetcher
 from pyspark_pykafka.engines.wire.consumer.range_reader import fetch_from
-from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import Asking
+from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import RetryingFetcher
 from pyspark_pykafka.engines.wire.producer.sender import Sender
-from pyspark_pykafka.engines.wire.producer.session import PlainWriter
+from pyspark_pykafka.engines.wire.producer.session import IdempotentSession
 from pyspark_pykafka.engines.wire.records.arrow_encoder import encode_some
-from pyspark_pykafka.engines.wire.records.record_batch import Identity
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.retry import Backoff, Deadline
@@ -25,7 +25,7 @@ from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.ledger_entries import INTENT_KEY, from_record, to_record
 from pyspark_pykafka.sink.ledger_retries import lost_or_moved, reading_ledger
-from pyspark_pykafka.sink.replay import reaches_back
+from pyspark_pykafka.sink.replay import covers_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ _LEAST_PAUSE = 0.005
 _LOOK_MS = 5_000
 
 # Who appends an intent needs no sequence numbers: told twice, it says the same.
-_NOBODY = Identity(-1, -1)
+_NOBODY = ProducerIdAndEpoch(-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Ledger:
         ``width`` is how many offsets to look at first.
         """
         entries: list[Entry] = []
-        while end > low and not reaches_back(entries, batch):
+        while end > low and not covers_batch(entries, batch):
             start = max(low, end - width)
             entries = self.committed(start, end) + entries
             end, width = start, 2 * width
@@ -134,7 +134,7 @@ class Ledger:
 
         All replicas in sync have it then. Those that are ``outdated`` may be compacted away.
         """
-        sender = Sender(self.cluster, self.config, PlainWriter(_NOBODY), {})
+        sender = Sender(self.cluster, self.config, IdempotentSession(_NOBODY), {})
         gone = [(it.key.encode(), None) for it in outdated]
         sender.put(self.tp, encode_some(self.topic, [*gone, to_record(entry)]))
         sender.flush()
@@ -165,13 +165,13 @@ class Ledger:
             settings = self._settings(isolation_level, int(seconds * 1000))
             return list(fetch_from(self.cluster, wanted, settings))
         except DataLossError as error:
-            partition = PartitionClient(self.cluster, self.tp, _ALL)
+            partition = PartitionFetcher(self.cluster, self.tp, _ALL)
             low, _ = partition.borders(Deadline.after(_LOOK_MS / 1000))
             raise lost_or_moved(wanted, low, error) from error
 
-    def _asking(self, isolation_level: str) -> Asking:
-        partition = PartitionClient(self.cluster, self.tp, isolation_level)
-        return Asking(partition, _LOOK_MS)
+    def _asking(self, isolation_level: str) -> RetryingFetcher:
+        partition = PartitionFetcher(self.cluster, self.tp, isolation_level)
+        return RetryingFetcher(partition, _LOOK_MS)
 
     def _settings(self, isolation_level: str, timeout_ms: int) -> FetchSettings:
         return FetchSettings(

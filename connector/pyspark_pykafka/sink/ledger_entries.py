@@ -118,7 +118,7 @@ _KINDS: dict[str, type[Entry]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenTask:
+class Committable:
     """
     A task whose rows wait in the transaction ``prepared``: (transactional id, producer id, epoch).
 
@@ -133,7 +133,7 @@ class WrittenTask:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenBatch:
+class CommittableBatch:
     """
     A micro-batch whose tasks are done; ``written`` are those that had rows, ``tasks`` counts all.
     """
@@ -143,7 +143,7 @@ class WrittenBatch:
     batch: int
     write: str
     tasks: int
-    written: tuple[WrittenTask, ...]
+    written: tuple[Committable, ...]
 
     @property
     def first(self) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import ExactlyOnceError
-from pyspark_pykafka.sink.transactional_ids import of_query, of_stream_task
+from pyspark_pykafka.sink.transactional_ids import query_pattern, stream_task_id
 
 if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
@@ -22,7 +22,7 @@ def committed_before(
     Brokers remember them for ``transactional.id.expiration.ms``, seven days. All have to answer,
     but where ``at_most`` says how many seconds to give them.
     """
-    names = of_query(prefix, query)
+    names = query_pattern(prefix, query)
     found = transactions.committed_names(names.head, at_most=at_most)
     return [name for name in found if names.has(name)]
 
@@ -38,7 +38,7 @@ def check_not_emptied(
     """
     if batch <= 0:
         return
-    turn = of_stream_task(prefix, query, batch - 1, 0, 0).removesuffix("-0-0")
+    turn = stream_task_id(prefix, query, batch - 1, 0, 0).removesuffix("-0-0")
     known = [
         it for it in committed_before(transactions, prefix, query) if it.startswith(f"{turn}-")
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.engines.selection import transactions_of
 from pyspark_pykafka.engines.wire.network.topic_replicas import Replicas, find_replicas
 from pyspark_pykafka.errors import KafkaClientError
-from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
+from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import Release
 from pyspark_pykafka.sink.ledger_loss import committed_before, ledger_lost
@@ -77,7 +77,7 @@ class Writing:
 
 # Asked by every task; once there is one, it stays.
 @lru_cache(maxsize=16)
-def make_ledger(kafka: KafkaSettings, topic: LedgerTopic, writing: Writing) -> None:
+def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, writing: Writing) -> None:
     """
     Return once the brokers have the topic, made if it was missing and never there.
 
@@ -114,7 +114,7 @@ def new_ledger(
         cluster.partitions(topic.name, Deadline.after(config.request_seconds))
 
     deadline = Deadline.after(config.block_seconds)
-    retrying_until(find, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
+    retry_until(find, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
 
 
 def renew_ledger(transactions: Transactions, kafka: KafkaSettings, topic: LedgerTopic) -> None:
@@ -152,7 +152,7 @@ def _look(transactions: Transactions, topic: str) -> Replicas:
         return find_replicas(transactions.cluster, topic, limit)
 
     deadline = Deadline.after(transactions.config.block_seconds)
-    return retrying_until(ask, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
+    return retry_until(ask, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
 
 
 def _check_never_there(

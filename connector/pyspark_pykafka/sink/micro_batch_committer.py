@@ -8,7 +8,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Prepared, State
+from pyspark_pykafka.engines.wire.transactions.transactions import (
+    FencedError,
+    PreparedTransaction,
+    State,
+)
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.sink.batch_committer import _check_open, _lost_attempts, _open, _sweep
@@ -32,20 +36,23 @@ from pyspark_pykafka.sink.ledger_entries import (
 )
 from pyspark_pykafka.sink.ledger_loss import check_not_emptied
 from pyspark_pykafka.sink.replay import (
-    check_alone,
-    check_newest,
+    check_not_superseded,
     check_owner,
+    check_single_writer,
     committed_tasks,
     owner,
     visible,
 )
-from pyspark_pykafka.sink.transactional_ids import of_any_query, of_query
+from pyspark_pykafka.sink.transactional_ids import any_query_pattern, query_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark_pykafka.engines.wire.transactions.transactions import Described, Transactions
-    from pyspark_pykafka.sink.ledger_entries import Entry, Placed, WrittenBatch, WrittenTask
+    from pyspark_pykafka.engines.wire.transactions.transactions import (
+        TransactionDescription,
+        Transactions,
+    )
+    from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, Entry, Placed
     from pyspark_pykafka.sink.replay import Visible
 
     Entries: TypeAlias = Sequence[Entry]
@@ -59,7 +66,7 @@ _LEAST_OFFSETS = 64
 _LEAST_PAUSE, _MOST_PAUSE = 0.01, 1.0
 
 
-def commit_batch(transactions: Transactions, batch: WrittenBatch) -> None:
+def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> None:
     """
     Commit what tasks of a micro-batch wrote, but for what an earlier write of it has committed.
 
@@ -85,12 +92,12 @@ def commit_batch(transactions: Transactions, batch: WrittenBatch) -> None:
         transactions.end_all(_prepared(again), commit=False)
 
 
-def abort_batch(
+def abort_micro_batch(
     transactions: Transactions,
     prefix: str,
     query: str,
     write: str,
-    written: Sequence[WrittenTask],
+    written: Sequence[Committable],
     *,
     maybe_committing: bool = True,
 ) -> None:
@@ -146,17 +153,17 @@ def visible_of(transactions: Transactions, held: Marker, prefix: str) -> Visible
     return _visible(ledger, held, ledger.all_between(low, ledger.end()))
 
 
-def half_committed(transactions: Transactions, prefix: str) -> list[Prepared]:
+def half_committed(transactions: Transactions, prefix: str) -> list[PreparedTransaction]:
     """
     Return what is open still of writes that have decided to commit it, and have begun to.
     """
     ledger = _ledger(transactions, prefix)
     low, ended = ledger.ended()
     placed = ledger.all_between(ended, ledger.end())
-    found: list[Prepared] = []
+    found: list[PreparedTransaction] = []
     for query in sorted({it.query for _, it in placed if isinstance(it, Intent)}):
         for offset, intent in intents_of(query, placed):
-            waiting = [Prepared(*one) for one in named(prefix, intent)]
+            waiting = [PreparedTransaction(*one) for one in named(prefix, intent)]
             still = _still_open(transactions, waiting)
             since = max(low, intent.first)
             if 0 < len(still) < len(waiting) and is_binding(
@@ -172,7 +179,7 @@ def release(transactions: Transactions, held: Marker, prefix: str) -> None:
 
     What queries have open under the prefix is aborted.
     """
-    _sweep(transactions, of_any_query(prefix))
+    _sweep(transactions, any_query_pattern(prefix))
     _ledger(transactions, prefix).append(Release(held.query))
 
 
@@ -186,7 +193,7 @@ def complete(transactions: Transactions, held: Marker, prefix: str) -> Visible:
     end = ledger.end()
     low, ended = ledger.ended()
     _roll_forward(transactions, ledger, (prefix, held.query), low, (ended, end))
-    _sweep(transactions, of_query(prefix, held.query))
+    _sweep(transactions, query_pattern(prefix, held.query))
     ledger.wait_until_ended(end)
     found = _visible(ledger, held, ledger.all_between(low, end))
     if not found.is_whole:
@@ -198,8 +205,8 @@ def _ledger(transactions: Transactions, prefix: str) -> Ledger:
     return Ledger(transactions.cluster, transactions.config, ledger_topic(prefix))
 
 
-def _prepared(written: Sequence[WrittenTask]) -> list[Prepared]:
-    return [Prepared(*task.prepared) for task in written]
+def _prepared(written: Sequence[Committable]) -> list[PreparedTransaction]:
+    return [PreparedTransaction(*task.prepared) for task in written]
 
 
 def _visible(ledger: Ledger, held: Marker, everything: Placed) -> Visible:
@@ -209,7 +216,9 @@ def _visible(ledger: Ledger, held: Marker, everything: Placed) -> Visible:
     return visible(held.query, held.batch, [*ledger.committed(low, ended), *intents])
 
 
-def _decide(ledger: Ledger, batch: WrittenBatch, new: list[WrittenTask], before: Entries) -> None:
+def _decide(
+    ledger: Ledger, batch: CommittableBatch, new: list[Committable], before: Entries
+) -> None:
     """
     Tell the ledger what is committed now, unless somebody else was first.
     """
@@ -223,7 +232,9 @@ def _is_decided(placed: Placed, query: str, write: str) -> bool:
     return any(is_binding(intent, placed) for intent in own)
 
 
-def _committed_before(transactions: Transactions, ledger: Ledger, batch: WrittenBatch) -> Entries:
+def _committed_before(
+    transactions: Transactions, ledger: Ledger, batch: CommittableBatch
+) -> Entries:
     """
     Return what earlier writes have committed, once every earlier one has ended.
     """
@@ -234,8 +245,8 @@ def _committed_before(transactions: Transactions, ledger: Ledger, batch: Written
     width = _OFFSETS_PER_TASK * batch.tasks + _LEAST_OFFSETS
     committed = ledger.committed_back(low, ended, batch.batch, width)
     check_owner(batch, committed)
-    check_newest(batch, committed)
-    decided: list[Prepared] = []
+    check_not_superseded(batch, committed)
+    decided: list[PreparedTransaction] = []
     if ended < first:
         whose = (batch.prefix, batch.query)
         decided = _roll_forward(transactions, ledger, whose, low, (ended, first))
@@ -243,7 +254,7 @@ def _committed_before(transactions: Transactions, ledger: Ledger, batch: Written
     _clear(transactions, ledger, batch, since, decided if ended < first else None)
     if ended < first:
         if owner(committed) is not None:
-            _clear_strangers(transactions, ledger, batch, (ended, first))
+            _abort_foreign(transactions, ledger, batch, (ended, first))
         ledger.wait_until_ended(first)
         committed += ledger.committed(ended, first)
         check_owner(batch, committed)
@@ -253,7 +264,7 @@ def _committed_before(transactions: Transactions, ledger: Ledger, batch: Written
         # Whether this write is alone is decided together with its intent.
         return committed
     later = ledger.all_since(first)
-    check_alone(batch, [entry for _, entry in later])
+    check_single_writer(batch, [entry for _, entry in later])
     # A driver that has died may have a process that tells of its intent only now.
     return [*committed, *(it for _, it in later if isinstance(it, Intent))]
 
@@ -264,7 +275,7 @@ def _roll_forward(
     whose: tuple[str, str],
     low: int,
     between: tuple[int, int],
-) -> list[Prepared]:
+) -> list[PreparedTransaction]:
     """
     Commit what earlier writes of a query had decided to commit, and is still open; return all that
     they had decided.
@@ -273,9 +284,9 @@ def _roll_forward(
     first that is open.
     """
     prefix, query = whose
-    decided: list[Prepared] = []
+    decided: list[PreparedTransaction] = []
     for offset, intent in intents_of(query, ledger.all_between(*between)):
-        waiting = [Prepared(*one) for one in named(prefix, intent)]
+        waiting = [PreparedTransaction(*one) for one in named(prefix, intent)]
         placed = ledger.all_between(max(low, intent.first), offset + 1)
         if not is_binding(intent, placed):
             continue
@@ -289,7 +300,7 @@ def _roll_forward(
     return decided
 
 
-def _commit_open(transactions: Transactions, waiting: Sequence[Prepared]) -> bool:
+def _commit_open(transactions: Transactions, waiting: Sequence[PreparedTransaction]) -> bool:
     """
     Commit those that are open still, and return whether any was.
     """
@@ -313,7 +324,9 @@ def _commit_open(transactions: Transactions, waiting: Sequence[Prepared]) -> boo
     return any_was
 
 
-def _still_open(transactions: Transactions, waiting: Sequence[Prepared]) -> list[Prepared]:
+def _still_open(
+    transactions: Transactions, waiting: Sequence[PreparedTransaction]
+) -> list[PreparedTransaction]:
     found = transactions.describe_all([one.transactional_id for one in waiting])
     return [
         one
@@ -327,16 +340,16 @@ def _still_open(transactions: Transactions, waiting: Sequence[Prepared]) -> list
 def _clear(
     transactions: Transactions,
     ledger: Ledger,
-    batch: WrittenBatch,
+    batch: CommittableBatch,
     since: int,
-    decided: Sequence[Prepared] | None,
+    decided: Sequence[PreparedTransaction] | None,
 ) -> None:
     """
     Abort what earlier writes have left open, once it is sure that this one is the last.
 
     All brokers are asked what that is where the ledger shows something; None says that it does not.
     """
-    names, ours = of_query(batch.prefix, batch.query), [it.prepared[0] for it in batch.written]
+    names, ours = query_pattern(batch.prefix, batch.query), [it.prepared[0] for it in batch.written]
     if decided is not None:
         open_names = sorted(set(_open(transactions, names)) - set(ours))
         left = _undecided(transactions, open_names, decided)
@@ -344,12 +357,12 @@ def _clear(
         left = _lost_attempts(transactions, ours, names)
     if not left:
         return
-    check_alone(batch, [entry for _, entry in ledger.all_since(since)])
+    check_single_writer(batch, [entry for _, entry in ledger.all_since(since)])
     transactions.abort_names(left)
 
 
 def _undecided(
-    transactions: Transactions, open_names: Sequence[str], decided: Sequence[Prepared]
+    transactions: Transactions, open_names: Sequence[str], decided: Sequence[PreparedTransaction]
 ) -> list[str]:
     """
     Return the names under which something else is open than what is decided.
@@ -366,7 +379,7 @@ def _undecided(
     return [name for name in open_names if name not in kept]
 
 
-def _is_later(decided: Prepared, found: Described | None) -> bool:
+def _is_later(decided: PreparedTransaction, found: TransactionDescription | None) -> bool:
     """
     Whether what is open under a name was begun after what was decided.
     """
@@ -390,7 +403,7 @@ def _sweep_alone(
         for _, intent in intents_of(query, ledger.all_between(min(ended, first), ledger.end()))
         for name, *_ in named(prefix, intent)
     }
-    names = [it for it in _open(transactions, of_query(prefix, query)) if it not in decided]
+    names = [it for it in _open(transactions, query_pattern(prefix, query)) if it not in decided]
     later = ledger.all_since(first)
     own = [it for _, it in later if isinstance(it, Marker) and it.write == write]
     markers = [(at, it) for at, it in later if isinstance(it, Marker)]
@@ -398,8 +411,8 @@ def _sweep_alone(
         transactions.abort_names(names)
 
 
-def _clear_strangers(
-    transactions: Transactions, ledger: Ledger, batch: WrittenBatch, between: tuple[int, int]
+def _abort_foreign(
+    transactions: Transactions, ledger: Ledger, batch: CommittableBatch, between: tuple[int, int]
 ) -> None:
     """
     Abort what queries have open that do not own the prefix, but stand before our first marker.
@@ -407,4 +420,4 @@ def _clear_strangers(
     entries = [entry for _, entry in ledger.all_between(*between)]
     strangers = {it.query for it in entries if isinstance(it, Marker)} - {batch.query}
     for query in sorted(strangers):
-        _sweep(transactions, of_query(batch.prefix, query))
+        _sweep(transactions, query_pattern(batch.prefix, query))

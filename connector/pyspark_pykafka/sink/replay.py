@@ -16,13 +16,13 @@ from pyspark_pykafka.sink.ledger_entries import Completion, Intent, Marker, Rele
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark_pykafka.sink.ledger_entries import Entry, WrittenBatch, WrittenTask
+    from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, Entry
 
 # So many tasks are listed in a message.
 _SHOWN = 10
 
 
-def reaches_back(entries: Iterable[Entry], batch: int) -> bool:
+def covers_batch(entries: Iterable[Entry], batch: int) -> bool:
     """
     Whether nothing before these entries can be about the batch.
 
@@ -42,7 +42,7 @@ def owner(committed: Sequence[Entry]) -> Marker | None:
     return markers[-1] if markers else None
 
 
-def check_owner(written: WrittenBatch, committed: Sequence[Entry]) -> None:
+def check_owner(written: CommittableBatch, committed: Sequence[Entry]) -> None:
     """
     Raise :class:`ExactlyOnceError` if the prefix is another query's.
     """
@@ -58,7 +58,7 @@ def check_owner(written: WrittenBatch, committed: Sequence[Entry]) -> None:
     raise ExactlyOnceError("EXACTLY_ONCE_PREFIX_OWNED", msg)
 
 
-def check_newest(written: WrittenBatch, committed: Sequence[Entry]) -> None:
+def check_not_superseded(written: CommittableBatch, committed: Sequence[Entry]) -> None:
     """
     Raise :class:`ExactlyOnceError` if a later batch is committed.
 
@@ -76,7 +76,7 @@ def check_newest(written: WrittenBatch, committed: Sequence[Entry]) -> None:
         raise ExactlyOnceError("EXACTLY_ONCE_BATCH_OVERTAKEN", msg)
 
 
-def intruder(query: str, write: str, batch: int, later: Iterable[Entry]) -> Marker | None:
+def concurrent_writer(query: str, write: str, batch: int, later: Iterable[Entry]) -> Marker | None:
     """
     Return an entry of another write of the query's batch, or of a later batch, or None.
 
@@ -92,15 +92,15 @@ def intruder(query: str, write: str, batch: int, later: Iterable[Entry]) -> Mark
     return None
 
 
-def check_alone(written: WrittenBatch, later: Iterable[Entry]) -> None:
+def check_single_writer(written: CommittableBatch, later: Iterable[Entry]) -> None:
     """
     Raise :class:`ConcurrentWriteError` if another write came in between with its markers.
 
-    ``later`` is what :func:`intruder` looks at. A write without rows has no marker that others
-    would find, and adds nothing to its batch: only one of a later batch is in its way.
+    ``later`` is what :func:`concurrent_writer` looks at. A write without rows has no marker that
+    others would find, and adds nothing to its batch: only one of a later batch is in its way.
     """
     least = written.batch if written.written else written.batch + 1
-    entry = intruder(written.query, written.write, least, later)
+    entry = concurrent_writer(written.query, written.write, least, later)
     if entry is None:
         return
     msg = (
@@ -112,16 +112,16 @@ def check_alone(written: WrittenBatch, later: Iterable[Entry]) -> None:
     raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
 
 
-def committed_tasks(written: WrittenBatch, committed: Sequence[Entry]) -> frozenset[int]:
+def committed_tasks(written: CommittableBatch, committed: Sequence[Entry]) -> frozenset[int]:
     """
     Return the tasks whose rows earlier writes of the batch have committed already.
 
     Those are all tasks if the whole batch is there or was declared done, whatever this write looks
     like. Raises :class:`ExactlyOnceError` if a part is there and this write divides the rows in
     another way, since nobody can tell then which of them are in the topic; and as
-    :func:`check_newest` does.
+    :func:`check_not_superseded` does.
     """
-    check_newest(written, committed)
+    check_not_superseded(written, committed)
     found = visible(written.query, written.batch, committed)
     if found.is_whole:
         return frozenset(task.task for task in written.written)
@@ -192,7 +192,7 @@ def visible(query: str, batch: int, committed: Sequence[Entry]) -> Visible:
 
 
 def _check_same(
-    written: WrittenBatch, marker: Marker, now: WrittenTask | None, found: Visible
+    written: CommittableBatch, marker: Marker, now: Committable | None, found: Visible
 ) -> None:
     intent = found.intents.get(marker.write)
     if intent is None:
@@ -217,7 +217,7 @@ def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
     return entries[max(after, default=0) :]
 
 
-def _differs(written: WrittenBatch, found: Visible, why: str) -> ExactlyOnceError:
+def _differs(written: CommittableBatch, found: Visible, why: str) -> ExactlyOnceError:
     tool, given = "pykafka transactions", f"--prefix {written.prefix}"
     msg = (
         f"batch {written.batch} of the query {written.query} was committed in part, its other "

@@ -25,7 +25,7 @@ _STREAM = re.compile(rf"(?P<prefix>.*){_QUERY}{_TURN}{_TASK}")
 _MOST_ATTEMPTS_BEFORE = 8
 
 
-class Family(NamedTuple):
+class TransactionalIdPattern(NamedTuple):
     """
     The names that begin alike and go on as the pattern ``tail`` says.
     """
@@ -52,7 +52,7 @@ class OtherAttempts(NamedTuple):
     ran_again: bool
 
 
-def other_attempts(names: Iterable[str]) -> OtherAttempts:
+def other_attempt_ids(names: Iterable[str]) -> OtherAttempts:
     """
     Return what attempts of the same tasks would be called that were before these, or beside.
 
@@ -66,12 +66,12 @@ def other_attempts(names: Iterable[str]) -> OtherAttempts:
         first = max(attempt - _MOST_ATTEMPTS_BEFORE, 0)
         all_names = [f"{found['task']}-{number}" for number in range(first, attempt + 2)]
         others += [name for name in all_names if name != found[0]]
-        signs.append(sign_of_rival(f"{found['task']}-{attempt}"))
+        signs.append(fallback_sign(f"{found['task']}-{attempt}"))
         ran_again = ran_again or again or attempt > 0
     return OtherAttempts(others, signs, ran_again)
 
 
-def of_task(prefix: str, task: int, attempt: int) -> str:
+def task_id(prefix: str, task: int, attempt: int) -> str:
     """
     Return the name of one attempt of a batch write's task.
     """
@@ -85,60 +85,60 @@ def fallback_id(name: str, task_attempt: int) -> FallbackId:
     Spark counts a task's attempts anew when a stage is run again (SPARK-24552), and may let those
     of the first run go on: two have one number then.
     """
-    sign = sign_of_rival(name)
+    sign = fallback_sign(name)
     return FallbackId(f"{sign}{task_attempt}", sign)
 
 
-def sign_of_rival(name: str) -> str:
+def fallback_sign(name: str) -> str:
     """
     Return the name that the brokers know once an attempt has found ``name`` in use.
     """
     return f"{name}-again"
 
 
-def of_write(prefix: str) -> Family:
+def write_pattern(prefix: str) -> TransactionalIdPattern:
     """
     Return the names of a batch write's tasks.
     """
-    return Family(prefix, _TASK)
+    return TransactionalIdPattern(prefix, _TASK)
 
 
-def end_of_write(prefix: str, write: str) -> str:
+def fence_id(prefix: str, write: str) -> str:
     """
     Return the name that the brokers know once the write has ended; ``write`` tells it from others.
     """
     return f"{prefix}-ended-{write}"
 
 
-def of_stream_task(prefix: str, query: str, batch: int, task: int, attempt: int) -> str:
+def stream_task_id(prefix: str, query: str, batch: int, task: int, attempt: int) -> str:
     """
     Return the name of one attempt of a micro-batch's task.
 
     The next batch has other names, and the one after it the same again: names stay few, and an
     attempt that lost, but begins late, fences none of the next batch.
     """
-    return f"{head_of_stream_tasks(prefix, query, batch)}{task}-{attempt}"
+    return f"{micro_batch_id_prefix(prefix, query, batch)}{task}-{attempt}"
 
 
-def head_of_stream_tasks(prefix: str, query: str, batch: int) -> str:
+def micro_batch_id_prefix(prefix: str, query: str, batch: int) -> str:
     """
     Return what the names of a micro-batch's tasks begin with.
     """
     return f"{prefix}-{query[:_ID_LENGTH]}-{batch % 2}-"
 
 
-def of_query(prefix: str, query: str) -> Family:
+def query_pattern(prefix: str, query: str) -> TransactionalIdPattern:
     """
     Return the names of a query's tasks.
     """
-    return Family(f"{prefix}-{query[:_ID_LENGTH]}", _TURN + _TASK)
+    return TransactionalIdPattern(f"{prefix}-{query[:_ID_LENGTH]}", _TURN + _TASK)
 
 
-def of_any_query(prefix: str) -> Family:
+def any_query_pattern(prefix: str) -> TransactionalIdPattern:
     """
     Return the names of the tasks of all queries that had the prefix.
     """
-    return Family(prefix, _QUERY + _TURN + _TASK)
+    return TransactionalIdPattern(prefix, _QUERY + _TURN + _TASK)
 
 
 def prefix_of_stream(name: str) -> str | None:

@@ -50,7 +50,7 @@ class AdmissionPolicy:
         caps = (self.max_offsets, self.max_offsets_per_partition, self.max_bytes)
         return any(limit is not None for limit in (*caps, self.min_offsets))
 
-    def capped(self, begin: Offsets, latest: Offsets, sizes: Sizes) -> Offsets:
+    def apply_limits(self, begin: Offsets, latest: Offsets, sizes: Sizes) -> Offsets:
         """
         Return where a batch ends that starts at ``begin``, which has every partition of ``latest``.
         """
@@ -89,13 +89,13 @@ class Admission:
             # No batch comes of this, so the time since the last one goes on.
             return latest
         self._patience = Deadline.after(self._policy.max_delay_seconds, self._now)
-        return self._policy.capped(begin, latest, self._sizes)
+        return self._policy.apply_limits(begin, latest, self._sizes)
 
     def admit_all(self, begin: Offsets, latest: Offsets) -> Offsets:
         """
         Return where the next batch ends if nothing more will come that is worth waiting for.
         """
-        return self._policy.capped(begin, latest, self._sizes)
+        return self._policy.apply_limits(begin, latest, self._sizes)
 
 
 def _pending(begin: Offsets, latest: Offsets) -> Offsets:

@@ -44,7 +44,7 @@ class Checkpoint:
             raise OffsetsError("NO_CHECKPOINT", msg)
         return found
 
-    def make_plain(self, *, dry_run: bool = False) -> list[int]:
+    def to_jvm_format(self, *, dry_run: bool = False) -> list[int]:
         """
         Take out of all offsets what the JVM connector does not read; return the batches changed.
 

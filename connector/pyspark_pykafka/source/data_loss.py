@@ -17,7 +17,7 @@ from pyspark_pykafka.engines.log_truncation import (
 from pyspark_pykafka.errors import DataLossError
 from pyspark_pykafka.offsets import Offsets, describe
 from pyspark_pykafka.source.offset_limits import OffsetSource
-from pyspark_pykafka.source.planner import PARTITIONS_DELETED, Loss, StreamPlan
+from pyspark_pykafka.source.planner import PARTITIONS_DELETED, DataLoss, StreamPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 
-class LogSource(OffsetSource, Protocol):
+class OffsetLookup(OffsetSource, Protocol):
     """
     Whoever knows where the records of leader epochs end, too.
     """
@@ -41,12 +41,12 @@ class LogSource(OffsetSource, Protocol):
         """
 
 
-class Losses:
+class DataLossReporter:
     """
     What one query has lost since it was started, by partition, and what becomes of more.
     """
 
-    def __init__(self, options: SourceOptions, brokers: LogSource) -> None:
+    def __init__(self, options: SourceOptions, brokers: OffsetLookup) -> None:
         self._options = options
         self._brokers = brokers
         self.counted: Offsets = {}
@@ -67,7 +67,7 @@ class Losses:
                 raise DataLossError(self._condition(loss), text)
             logger.warning("[%s] %s; going on", self._condition(loss), loss.explanation)
 
-    def _condition(self, loss: Loss) -> str:
+    def _condition(self, loss: DataLoss) -> str:
         # As the JVM connector tells the two apart.
         if loss.condition == PARTITIONS_DELETED and self._options.kafka.get("group.id"):
             return f"{PARTITIONS_DELETED}_AND_GROUP_ID_CONFIG_PRESENT"
@@ -117,7 +117,7 @@ class Losses:
         """
         Count what aged out before it can be read, which tasks only skip.
         """
-        remade = end.remade_topics(stands)
+        remade = end.recreated_topics(stands)
         begin = {
             tp: at
             for tp, at in stands.offsets.items()

@@ -87,7 +87,7 @@ class NoPrefetch:
         """
 
 
-class TinyBatches:
+class DriverRead:
     """
     Reads what the policy admits, one range after the other.
 

@@ -20,8 +20,8 @@ from pyspark_pykafka.offsets import (
     describe,
 )
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
-from pyspark_pykafka.source.data_loss import LogSource
-from pyspark_pykafka.source.offset_limits import ending_border
+from pyspark_pykafka.source.data_loss import OffsetLookup
+from pyspark_pykafka.source.offset_limits import resolve_end
 from pyspark_pykafka.source.subscription import selects
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options import SourceOptions, Strategy
 
 
-class Brokers(LogSource, Protocol):
+class PartitionLookup(OffsetLookup, Protocol):
     """
-    Whoever knows which partitions there are, too; :class:`Broker` does.
+    Whoever knows which partitions there are, too; :class:`MetadataClient` does.
     """
 
     def assigned(self, strategy: Strategy) -> Assignment:
@@ -47,13 +47,13 @@ class Brokers(LogSource, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class EndOffsets:
     """
     Asks the brokers for the ends of all partitions that the options select.
     """
 
     options: SourceOptions
-    brokers: Brokers
+    brokers: PartitionLookup
     sleep: Callable[[float], None] = time.sleep
 
     def available(self, stands: StreamOffset) -> StreamOffset:
@@ -81,7 +81,7 @@ class Ends:
         behind = older_epochs(stands, latest)
         if behind:
             raise _behind(behind, stands, latest)
-        remade = latest.remade_topics(stands)
+        remade = latest.recreated_topics(stands)
         for tp, offset in stands.offsets.items():
             is_older = latest.offsets.get(tp, offset) < offset
             # Told by a broker that knows no better, perhaps: the next to be asked is another one.
@@ -102,7 +102,7 @@ class Ends:
             # Of partitions that appear later nothing is said, so nothing is read.
             named = _named(ending)
             tps = [tp for tp in tps if tp in named or tp.topic in named or tp in stands.offsets]
-        border = ending_border(ending, tps, self.brokers)
+        border = resolve_end(ending, tps, self.brokers)
         ends = {
             tp: latest.offsets[tp] if end == LATEST else min(latest.offsets[tp], end)
             for tp, end in border.items()

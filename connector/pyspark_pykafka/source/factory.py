@@ -9,25 +9,25 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.contract import FetchSettings
-from pyspark_pykafka.engines.selection import questions_of
+from pyspark_pykafka.engines.selection import metadata_backend
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_pykafka.engines.metadata import Broker
+    from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.options import SourceOptions
 
 
-def make_broker(options: SourceOptions) -> Broker:
+def metadata_client(options: SourceOptions) -> MetadataClient:
     """
     Return the driver's view of the brokers, with the retries that the options ask for.
     """
     # Not above: a worker that only reads has no use for them.
-    from pyspark_pykafka.engines.metadata import Broker
+    from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.progress.factory import committed
 
-    questions = questions_of(options.kafka, options.isolation_level, options.engine)
-    return Broker(questions, options.fetch_offset_retry, partial(committed, options))
+    questions = metadata_backend(options.kafka, options.isolation_level, options.engine)
+    return MetadataClient(questions, options.fetch_offset_retry, partial(committed, options))
 
 
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:

@@ -52,7 +52,7 @@ class _Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pruning:
+class FilterPushdown:
     """
     Comparisons that all hold for each record that is wanted.
 

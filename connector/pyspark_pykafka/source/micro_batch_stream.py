@@ -20,7 +20,7 @@ from pyspark_pykafka.offsets import (
     LATEST,
     Document,
     Offsets,
-    QueryMark,
+    QueryIdentity,
     StreamOffset,
     TopicPartition,
     to_document,
@@ -28,15 +28,15 @@ from pyspark_pykafka.offsets import (
 from pyspark_pykafka.options import NoStore
 from pyspark_pykafka.progress.contract import NOWHERE, Progress
 from pyspark_pykafka.source.admission import Admission, AdmissionPolicy, Sizes
-from pyspark_pykafka.source.data_loss import Losses
-from pyspark_pykafka.source.end_offsets import Brokers, Ends
-from pyspark_pykafka.source.offset_limits import follows_the_end, resolve_words, starting_border
+from pyspark_pykafka.source.data_loss import DataLossReporter
+from pyspark_pykafka.source.end_offsets import EndOffsets, PartitionLookup
+from pyspark_pykafka.source.offset_limits import follows_the_end, resolve_start, resolve_words
 from pyspark_pykafka.source.planner import (
     SplitPolicy,
     StreamPlan,
     new_partitions,
     plan_stream,
-    with_late_partitions,
+    starting_new_partitions_at,
 )
 from pyspark_pykafka.source.subscription import selects
 
@@ -53,7 +53,7 @@ logger = logging.getLogger("pyspark_pykafka")
 _SHOWN = 20
 
 
-class MicroBatches:
+class MicroBatchStream:
     """
     One streaming query, as the process on the driver sees it that plans its micro-batches.
 
@@ -64,7 +64,7 @@ class MicroBatches:
     def __init__(
         self,
         options: SourceOptions,
-        brokers: Brokers,
+        brokers: PartitionLookup,
         sizes: Sizes,
         progress: Progress = NOWHERE,
         *,
@@ -73,8 +73,8 @@ class MicroBatches:
     ) -> None:
         self._options = options
         self._brokers = brokers
-        self._ends = Ends(options, brokers)
-        self._losses = Losses(options, brokers)
+        self._ends = EndOffsets(options, brokers)
+        self._losses = DataLossReporter(options, brokers)
         self._progress = progress
         self._new_id = new_id
         self._asked = False
@@ -89,7 +89,7 @@ class MicroBatches:
         self._split = SplitPolicy(options.min_partitions, options.max_records_per_partition)
         self._initial: StreamOffset | None = None
         self._frozen: StreamOffset | None = None
-        self._mark: QueryMark | None = None
+        self._mark: QueryIdentity | None = None
         self._latest: StreamOffset | None = None
         #: Whether a limit left something for the batch after the last one that was planned.
         self.was_cut = False
@@ -174,7 +174,7 @@ class MicroBatches:
         if is_initial:
             # Kept at once, new data or not: only so the start outlives this process.
             return replace(end, initial=replace(stands, query=None)).document()
-        if ends != stands.offsets or end.remade_topics(stands):
+        if ends != stands.offsets or end.recreated_topics(stands):
             return end.document()
         if self._frozen is not None:
             self._progress.finish()
@@ -217,7 +217,7 @@ class MicroBatches:
             begin = until.initial
         if self._frozen is not None:
             self._ends.check_still_there(until)
-        begin = with_late_partitions(begin, until, self._options.new_partitions)
+        begin = starting_new_partitions_at(begin, until, self._options.new_partitions)
         first = self._brokers.earliest(sorted(new_partitions(begin, until)))
         asked_for = partial(selects, self._options.strategy)
         plan = plan_stream(begin, until, first, self._split, asked_for)
@@ -248,7 +248,7 @@ class MicroBatches:
         if isinstance(store, NoStore):
             return stands
         if self._mark is None:
-            self._mark = QueryMark(self._new_id(), -1, store.name)
+            self._mark = QueryIdentity(self._new_id(), -1, store.name)
         return replace(stands, query=self._mark)
 
     def _start(self) -> StreamOffset:
@@ -266,7 +266,7 @@ class MicroBatches:
 
     def _starts_of(self, tps: Sequence[TopicPartition]) -> Offsets:
         fallback = self._options.starting_fallback
-        border = starting_border(self._options.starting, tps, self._brokers, fallback)
+        border = resolve_start(self._options.starting, tps, self._brokers, fallback)
         starts = resolve_words(border, self._brokers)
         # A partition that has vanished meanwhile starts nowhere; its word would stand in the
         # checkpoint, and mean another offset whenever it is read.
@@ -277,7 +277,7 @@ class MicroBatches:
         return self._initial is not None and start == self._initial.document()
 
     def _admitted(self, stands: StreamOffset, latest: StreamOffset) -> Offsets | None:
-        late = with_late_partitions(stands, latest, self._options.new_partitions)
+        late = starting_new_partitions_at(stands, latest, self._options.new_partitions)
         first = self._brokers.earliest(sorted(new_partitions(late, latest)))
         begin = {**latest.offsets, **late.offsets, **first}
         if self._frozen is not None:
@@ -285,6 +285,6 @@ class MicroBatches:
         return self._admission.admit(begin, latest.offsets)
 
 
-def _following(stands: StreamOffset) -> QueryMark | None:
+def _following(stands: StreamOffset) -> QueryIdentity | None:
     query = stands.query
     return None if query is None else replace(query, batch=query.batch + 1)

@@ -16,7 +16,7 @@ from pyspark_pykafka.options import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from pyspark_pykafka.source.planner import match_assigned
+from pyspark_pykafka.source.planner import require_assigned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ _TIME_CONDITION = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
 
 class OffsetSource(Protocol):
     """
-    Whoever knows the offsets of partitions; :class:`~pyspark_pykafka.engines.metadata.Broker` does.
+    Whoever knows the offsets of partitions; :class:`MetadataClient` does.
     """
 
     def earliest(self, tps: Iterable[TopicPartition]) -> Offsets:
@@ -53,7 +53,7 @@ class OffsetSource(Protocol):
         """
 
 
-def starting_border(
+def resolve_start(
     limit: Limit,
     tps: Sequence[TopicPartition],
     source: OffsetSource,
@@ -80,7 +80,7 @@ def starting_border(
     return {**known, **source.latest(unmatched)} if unmatched else known
 
 
-def ending_border(limit: Limit, tps: Sequence[TopicPartition], source: OffsetSource) -> Offsets:
+def resolve_end(limit: Limit, tps: Sequence[TopicPartition], source: OffsetSource) -> Offsets:
     """
     Return where reading ends; a time that no record reaches means LATEST, as in the JVM connector.
     """
@@ -121,11 +121,11 @@ def _border(
         return _all_committed({**rest, **source.committed(tps)}, tps)
     if isinstance(limit, SpecificOffsets):
         given = {**rest, **_by_topic(limit, tps), **dict(limit.offsets)}
-        return match_assigned(given, tps, _OFFSET_CONDITION)
+        return require_assigned(given, tps, _OFFSET_CONDITION)
     times = dict(limit.timestamps)
     if fallback is None:
-        return source.at_times(match_assigned(times, tps, _TIME_CONDITION))
-    match_assigned({**rest, **times}, tps, _TIME_CONDITION)
+        return source.at_times(require_assigned(times, tps, _TIME_CONDITION))
+    require_assigned({**rest, **times}, tps, _TIME_CONDITION)
     return {**rest, **source.at_times(times)}
 
 

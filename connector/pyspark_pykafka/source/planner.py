@@ -48,7 +48,7 @@ class SplitPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class DataLoss:
     """
     Offsets that were to be read and are gone, under the JVM connector's condition name.
     """
@@ -64,7 +64,7 @@ class StreamPlan:
     """
 
     ranges: tuple[OffsetRange, ...]
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[DataLoss, ...] = ()
     left_out: tuple[TopicPartition, ...] = ()
 
 
@@ -178,7 +178,7 @@ def _check_order(ranges: Iterable[OffsetRange]) -> None:
             raise OffsetsError("RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
 
 
-def match_assigned(
+def require_assigned(
     given: Mapping[TopicPartition, int], assigned: Iterable[TopicPartition], condition: str
 ) -> Offsets:
     """
@@ -241,11 +241,11 @@ def new_partitions(start: StreamOffset, end: StreamOffset) -> set[TopicPartition
     """
     Return the partitions that appeared between the two offsets, those of remade topics included.
     """
-    remade = end.remade_topics(start)
+    remade = end.recreated_topics(start)
     return {tp for tp in end.offsets if tp not in start.offsets or tp.topic in remade}
 
 
-def with_late_partitions(begin: StreamOffset, until: StreamOffset, word: int) -> StreamOffset:
+def starting_new_partitions_at(begin: StreamOffset, until: StreamOffset, word: int) -> StreamOffset:
     """
     Return ``begin`` with the partitions that appeared since, where ``word`` says LATEST of them.
     """
@@ -255,28 +255,28 @@ def with_late_partitions(begin: StreamOffset, until: StreamOffset, word: int) ->
     return replace(begin, offsets={**begin.offsets, **added})
 
 
-def _deleted(gone: Sequence[TopicPartition]) -> Iterable[Loss]:
+def _deleted(gone: Sequence[TopicPartition]) -> Iterable[DataLoss]:
     if gone:
         text = (
             f"partitions are gone: {describe(gone)}. Some records in them may never have been read"
         )
-        yield Loss(PARTITIONS_DELETED, text)
+        yield DataLoss(PARTITIONS_DELETED, text)
 
 
-def _remade(start: StreamOffset, end: StreamOffset) -> Iterable[Loss]:
-    for topic in sorted(end.remade_topics(start)):
+def _remade(start: StreamOffset, end: StreamOffset) -> Iterable[DataLoss]:
+    for topic in sorted(end.recreated_topics(start)):
         text = (
             f"the topic {topic} was deleted and made again: its id was {start.topic_ids[topic]} "
             f"and is {end.topic_ids[topic]} now. Records of the old one may never have been read; "
             "the new one is to be read from its start"
         )
-        yield Loss("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", text)
+        yield DataLoss("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", text)
 
 
 def _unusual_starts(
     start: StreamOffset, end: StreamOffset, begin: Offsets, new: set[TopicPartition]
-) -> Iterable[Loss]:
-    remade = end.remade_topics(start)
+) -> Iterable[DataLoss]:
+    remade = end.recreated_topics(start)
     for tp, until in sorted(end.offsets.items()):
         if tp not in begin:
             yield _unknown_start(tp)
@@ -286,22 +286,22 @@ def _unusual_starts(
             yield _late_start(tp, begin[tp])
 
 
-def _late_start(tp: TopicPartition, offset: int) -> Loss:
+def _late_start(tp: TopicPartition, offset: int) -> DataLoss:
     text = (
         f"the added partition {tp} starts at offset {offset}, not at 0: "
         f"{offset} records in it were never read"
     )
-    return Loss("KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", text)
+    return DataLoss("KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", text)
 
 
-def _unknown_start(tp: TopicPartition) -> Loss:
+def _unknown_start(tp: TopicPartition) -> DataLoss:
     text = f"the added partition {tp} has vanished again before it could be read"
-    return Loss("KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS", text)
+    return DataLoss("KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS", text)
 
 
-def _went_back(tp: TopicPartition, begin: int, end: int) -> Loss:
+def _went_back(tp: TopicPartition, begin: int, end: int) -> DataLoss:
     text = (
         f"the offset of {tp} was changed from {begin} to {end}: the topic was deleted and made "
         "again, or lost records in an unclean leader election"
     )
-    return Loss("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", text)
+    return DataLoss("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", text)

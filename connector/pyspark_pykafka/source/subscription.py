@@ -26,7 +26,7 @@ def selects(strategy: Strategy, tp: TopicPartition) -> bool:
     return re.search(strategy.pattern, tp.topic) is not None
 
 
-def is_of_one_topic(strategy: Strategy) -> bool:
+def is_single_topic(strategy: Strategy) -> bool:
     """
     Whether a strategy names a single topic, so that partition and offset tell records apart.
     """

@@ -10,12 +10,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.schema import check_source_schema
-from pyspark_pykafka.source.factory import fetch_settings, make_broker
-from pyspark_pykafka.source.filter_pushdown import Pruning
-from pyspark_pykafka.source.offset_limits import ending_border, resolve_words, starting_border
+from pyspark_pykafka.source.factory import fetch_settings, metadata_client
+from pyspark_pykafka.source.filter_pushdown import FilterPushdown
+from pyspark_pykafka.source.offset_limits import resolve_end, resolve_start, resolve_words
 from pyspark_pykafka.source.planner import SplitPolicy, plan_batch
 from pyspark_pykafka.spark.compat import comparisons
-from pyspark_pykafka.spark.worker import spare_loaded_code
+from pyspark_pykafka.spark.worker import freeze_loaded_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ class KafkaBatchReader(DataSourceReader):
         check_source_schema(schema, include_headers=options.include_headers)
         self._options = options
         self._settings = fetch_settings(options, schema)
-        self._pruning = Pruning()
+        self._pruning = FilterPushdown()
 
     def partitions(self) -> list[InputPartition]:
         """
@@ -47,10 +47,10 @@ class KafkaBatchReader(DataSourceReader):
 
     def _plan(self) -> list[OffsetRange]:
         options = self._options
-        broker = make_broker(options)
+        broker = metadata_client(options)
         tps = broker.assigned(options.strategy).partitions
-        starting = starting_border(options.starting, tps, broker, options.starting_fallback)
-        ending = ending_border(options.ending, tps, broker)
+        starting = resolve_start(options.starting, tps, broker, options.starting_fallback)
+        ending = resolve_end(options.ending, tps, broker)
         wanted = self._pruning.selected(tps)
         starting, ending = (
             {tp: border[tp] for tp in wanted if tp in border} for border in (starting, ending)
@@ -77,7 +77,9 @@ class FilteringBatchReader(KafkaBatchReader):
         """
         Note what the filters say of where records lie, and leave all of them to Spark as well.
         """
-        self._pruning = Pruning(tuple(comparisons(filters)), self._options.max_timestamp_delay_ms)
+        self._pruning = FilterPushdown(
+            tuple(comparisons(filters)), self._options.max_timestamp_delay_ms
+        )
         return filters
 
 
@@ -91,5 +93,5 @@ def read_range(
     """
     if partition is None or partition.value is None:
         return iter(())
-    spare_loaded_code()
+    freeze_loaded_modules()
     return fetch(partition.value, settings)

@@ -39,9 +39,9 @@ SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 ARROW_STREAM_WRITER = SPARK_VERSION >= (4, 1)
 
 #: Streams are told the start when they are asked for the latest offsets, from 4.2 on.
-TELLS_START = SPARK_VERSION >= (4, 2)
+PASSES_START_OFFSET = SPARK_VERSION >= (4, 2)
 
-if TELLS_START:
+if PASSES_START_OFFSET:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
@@ -85,7 +85,7 @@ _OPERATORS = {
 }
 
 
-def asks_for_filters() -> bool:
+def filter_pushdown_active() -> bool:
     """
     Whether this process plans with filters (spark.sql.python.filterPushdown.enabled, from 4.1 on).
 
@@ -109,7 +109,7 @@ def comparisons(filters: Iterable[Any]) -> list[Comparison]:
 _SimpleReader: Any = getattr(datasource_internal, "_SimpleStreamReaderWrapper", None)
 
 
-class RecordCarrier:
+class PrefetchedReader:
     """
     Lets a stream reader hand Spark the records of a micro-batch along with its only partition.
 
@@ -141,19 +141,19 @@ class RecordCarrier:
 
 __all__ = [
     "ARROW_STREAM_WRITER",
+    "PASSES_START_OFFSET",
     "SPARK_VERSION",
-    "TELLS_START",
+    "PrefetchedReader",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxRows",
-    "RecordCarrier",
     "SupportsTriggerAvailableNow",
     "arrow_schema",
-    "asks_for_filters",
     "batches_of",
     "comparisons",
+    "filter_pushdown_active",
     "source_schema",
-    "takes_records",
+    "supports_prefetched_records",
 ]
 
 _HEADERS = ArrayType(
@@ -194,7 +194,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return arrow.with_metadata({_SAME: b"true"}) if same else arrow
 
 
-def takes_records(schema: pa.Schema) -> bool:
+def supports_prefetched_records(schema: pa.Schema) -> bool:
     """
     Whether Spark takes records of this schema together with the plan of a micro-batch.
 

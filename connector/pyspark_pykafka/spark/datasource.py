@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource
 
-from pyspark_pykafka.spark.compat import arrow_schema, asks_for_filters, source_schema
+from pyspark_pykafka.spark.compat import arrow_schema, filter_pushdown_active, source_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ class DefaultSource(DataSource):
         from pyspark_pykafka.options import parse_batch_source
         from pyspark_pykafka.spark.batch_reader import FilteringBatchReader, KafkaBatchReader
 
-        made = FilteringBatchReader if asks_for_filters() else KafkaBatchReader
+        made = FilteringBatchReader if filter_pushdown_active() else KafkaBatchReader
         return made(parse_batch_source(self.options), arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -72,9 +72,9 @@ class DefaultSource(DataSource):
         Return the writer of a batch.
         """
         from pyspark_pykafka.options import parse_sink
-        from pyspark_pykafka.spark.writers import KafkaBatchWriter, refuse_overwrite
+        from pyspark_pykafka.spark.writers import KafkaBatchWriter, check_append_mode
 
-        refuse_overwrite(overwrite=overwrite)
+        check_append_mode(overwrite=overwrite)
         return KafkaBatchWriter(parse_sink(self.options, streaming=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002

@@ -15,18 +15,18 @@ from pyspark_pykafka.engines.selection import bytes_per_offset
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.progress.factory import make_progress
 from pyspark_pykafka.schema import check_source_schema
-from pyspark_pykafka.source.driver_read import NoPrefetch, Prefetch, TinyBatches, strict
-from pyspark_pykafka.source.factory import fetch_settings, make_broker
-from pyspark_pykafka.source.micro_batch_stream import MicroBatches
+from pyspark_pykafka.source.driver_read import DriverRead, NoPrefetch, Prefetch, strict
+from pyspark_pykafka.source.factory import fetch_settings, metadata_client
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 from pyspark_pykafka.spark.batch_reader import read_range
 from pyspark_pykafka.spark.compat import (
-    TELLS_START,
+    PASSES_START_OFFSET,
+    PrefetchedReader,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
-    RecordCarrier,
     SupportsTriggerAvailableNow,
-    takes_records,
+    supports_prefetched_records,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ logger = logging.getLogger("pyspark_pykafka")
 _SOME_LIMIT = ReadMaxRows(2**63 - 1)
 
 
-class _Reader(RecordCarrier, DataSourceStreamReader):
+class _Reader(PrefetchedReader, DataSourceStreamReader):
     """
     Lives in one process on the driver as long as the query; a copy of it reads on executors.
 
@@ -58,7 +58,7 @@ class _Reader(RecordCarrier, DataSourceStreamReader):
         quick = strict(self._settings)
         sizes = partial(bytes_per_offset, settings=quick)
         progress = make_progress(options)
-        self._batches = MicroBatches(options, make_broker(options), sizes, progress)
+        self._batches = MicroBatchStream(options, metadata_client(options), sizes, progress)
         self._prefetch = self._make_prefetch(quick)
 
     def initialOffset(self) -> Document:
@@ -106,12 +106,12 @@ class _Reader(RecordCarrier, DataSourceStreamReader):
         """
         Return how tiny batches are read; a user who wants them split over tasks gets them so.
         """
-        if self._batches.splits or not takes_records(self._settings.schema):
+        if self._batches.splits or not supports_prefetched_records(self._settings.schema):
             return NoPrefetch()
-        return TinyBatches(lambda wanted: read_range(InputPartition(wanted), quick))
+        return DriverRead(lambda wanted: read_range(InputPartition(wanted), quick))
 
 
-class _UntoldReader(_Reader):
+class _LegacyStreamReader(_Reader):
     """
     For Spark 4.0 and 4.1, which ask for the latest offsets without telling the start.
 
@@ -161,7 +161,7 @@ class _UntoldReader(_Reader):
         return planned
 
 
-class _ToldReader(_Reader, SupportsTriggerAvailableNow):
+class _AdmissionStreamReader(_Reader, SupportsTriggerAvailableNow):
     """
     For Spark 4.2 and later, which tell the start and how much a batch may read.
     """
@@ -191,4 +191,6 @@ class _ToldReader(_Reader, SupportsTriggerAvailableNow):
         return self._batches.latest_seen()
 
 
-KafkaStreamReader: type[_Reader] = _ToldReader if TELLS_START else _UntoldReader
+KafkaStreamReader: type[_Reader] = (
+    _AdmissionStreamReader if PASSES_START_OFFSET else _LegacyStreamReader
+)

@@ -72,7 +72,7 @@ def _is_gone(source: Any) -> bool:
 
 
 @cache
-def spare_loaded_code() -> None:
+def freeze_loaded_modules() -> None:
     """
     Keep what is alive now out of every later collection of this process.
 

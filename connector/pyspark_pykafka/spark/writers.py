@@ -12,9 +12,9 @@ from pyspark.sql import datasource as spark
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.schema import SINK_COLUMNS, check_sink_schema
-from pyspark_pykafka.sink.delivery import Delivered, SinkTask, delivery
+from pyspark_pykafka.sink.delivery import SinkTask, TaskCommitMessage, delivery
 from pyspark_pykafka.spark.compat import ARROW_STREAM_WRITER, arrow_schema, batches_of
-from pyspark_pykafka.spark.worker import spare_loaded_code, whole
+from pyspark_pykafka.spark.worker import freeze_loaded_modules, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ class TaskWritten(spark.WriterCommitMessage):
     What a task tells the driver: every one of its rows was acknowledged.
     """
 
-    delivered: Delivered
+    delivered: TaskCommitMessage
 
 
 class _Writer:
@@ -53,7 +53,7 @@ class _Writer:
         """
         Write a task's rows, on an executor.
         """
-        spare_loaded_code()
+        freeze_loaded_modules()
         return TaskWritten(self._delivery.write(whole(iterator), _task()))
 
 
@@ -70,7 +70,7 @@ def _task() -> SinkTask:
     )
 
 
-def _delivered(messages: Messages) -> list[Delivered]:
+def _delivered(messages: Messages) -> list[TaskCommitMessage]:
     return [message.delivered for message in messages if isinstance(message, TaskWritten)]
 
 
@@ -141,7 +141,7 @@ else:
             return super().write(batches_of(iterator, self._schema, SINK_COLUMNS))
 
 
-def refuse_overwrite(*, overwrite: bool) -> None:
+def check_append_mode(*, overwrite: bool) -> None:
     """
     Refuse the save mode ``overwrite``: a topic can only be appended to.
 

@@ -64,17 +64,19 @@ class KafkaAccess(ABC):
     def _create(self, topic: NewTopic) -> None:
         tries = 0
 
-        def uncreated() -> str | None:
+        def creation_blocker() -> str | None:
             nonlocal tries
             tries += 1
             try:
-                return readiness.uncreated(lambda: self.admin(",".join(self.answering())), topic)
+                return readiness.creation_blocker(
+                    lambda: self.admin(",".join(self.answering())), topic
+                )
             except KafkaException as error:
                 if tries > 1 and readiness.is_already_there(error):
                     return None
                 raise
 
-        wait_until(uncreated, SECONDS)
+        wait_until(creation_blocker, SECONDS)
 
     def _wait_for_topic(self, address: str, topic: NewTopic) -> None:
         wait_until(

@@ -39,7 +39,7 @@ class FetchError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Coordinate:
+class MavenCoordinate:
     """
     A jar's name in a Maven repository; with `transitive`, all that it needs as well.
 
@@ -53,7 +53,7 @@ class Coordinate:
     classifier: str = ""
 
     @classmethod
-    def parse(cls, text: str, *, transitive: bool = False) -> Coordinate:
+    def parse(cls, text: str, *, transitive: bool = False) -> MavenCoordinate:
         """Read 'group:artifact:version'."""
         parts = text.split(":")
         if len(parts) != 3 or not all(parts):
@@ -70,15 +70,15 @@ def spark_connector_jars() -> list[Path]:
 
 def kafka_jars(version: str) -> list[Path]:
     """Return the jars that run a broker of this version, fetched at first use."""
-    kafka = Coordinate("org.apache.kafka", "kafka_2.13", version, transitive=True)
-    coordinates = [kafka, Coordinate.parse(LOG_WRITER)]
+    kafka = MavenCoordinate("org.apache.kafka", "kafka_2.13", version, transitive=True)
+    coordinates = [kafka, MavenCoordinate.parse(LOG_WRITER)]
     return _fetch_once(coordinates, cache_folder() / f"kafka-{version}")
 
 
 def tiered_storage_jars(version: str) -> list[Path]:
     """Return the jars of Kafka's own test storage for tiered topics, fetched at first use."""
     jars = [
-        Coordinate("org.apache.kafka", artifact, version, classifier="test")
+        MavenCoordinate("org.apache.kafka", artifact, version, classifier="test")
         for artifact in ("kafka-storage", "kafka-clients")
     ]
     return _fetch_once(jars, cache_folder() / f"kafka-tiered-storage-{version}")
@@ -86,7 +86,7 @@ def tiered_storage_jars(version: str) -> list[Path]:
 
 def kafka_tools_jars(version: str) -> list[Path]:
     """Return the jars of Kafka's own command-line tools, fetched at first use."""
-    tools = Coordinate("org.apache.kafka", "kafka-tools", version)
+    tools = MavenCoordinate("org.apache.kafka", "kafka-tools", version)
     return [*_fetch_once([tools], cache_folder() / f"kafka-tools-{version}"), *kafka_jars(version)]
 
 
@@ -97,7 +97,7 @@ def fetch_jars(coordinates: Iterable[str], folder: Path) -> list[Path]:
     Coordinates are 'group:artifact:version'. The folder appears whole or not at all, and two
     processes that want it at the same time fetch it once.
     """
-    return _fetch_once([Coordinate.parse(text) for text in coordinates], folder)
+    return _fetch_once([MavenCoordinate.parse(text) for text in coordinates], folder)
 
 
 def cache_folder() -> Path:
@@ -122,7 +122,7 @@ def pyspark_jars() -> Path:
     return folder
 
 
-def _fetch_once(coordinates: list[Coordinate], folder: Path) -> list[Path]:
+def _fetch_once(coordinates: list[MavenCoordinate], folder: Path) -> list[Path]:
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.with_name(f".{folder.name}.lock")):
@@ -131,7 +131,7 @@ def _fetch_once(coordinates: list[Coordinate], folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jar"))
 
 
-def _fetch(coordinates: list[Coordinate], folder: Path) -> None:
+def _fetch(coordinates: list[MavenCoordinate], folder: Path) -> None:
     # Beside the folder to be made, since a folder is renamed in one step only within a disk.
     ivy = Processes("ivy", folder.parent)
     try:
@@ -155,7 +155,7 @@ def _run_ivy(ivy: Processes) -> None:
         ivy.run("ivy", command, FETCH_SECONDS)
 
 
-def ivy_file(coordinates: list[Coordinate]) -> str:
+def ivy_file(coordinates: list[MavenCoordinate]) -> str:
     """Return the Ivy file that asks for these jars."""
     wanted = "\n".join(map(_dependency, coordinates))
     return (
@@ -166,7 +166,7 @@ def ivy_file(coordinates: list[Coordinate]) -> str:
     )
 
 
-def _dependency(one: Coordinate) -> str:
+def _dependency(one: MavenCoordinate) -> str:
     """Return one jar's line; a classifier is asked for by an artifact of its own."""
     named = (
         f'    <dependency org="{one.group}" name="{one.artifact}" rev="{one.version}" '

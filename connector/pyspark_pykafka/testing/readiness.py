@@ -62,7 +62,7 @@ def missing_topic(
     return unserved
 
 
-def uncreated(new_admin: NewAdmin, topic: NewTopic) -> str | None:
+def creation_blocker(new_admin: NewAdmin, topic: NewTopic) -> str | None:
     """
     Create a topic; say why it could not be done if it is worth another try, else raise.
 

@@ -148,7 +148,7 @@ class Admin:
     def _result(self, future: Future[Any], deadline: Deadline, doing: str) -> Any:
         while True:
             # Authentication errors never reach the future, only the client's error callback.
-            self._fatal.raise_any(doing)
+            self._fatal.raise_pending(doing)
             try:
                 return future.result(timeout=deadline.remaining(at_most=_SLICE_SECONDS))
             except NotYet as error:

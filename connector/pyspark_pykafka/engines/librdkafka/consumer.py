@@ -18,7 +18,7 @@ from pyspark_pykafka.engines.contract import (
     BATCH_RECORDS,
     FetchSettings,
     bind,
-    report_loss,
+    report_data_loss,
     report_truncation,
 )
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
@@ -125,7 +125,7 @@ def _watermarks(client: _Client, of: OffsetRange, settings: FetchSettings) -> tu
     """
     position = Position(of.tp.topic, of.tp.partition)
     seconds = settings.poll_timeout_ms / 1000
-    client.fatal.raise_any(f"asking for the offsets of {of.tp}")
+    client.fatal.raise_pending(f"asking for the offsets of {of.tp}")
     low, high = client.consumer.get_watermark_offsets(position, timeout=seconds)
     return low, high
 
@@ -219,7 +219,7 @@ class _RangeReader:
         return Deadline.after(self._seconds())
 
     def _poll(self, at_most: int, deadline: Deadline) -> list[Message]:
-        self.client.fatal.raise_any(f"reading {self.range}")
+        self.client.fatal.raise_pending(f"reading {self.range}")
         first = self.client.consumer.poll(deadline.remaining(at_most=_SLICE_SECONDS))
         if first is not None:
             # consume() waits until it has as many as asked for, so it may only take what is there.
@@ -417,7 +417,7 @@ class _RangeReader:
         start = self.position if since is None else since
         end = min(go_on_at, self.range.end)
         fail = self.settings.fail_on_data_loss
-        report_loss(self.range, start, end, why, fail=fail)
+        report_data_loss(self.range, start, end, why, fail=fail)
         self._move_to(max(self.position, end))
 
 

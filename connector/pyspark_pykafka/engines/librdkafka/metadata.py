@@ -15,7 +15,7 @@ from pyspark_pykafka.engines.librdkafka.admin import Admin
 from pyspark_pykafka.engines.metadata_contract import Topic
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, LogEnds, Offsets, TopicPartition, describe
-from pyspark_pykafka.retry import Backoff, Deadline, retrying_until
+from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -35,9 +35,9 @@ _UNANSWERED = -1001
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
-class AdminQuestions:
+class AdminMetadata:
     """
-    Implements :class:`~pyspark_pykafka.engines.metadata_contract.Questions`.
+    Implements :class:`~pyspark_pykafka.engines.metadata_contract.MetadataBackend`.
     """
 
     def __init__(self, kafka: KafkaSettings, isolation_level: str) -> None:
@@ -105,7 +105,7 @@ class AdminQuestions:
             return LogEnds({}, {})
         deadline = Deadline.after(self._admin.seconds)
         backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
-        return retrying_until(lambda: self._all_offsets(times, deadline), deadline, backoff)
+        return retry_until(lambda: self._all_offsets(times, deadline), deadline, backoff)
 
     def _all_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
         found = self._ask_offsets(times, deadline)

@@ -177,7 +177,7 @@ class _Task:
     def _raise_failure(self) -> None:
         if self.failure is not None:
             raise self.failure
-        self.client.fatal.raise_any("writing")
+        self.client.fatal.raise_pending("writing")
 
     def _check_destination(self, row: _Row) -> None:
         """
@@ -275,7 +275,7 @@ def _timestamps(batch: pa.RecordBatch) -> list[int | None]:
     micros = _column(batch, "timestamp").cast(pa.int64())
     earliest = pc.min(micros).as_py()
     if earliest is not None and earliest < row_errors.FIRST_TIME_US:
-        raise row_errors.too_early()
+        raise row_errors.timestamp_too_early()
     return [None if m is None else m // 1000 for m in micros.to_pylist()]
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.protocol.list_offsets import ListedOffsets
     from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import EpochEnds, WantedEpoch
-    from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+    from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
     #: What to ask a broker, by topic.
     Wanted = Mapping[str, Sequence[WantedOffset | WantedEpoch]]
@@ -61,7 +61,7 @@ class LeaderQuestion(NamedTuple):
     Brokers that do not have an ``optional`` one are left out.
     """
 
-    api: Api
+    api: ApiSpec
     request: Callable[[int, Any], Request]
     optional: bool = False
 

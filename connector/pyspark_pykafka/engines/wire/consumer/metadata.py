@@ -93,9 +93,9 @@ class _Attempt(NamedTuple):
         return Deadline.after(self.limit.remaining(at_most=self.patience), self.limit.now)
 
 
-class WireQuestions:
+class WireMetadata:
     """
-    Implements :class:`~pyspark_pykafka.engines.metadata_contract.Questions`.
+    Implements :class:`~pyspark_pykafka.engines.metadata_contract.MetadataBackend`.
 
     Remembers who led the topics that it was last asked about, for the offsets asked for next.
     """

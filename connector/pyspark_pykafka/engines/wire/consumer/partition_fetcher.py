@@ -14,10 +14,10 @@ from pyspark_pykafka.engines.wire.protocol.fetch_request import (
     FETCH,
     NEWEST_FETCH,
     NEWEST_FETCH_BY_NAME,
-    FetchWish,
+    FetchRequest,
     fetch_request,
 )
-from pyspark_pykafka.engines.wire.protocol.fetch_response import FetchAnswer, read_fetch_answer
+from pyspark_pykafka.engines.wire.protocol.fetch_response import FetchResponse, read_fetch_response
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     ISOLATION,
     LIST_OFFSETS,
@@ -53,7 +53,7 @@ class OutOfRangeError(Exception):
     """
 
 
-class Fetched(NamedTuple):
+class FetchResult(NamedTuple):
     """
     What broker ``node`` answered: whole record batches, the last one perhaps cut off, until the
     next.
@@ -87,7 +87,7 @@ class Fetched(NamedTuple):
         return self.preferred != _NO_REPLICA
 
     @property
-    def conclusive(self) -> bool:
+    def is_authoritative(self) -> bool:
         """
         Whether the answer says where the log ends: a replica may be behind.
         """
@@ -109,7 +109,7 @@ class _Asked(NamedTuple):
 
 
 @dataclass(slots=True)
-class PartitionClient:
+class PartitionFetcher:
     """
     Fetches from the partition's leader, or from the replica near the client that it names.
 
@@ -169,7 +169,7 @@ class PartitionClient:
         self._asked = _Asked(connection, offset, node, leader)
         connection.send(request, deadline)
 
-    def answer(self, deadline: Deadline) -> Fetched:
+    def answer(self, deadline: Deadline) -> FetchResult:
         """
         Wait for what was asked for.
 
@@ -179,12 +179,12 @@ class PartitionClient:
         if asked is None:
             msg = "nothing was asked for"
             raise RuntimeError(msg)
-        answer = read_fetch_answer(asked.connection.receive_frame(deadline))
+        answer = read_fetch_response(asked.connection.receive_frame(deadline))
         self._asked = None
         self._check_partition(answer, asked)
         return self._fetched(answer, asked)
 
-    def _check_partition(self, answer: FetchAnswer, asked: _Asked) -> None:
+    def _check_partition(self, answer: FetchResponse, asked: _Asked) -> None:
         if answer.partition in {self.tp.partition, _WHOLE_RESPONSE}:
             return
         self.cluster.drop(asked.connection)
@@ -231,7 +231,7 @@ class PartitionClient:
         self, connection: Connection, leader: Leader, offset: int, size: int, wait_ms: int
     ) -> Request:
         newest = NEWEST_FETCH_BY_NAME if leader.topic_id is None else NEWEST_FETCH
-        wish = FetchWish(
+        wish = FetchRequest(
             tp=self.tp,
             topic_id=leader.topic_id,
             leader_epoch=leader.epoch,
@@ -244,7 +244,7 @@ class PartitionClient:
         )
         return fetch_request(connection.version(FETCH, newest), wish)
 
-    def _fetched(self, answer: FetchAnswer, asked: _Asked) -> Fetched:
+    def _fetched(self, answer: FetchResponse, asked: _Asked) -> FetchResult:
         if answer.error_code == _OFFSET_OUT_OF_RANGE:
             self._on_out_of_range(asked)
         if answer.error_code:
@@ -260,7 +260,7 @@ class PartitionClient:
         elif not asked.of_leader and not answer.records:
             self.stay_with_leader()
         committed = self.isolation_level == "read_committed"
-        return Fetched(
+        return FetchResult(
             records=answer.records,
             aborted=answer.aborted,
             high_watermark=answer.high_watermark,

@@ -14,17 +14,17 @@ from pyspark_pykafka.engines.contract import (
     BATCH_RECORDS,
     FetchSettings,
     bind,
-    report_loss,
+    report_data_loss,
     report_truncation,
     timestamp_error,
 )
 from pyspark_pykafka.engines.wire.consumer.fetch_size import FetchSizing
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
-    Fetched,
+    FetchResult,
     OutOfRangeError,
-    PartitionClient,
+    PartitionFetcher,
 )
-from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import Asking
+from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import RetryingFetcher
 from pyspark_pykafka.engines.wire.consumer.stalls import why_nothing, why_out_of_range
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck, LogTruncatedError
 from pyspark_pykafka.engines.wire.network.cluster import borrowed_cluster
@@ -34,7 +34,7 @@ from pyspark_pykafka.engines.wire.records._decoder import (
     TimestampTooLarge,
     next_offset,
 )
-from pyspark_pykafka.engines.wire.records.arrow_decoder import RecordColumns
+from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
 from pyspark_pykafka.engines.wire.records.compression import Decompressor
 from pyspark_pykafka.errors import RecordError
 from pyspark_pykafka.offsets import OffsetRange
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
-    from pyspark_pykafka.settings.wire_config import DirectConfig
+    from pyspark_pykafka.settings.wire_config import WireConfig
 
 # How often at least a leader must say that the log ends before that is believed.
 _LEAST_ANSWERS = 2
@@ -82,8 +82,8 @@ def fetch_from(
     Yield as :func:`fetch` does, over connections that the caller has.
     """
     topic_id = None if wanted.topic_id is None else _uuid(wanted.topic_id)
-    partition = PartitionClient(cluster, wanted.tp, settings.isolation_level, topic_id)
-    asking = Asking(partition, settings.poll_timeout_ms)
+    partition = PartitionFetcher(cluster, wanted.tp, settings.isolation_level, topic_id)
+    asking = RetryingFetcher(partition, settings.poll_timeout_ms)
     bound = wanted
     if not wanted.resolved:
         low, high = asking.borders()
@@ -104,18 +104,18 @@ class _RangeReader:
     The state of one read: where it stands, and what has kept it there.
     """
 
-    asking: Asking
+    asking: RetryingFetcher
     settings: FetchSettings
-    config: DirectConfig
+    config: WireConfig
     range: OffsetRange
-    columns: RecordColumns = field(init=False)
+    columns: ArrowDecoder = field(init=False)
     sizing: FetchSizing = field(init=False)
     # Answers that brought nothing since the last progress, and those that the log ends too early.
     empty_answers: int = field(init=False, default=0)
     short_answers: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.columns = RecordColumns.of_range(
+        self.columns = ArrowDecoder.of_range(
             self.range.tp,
             self.range.start,
             self.range.end,
@@ -144,7 +144,7 @@ class _RangeReader:
         else:
             self._on_nothing(fetched)
 
-    def _fetch(self) -> Fetched | None:
+    def _fetch(self) -> FetchResult | None:
         """
         Return an answer, or None if there is none and the reader has moved on.
         """
@@ -170,7 +170,7 @@ class _RangeReader:
             return min(self.settings.end_retry_ms, int(self.config.request_seconds * 500))
         return self.config.fetch_wait_max_ms
 
-    def _read(self, fetched: Fetched) -> Iterator[pa.RecordBatch]:
+    def _read(self, fetched: FetchResult) -> Iterator[pa.RecordBatch]:
         position = self.columns.position
         after = next_offset(fetched.records, position)
         self.sizing.learn(after - position, len(fetched.records))
@@ -178,7 +178,7 @@ class _RangeReader:
             size = self.sizing.size(self.range.end - after)
             self.asking.ahead(after, size, self.config.fetch_wait_max_ms)
         try:
-            yield from self.columns.full_batches(fetched.records, fetched.aborted)
+            yield from self.columns.batches(fetched.records, fetched.aborted)
         except OldFormat as old:
             yield from self.columns.rest()
             rest = OffsetRange(self.range.tp, self.columns.position, self.range.end)
@@ -203,7 +203,7 @@ class _RangeReader:
         )
         return RecordError("KAFKA_CORRUPT_RECORD_BATCH", msg)
 
-    def _on_part_of_a_batch(self, fetched: Fetched) -> None:
+    def _on_part_of_a_batch(self, fetched: FetchResult) -> None:
         # Since KIP-74 (Kafka 0.10.1) the first batch comes whole, whatever the size asked for.
         msg = (
             f"the broker's answer for {self.range.tp} at offset {self.columns.position} holds "
@@ -211,7 +211,7 @@ class _RangeReader:
         )
         raise RecordError("KAFKA_CORRUPT_RECORD_BATCH", msg)
 
-    def _on_nothing(self, fetched: Fetched) -> None:
+    def _on_nothing(self, fetched: FetchResult) -> None:
         """
         Tell a log that ends before the range does from an answer that only brings nothing.
 
@@ -221,7 +221,7 @@ class _RangeReader:
         """
         self.empty_answers += 1
         position = self.columns.position
-        if fetched.conclusive:
+        if fetched.is_authoritative:
             self.asking.partition.forget()
             if fetched.high_watermark <= position:
                 self._on_short_log(fetched.high_watermark)
@@ -289,6 +289,6 @@ class _RangeReader:
     def _lose(self, why: str, go_on_at: int) -> None:
         end = min(go_on_at, self.range.end)
         fail = self.settings.fail_on_data_loss
-        report_loss(self.range, self.columns.position, end, why, fail=fail)
+        report_data_loss(self.range, self.columns.position, end, why, fail=fail)
         self.columns.skip_to(end)
         self._progressed()

@@ -8,8 +8,11 @@ import struct
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.byte_density import LOOK_BYTES
-from pyspark_pykafka.engines.wire.consumer.partition_fetcher import OutOfRangeError, PartitionClient
-from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import Asking
+from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
+    OutOfRangeError,
+    PartitionFetcher,
+)
+from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import RetryingFetcher
 from pyspark_pykafka.engines.wire.network.cluster import borrowed_cluster
 
 if TYPE_CHECKING:
@@ -43,13 +46,13 @@ def _samples(
     cluster: Cluster, positions: Offsets, settings: FetchSettings
 ) -> Iterable[tuple[TopicPartition, float]]:
     for tp, position in positions.items():
-        partition = PartitionClient(cluster, tp, settings.isolation_level)
-        size, offsets = _looked(Asking(partition, settings.poll_timeout_ms), position)
+        partition = PartitionFetcher(cluster, tp, settings.isolation_level)
+        size, offsets = _looked(RetryingFetcher(partition, settings.poll_timeout_ms), position)
         if offsets > 0:
             yield tp, size / offsets
 
 
-def _looked(asking: Asking, position: int) -> tuple[int, int]:
+def _looked(asking: RetryingFetcher, position: int) -> tuple[int, int]:
     """
     Return what :func:`measured` does of the records there; a leader may name a replica first.
     """

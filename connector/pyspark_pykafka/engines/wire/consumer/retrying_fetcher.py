@@ -22,8 +22,11 @@ from pyspark_pykafka.retry import Backoff, Deadline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_pykafka.engines.wire.consumer.partition_fetcher import Fetched, PartitionClient
-    from pyspark_pykafka.settings.wire_config import DirectConfig
+    from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
+        FetchResult,
+        PartitionFetcher,
+    )
+    from pyspark_pykafka.settings.wire_config import WireConfig
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -37,7 +40,7 @@ class _Patience:
     error, and after an answer that brought nothing.
     """
 
-    def __init__(self, seconds: float, config: DirectConfig) -> None:
+    def __init__(self, seconds: float, config: WireConfig) -> None:
         self.seconds = seconds
         self.deadline = Deadline.after(seconds)
         self._untold = Deadline.after(_TELL_SECONDS)
@@ -97,14 +100,14 @@ class _Unknown:
 
 
 @dataclass(slots=True)
-class Asking:
+class RetryingFetcher:
     """
     Fetches from one partition until ``timeout_ms`` have passed without progress.
 
     What counts as progress is the caller's to say (:meth:`progressed`); an answer does not.
     """
 
-    partition: PartitionClient
+    partition: PartitionFetcher
     timeout_ms: int
     _trouble: PykafkaError | None = field(init=False, default=None)
     _since_progress: _Patience | None = field(init=False, default=None)
@@ -121,7 +124,7 @@ class Asking:
         """
         return self._offsets(self.partition.watermarks)
 
-    def fetch(self, offset: int, size: int, wait_ms: int) -> Fetched | None:
+    def fetch(self, offset: int, size: int, wait_ms: int) -> FetchResult | None:
         """
         Return the answer for ``offset``, or None if the topic or partition is gone.
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.engines.wire.consumer.partition_fetcher import Fetched
+    from pyspark_pykafka.engines.wire.consumer.partition_fetcher import FetchResult
 
 
-def why_nothing(fetched: Fetched, position: int) -> str:
+def why_nothing(fetched: FetchResult, position: int) -> str:
     """
     Return what an answer without records for this position may come from, and what to do.
     """

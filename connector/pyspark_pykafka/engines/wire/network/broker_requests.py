@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.protocol.metadata import Metadata
     from pyspark_pykafka.engines.wire.protocol.request import Request
-    from pyspark_pykafka.settings.wire_config import Address, DirectConfig
+    from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
     #: Makes a request in a version that the broker at the other end knows.
     MakesRequest = Callable[[Connection], Request]
@@ -49,7 +49,7 @@ class Brokers:
     Connections to all brokers that were heard of; without any, to those of the settings.
     """
 
-    config: DirectConfig
+    config: WireConfig
     chance: Callable[[], float]
     connections: Connections = field(init=False)
     _known: tuple[Address, ...] = field(init=False, default=())

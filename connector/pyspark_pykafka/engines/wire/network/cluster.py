@@ -18,7 +18,7 @@ from pyspark_pykafka.engines.wire.network.racing import PASSING
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.settings.wire_config import Address, direct_config
+from pyspark_pykafka.settings.wire_config import Address, wire_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
-    from pyspark_pykafka.settings.wire_config import DirectConfig
+    from pyspark_pykafka.settings.wire_config import WireConfig
 
 _LEADER_NOT_AVAILABLE = 5
 # So long one more opinion is waited for where there is an answer already.
@@ -59,7 +59,7 @@ class Cluster:
     not believed.
     """
 
-    config: DirectConfig
+    config: WireConfig
     #: Whether a topic that is missing may be made, as brokers do for writers if they are so set.
     creates_topics: bool = False
     #: How long what is known of a topic's partitions may be taken for true, in seconds.
@@ -324,5 +324,5 @@ def borrowed_cluster(kafka: KafkaSettings) -> AbstractContextManager[Cluster]:
 
 # A task would spend up to half a millisecond on the translation, which is always the same.
 @lru_cache(maxsize=16)
-def _config(kafka: KafkaSettings) -> DirectConfig:
-    return direct_config(kafka)
+def _config(kafka: KafkaSettings) -> WireConfig:
+    return wire_config(kafka)

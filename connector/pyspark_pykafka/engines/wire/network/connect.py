@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
-    from pyspark_pykafka.settings.wire_config import Address, DirectConfig, Tls
+    from pyspark_pykafka.settings.wire_config import Address, Tls, WireConfig
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -41,7 +41,7 @@ _IN_HANDSHAKE = "; is it a TLS listener, and not a PLAINTEXT one?"
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
 
 
-def dial(address: Address, config: DirectConfig, deadline: Deadline) -> tuple[Transport, Deadline]:
+def dial(address: Address, config: WireConfig, deadline: Deadline) -> tuple[Transport, Deadline]:
     """
     Return a connected transport, and the deadline of the rest of the connection's setup.
 
@@ -79,7 +79,7 @@ class _Dialling:
     Connects to the first of several addresses that answers, each within its share of the time.
     """
 
-    def __init__(self, address: Address, config: DirectConfig, limit: Deadline) -> None:
+    def __init__(self, address: Address, config: WireConfig, limit: Deadline) -> None:
         self._address = address
         self._config = config
         self._limit = limit
@@ -201,7 +201,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
     return tls_context(tls)
 
 
-def _resolve(address: Address, config: DirectConfig, deadline: Deadline) -> list[_Target]:
+def _resolve(address: Address, config: WireConfig, deadline: Deadline) -> list[_Target]:
     family = _FAMILIES[config.address_family]
     answers: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
     # As bytes where that is the same: for text Python loads the tables of international names.
@@ -238,7 +238,7 @@ def _answer(
     return answer
 
 
-def _tune(raw: socket.socket, config: DirectConfig) -> None:
+def _tune(raw: socket.socket, config: WireConfig) -> None:
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, config.nodelay)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, config.keepalive)
     # The kernel adapts these by itself, better than most numbers do, unless they are set.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.engines.wire.network.connect import dial
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
-from pyspark_pykafka.engines.wire.network.throttle import Quota
+from pyspark_pykafka.engines.wire.network.throttle import Throttle
 from pyspark_pykafka.engines.wire.protocol.api_versions import ANY_VERSION, Versions, ask_versions
 from pyspark_pykafka.engines.wire.protocol.frames import (
     Frame,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_pykafka.engines.wire.network.transport import Transport
-    from pyspark_pykafka.settings.wire_config import Address, DirectConfig
+    from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
 _NUMBER = struct.Struct(">i")
 _FETCH = 1
@@ -68,11 +68,11 @@ class Connection:
     For one borrower at a time. After a failure on the wire it is closed.
     """
 
-    def __init__(self, address: Address, config: DirectConfig, transport: Transport) -> None:
+    def __init__(self, address: Address, config: WireConfig, transport: Transport) -> None:
         self.address = address
         self._config = config
         self._transport = transport
-        self._quota = Quota(address)
+        self._quota = Throttle(address)
         self._length = bytearray(_NUMBER.size)
         # Of Fetch responses alone: a login between two of them has memory of its own.
         self._fetched = FrameBuffer()
@@ -83,7 +83,7 @@ class Connection:
         self._used = self._answered = self._awaited_since = time.monotonic()
 
     @classmethod
-    def open(cls, address: Address, config: DirectConfig, deadline: Deadline) -> Connection:
+    def open(cls, address: Address, config: WireConfig, deadline: Deadline) -> Connection:
         """
         Connect, with TLS and a login where the configuration has them, and ask for API versions.
         """
@@ -163,7 +163,7 @@ class Connection:
         """
         Return the highest version of a request that the broker and we know.
 
-        The request is an :class:`Api`, or a class of kafka-python's.
+        The request is an :class:`ApiSpec`, or a class of kafka-python's.
         """
         return self._versions.common(request, at_most)
 

@@ -18,7 +18,7 @@ from pyspark_pykafka.retry import Deadline
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from pyspark_pykafka.settings.wire_config import Address, DirectConfig
+    from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
 # Each has a thread while it is opened.
 _MOST_OPENED_AT_ONCE = 128
@@ -29,7 +29,7 @@ class Connections:
     For one thread. Those that are opened, or waited for, in others come back through a queue.
     """
 
-    def __init__(self, config: DirectConfig) -> None:
+    def __init__(self, config: WireConfig) -> None:
         self._config = config
         self._open: dict[Address, Connection] = {}
         self._returned: queue.SimpleQueue[Connection] = queue.SimpleQueue()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
-from pyspark_pykafka.retry import NEVER, Backoff, Deadline, retrying_until
+from pyspark_pykafka.retry import NEVER, Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ logger = logging.getLogger("pyspark_pykafka")
 _LEAST_SECONDS = 1.0
 
 
-def retrying_while_blocked(
+def retry_within_max_block(
     ask: Callable[[Deadline], T], config: ProducerConfig, least_pause: float, lacking: str
 ) -> T:
     """
@@ -45,7 +45,7 @@ def retrying_while_blocked(
         return ask(Deadline.after(max(seconds, _LEAST_SECONDS)))
 
     try:
-        return retrying_until(once, deadline, backoff)
+        return retry_until(once, deadline, backoff)
     except PykafkaError as error:
         if not error.retriable:
             raise

@@ -24,7 +24,7 @@ _TELL_SECONDS = 5.0
 _HOLDS_BACK = {0: 6, 1: 8, 2: 3, 3: 6, 10: 2, 18: 2, 22: 1, 24: 1, 25: 1, 26: 1, 28: 1}
 
 
-class Quota:
+class Throttle:
     """
     When one connection may send again, on the monotonic clock.
     """

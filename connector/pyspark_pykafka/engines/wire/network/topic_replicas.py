@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Reader
-from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
 if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
@@ -78,4 +78,4 @@ def _of_topic(reader: Reader, version: int) -> int | None:
     return counts[0] if counts else None
 
 
-_REPLICAS = Api.of("Metadata", METADATA.API_KEY, (_OLDEST, _NEWEST), _FLEXIBLE, read_replicas)
+_REPLICAS = ApiSpec.of("Metadata", METADATA.API_KEY, (_OLDEST, _NEWEST), _FLEXIBLE, read_replicas)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.connection import Connection
-    from pyspark_pykafka.engines.wire.records.record_batch import OutgoingBatch
+    from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch
     from pyspark_pykafka.offsets import TopicPartition
 
-    Batches = dict[TopicPartition, OutgoingBatch]
+    Batches = dict[TopicPartition, ProducerBatch]
 
 
 class _Request(NamedTuple):

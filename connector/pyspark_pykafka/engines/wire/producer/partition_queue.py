@@ -17,7 +17,7 @@ from pyspark_pykafka.engines.wire.records.record_batch import after
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_pykafka.engines.wire.records.record_batch import OutgoingBatch
+    from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch
     from pyspark_pykafka.errors import PykafkaError
     from pyspark_pykafka.offsets import TopicPartition
 
@@ -30,9 +30,9 @@ class PartitionQueue:
 
     tp: TopicPartition
     most_in_flight: int
-    waiting: deque[OutgoingBatch] = field(default_factory=deque)
-    in_flight: deque[OutgoingBatch] = field(default_factory=deque)
-    returned: list[OutgoingBatch] = field(default_factory=list)
+    waiting: deque[ProducerBatch] = field(default_factory=deque)
+    in_flight: deque[ProducerBatch] = field(default_factory=deque)
+    returned: list[ProducerBatch] = field(default_factory=list)
     next_sequence: int = 0
     #: Whether the partition's leader has taken a batch. Until then it would take any number for the
     #: first, that of a second batch too whose first one was lost (KAFKA-14359), so that one goes
@@ -48,7 +48,7 @@ class PartitionQueue:
         """
         return not (self.waiting or self.in_flight or self.returned)
 
-    def add(self, batch: OutgoingBatch) -> None:
+    def add(self, batch: ProducerBatch) -> None:
         """
         Put a batch behind the others.
         """
@@ -65,7 +65,7 @@ class PartitionQueue:
             and now >= self.not_before
         )
 
-    def send(self) -> OutgoingBatch:
+    def send(self) -> ProducerBatch:
         """
         Return the next batch, which counts as sent from now on.
         """
@@ -77,7 +77,7 @@ class PartitionQueue:
         self.in_flight.append(batch)
         return batch
 
-    def acknowledged(self, batch: OutgoingBatch) -> None:
+    def acknowledged(self, batch: ProducerBatch) -> None:
         """
         Forget a batch that the broker has.
         """
@@ -86,13 +86,13 @@ class PartitionQueue:
         self.trouble = None
         self._settle()
 
-    def follows_trouble(self, batch: OutgoingBatch) -> bool:
+    def is_behind_failed_batch(self, batch: ProducerBatch) -> bool:
         """
         Whether a batch before this one has come back, or may still do so.
         """
         return bool(self.returned) or self.in_flight[0] is not batch
 
-    def came_back(self, batch: OutgoingBatch, not_before: float, trouble: PykafkaError) -> None:
+    def requeue(self, batch: ProducerBatch, not_before: float, trouble: PykafkaError) -> None:
         """
         Send a batch again, not before a time.
         """
@@ -101,7 +101,7 @@ class PartitionQueue:
         self._postpone(not_before, trouble)
         self._settle()
 
-    def replaced(self, batch: OutgoingBatch, parts: tuple[OutgoingBatch, ...]) -> None:
+    def replaced(self, batch: ProducerBatch, parts: tuple[ProducerBatch, ...]) -> None:
         """
         Send parts in place of a batch that was too large.
         """
@@ -115,7 +115,7 @@ class PartitionQueue:
         """
         self._postpone(not_before, trouble)
 
-    def unacknowledged(self) -> Iterator[OutgoingBatch]:
+    def unacknowledged(self) -> Iterator[ProducerBatch]:
         """
         Yield all batches that the broker has not acknowledged.
         """
@@ -137,7 +137,7 @@ class PartitionQueue:
             self.returned.clear()
 
 
-def _distance(batch: OutgoingBatch, first: int) -> int:
+def _distance(batch: ProducerBatch, first: int) -> int:
     """
     Return how far behind ``first`` a sequence lies, negative if before: numbers begin anew.
     """

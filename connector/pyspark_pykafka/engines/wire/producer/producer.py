@@ -15,22 +15,22 @@ from uuid import uuid4
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
-from pyspark_pykafka.engines.wire.network.max_block import retrying_while_blocked
+from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
 from pyspark_pykafka.engines.wire.producer.retries import MISSING_SECONDS
 from pyspark_pykafka.engines.wire.producer.sender import Sender
-from pyspark_pykafka.engines.wire.producer.session import PlainWriter, TransactionalWriter
+from pyspark_pykafka.engines.wire.producer.session import IdempotentSession, TransactionalSession
 from pyspark_pykafka.engines.wire.protocol.transactions import (
     INIT_PRODUCER_ID,
     init_producer_id_request,
 )
 from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder
-from pyspark_pykafka.engines.wire.records.arrow_encoder import RowEncoder, encode_one
-from pyspark_pykafka.engines.wire.records.record_batch import Identity
+from pyspark_pykafka.engines.wire.records.arrow_encoder import ArrowEncoder, encode_one
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.transactions.transactions import State, Transactions
 from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.settings.wire_config import direct_producer_config
+from pyspark_pykafka.settings.wire_config import wire_producer_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.contract import FallbackId
     from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
-    from pyspark_pykafka.engines.wire.protocol.transactions import ProducerId
-    from pyspark_pykafka.engines.wire.transactions.transactions import Prepared
+    from pyspark_pykafka.engines.wire.protocol.transactions import InitProducerIdResponse
+    from pyspark_pykafka.engines.wire.transactions.transactions import PreparedTransaction
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.settings.wire_config import ProducerConfig
 
@@ -69,7 +69,7 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
         return producer.write(batches, topic)
 
 
-class Note(NamedTuple):
+class LedgerRecord(NamedTuple):
     """
     A record for a topic of one partition that tells of a task; ``record`` gets its number of rows
     and the hash of their content.
@@ -94,7 +94,7 @@ class OpenTransaction(NamedTuple):
     """
 
     records: int
-    prepared: Prepared | None
+    prepared: PreparedTransaction | None
     noted: int
     content: str = ""
 
@@ -110,7 +110,7 @@ class Transaction(NamedTuple):
     transactional_id: str
     timeout_ms: int
     fallback: FallbackId | None = None
-    note: Note | None = None
+    note: LedgerRecord | None = None
     end: str | None = None
 
 
@@ -147,7 +147,7 @@ def free_name(transactions: Transactions, wanted: Transaction) -> str:
     return f"{fallback}{uuid4().int % _MOST_RIVALS}"
 
 
-def begin_free(transactions: Transactions, wanted: Transaction) -> tuple[str, Identity]:
+def begin_free(transactions: Transactions, wanted: Transaction) -> tuple[str, ProducerIdAndEpoch]:
     """
     Begin a transaction under a name that is free, and return both.
 
@@ -181,7 +181,7 @@ class _Producer:
     cluster: Cluster = field(init=False)
     transactions: Transactions = field(init=False)
     queues: dict[TopicPartition, PartitionQueue] = field(init=False, default_factory=dict)
-    _identity: Identity | None = field(init=False, default=None)
+    _identity: ProducerIdAndEpoch | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(
@@ -198,14 +198,14 @@ class _Producer:
     def prepare(
         self, batches: Iterable[pa.RecordBatch], topic: str | None, wanted: Transaction
     ) -> OpenTransaction:
-        writer: TransactionalWriter | None = None
+        writer: TransactionalSession | None = None
         note = wanted.note
 
         def sender() -> Sender:
             nonlocal writer
             name, identity = begin_free(self.transactions, wanted)
             also = frozenset({note.tp} if note else ())
-            writer = TransactionalWriter(self.transactions, name, identity, also, wanted.end)
+            writer = TransactionalSession(self.transactions, name, identity, also, wanted.end)
             return Sender(self.cluster, self.config, writer, {})
 
         try:
@@ -221,7 +221,7 @@ class _Producer:
         batches: Iterable[pa.RecordBatch],
         topic: str | None,
         open_sender: Callable[[], Sender],
-        note: Note | None = None,
+        note: LedgerRecord | None = None,
     ) -> OpenTransaction:
         """
         Return what was written, whoever the transaction belongs to.
@@ -248,7 +248,7 @@ class _Producer:
         sender.flush()
         return OpenTransaction(records, None, sender.offsets[note.tp], content)
 
-    def _row_encoder(self, topic: str | None, *, hashes: bool) -> RowEncoder:
+    def _row_encoder(self, topic: str | None, *, hashes: bool) -> ArrowEncoder:
         config = self.config
         encoder = RecordEncoder(
             min(config.batch_bytes, config.request_bytes),
@@ -256,7 +256,7 @@ class _Producer:
             int.from_bytes(os.urandom(8), "little"),
             hashes=hashes,
         )
-        return RowEncoder(topic, self._partitions, encoder, config.buffer_bytes // _OPEN_PART)
+        return ArrowEncoder(topic, self._partitions, encoder, config.buffer_bytes // _OPEN_PART)
 
     def close(self) -> None:
         self.cluster.close()
@@ -265,21 +265,21 @@ class _Producer:
     def _plain_sender(self) -> Sender:
         if self._identity is None:
             self._identity = self._retrying(self._init_producer_id, "asking for a producer id")
-        return Sender(self.cluster, self.config, PlainWriter(self._identity), self.queues)
+        return Sender(self.cluster, self.config, IdempotentSession(self._identity), self.queues)
 
-    def _init_producer_id(self, deadline: Deadline) -> Identity:
+    def _init_producer_id(self, deadline: Deadline) -> ProducerIdAndEpoch:
         connection = self.cluster.any_connection(deadline)
         version = connection.version(INIT_PRODUCER_ID)
         request = init_producer_id_request(version, None, _NO_TIMEOUT_MS)
         try:
-            answer: ProducerId = self.cluster.request(connection, request, deadline)
+            answer: InitProducerIdResponse = self.cluster.request(connection, request, deadline)
             if answer.error_code:
                 raise map_error_code(answer.error_code, "asking for a producer id")
         except PykafkaError:
             # One that is cut off from its controllers has none to give; any other has.
             self.cluster.doubt(connection.address)
             raise
-        return Identity(answer.producer_id, answer.producer_epoch)
+        return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
     def _partitions(self, topic: str) -> tuple[int, list[int]]:
         """
@@ -307,7 +307,7 @@ class _Producer:
         Ask again after errors that pass, for as long as a writer may be blocked.
         """
         least_pause = self.config.direct.retry_backoff_seconds
-        return retrying_while_blocked(ask, self.config, least_pause, f"{doing}: no answer")
+        return retry_within_max_block(ask, self.config, least_pause, f"{doing}: no answer")
 
 
 class _NotMadeError(UnknownTopicError):
@@ -318,7 +318,7 @@ class _NotMadeError(UnknownTopicError):
     retriable = False
 
 
-def _abort(writer: TransactionalWriter) -> None:
+def _abort(writer: TransactionalSession) -> None:
     """
     Abort after an error, which is the one to be told.
     """
@@ -337,4 +337,4 @@ _pool: ClientPool[_Producer] = ClientPool(_Producer.close)
 
 @lru_cache(maxsize=16)
 def _config(kafka: KafkaSettings) -> ProducerConfig:
-    return direct_producer_config(kafka)
+    return wire_producer_config(kafka)

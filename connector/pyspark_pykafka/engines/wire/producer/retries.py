@@ -13,7 +13,7 @@ from pyspark_pykafka.retry import Backoff
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_pykafka.engines.wire.records.record_batch import OutgoingBatch
+    from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings.wire_config import ProducerConfig
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("pyspark_pykafka")
 MISSING_SECONDS = 5.0
 
 
-class Patience:
+class ProducerRetryPolicy:
     """
     What is borne, by partition; everything else is raised.
     """
@@ -42,7 +42,7 @@ class Patience:
         """
         self._missing_since.pop(tp, None)
 
-    def relieved(self, tp: TopicPartition) -> None:
+    def on_success(self, tp: TopicPartition) -> None:
         """
         Note that a partition takes records.
         """
@@ -69,7 +69,7 @@ class Patience:
             backoff = self._backoffs[tp] = Backoff(self._least_pause, self._most_pause)
         return self._now() + backoff.next_pause()
 
-    def try_again(self, tp: TopicPartition, batch: OutgoingBatch, error: PykafkaError) -> None:
+    def try_again(self, tp: TopicPartition, batch: ProducerBatch, error: PykafkaError) -> None:
         """
         Raise where a batch has been tried as often as the settings allow.
         """

@@ -17,9 +17,9 @@ from pyspark_pykafka.engines.wire.network.connection import answering
 from pyspark_pykafka.engines.wire.producer import delivery_errors
 from pyspark_pykafka.engines.wire.producer.in_flight import InFlight
 from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
-from pyspark_pykafka.engines.wire.producer.retries import Patience
+from pyspark_pykafka.engines.wire.producer.retries import ProducerRetryPolicy
 from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE, produce_request
-from pyspark_pykafka.engines.wire.records.record_batch import OutgoingBatch
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
 from pyspark_pykafka.retry import Deadline
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.producer.in_flight import Batches
-    from pyspark_pykafka.engines.wire.producer.session import Writer
+    from pyspark_pykafka.engines.wire.producer.session import ProducerSession
     from pyspark_pykafka.engines.wire.protocol.produce import PartitionAnswer, ProduceAnswer
     from pyspark_pykafka.engines.wire.records._encoder import Payload
     from pyspark_pykafka.offsets import TopicPartition
@@ -82,7 +82,7 @@ class Sender:
         self,
         cluster: Cluster,
         config: ProducerConfig,
-        writer: Writer,
+        writer: ProducerSession,
         queues: dict[TopicPartition, PartitionQueue],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -95,7 +95,7 @@ class Sender:
         self._queues = queues
         self._active: dict[TopicPartition, PartitionQueue] = {}
         self._under_way = InFlight(config.request_seconds)
-        self._patience = Patience(config, now)
+        self._patience = ProducerRetryPolicy(config, now)
         # When the first broker whose quota is used up takes requests again.
         self._held_until = math.inf
         self._bytes = 0
@@ -110,7 +110,7 @@ class Sender:
         config = self._config
         with self._at_work:
             created = self._at_work.seconds()
-            batch = OutgoingBatch.of(payload, config.codec, config.level, created)
+            batch = ProducerBatch.of(payload, config.codec, config.level, created)
             self._make_room(tp, batch.size)
             queue = self._queues.get(tp)
             if queue is None:
@@ -254,11 +254,11 @@ class Sender:
             return False
         return True
 
-    def _take(self, queues: list[PartitionQueue]) -> dict[TopicPartition, OutgoingBatch]:
+    def _take(self, queues: list[PartitionQueue]) -> dict[TopicPartition, ProducerBatch]:
         """
         Take a batch from each queue; those that have no more leave the list.
         """
-        taken: dict[TopicPartition, OutgoingBatch] = {}
+        taken: dict[TopicPartition, ProducerBatch] = {}
         size, now = 0, self._now()
         for queue in list(queues):
             if not queue.sendable(now):
@@ -306,14 +306,14 @@ class Sender:
             else:
                 self._refused(queue, batch, told)
 
-    def _acknowledge(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+    def _acknowledge(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         queue.acknowledged(batch)
         self._bytes -= batch.size
-        self._patience.relieved(queue.tp)
+        self._patience.on_success(queue.tp)
         if queue.empty:
             del self._active[queue.tp]
 
-    def _refused(self, queue: PartitionQueue, batch: OutgoingBatch, told: PartitionAnswer) -> None:
+    def _refused(self, queue: PartitionQueue, batch: ProducerBatch, told: PartitionAnswer) -> None:
         code = told.error_code
         if code in {_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE}:
             self._cut(queue, batch)
@@ -324,10 +324,10 @@ class Sender:
             why = (first and first.message) or told.error_message
             raise delivery_errors.invalid(queue.tp, key, why)
         error = self._named(map_error_code(code, f"writing to {queue.tp}"))
-        if code == _OUT_OF_ORDER and queue.follows_trouble(batch):
+        if code == _OUT_OF_ORDER and queue.is_behind_failed_batch(batch):
             # No try of its own: it goes again right behind the batch that is missing yet.
             batch.attempts -= 1
-            queue.came_back(batch, self._now(), queue.trouble or error)
+            queue.requeue(batch, self._now(), queue.trouble or error)
             return
         if error.retriable:
             # Whoever cannot reach its replicas, say, may be the leader in its own eyes only.
@@ -335,7 +335,7 @@ class Sender:
         self._patience.bear(error, queue.tp)
         self._again(queue, batch, error)
 
-    def _cut(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+    def _cut(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if batch.count == 1:
             where = row_errors.place(queue.tp.topic, self._key(batch, 0), queue.tp.partition)
             raise row_errors.too_large(where, f"the broker takes no batch of {batch.size} bytes")
@@ -343,10 +343,10 @@ class Sender:
         self._bytes += sum(half.size for half in halves) - batch.size
         queue.replaced(batch, halves)
 
-    def _key(self, batch: OutgoingBatch, index: int) -> bytes | None:
+    def _key(self, batch: ProducerBatch, index: int) -> bytes | None:
         return batch.key(index, self._most_decompressed(batch))
 
-    def _most_decompressed(self, batch: OutgoingBatch) -> int:
+    def _most_decompressed(self, batch: ProducerBatch) -> int:
         return max(self._config.batch_bytes, self._config.request_bytes, batch.size)
 
     # --- Trouble ----------------------------------------------------------------------------------
@@ -354,9 +354,9 @@ class Sender:
     def _named(self, error: PykafkaError) -> PykafkaError:
         return delivery_errors.with_setting(error, self._config.request_seconds)
 
-    def _again(self, queue: PartitionQueue, batch: OutgoingBatch, error: PykafkaError) -> None:
+    def _again(self, queue: PartitionQueue, batch: ProducerBatch, error: PykafkaError) -> None:
         self._patience.try_again(queue.tp, batch, error)
-        queue.came_back(batch, self._patience.retry_at(queue.tp), error)
+        queue.requeue(batch, self._patience.retry_at(queue.tp), error)
 
     def _lose(self, connection: Connection, error: PykafkaError) -> None:
         """

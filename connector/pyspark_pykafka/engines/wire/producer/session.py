@@ -7,12 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pyspark_pykafka.engines.wire.transactions.transactions import Prepared
+from pyspark_pykafka.engines.wire.transactions.transactions import PreparedTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark_pykafka.engines.wire.records.record_batch import Identity
+    from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.offsets import TopicPartition
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 _NEWEST, _NEWEST_OF_TRANSACTIONS = 12, 11
 
 
-class Writer(Protocol):
+class ProducerSession(Protocol):
     """
     What a sender puts on its batches and requests.
     """
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ProducerIdAndEpoch:
         """
         The producer's id and epoch.
         """
@@ -49,12 +49,12 @@ class Writer(Protocol):
         """
 
 
-class PlainWriter(NamedTuple):
+class IdempotentSession(NamedTuple):
     """
     Writes without a transaction: every record is visible once it is acknowledged.
     """
 
-    identity: Identity
+    identity: ProducerIdAndEpoch
     transactional_id: None = None
     newest_version: int = _NEWEST
 
@@ -65,7 +65,7 @@ class PlainWriter(NamedTuple):
 
 
 @dataclass(slots=True)
-class TransactionalWriter:
+class TransactionalSession:
     """
     Writes into one transaction, which whoever gets :attr:`prepared` can end.
 
@@ -75,18 +75,18 @@ class TransactionalWriter:
 
     transactions: Transactions
     transactional_id: str
-    identity: Identity
+    identity: ProducerIdAndEpoch
     also: frozenset[TopicPartition] = frozenset()
     end: str | None = None
     newest_version: int = _NEWEST_OF_TRANSACTIONS
     _joined: set[TopicPartition] = field(init=False, default_factory=set)
 
     @property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedTransaction:
         """
         What is needed to end the transaction.
         """
-        return Prepared(self.transactional_id, *self.identity)
+        return PreparedTransaction(self.transactional_id, *self.identity)
 
     def join(self, tps: Iterable[TopicPartition]) -> None:
         """
@@ -100,7 +100,7 @@ class TransactionalWriter:
         self._joined |= new
         if first and self.end is not None:
             # Only now: whoever ends the write marks that first, and then looks for what is open.
-            self.transactions.check_unmarked(self.end, self.transactional_id)
+            self.transactions.check_not_fenced(self.end, self.transactional_id)
 
     def abort(self) -> None:
         """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.protocol.primitives import Reader
-from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
@@ -125,4 +125,4 @@ def read_api_versions(body: memoryview, version: int) -> ApiVersions:
     return ApiVersions(0, throttle, ranges)
 
 
-API_VERSIONS = Api.of("ApiVersions", 18, (0, _SAYS_WHO_ASKS), _SAYS_WHO_ASKS, read_api_versions)
+API_VERSIONS = ApiSpec.of("ApiVersions", 18, (0, _SAYS_WHO_ASKS), _SAYS_WHO_ASKS, read_api_versions)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.engines.wire.protocol.primitives import INT32, INT64, Layout, Reader
-from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+from pyspark_pykafka.engines.wire.protocol.primitives import INT32, INT64, Encoding, Reader
+from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +108,7 @@ def list_transactions_request(version: int, states: Sequence[str]) -> Request:
     return Request(LIST_TRANSACTIONS, version, body)
 
 
-def _texts(form: Layout, texts: Sequence[str]) -> bytes:
+def _texts(form: Encoding, texts: Sequence[str]) -> bytes:
     return b"".join((form.count(len(texts)), *map(form.string, texts)))
 
 
@@ -188,8 +188,10 @@ def read_transactions_listed(body: memoryview, version: int) -> TransactionsList
 
 
 #: From the first on that can ask for others than the coordinators of groups.
-FIND_COORDINATORS = Api.of(
+FIND_COORDINATORS = ApiSpec.of(
     "FindCoordinator", 10, (1, MANY_COORDINATORS), _FLEXIBLE, read_coordinators_found
 )
-DESCRIBE_TRANSACTIONS = Api.of("DescribeTransactions", 65, (0, 0), 0, read_transactions_described)
-LIST_TRANSACTIONS = Api.of("ListTransactions", 66, (0, 0), 0, read_transactions_listed)
+DESCRIBE_TRANSACTIONS = ApiSpec.of(
+    "DescribeTransactions", 65, (0, 0), 0, read_transactions_described
+)
+LIST_TRANSACTIONS = ApiSpec.of("ListTransactions", 66, (0, 0), 0, read_transactions_listed)

@@ -13,7 +13,7 @@ from pyspark_pykafka.engines.wire.protocol.fetch_response import (
     read_fetch_body,
 )
 from pyspark_pykafka.engines.wire.protocol.primitives import INT32, INT64
-from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -42,10 +42,10 @@ _NO_SESSION = struct.pack(">ii", 0, -1)
 _NO_LAST_EPOCH = INT32.pack(-1)
 _NO_LOG_START = INT64.pack(-1)
 
-FETCH = Api.of("Fetch", 1, (OLDEST_FETCH, NEWEST_FETCH), FLEXIBLE_FETCH, read_fetch_body)
+FETCH = ApiSpec.of("Fetch", 1, (OLDEST_FETCH, NEWEST_FETCH), FLEXIBLE_FETCH, read_fetch_body)
 
 
-class FetchWish(NamedTuple):
+class FetchRequest(NamedTuple):
     """
     What is asked for: records from ``offset`` on, of about ``size`` bytes at most.
 
@@ -63,7 +63,7 @@ class FetchWish(NamedTuple):
     rack: str
 
 
-def fetch_request(version: int, wish: FetchWish) -> Request:
+def fetch_request(version: int, wish: FetchRequest) -> Request:
     """
     Ask a broker for records.
     """
@@ -88,7 +88,7 @@ def fetch_request(version: int, wish: FetchWish) -> Request:
     return Request(FETCH, version, b"".join(pieces))
 
 
-def _partition(version: int, wish: FetchWish) -> bytes:
+def _partition(version: int, wish: FetchRequest) -> bytes:
     return b"".join(
         (
             INT32.pack(wish.tp.partition),

@@ -31,7 +31,7 @@ _BAD_MESSAGE = (-199, "_BAD_MSG")
 _UUID_BYTES = 16
 
 
-class FetchAnswer(NamedTuple):
+class FetchResponse(NamedTuple):
     """
     What a broker says of the one partition that was asked for.
 
@@ -50,7 +50,7 @@ class FetchAnswer(NamedTuple):
     partition: int = -1
 
 
-def read_fetch_answer(frame: Frame) -> FetchAnswer:
+def read_fetch_response(frame: Frame) -> FetchResponse:
     """
     Return the answer in a frame.
 
@@ -63,7 +63,7 @@ def read_fetch_answer(frame: Frame) -> FetchAnswer:
         raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True) from cause
 
 
-def read_fetch_body(body: memoryview, version: int) -> FetchAnswer:
+def read_fetch_body(body: memoryview, version: int) -> FetchResponse:
     """
     Return the same of a body; what it raises is that of :class:`Reader`.
     """
@@ -77,7 +77,7 @@ class _Reader(Reader):
         super().__init__(body, version, FLEXIBLE_FETCH)
         self._body = body
 
-    def answer(self) -> FetchAnswer:
+    def answer(self) -> FetchResponse:
         throttle = self.int32()
         if self._version >= _SESSIONS:
             error = self.int16()
@@ -86,7 +86,7 @@ class _Reader(Reader):
             error = 0
         if error:
             # Of the whole response: there need be no partition in it.
-            return FetchAnswer(throttle, error, -1, -1, (), -1, self._body[:0])
+            return FetchResponse(throttle, error, -1, -1, (), -1, self._body[:0])
         self.expect_one("topics")
         self.skip(_UUID_BYTES if self._version >= _TOPIC_IDS else self.text_size())
         self.expect_one("partitions")
@@ -97,7 +97,7 @@ class _Reader(Reader):
             self.int64()
         aborted = tuple(self._aborted() for _ in range(max(self.count(), 0)))
         replica = self.int32() if self._version >= _REPLICAS else -1
-        return FetchAnswer(
+        return FetchResponse(
             throttle,
             error,
             high_watermark,

@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.wire.protocol.primitives import Reader
-from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def read_listed_offsets(body: memoryview, version: int) -> ListedOffsets:
 
 
 #: From the first with isolation levels on; later ones add nothing that we need.
-LIST_OFFSETS = Api.of("ListOffsets", 2, (2, 7), _FLEXIBLE, read_listed_offsets)
+LIST_OFFSETS = ApiSpec.of("ListOffsets", 2, (2, 7), _FLEXIBLE, read_listed_offsets)
 
 
 class _Reader(Reader):

@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Reader
-from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -98,7 +98,7 @@ def read_metadata(body: memoryview, version: int) -> Metadata:
 
 
 #: From the first of brokers with record batches on; later ones add nothing that we need.
-METADATA = Api.of("Metadata", 3, (4, 12), _FLEXIBLE, read_metadata)
+METADATA = ApiSpec.of("Metadata", 3, (4, 12), _FLEXIBLE, read_metadata)
 
 
 class _Reader(Reader):

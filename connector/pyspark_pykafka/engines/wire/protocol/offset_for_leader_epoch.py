@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Reader
-from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def read_epoch_ends(body: memoryview, version: int) -> EpochEnds:
     return _Reader(body, version, _FLEXIBLE).ends()
 
 
-OFFSET_FOR_LEADER_EPOCH = Api.of(
+OFFSET_FOR_LEADER_EPOCH = ApiSpec.of(
     "OffsetForLeaderEpoch", 23, (_OLDEST, 4), _FLEXIBLE, read_epoch_ends
 )
 

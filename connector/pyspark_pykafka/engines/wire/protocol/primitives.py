@@ -20,7 +20,7 @@ _NO_UUID = bytes(_UUID_BYTES)
 _MOST_SHIFT = 28
 
 
-class Layout:
+class Encoding:
     """
     Lengths in two or four bytes, -1 for null, no tagged fields.
     """
@@ -55,7 +55,7 @@ class Layout:
         return _NO_UUID if value is None else value.bytes
 
 
-class _Flexible(Layout):
+class _Flexible(Encoding):
     """
     Lengths as unsigned varints of one more, 0 for null, tagged fields behind each structure.
     """
@@ -84,10 +84,10 @@ class _Flexible(Layout):
         return varint(size + 1)
 
 
-_PLAIN, _FLEXIBLE = Layout(), _Flexible()
+_PLAIN, _FLEXIBLE = Encoding(), _Flexible()
 
 
-def layout(*, flexible: bool) -> Layout:
+def layout(*, flexible: bool) -> Encoding:
     """
     Return how a message in one of the two forms is written.
     """

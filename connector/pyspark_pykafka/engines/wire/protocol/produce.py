@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.wire.protocol.primitives import INT32, INT64, Reader
-from pyspark_pykafka.engines.wire.protocol.request import Api, Request, bytes_of
+from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request, bytes_of
 from pyspark_pykafka.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _ALL = -1
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 
 
-class RefusedRecord(NamedTuple):
+class RejectedRecord(NamedTuple):
     """
     A record for which its whole batch was refused, by its place there.
     """
@@ -41,7 +41,7 @@ class PartitionAnswer(NamedTuple):
 
     error_code: int
     base_offset: int
-    record_errors: list[RefusedRecord]
+    record_errors: list[RejectedRecord]
     error_message: str | None
 
 
@@ -108,7 +108,7 @@ def _partition(reader: Reader, version: int) -> PartitionAnswer:
     refused, message = [], None
     if version >= _RECORD_ERRORS:
         for _ in range(reader.count()):
-            refused.append(RefusedRecord(reader.int32(), reader.text()))
+            refused.append(RejectedRecord(reader.int32(), reader.text()))
             reader.skip_tags()
         message = reader.text()
     reader.skip_tags()
@@ -116,4 +116,4 @@ def _partition(reader: Reader, version: int) -> PartitionAnswer:
 
 
 #: From the first with record batches to the last that names topics by name.
-PRODUCE = Api.of("Produce", 0, (3, 12), _FLEXIBLE, read_produce_answer)
+PRODUCE = ApiSpec.of("Produce", 0, (3, 12), _FLEXIBLE, read_produce_answer)

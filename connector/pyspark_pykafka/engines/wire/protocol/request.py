@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Layout, layout
+from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Encoding, layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
         return self.read(body, version)
 
 
-class Api(NamedTuple):
+class ApiSpec(NamedTuple):
     """
     One of Kafka's APIs as we know it; its names are those of kafka-python's classes of requests.
     """
@@ -64,14 +64,14 @@ class Api(NamedTuple):
         versions: tuple[int, int],
         first_flexible: int,
         read: Callable[[memoryview, int], Any],
-    ) -> Api:
+    ) -> ApiSpec:
         """
         Return an API by its name in Kafka; ``read`` takes an answer's body and version.
         """
         answer = Answer(f"{name}Response", key, first_flexible, read)
         return cls(f"{name}Request", key, versions, answer)
 
-    def layout(self, version: int) -> Layout:
+    def layout(self, version: int) -> Encoding:
         """
         Return how requests of a version are written.
         """
@@ -85,7 +85,7 @@ class Request(NamedTuple):
     ``rest`` goes out behind the body as it is, without a copy.
     """
 
-    api: Api
+    api: ApiSpec
     version: int
     body: bytes
     rest: Sequence[Buffer] = ()

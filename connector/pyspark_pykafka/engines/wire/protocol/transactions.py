@@ -8,12 +8,12 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Reader
-from pyspark_pykafka.engines.wire.protocol.request import Api, Request
+from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark_pykafka.engines.wire.records.record_batch import Identity
+    from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
     from pyspark_pykafka.offsets import TopicPartition
 
 # What came with which version (Kafka's InitProducerIdRequest.json and so on).
@@ -27,7 +27,7 @@ _NO_IDENTITY = _IDENTITY.pack(-1, -1)
 _INT32_BYTES = INT32.size
 
 
-class ProducerId(NamedTuple):
+class InitProducerIdResponse(NamedTuple):
     """
     The identity that a producer was given.
     """
@@ -38,7 +38,7 @@ class ProducerId(NamedTuple):
     producer_epoch: int
 
 
-class PartitionsAdded(NamedTuple):
+class AddPartitionsToTxnResponse(NamedTuple):
     """
     What the coordinator says of each partition of a transaction, in its order.
     """
@@ -47,7 +47,7 @@ class PartitionsAdded(NamedTuple):
     error_codes: list[int]
 
 
-class Ended(NamedTuple):
+class EndTxnResponse(NamedTuple):
     """
     Whether the end of a transaction is decided.
     """
@@ -76,7 +76,7 @@ def init_producer_id_request(
 
 
 def add_partitions_request(
-    version: int, transactional_id: str, identity: Identity, tps: Iterable[TopicPartition]
+    version: int, transactional_id: str, identity: ProducerIdAndEpoch, tps: Iterable[TopicPartition]
 ) -> Request:
     """
     Tell the coordinator of a transaction where it will have records.
@@ -92,7 +92,7 @@ def add_partitions_request(
     return Request(ADD_PARTITIONS, version, b"".join((*pieces, form.tags)))
 
 
-def end_request(version: int, name: str, identity: Identity, *, commit: bool) -> Request:
+def end_request(version: int, name: str, identity: ProducerIdAndEpoch, *, commit: bool) -> Request:
     """
     Commit a transaction, or abort it.
     """
@@ -109,17 +109,17 @@ def end_request(version: int, name: str, identity: Identity, *, commit: bool) ->
 # --- Answers --------------------------------------------------------------------------------------
 
 
-def read_producer_id(body: memoryview, version: int) -> ProducerId:
+def read_producer_id(body: memoryview, version: int) -> InitProducerIdResponse:
     """
     Return what an answer says.
     """
     reader = Reader(body, version, _FLEXIBLE_INIT)
-    answer = ProducerId(reader.int32(), reader.int16(), reader.int64(), reader.int16())
+    answer = InitProducerIdResponse(reader.int32(), reader.int16(), reader.int64(), reader.int16())
     reader.skip_tags()
     return answer
 
 
-def read_partitions_added(body: memoryview, version: int) -> PartitionsAdded:
+def read_partitions_added(body: memoryview, version: int) -> AddPartitionsToTxnResponse:
     """
     Return what an answer says.
     """
@@ -133,21 +133,21 @@ def read_partitions_added(body: memoryview, version: int) -> PartitionsAdded:
             reader.skip_tags()
         reader.skip_tags()
     reader.skip_tags()
-    return PartitionsAdded(throttle, codes)
+    return AddPartitionsToTxnResponse(throttle, codes)
 
 
-def read_ended(body: memoryview, version: int) -> Ended:
+def read_ended(body: memoryview, version: int) -> EndTxnResponse:
     """
     Return what an answer says.
     """
     reader = Reader(body, version, _FLEXIBLE_END)
-    answer = Ended(reader.int32(), reader.int16())
+    answer = EndTxnResponse(reader.int32(), reader.int16())
     reader.skip_tags()
     return answer
 
 
-INIT_PRODUCER_ID = Api.of("InitProducerId", 22, (0, 4), _FLEXIBLE_INIT, read_producer_id)
+INIT_PRODUCER_ID = ApiSpec.of("InitProducerId", 22, (0, 4), _FLEXIBLE_INIT, read_producer_id)
 #: From 4 on it is for brokers among themselves.
-ADD_PARTITIONS = Api.of("AddPartitionsToTxn", 24, (0, 3), _FLEXIBLE_ADD, read_partitions_added)
+ADD_PARTITIONS = ApiSpec.of("AddPartitionsToTxn", 24, (0, 3), _FLEXIBLE_ADD, read_partitions_added)
 #: From 5 on it changes the epoch (KIP-890), which the one who began would not learn.
-END = Api.of("EndTxn", 26, (0, 4), _FLEXIBLE_END, read_ended)
+END = ApiSpec.of("EndTxn", 26, (0, 4), _FLEXIBLE_END, read_ended)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
 
 
-class RecordColumns:
+class ArrowDecoder:
     """
     Turns the records of fetch responses into Arrow batches of one schema, for one range.
 
@@ -50,7 +50,7 @@ class RecordColumns:
         max_records: int,
         max_bytes: int,
         check_crcs: bool,
-    ) -> RecordColumns:
+    ) -> ArrowDecoder:
         """
         Return the columns of ``[start, end)``, empty still.
         """
@@ -91,7 +91,7 @@ class RecordColumns:
         """
         self._decoder.log_changed()
 
-    def full_batches(
+    def batches(
         self, records: bytes | memoryview, aborted: Iterable[tuple[int, int]]
     ) -> Iterator[pa.RecordBatch]:
         """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ONE_RECORD_BYTES = 256
 
 
-class RowEncoder:
+class ArrowEncoder:
     """
     Turns rows whose schema :func:`columns.check_sink_schema` has accepted into full batches.
 
@@ -142,7 +142,7 @@ class RowEncoder:
 
     def _refused(self, batch: pa.RecordBatch, error: RowError) -> RecordError:
         if error.why == RowError.TOO_EARLY:
-            return faults.too_early()
+            return faults.timestamp_too_early()
         if error.why == RowError.NO_HEADER_KEY:
             return faults.null_header_key()
         topic = self._topic or _array(batch, "topic")[error.row].as_py()
@@ -167,7 +167,7 @@ def encode_some(topic: str, records: Sequence[tuple[bytes, bytes | None]]) -> Pa
     """
     most = sum(2 * (len(key) + len(value or b"")) + _ONE_RECORD_BYTES for key, value in records)
     encoder = RecordEncoder(most, most, 0)
-    rows = RowEncoder(topic, lambda _: (1, (0,)), encoder, most)
+    rows = ArrowEncoder(topic, lambda _: (1, (0,)), encoder, most)
     keys, values = zip(*records, strict=True)
     columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
     ((_, payload),) = [*rows.full(pa.RecordBatch.from_pydict(columns)), *rows.rest()]

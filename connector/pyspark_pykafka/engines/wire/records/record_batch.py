@@ -30,7 +30,7 @@ _NO_EPOCH, _MAGIC, _TRANSACTIONAL = -1, 2, 0x10
 _SEQUENCES = 2**31
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """
     Who writes: what the broker tells duplicates by.
     """
@@ -40,7 +40,7 @@ class Identity(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class OutgoingBatch:
+class ProducerBatch:
     """
     One batch of a partition; ``records`` are compressed if there is a codec.
 
@@ -58,7 +58,7 @@ class OutgoingBatch:
     attempts: int = 0
 
     @classmethod
-    def of(cls, payload: Payload, codec: str, level: int, created: float) -> OutgoingBatch:
+    def of(cls, payload: Payload, codec: str, level: int, created: float) -> ProducerBatch:
         """
         Return the batch of encoded records.
         """
@@ -79,7 +79,7 @@ class OutgoingBatch:
         """
         return _HEADER + len(self.records)
 
-    def encode(self, identity: Identity, *, transactional: bool = False) -> list[Buffer]:
+    def encode(self, identity: ProducerIdAndEpoch, *, transactional: bool = False) -> list[Buffer]:
         """
         Return the batch as it goes out: its header, and its records as they are.
         """
@@ -97,7 +97,7 @@ class OutgoingBatch:
         front = _FRONT.pack(0, self.size - _AFTER_LENGTH, _NO_EPOCH, _MAGIC, checksum)
         return [front + checked, self.records]
 
-    def halves(self, level: int, limit: int) -> tuple[OutgoingBatch, OutgoingBatch]:
+    def halves(self, level: int, limit: int) -> tuple[ProducerBatch, ProducerBatch]:
         """
         Return the batch as two, which together have its sequence numbers; it must hold two records.
 
@@ -115,10 +115,10 @@ class OutgoingBatch:
         """
         return list(_parts(_decompressed(self.codec, self.records, limit)))[index].key
 
-    def _part(self, parts: Sequence[_Part], level: int, sequence: int | None) -> OutgoingBatch:
+    def _part(self, parts: Sequence[_Part], level: int, sequence: int | None) -> ProducerBatch:
         records = b"".join(part.encode(at) for at, part in enumerate(parts))
         times = [self.base_timestamp + part.time_delta for part in parts]
-        return OutgoingBatch(
+        return ProducerBatch(
             _compressed(self.codec, level, memoryview(records)),
             self.codec,
             len(parts),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.error_mapping import map_error_code
-from pyspark_pykafka.engines.wire.network.max_block import retrying_while_blocked
+from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
 from pyspark_pykafka.engines.wire.network.pipeline import exchange
 from pyspark_pykafka.engines.wire.protocol.coordinator import (
     FIND_COORDINATORS,
@@ -185,7 +185,7 @@ class Coordinators:
         Ask again after errors that pass; the last one is told when time is over.
         """
         lacking = f"{doing}: not done"
-        return retrying_while_blocked(ask, self.config, _LEAST_PAUSE, lacking)
+        return retry_within_max_block(ask, self.config, _LEAST_PAUSE, lacking)
 
     def _round(
         self,

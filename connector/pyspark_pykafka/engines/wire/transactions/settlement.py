@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark_pykafka.engines.wire.transactions.transactions import (
-        Described,
-        Prepared,
+        PreparedTransaction,
+        TransactionDescription,
         Transactions,
     )
 
@@ -48,7 +48,7 @@ class Outcome(enum.Enum):
 
 def settle(
     transactions: Transactions,
-    prepared: Sequence[Prepared],
+    prepared: Sequence[PreparedTransaction],
     started: Mapping[str, int] | None = None,
 ) -> dict[str, Outcome]:
     """
@@ -65,7 +65,10 @@ def settle(
 
 class _Settling:
     def __init__(
-        self, transactions: Transactions, prepared: Sequence[Prepared], started: Mapping[str, int]
+        self,
+        transactions: Transactions,
+        prepared: Sequence[PreparedTransaction],
+        started: Mapping[str, int],
     ) -> None:
         seconds = transactions.config.block_seconds
         self._transactions = transactions
@@ -84,7 +87,7 @@ class _Settling:
             self._push(still_open)
             time.sleep(self._deadline.remaining(at_most=self._backoff.next_pause()))
 
-    def _look(self) -> list[Prepared]:
+    def _look(self) -> list[PreparedTransaction]:
         """
         Note what is decided, and return what is open for certain.
         """
@@ -99,7 +102,7 @@ class _Settling:
                 del self._left[name]
         return still_open
 
-    def _push(self, still_open: list[Prepared]) -> None:
+    def _push(self, still_open: list[PreparedTransaction]) -> None:
         """
         Let the coordinators decide what is open; what comes of it is seen at the next look.
         """
@@ -117,7 +120,7 @@ class _Settling:
 
 
 def _outcome(
-    wanted: Prepared, found: Described | None, started: int | None = None
+    wanted: PreparedTransaction, found: TransactionDescription | None, started: int | None = None
 ) -> Outcome | None:
     """
     Return what has become of a transaction, None while it is open; ``started`` is when it began.

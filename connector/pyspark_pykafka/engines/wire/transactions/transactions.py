@@ -29,7 +29,7 @@ from pyspark_pykafka.engines.wire.protocol.transactions import (
     end_request,
     init_producer_id_request,
 )
-from pyspark_pykafka.engines.wire.records.record_batch import Identity
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.transactions.coordinators import Coordinators
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     )
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.engines.wire.protocol.transactions import (
-        Ended,
-        PartitionsAdded,
-        ProducerId,
+        AddPartitionsToTxnResponse,
+        EndTxnResponse,
+        InitProducerIdResponse,
     )
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings.wire_config import Address, ProducerConfig
@@ -100,7 +100,7 @@ _DECIDED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 _COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
 
-class Prepared(NamedTuple):
+class PreparedTransaction(NamedTuple):
     """
     A transaction that has all its records and waits for its end.
     """
@@ -110,7 +110,7 @@ class Prepared(NamedTuple):
     epoch: int
 
 
-class Described(NamedTuple):
+class TransactionDescription(NamedTuple):
     """
     What the coordinator says of a transactional id; times are milliseconds of the epoch.
     """
@@ -124,11 +124,11 @@ class Described(NamedTuple):
     partitions: int
 
     @property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedTransaction:
         """
         Whose transaction it is, or was.
         """
-        return Prepared(self.transactional_id, self.producer_id, self.epoch)
+        return PreparedTransaction(self.transactional_id, self.producer_id, self.epoch)
 
 
 class FencedError(KafkaClientError):
@@ -156,7 +156,7 @@ class Transactions:
     def __post_init__(self) -> None:
         self._coordinators = Coordinators(self.cluster, self.config, _refused)
 
-    def begin(self, transactional_id: str, timeout_ms: int) -> Identity:
+    def begin(self, transactional_id: str, timeout_ms: int) -> ProducerIdAndEpoch:
         """
         Return the identity for a new transaction; one that is open under this name is aborted.
 
@@ -165,10 +165,14 @@ class Transactions:
         """
         request = _beginning(transactional_id, timeout_ms)
         doing = f"beginning the transaction {transactional_id}"
-        answer: ProducerId = self._coordinators.ask(transactional_id, request, _own_code, doing)
-        return Identity(answer.producer_id, answer.producer_epoch)
+        answer: InitProducerIdResponse = self._coordinators.ask(
+            transactional_id, request, _own_code, doing
+        )
+        return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
-    def begin_chosen(self, choose: Callable[[], str], timeout_ms: int) -> tuple[str, Identity]:
+    def begin_chosen(
+        self, choose: Callable[[], str], timeout_ms: int
+    ) -> tuple[str, ProducerIdAndEpoch]:
         """
         Do as :meth:`begin` with the name that ``choose`` returns, which is asked for at each try.
 
@@ -176,21 +180,23 @@ class Transactions:
         may know more. Returns the name, too.
         """
 
-        def once(deadline: Deadline) -> tuple[str, Identity]:
+        def once(deadline: Deadline) -> tuple[str, ProducerIdAndEpoch]:
             name = choose()
             requests = {name: _beginning(name, timeout_ms)}
             answers, errors = self._coordinators.ask_once(requests, deadline)
             for error in errors.values():
                 raise error
-            answer: ProducerId = answers[name]
+            answer: InitProducerIdResponse = answers[name]
             if answer.error_code:
                 self._coordinators.note(name, answer.error_code)
                 raise _refused(answer.error_code, f"beginning the transaction {name}")
-            return name, Identity(answer.producer_id, answer.producer_epoch)
+            return name, ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
         return self._coordinators.retrying(once, "beginning a transaction")
 
-    def add(self, transactional_id: str, identity: Identity, tps: Iterable[TopicPartition]) -> None:
+    def add(
+        self, transactional_id: str, identity: ProducerIdAndEpoch, tps: Iterable[TopicPartition]
+    ) -> None:
         """
         Tell the coordinator which partitions the transaction writes to, before it does.
 
@@ -205,7 +211,7 @@ class Transactions:
         doing = f"adding {describe(tps)} to the transaction {transactional_id}"
         self._coordinators.ask(transactional_id, request, _worst_of_partitions, doing)
 
-    def end(self, prepared: Prepared, *, commit: bool) -> None:
+    def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """
         Commit or abort; to ask again for what has been done already is no error.
 
@@ -215,7 +221,7 @@ class Transactions:
         request = _ending(prepared, commit=commit)
         self._coordinators.ask(prepared.transactional_id, request, _own_code, doing)
 
-    def end_all(self, prepared: Sequence[Prepared], *, commit: bool) -> None:
+    def end_all(self, prepared: Sequence[PreparedTransaction], *, commit: bool) -> None:
         """
         Commit or abort many: all coordinators at once, under one deadline.
 
@@ -238,8 +244,8 @@ class Transactions:
             raise _worst(errors.values(), doing, len(errors), len(prepared), self.config)
 
     def _without_gone(
-        self, errors: dict[Prepared, PykafkaError], total: int
-    ) -> dict[Prepared, PykafkaError]:
+        self, errors: dict[PreparedTransaction, PykafkaError], total: int
+    ) -> dict[PreparedTransaction, PykafkaError]:
         """
         Return the errors of aborts without those after which nothing is left to abort.
 
@@ -304,7 +310,7 @@ class Transactions:
                 errors[name] = _refused(answer.error_code, f"aborting {name}")
         return errors
 
-    def end_once(self, prepared: Iterable[Prepared], deadline: Deadline) -> None:
+    def end_once(self, prepared: Iterable[PreparedTransaction], deadline: Deadline) -> None:
         """
         Ask once for many to be committed; what comes of it is to be looked up.
         """
@@ -317,7 +323,7 @@ class Transactions:
         """
         self.begin(transactional_id, _ABORTING_MS)
 
-    def check_unmarked(self, mark: str, transactional_id: str) -> None:
+    def check_not_fenced(self, mark: str, transactional_id: str) -> None:
         """
         Raise :class:`FencedError` if the brokers know the name ``mark``.
         """
@@ -347,7 +353,7 @@ class Transactions:
 
         self._coordinators.retrying(check, "waiting until the records can be seen")
 
-    def describe(self, transactional_id: str) -> Described | None:
+    def describe(self, transactional_id: str) -> TransactionDescription | None:
         """
         Return where a transactional id stands, or None if the brokers do not know it.
         """
@@ -356,11 +362,13 @@ class Transactions:
         answer = self._coordinators.ask(transactional_id, request, _code_of_description, doing)
         return _described(answer.transaction_states[0])
 
-    def describe_all(self, transactional_ids: Sequence[str]) -> dict[str, Described | None]:
+    def describe_all(
+        self, transactional_ids: Sequence[str]
+    ) -> dict[str, TransactionDescription | None]:
         """
         Return where many stand: all coordinators at once, under one deadline.
         """
-        described: dict[str, Described | None] = {}
+        described: dict[str, TransactionDescription | None] = {}
 
         def once(deadline: Deadline) -> None:
             missing = [name for name in transactional_ids if name not in described]
@@ -377,7 +385,7 @@ class Transactions:
 
     def describe_some(
         self, transactional_ids: Sequence[str], deadline: Deadline | None = None
-    ) -> dict[str, Described | None]:
+    ) -> dict[str, TransactionDescription | None]:
         """
         Return where those stand whose coordinators say so at once.
         """
@@ -390,8 +398,8 @@ class Transactions:
 
     def _describe_once(
         self, transactional_ids: Sequence[str], deadline: Deadline
-    ) -> dict[str, Described | None]:
-        described: dict[str, Described | None] = {}
+    ) -> dict[str, TransactionDescription | None]:
+        described: dict[str, TransactionDescription | None] = {}
         answers: Iterable[TransactionsDescribed] = self._coordinators.ask_together(
             transactional_ids, _describing, deadline
         )
@@ -477,7 +485,7 @@ class Transactions:
         return sorted(found), failed
 
 
-def is_committed(wanted: Prepared, found: Described | None) -> bool:
+def is_committed(wanted: PreparedTransaction, found: TransactionDescription | None) -> bool:
     """
     Return whether a transaction is committed, or is going to be for certain.
     """
@@ -504,10 +512,10 @@ def _beginning(name: str, timeout_ms: int) -> MakesRequest:
     return request
 
 
-def _ending(prepared: Prepared, *, commit: bool) -> MakesRequest:
+def _ending(prepared: PreparedTransaction, *, commit: bool) -> MakesRequest:
     name, *identity = prepared
     return lambda connection: end_request(
-        connection.version(END), name, Identity(*identity), commit=commit
+        connection.version(END), name, ProducerIdAndEpoch(*identity), commit=commit
     )
 
 
@@ -527,10 +535,10 @@ def _describing(names: Sequence[str]) -> MakesRequest:
     return request
 
 
-def _described(found: TransactionState) -> Described | None:
+def _described(found: TransactionState) -> TransactionDescription | None:
     if found.error_code:
         return None
-    return Described(
+    return TransactionDescription(
         found.transactional_id,
         State(found.transaction_state),
         found.producer_id,
@@ -548,7 +556,7 @@ def _code_of_description(answer: TransactionsDescribed) -> int:
     return 0 if code == _ID_NOT_FOUND else code
 
 
-def _own_code(answer: ProducerId | Ended) -> int:
+def _own_code(answer: InitProducerIdResponse | EndTxnResponse) -> int:
     return answer.error_code
 
 
@@ -576,7 +584,7 @@ def _worst(
     return TimeoutExceededError(msg)
 
 
-def _worst_of_partitions(answer: PartitionsAdded) -> int:
+def _worst_of_partitions(answer: AddPartitionsToTxnResponse) -> int:
     """
     Return the code of the partition that failed; the others were not attempted then.
     """
