@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from crc32c import crc32c
-from tests.unit.record_batches import (
+from tests.support.record_batches import (
     ATTRIBUTES_AT,
     CODECS,
     HEADER_SIZE,

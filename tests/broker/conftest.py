@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
-from tests.broker.streams import Stream
+from tests.support.streams import Stream
 
 from pyspark_pykafka.testing.waiting import wait_until
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as sf
-from tests.broker.streams import SECONDS, values
+from tests.support.streams import SECONDS, values
 
 from pyspark_pykafka.audit.observer import AuditListener, Auditor, find
 from pyspark_pykafka.audit.report import AuditReport, Verdict

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import TopicPartition as Position
 from pyspark.sql import functions as sf
-from tests.broker.streams import SECONDS, values
+from tests.support.streams import SECONDS, values
 
 from pyspark_pykafka.audit.observer import AuditListener, Auditor
 from pyspark_pykafka.audit.record_ids import SHIFT, checksum_of_range

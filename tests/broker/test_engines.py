@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Position
-from tests.broker.fetching import SCHEMA, settings
+from tests.support.fetching import SCHEMA, settings
 
 from pyspark_pykafka.engines.contract import BATCH_RECORDS
 from pyspark_pykafka.engines.selection import fetch

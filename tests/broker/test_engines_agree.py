@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from tests.broker.fetching import settings
+from tests.support.fetching import settings
 
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition

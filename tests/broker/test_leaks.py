@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
-from tests.broker.footprint import Footprint, check_growth, footprint
-from tests.broker.streams import SECONDS, values
+from tests.support.footprint import Footprint, check_growth, footprint
+from tests.support.streams import SECONDS, values
 
 from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
 from pyspark_pykafka.failures.foreach_batch import isolate_poison

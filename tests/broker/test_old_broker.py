@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from tests.broker import fetching
 from tests.broker.conftest import ENGINES, in_order
-from tests.broker.log_files import stored
-from tests.broker.old_broker import old_broker
-from tests.broker.producing import batch_of, placed, settings, write
+from tests.support import fetching
+from tests.support.log_files import stored
+from tests.support.old_broker import old_broker
+from tests.support.producing import batch_of, placed, settings, write
 
 from pyspark_pykafka.engines.contract import FallbackId
 from pyspark_pykafka.engines.selection import fetch, metadata_backend, prepare
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-    from tests.broker.old_broker import OldBroker
+    from tests.support.old_broker import OldBroker
 
 # A topic's message.format.version, and the magic of what the broker then stores.
 FORMATS = {"0.9.0": 0, "0.10.2": 1}

@@ -16,11 +16,11 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.broker.console_tool import printed
-from tests.broker.log_files import stored
-from tests.broker.producing import batch_of, placed, write
 from tests.broker.test_wire_connection import SCRAM_MODULE, create_scram_users, login
 from tests.broker.test_wire_connection import write_certificates as make_certificates
+from tests.support.console_tool import printed
+from tests.support.log_files import stored
+from tests.support.producing import batch_of, placed, write
 
 from pyspark_pykafka.errors import (
     AuthorizationError,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
-from tests.broker.group_tool import described
-from tests.broker.streams import SECONDS, Stream, texts, values
+from tests.support.group_tool import described
 from tests.support.proxied import ProxiedCluster
+from tests.support.streams import SECONDS, Stream, texts, values
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition

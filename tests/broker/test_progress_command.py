@@ -9,8 +9,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.broker.group_tool import described
-from tests.broker.streams import values
+from tests.support.group_tool import described
+from tests.support.streams import values
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.cli.progress import DIGEST_VARIABLE

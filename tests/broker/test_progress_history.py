@@ -16,7 +16,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
-from tests.broker.streams import SECONDS, Stream, texts, values
+from tests.support.streams import SECONDS, Stream, texts, values
 
 from pyspark_pykafka.testing.waiting import wait_until
 

@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.memory_store import MemoryStore, Server
+from tests.support.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from tests.broker import fetching, kafka_tool, producing
+from tests.support import fetching, kafka_tool, producing
 
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition

@@ -10,7 +10,6 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.broker import fetching, producing
 from tests.broker.test_wire_connection import (
     OAUTH_MODULE,
     PASSWORD,
@@ -19,6 +18,7 @@ from tests.broker.test_wire_connection import (
     create_scram_users,
     login,
 )
+from tests.support import fetching, producing
 from tests.support.proxied import ProxiedCluster
 
 from pyspark_pykafka.engines.selection import fetch, produce

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.broker.streams import Stream, add_partitions, texts, values
+from tests.support.streams import Stream, add_partitions, texts, values
 
 from pyspark_pykafka.testing import KafkaCluster, Record
 

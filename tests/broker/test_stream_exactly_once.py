@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import ConfigResource
 from pyspark import TaskContext
-from tests.broker.streams import SECONDS
+from tests.support.streams import SECONDS
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.engines.selection import prepare, transactions_of

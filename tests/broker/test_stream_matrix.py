@@ -15,8 +15,8 @@ import pyspark
 import pytest
 from confluent_kafka import TopicPartition
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
-from tests.broker.streams import Stream, add_partitions, delete_topic, remake_topic, texts, values
 from tests.conftest import JVM_CONNECTOR_SPARK
+from tests.support.streams import Stream, add_partitions, delete_topic, remake_topic, texts, values
 
 from pyspark_pykafka.spark.compat import PASSES_START_OFFSET
 from pyspark_pykafka.testing import KafkaCluster, Record

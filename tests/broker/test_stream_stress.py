@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.broker.streams import Stream, add_partitions, delete_topic, remake_topic
+from tests.support.streams import Stream, add_partitions, delete_topic, remake_topic
 
 from pyspark_pykafka.testing import KafkaCluster, Record
 

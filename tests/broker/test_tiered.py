@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.broker import fetching
-from tests.broker.streams import Stream
+from tests.support import fetching
+from tests.support.streams import Stream
 
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as Position
-from tests.broker import fetching, kafka_tool, producing
+from tests.support import fetching, kafka_tool, producing
 
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import PartitionFetcher

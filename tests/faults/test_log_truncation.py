@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import NewTopic
-from tests.broker import fetching
-from tests.broker.streams import Stream
+from tests.support import fetching
+from tests.support.streams import Stream
 
 from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED
 from pyspark_pykafka.engines.selection import fetch

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as Position
-from tests.broker.producing import batch_of, settings, write
+from tests.support.producing import batch_of, settings, write
 
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue

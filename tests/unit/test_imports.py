@@ -5,7 +5,7 @@ What a fresh worker loads: start-up is part of every query's first batch.
 from __future__ import annotations
 
 import pytest
-from tests.unit.fresh_process import modules_after
+from tests.support.fresh_process import modules_after
 
 READING = """
 import sys
@@ -14,7 +14,7 @@ from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.engines.wire.records.compression import Decompressor
 from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
-from tests.unit.record_batches import Batch, Record
+from tests.support.record_batches import Batch, Record
 
 columns = ArrowDecoder.of_range(
     TopicPartition("t", 3), 0, 2, pa.schema(SOURCE_TYPES.items()), Decompressor(1 << 20),

@@ -1,0 +1,273 @@
+"""
+Streams whose sink cannot take some records: those are set aside, everything else arrives once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.streams import SECONDS
+
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.failures.bisection import PoisonPolicy
+from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
+from pyspark_pykafka.failures.foreach_batch import isolate_poison
+from pyspark_pykafka.testing import KafkaCluster, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+
+@dataclass
+class Sink:
+    """
+    Takes a part whole or not at all; no part with one of its bad values, and none while down.
+    """
+
+    bad: set[str] = field(default_factory=set)
+    down: bool = False
+    taken: Counter[str] = field(default_factory=Counter)
+    runs: int = 0
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        self.runs += 1
+        if self.down:
+            msg = "the sink is down"
+            raise ConnectionError(msg)
+        values = [row[0] for row in frame.selectExpr("cast(value as string)").collect()]
+        found = sorted(self.bad.intersection(values))
+        if found:
+            msg = f"batch {batch} cannot take {found[0]}"
+            raise ValueError(msg)
+        self.taken.update(values)
+
+
+@dataclass
+class Job:
+    """
+    A stream of one topic into a sink, with a dead-letter topic.
+    """
+
+    spark: SparkSession
+    options: dict[str, str]
+    letters: str
+    checkpoint: str
+    sink: Sink
+
+    def run(self, policy: PoisonPolicy = PoisonPolicy(), columns: tuple[str, ...] = ("*",)) -> None:
+        """
+        Read all there is; raise what ends the query.
+        """
+        dead_letter = DeadLetterTopic(self.letters, self.options)
+        frame = self.spark.readStream.format("pykafka").options(**self.options).load()
+        query = (
+            frame.selectExpr(*columns)
+            .writeStream.foreachBatch(isolate_poison(self.sink, dead_letter, policy))
+            .option("checkpointLocation", self.checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(SECONDS), "the query did not end"
+
+
+@pytest.fixture
+def job(
+    spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
+) -> Callable[..., Job]:
+    """
+    Return the way to make a job for a topic of three partitions with these records.
+    """
+
+    def make(records: list[Record], *bad: str, **options: Any) -> Job:
+        name, letters = topic(3), topic(1)
+        kafka_cluster.produce(name, records)
+        given = {
+            "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+            "subscribe": name,
+            "startingOffsets": "earliest",
+            **options,
+        }
+        return Job(spark, given, letters, checkpoint, Sink(set(bad)))
+
+    return make
+
+
+def numbered(count: int, **more: Any) -> list[Record]:
+    """
+    Return records whose values are their numbers.
+    """
+    return [Record(b"%04d" % n, b"key %d" % n, **more) for n in range(count)]
+
+
+def headers_of(letter: Record) -> dict[str, str]:
+    """
+    Return our headers of a dead letter.
+    """
+    return {
+        name.removeprefix("pykafka.deadletter."): (value or b"").decode()
+        for name, value in letter.headers or []
+        if name.startswith("pykafka.deadletter.")
+    }
+
+
+@pytest.mark.smoke
+def test_poison_is_set_aside_and_all_else_arrives_once(
+    job: Callable[..., Job], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Key, value and headers as they were, and why, read by a plain consumer.
+    """
+    own = [("trace", b"1"), ("trace", None), ("empty", b"")]
+    one = job(numbered(40, headers=own), "0023", "0037")
+
+    one.run()
+
+    good = {f"{n:04}" for n in range(40)} - {"0023", "0037"}
+    assert one.sink.taken == Counter(good)
+    letters = sorted(kafka_cluster.consume(one.letters), key=lambda letter: letter.value or b"")
+    assert [(letter.key, letter.value) for letter in letters] == [
+        (b"key 23", b"0023"),
+        (b"key 37", b"0037"),
+    ]
+    assert [list(letter.headers or [])[:3] for letter in letters] == [own, own]
+    originals = {r.value: r for r in kafka_cluster.consume(one.options["subscribe"])}
+    for letter in letters:
+        why, original = headers_of(letter), originals[letter.value]
+        assert (why["topic"], why["batch"], why["attempts"]) == (one.options["subscribe"], "0", "2")
+        assert (int(why["partition"]), int(why["offset"])) == (original.partition, original.offset)
+        assert why["error.class"] == "builtins.ValueError"
+        assert why["error.message"] == f"batch 0 cannot take {(letter.value or b'').decode()}"
+
+
+def test_the_query_goes_on_behind_poison(
+    job: Callable[..., Job], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    The next run starts after the batch, and sets nothing aside twice.
+    """
+    one = job(numbered(30), "0003")
+    one.run()
+    kafka_cluster.produce(one.options["subscribe"], [Record(b"next")])
+
+    one.run()
+
+    assert one.sink.taken["next"] == 1
+    assert max(one.sink.taken.values()) == 1
+    assert len(kafka_cluster.consume(one.letters)) == 1
+
+
+def test_an_outage_sets_nothing_aside(job: Callable[..., Job], kafka_cluster: KafkaCluster) -> None:
+    """
+    The query fails, and when the sink is back its batch arrives whole.
+    """
+    one = job(numbered(50))
+    one.sink.down = True
+    with pytest.raises(Exception, match="the sink is down"):
+        one.run()
+    assert kafka_cluster.consume(one.letters) == []
+
+    one.sink.down = False
+    one.run()
+
+    assert one.sink.taken == Counter(f"{n:04}" for n in range(50))
+
+
+def test_more_poison_than_allowed_fails_the_query(
+    job: Callable[..., Job], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Nothing is set aside then.
+    """
+    one = job(numbered(60), *(f"{n:04}" for n in range(0, 60, 10)))
+
+    with pytest.raises(Exception, match="cannot take"):
+        one.run(PoisonPolicy(max_share=0.05))
+
+    assert kafka_cluster.consume(one.letters) == []
+
+
+def test_records_with_gaps_between_and_without_values(
+    job: Callable[..., Job], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    A filter leaves gaps in the offsets, and a record without key and value is one as well.
+    """
+    records = [Record(None, None) if n == 7 else r for n, r in enumerate(numbered(40))]
+    one = job(records, "0024")
+
+    one.run(
+        columns=("topic", "partition", "offset", "coalesce(value, cast('0024' as binary)) value")
+    )
+
+    good = Counter(f"{n:04}" for n in range(40) if n not in {7, 24})
+    assert one.sink.taken == good
+    letters = kafka_cluster.consume(one.letters)
+    assert sorted((letter.key, letter.value) for letter in letters if letter.value) == [
+        (b"key 24", b"0024")
+    ]
+    assert [(letter.key, letter.value) for letter in letters if not letter.value] == [(None, None)]
+
+
+def test_columns_that_are_missing_are_told(job: Callable[..., Job]) -> None:
+    """
+    The error names them.
+    """
+    one = job(numbered(3))
+
+    with pytest.raises(Exception, match="the frame lacks partition, offset"):
+        one.run(columns=("topic", "value"))
+    assert one.sink.runs == 0
+
+
+def test_a_wrong_topic_is_told_at_once() -> None:
+    """
+    Before any query starts.
+    """
+    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+
+    with pytest.raises(OptionsError, match="topic is 'a b'"):
+        DeadLetterTopic("a b", options)
+
+
+def test_what_was_set_aside_is_shown_and_replayed_once(
+    job: Callable[..., Job], kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Into the partition it came from, as it was; a second replay finds nothing more.
+    """
+    one = job(numbered(30, headers=[("own", b"x")]), "0003", "0014")
+    one.run()
+    arguments = ["--bootstrap-server", kafka_cluster.bootstrap, "--topic", one.letters]
+
+    def command(*words: str) -> str:
+        assert main(["deadletter", words[0], *arguments, *words[1:]]) == 0
+        return capsys.readouterr().out
+
+    shown = json.loads(command("list", "--json"))
+    table = command("list").splitlines()
+    dry = command("replay")
+    sent = command("replay", "--execute")
+    again = command("replay", "--execute")
+
+    assert sorted(letter["value"] for letter in shown) == ["0003", "0014"]
+    assert [letter["headers"] for letter in shown] == [[["own", "x"]]] * 2
+    assert {"ValueError:", "batch", "cannot"} <= set(
+        " ".join(table).replace("builtins.", "").split()
+    )
+    assert "Nothing is sent" in dry
+    assert (sent.splitlines()[-1], again.splitlines()[-1]) == ("Sent: 2", "Sent: 0")
+    assert command("list", "--json") == "[]\n"
+    assert len(json.loads(command("list", "--json", "--all"))) == 2
+    records = kafka_cluster.consume(one.options["subscribe"])
+    copies = Counter((r.key, r.value, tuple(r.headers or ()), r.partition) for r in records)
+    assert sorted(value for (_, value, *_), n in copies.items() if n == 2) == [b"0003", b"0014"]
+    assert len(records) == 32

@@ -1,0 +1,89 @@
+"""
+A supervised query on a real broker: failures that pass, failures that do not, and signals.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.streams import Stream, texts, values
+
+from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, supervise
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.streaming import StreamingQuery
+
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+QUICK = RestartPolicy(initial_delay=0.1, max_delay=0.2, attempts=5)
+
+
+def test_a_query_that_fails_is_started_again(
+    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: NewTopicName
+) -> None:
+    """
+    Twice it fails, then it works, and every record arrived once.
+    """
+    name = topic(2)
+    kafka_cluster.produce(name, values(0, 20))
+    query = stream(subscribe=name)
+    attempts: list[Attempt] = []
+
+    def start() -> StreamingQuery:
+        query.fail = len(attempts) < 2
+        return query.start(availableNow=True)
+
+    supervise(start, QUICK, attempts.append)
+
+    assert query.values == texts(0, 20)
+    assert [(one.number, one.fatal) for one in attempts] == [(1, False), (2, False)]
+    assert all("planted failure" in str(one.error) for one in attempts)
+
+
+def test_lost_records_end_it_at_once(
+    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: NewTopicName
+) -> None:
+    """
+    Starting again would not bring them back, so the first failure is the last.
+    """
+    name = topic(1)
+    kafka_cluster.produce(name, values(0, 5))
+    query = stream(subscribe=name, startingOffsets=f'{{"{name}": {{"0": 9}}}}')
+    attempts: list[Attempt] = []
+
+    with pytest.raises(Exception, match="KAFKA_DATA_LOSS"):
+        supervise(lambda: query.start(availableNow=True), QUICK, attempts.append)
+
+    assert [(one.fatal, one.pause_seconds) for one in attempts] == [(True, None)]
+
+
+def test_a_signal_stops_the_query(
+    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: NewTopicName
+) -> None:
+    """
+    SIGTERM ends it cleanly: nothing is raised, and the query is stopped.
+    """
+    name = topic(1)
+    kafka_cluster.produce(name, values(0, 5))
+    query = stream(subscribe=name)
+
+    def end() -> None:
+        wait_until(lambda: None if query.values else "nothing was read", 60)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    supervise(query.start, QUICK)
+    ending.join()
+
+    assert query.query is not None
+    assert not query.query.isActive
+    assert query.query.exception() is None

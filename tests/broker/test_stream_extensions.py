@@ -1,0 +1,263 @@
+"""
+What a stream can do that the JVM connector's cannot: moving over, committed starts, ends, and more.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.support.streams import SECONDS, Stream, add_partitions, delete_topic, texts, values
+
+from pyspark_pykafka.testing import KafkaCluster, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def numbered(partition: int, first: int, end: int) -> list[Record]:
+    """
+    Return records for one partition; record n is n seconds younger than the first.
+    """
+    return [
+        Record(f"{n:04}".encode(), partition=partition, timestamp=1_700_000_000_000 + 1000 * n)
+        for n in range(first, end)
+    ]
+
+
+@pytest.mark.side_by_side
+def test_moves_from_the_jvm_connector_and_back(
+    spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, checkpoint: str
+) -> None:
+    """
+    A stateful query goes on from the JVM connector's checkpoint when `kafka` becomes `pykafka`, and
+    back once the checkpoint was made plain; each record counts exactly once.
+    """
+    name = topic(3)
+    counts: dict[str, int] = {}
+
+    def take(frame: DataFrame, _batch: int) -> None:
+        counts.update({row.value: row["count"] for row in frame.collect()})
+
+    def run(connector: str) -> None:
+        frame = spark.readStream.format(connector).option("subscribe", name)
+        frame = frame.option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
+        frame = frame.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "40")
+        grouped = frame.load().selectExpr("CAST(value AS STRING) value").groupBy("value").count()
+        writer = grouped.writeStream.outputMode("update").foreachBatch(take)
+        writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        assert writer.start().awaitTermination(SECONDS)
+
+    for step, connector in enumerate(["kafka", "pykafka", "pykafka", "kafka", "pykafka"], 1):
+        kafka_cluster.produce(name, values(0, 50))
+        if connector == "kafka" and step > 1:
+            command = [sys.executable, "-m", "pyspark_pykafka.cli", "plain-checkpoint", checkpoint]
+            subprocess.run(command, check=True, timeout=SECONDS)
+        run(connector)
+        assert counts == dict.fromkeys(texts(0, 50), step), connector
+
+
+@pytest.fixture
+def commit(kafka_cluster: KafkaCluster) -> Callable[[str, str, dict[int, int]], None]:
+    """
+    Return the way to commit offsets of a topic for a consumer group, as a plain client does.
+    """
+
+    def committing(group: str, topic: str, offsets: dict[int, int]) -> None:
+        consumer = Consumer({"bootstrap.servers": kafka_cluster.bootstrap, "group.id": group})
+        at = [TopicPartition(topic, p, offset) for p, offset in offsets.items()]
+        consumer.commit(offsets=at, asynchronous=False)
+        consumer.close()
+
+    return committing
+
+
+def test_starts_where_a_group_stands(
+    stream: Callable[..., Stream],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    commit: Callable[[str, str, dict[int, int]], None],
+) -> None:
+    """
+    A new query starts at the offsets that a consumer group committed; without one for a partition
+    it fails, or takes the fallback; later the checkpoint counts.
+    """
+    name = topic(2)
+    kafka_cluster.produce(name, numbered(0, 0, 5) + numbered(1, 5, 10))
+    commit(f"{name}-group", name, {0: 3})
+    options = {
+        "subscribe": name,
+        "startingOffsets": "committed",
+        "kafka.group.id": f"{name}-group",
+    }
+    with pytest.raises(Exception, match=f"no offset for {name}-1; set startingOffsetsFallback"):
+        stream(**options).drain()
+
+    query = stream(**options, startingOffsetsFallback="earliest")
+    assert query.drain() == texts(3, 10)
+    commit(f"{name}-group", name, {0: 0, 1: 0})
+    kafka_cluster.produce(name, numbered(0, 10, 12))
+    assert query.drain() == texts(3, 12)
+
+
+def test_batch_from_where_a_group_stands(
+    spark: SparkSession,
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    commit: Callable[[str, str, dict[int, int]], None],
+) -> None:
+    """
+    A batch reads what a consumer group has not read yet.
+    """
+    name = topic(2)
+    kafka_cluster.produce(name, numbered(0, 0, 5) + numbered(1, 5, 10))
+    commit(f"{name}-group", name, {0: 4, 1: 5})
+    frame = spark.read.format("pykafka").option("subscribe", name)
+    frame = frame.option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
+    frame = frame.option("kafka.group.id", f"{name}-group").option("startingOffsets", "committed")
+
+    assert [bytes(row.value) for row in frame.load().collect()] == [b"0004"]
+
+
+def test_starts_by_topic_and_by_what_was_left_out(
+    stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    N04: words for whole topics, and partitions left out of a map start where the fallback says.
+    """
+    old, new = topic(2), topic(2)
+    for name, first in ((old, 0), (new, 100)):
+        kafka_cluster.produce(name, numbered(0, first, first + 5))
+        kafka_cluster.produce(name, numbered(1, first + 5, first + 10))
+    words = json.dumps({old: "earliest", new: "latest"})
+    by_word = stream(subscribe=f"{old},{new}", startingOffsets=words)
+    by_number = stream(
+        subscribe=f"{old},{new}",
+        startingOffsets=json.dumps({old: {"1": 3}, new: {"0": 4}}),
+        startingOffsetsFallback="latest",
+    )
+    for query in (by_word, by_number):
+        query.start().processAllAvailable()
+    kafka_cluster.produce(new, numbered(1, 110, 112))
+
+    by_word.await_values(texts(0, 10) + texts(110, 112))
+    by_number.await_values(texts(8, 10) + texts(104, 105) + texts(110, 112))
+
+
+def test_new_partitions_from_their_end(
+    stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    newPartitionOffsets=latest leaves out what a partition holds when the query first sees it.
+    """
+    name = topic(1)
+    query = stream(subscribe=name, newPartitionOffsets="latest")
+    kafka_cluster.produce(name, numbered(0, 0, 3))
+    assert query.drain() == texts(0, 3)
+    add_partitions(kafka_cluster, name, 2)
+    kafka_cluster.produce(name, numbered(1, 10, 15))
+    assert query.drain() == texts(0, 3)
+    kafka_cluster.produce(name, numbered(1, 15, 18) + numbered(0, 3, 5))
+
+    assert query.drain() == texts(0, 5) + texts(15, 18)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        lambda name: {"endingOffsets": json.dumps({name: {"0": 4, "1": -1}})},
+        lambda _: {"endingTimestamp": 1_700_000_004_000},
+        lambda name: {"endingOffsetsByTimestamp": json.dumps({name: {"0": 1700000004000, "1": 0}})},
+    ],
+    ids=["offsets", "time", "times"],
+)
+def test_stream_that_ends(
+    stream: Callable[..., Stream],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    ending: Callable[[str], dict[str, Any]],
+) -> None:
+    """
+    A stream stops at the end that it is given, also when it stops and starts in between.
+    """
+    name = topic(2)
+    kafka_cluster.produce(name, numbered(0, 0, 3))
+    query = stream(subscribe=name, **ending(name))
+    assert query.drain() == texts(0, 3)
+    kafka_cluster.produce(name, numbered(0, 3, 20))
+
+    assert query.drain() == texts(0, 4)
+    assert query.drain() == texts(0, 4)
+
+
+def test_hot_partition_leaves_room_for_the_others(
+    stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    A cap per partition spreads a hot partition over batches, and takes the others whole.
+    """
+    name = topic(2)
+    kafka_cluster.produce(name, numbered(0, 0, 95) + numbered(1, 100, 110))
+    query = stream(subscribe=name, maxOffsetsPerPartitionPerTrigger=40)
+
+    assert query.drain() == texts(0, 95) + texts(100, 110)
+    assert query.sizes == [50, 40, 15]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_bytes_in_a_batch(
+    stream: Callable[..., Stream],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    codec: str,
+) -> None:
+    """
+    A limit of bytes cuts batches by what the records take in the log, compressed or not.
+    """
+    name = topic(2)
+    producer = Producer(
+        {"bootstrap.servers": kafka_cluster.bootstrap, "compression.type": codec, "linger.ms": 50}
+    )
+    chance = random.Random(codec)
+    for n in range(6000):
+        # Half of each is noise, which no codec makes smaller.
+        value = chance.randbytes(500) + b"0" * 500
+        producer.produce(name, value, partition=n % 2)
+    assert producer.flush(30) == 0
+    query = stream(subscribe=name, maxBytesPerTrigger="1m")
+    query.drain()
+
+    size = 6000 * (1000 if codec == "none" else 500)
+    assert sum(query.sizes) == 6000
+    first = query.sizes[0] / 6000 * size
+    assert first == pytest.approx(1 << 20, rel=0.1)
+
+
+def test_topic_that_the_user_left_out(
+    stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    A topic removed from the options is no data loss, and one that the broker lost is.
+    """
+    kept, dropped = topic(), topic()
+    kafka_cluster.produce(kept, values(0, 3))
+    kafka_cluster.produce(dropped, values(10, 13))
+    query = stream(subscribe=f"{kept},{dropped}")
+    assert query.drain() == texts(0, 3) + texts(10, 13)
+    query.options["subscribe"] = kept
+    kafka_cluster.produce(kept, values(3, 5))
+    assert query.drain() == texts(0, 5) + texts(10, 13)
+
+    query.options |= {"subscribePattern": f"^({kept}|{dropped})$"}
+    del query.options["subscribe"]
+    query.drain()
+    delete_topic(kafka_cluster, dropped)
+    with pytest.raises(Exception, match="PARTITIONS_DELETED"):
+        query.drain()

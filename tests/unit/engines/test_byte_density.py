@@ -1,0 +1,159 @@
+"""
+A limit in bytes against logs whose batches and records are of all sizes.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.record_batches import HEADER_SIZE, Batch, Record
+
+from pyspark_pykafka.engines.wire.consumer.record_size import measured
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.source.admission import AdmissionPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.offsets import Offsets
+
+TP = TopicPartition("t", 0)
+FETCH_BYTES = 32 * 1024
+LIMIT = 1 << 20
+
+
+@dataclass
+class Log:
+    """
+    One partition of batches with so many records of so many bytes each.
+    """
+
+    batches: list[tuple[int, int]]
+    looks: int = 0
+    _parts: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        base = 0
+        for count, size in self.batches:
+            record = Record(base + count - 1, value=b"x" * (count * size))
+            self._parts.append((base, Batch(base, base + count - 1, (record,)).encode()))
+            base += count
+        self.end = base
+
+    def fetch(self, position: int) -> memoryview:
+        """
+        Return what a broker gives: from the batch of the position on, the first one whole.
+        """
+        found = b""
+        for (base, part), (count, _) in zip(self._parts, self.batches, strict=True):
+            if base + count > position and len(found) < FETCH_BYTES:
+                found = found + part if not found else (found + part)[:FETCH_BYTES]
+        return memoryview(found)
+
+    def sizes(self, positions: Offsets) -> dict[TopicPartition, float]:
+        self.looks += 1
+        size, offsets = measured(self.fetch(positions[TP]), positions[TP])
+        return {TP: size / offsets} if offsets else {}
+
+    def apply_limits(self, limit: int) -> int:
+        """
+        Return where a batch ends that begins with the log.
+        """
+        policy = AdmissionPolicy(max_bytes=limit)
+        return policy.apply_limits({TP: 0}, {TP: self.end}, self.sizes)[TP]
+
+    def size(self, end: int) -> float:
+        """
+        Return the bytes before an offset, of a batch that it cuts its part.
+        """
+        return sum(
+            len(part) * min(max(end - base, 0), count) / count
+            for (base, part), (count, _) in zip(self._parts, self.batches, strict=True)
+        )
+
+
+def many(count: int, size: int, batches: int) -> list[tuple[int, int]]:
+    return [(count, size)] * batches
+
+
+def random_batches(seed: int) -> Iterator[tuple[int, int]]:
+    chance = random.Random(seed)
+    for _ in range(400):
+        yield chance.randint(1, 60), chance.randint(300, 500)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        pytest.param(many(20, 1000, 200), id="batches of 20 kB"),
+        pytest.param([(1, 10), *many(20, 1000, 200)], id="a small batch first"),
+        pytest.param([(1, 10), *many(500, 1000, 10)], id="a small batch, then large ones"),
+        pytest.param([(1, 100_000), *many(100, 100, 400)], id="a large record first"),
+        pytest.param(many(1, 100, 30_000), id="a record in each"),
+        pytest.param(many(1, 300_000, 30), id="each larger than a look"),
+        pytest.param(many(100, 20, 200) + many(10, 1000, 300), id="small, then large"),
+        pytest.param(many(10, 1000, 60) + many(100, 20, 2000), id="large, then small"),
+        pytest.param([it for n in range(300) for it in ((n + 1, 40),)], id="growing"),
+        *(pytest.param(list(random_batches(seed)), id=f"random {seed}") for seed in range(5)),
+    ],
+)
+def test_a_limit_is_met_whatever_the_batches(batches: list[tuple[int, int]]) -> None:
+    """
+    Within a tenth: the bytes of the log up to where a batch ends are those that were asked for.
+    """
+    log = Log(batches)
+    end = log.apply_limits(LIMIT)
+
+    widest = max(size for _, size in batches)
+    assert log.size(end) == pytest.approx(LIMIT, rel=0.1, abs=widest)
+    assert log.looks <= 32
+
+
+def test_a_log_that_is_everywhere_alike_costs_few_looks() -> None:
+    """
+    Where the records do not change, it is looked at eight times, and not more.
+    """
+    log = Log(many(20, 1000, 200))
+    log.apply_limits(LIMIT)
+
+    assert log.looks == 8
+
+
+@pytest.mark.parametrize(("batches", "looks"), [(3, 1), (100, 2), (170, 8)])
+def test_a_little_that_fits_costs_less(batches: int, looks: int) -> None:
+    """
+    What one look sees whole is not looked at again, and what is far below the limit hardly.
+    """
+    log = Log(many(10, 500, batches))
+    assert log.apply_limits(LIMIT) == log.end
+    assert log.looks == looks
+
+
+def test_all_that_is_pending_is_taken_if_it_fits() -> None:
+    """
+    A limit that is larger than the log cuts nothing, and one that is reached in the end does.
+    """
+    log = Log([*many(10, 10, 10), *many(10, 1000, 200)])
+    total = int(log.size(log.end))
+
+    assert log.apply_limits(2 * total) == log.end
+    assert log.size(log.apply_limits(total // 2)) == pytest.approx(total // 2, rel=0.1)
+
+
+def test_bytes_and_offsets_of_a_look_belong_together() -> None:
+    """
+    A batch that is cut off counts with all its bytes and offsets, and one without a header not.
+    """
+    first = Batch(10, 10, (Record(10, value=b"x" * 100),)).encode()
+    second = Batch(11, 60, (Record(11, value=b"y" * 5000),)).encode()
+
+    whole = (len(first) + len(second), 51)
+    assert measured(memoryview(first + second), 10) == whole
+    assert measured(memoryview((first + second)[: len(first) + HEADER_SIZE]), 10) == whole
+    assert measured(memoryview((first + second)[: len(first) + 20]), 10) == (len(first), 1)
+    # Offsets that compaction has emptied take no bytes, and are passed over all the same.
+    assert measured(memoryview(first), 5) == (len(first), 6)
+    assert measured(memoryview(b""), 5) == (0, 0)

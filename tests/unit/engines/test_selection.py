@@ -1,0 +1,121 @@
+"""
+Which engine is chosen for a range, and what is said of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support import fetching, producing
+
+from pyspark_pykafka.engines import selection
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pyspark_pykafka.engines.contract import FetchSettings
+
+WANTED = OffsetRange(TopicPartition("t", 0), 0, 10)
+
+
+def settings(engine: str, **kafka: str) -> FetchSettings:
+    """
+    Return the settings of a read with an engine and Kafka settings, underscores for dots.
+    """
+    return fetching.settings("h:9092", engine, kafka=producing.settings("h:9092", **kafka))
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
+    """
+    Return the list of (engine, range) that are asked to read; nothing is read.
+    """
+    asked: list[tuple[str, OffsetRange]] = []
+
+    def reader(name: str) -> Any:
+        def reading(wanted: OffsetRange, _settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+            asked.append((name, wanted))
+            return iter(())
+
+        return reading
+
+    monkeypatch.setattr("pyspark_pykafka.engines.librdkafka.consumer.fetch", reader("librdkafka"))
+    monkeypatch.setattr("pyspark_pykafka.engines.wire.consumer.range_reader.fetch", reader("wire"))
+    selection._log_fallback_once.cache_clear()
+    selection.wire_read_unavailable.cache_clear()
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"), [("auto", "wire"), ("wire", "wire"), ("librdkafka", "librdkafka")]
+)
+def test_the_fast_engine_unless_told_otherwise(
+    taken: list[tuple[str, OffsetRange]], engine: str, expected: str
+) -> None:
+    """
+    Auto takes wire where its compiled module is installed and the settings allow it.
+    """
+    assert list(selection.fetch(WANTED, settings(engine))) == []
+    assert taken == [(expected, WANTED)]
+
+
+def test_settings_that_wire_lacks(
+    taken: list[tuple[str, OffsetRange]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Auto falls back with the reason in the log, once; wire by name is refused with it.
+    """
+    kerberos = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
+    for _ in range(3):
+        list(selection.fetch(WANTED, settings("auto", **kerberos)))
+
+    assert taken == [("librdkafka", WANTED)] * 3
+    assert caplog.text.count("reading with librdkafka, which is slower:") == 1
+    assert "GSSAPI" in caplog.text
+    with pytest.raises(OptionsError, match="engine is 'wire', which cannot be used: .*GSSAPI"):
+        list(selection.fetch(WANTED, settings("wire", **kerberos)))
+
+
+def test_module_that_was_not_compiled(
+    taken: list[tuple[str, OffsetRange]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    Where there was no C compiler at install, librdkafka reads, and the log says what to install.
+    """
+    monkeypatch.setattr(selection, "_DECODER", "pyspark_pykafka.engines.wire.records._not_there")
+
+    list(selection.fetch(WANTED, settings("auto")))
+
+    assert taken == [("librdkafka", WANTED)]
+    assert "its compiled module is not installed" in caplog.text
+
+
+def test_old_message_formats_are_left_to_librdkafka(
+    taken: list[tuple[str, OffsetRange]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    A log that turns out to be of an old format is read on by the other engine from there.
+    """
+    from pyspark_pykafka.engines.wire.consumer import range_reader as wire
+
+    rest = OffsetRange(WANTED.tp, 4, 10)
+
+    def old(_wanted: OffsetRange, _settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+        yield from ()
+        raise wire.OldFormatError(rest, 1)
+
+    monkeypatch.setattr(wire, "fetch", old)
+
+    list(selection.fetch(WANTED, settings("auto")))
+
+    assert taken == [("librdkafka", rest)]
+    assert "old message format 1" in caplog.text

@@ -1,0 +1,307 @@
+"""
+Answers that bring a reader no further, from stub brokers: none of them is taken for a gap.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import pytest
+from tests.support import fetching
+from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
+
+from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.errors import DataLossError, StalledReadError
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.settings import KafkaSettings
+
+FETCH = 1
+END = 1000
+ODD_FROM = 200
+SHORT_MS = 1_000
+#: Without pauses there would be thousands.
+MOST_REQUESTS = 50
+
+
+class Odd(Behaviour):
+    """
+    From offset 200 on the leader says nothing that helps, for so many seconds.
+    """
+
+    odd = ""
+    seconds = 0.0
+    began = 0.0
+
+    def is_odd(self, offset: int) -> bool:
+        if not self.odd or offset < ODD_FROM:
+            return False
+        self.began = self.began or time.monotonic()
+        return time.monotonic() - self.began < self.seconds
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        if not self.is_odd(offset):
+            self.throttled = False
+            return super().fetch(node, topic, partition, offset)
+        self.throttled = self.odd == "throttled"
+        return {
+            "empty": FetchAnswer(0, END),
+            "throttled": FetchAnswer(0, END),
+            "redirected": FetchAnswer(0, END, b"", 1 if node == 0 else -1),
+            "out of range": FetchAnswer(1, -1),
+            "unknown": FetchAnswer(3, -1),
+            "short": FetchAnswer(0, ODD_FROM),
+        }[self.odd]
+
+    def throttle_ms(self, node: int, api_key: int) -> int:  # noqa: ARG002
+        return 50 if api_key == FETCH and getattr(self, "throttled", False) else 0
+
+
+def odd(kind: str, seconds: float = 600.0) -> Odd:
+    return Odd(odd=kind, seconds=seconds, brokers=2)
+
+
+def read(stubs: StubCluster, end: int = END, **changes: Any) -> list[tuple[int, bytes]]:
+    """
+    Return (offset, value) of what is read.
+    """
+    changes = {"engine": "wire", "poll_timeout_ms": 20_000, **changes}
+    kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, "log_level": "0"})
+    settings = fetching.settings(stubs.bootstrap, schema=fetching.VALUES, kafka=kafka, **changes)
+    batches = fetch(OffsetRange(TopicPartition("t", 0), 0, end), settings)
+    return [(row["offset"], row["value"]) for batch in batches for row in batch.to_pylist()]
+
+
+def expected(end: int = END) -> list[tuple[int, bytes]]:
+    return [(offset, b"v%d" % offset) for offset in range(end)]
+
+
+@pytest.mark.parametrize("kind", ["empty", "throttled", "redirected", "out of range", "short"])
+def test_answers_that_bring_nothing_for_a_while(kind: str) -> None:
+    """
+    Each record comes once the broker is well again, and none is skipped where that is allowed.
+    """
+    changes = {"end_retries": 100} if kind == "short" else {}
+    with StubCluster(odd(kind, 0.7)) as stubs:
+        assert read(stubs, fail_on_data_loss=False, **changes) == expected()
+
+
+@pytest.mark.parametrize("kind", ["empty", "throttled", "out of range"])
+def test_librdkafka_waits_as_long(kind: str) -> None:
+    """
+    The other engine skips nothing either, and ends with the same kind of error.
+    """
+    with StubCluster(odd(kind, 0.5)) as stubs:
+        assert read(stubs, engine="librdkafka", fail_on_data_loss=False) == expected()
+        stubs.set(seconds=600.0)
+        with pytest.raises(StalledReadError, match="arrived at offset 200 within 1000 ms"):
+            read(stubs, engine="librdkafka", fail_on_data_loss=False, poll_timeout_ms=SHORT_MS)
+        requests = sum(stubs.stats()["requests"].values())
+
+    # How often it asks by itself is librdkafka's own affair; a stub does not let it wait.
+    assert kind != "out of range" or requests < 4 * MOST_REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("empty", "broker 0, which leads .* below its high watermark 1000 .*tiered storage"),
+        ("throttled", "holds records back for a quota .* 50 ms"),
+        ("redirected", "no record|names broker 1 as the replica"),
+        ("out of range", r"OFFSET_OUT_OF_RANGE.* from 0 up to its high watermark 1000"),
+    ],
+)
+def test_answers_that_bring_nothing_for_ever(kind: str, why: str) -> None:
+    """
+    After pollTimeoutMs it is an error that can be tried again, and the broker was left in peace.
+    """
+    with StubCluster(odd(kind)) as stubs:
+        began = time.monotonic()
+        with pytest.raises(StalledReadError, match=f"(?s)t-0 at offset 200 .*{why}") as caught:
+            read(stubs, fail_on_data_loss=False, poll_timeout_ms=SHORT_MS)
+        seconds = time.monotonic() - began
+        requests = sum(stubs.stats()["requests"].values())
+
+    assert caught.value.retriable
+    assert "kafkaConsumer.pollTimeoutMs" in str(caught.value)
+    assert SHORT_MS / 1000 * 0.3 <= seconds < SHORT_MS / 1000 + 3
+    assert requests < MOST_REQUESTS
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_topic_is_gone_when_nobody_knows_it_for_long(engine: str) -> None:
+    """
+    Only after pollTimeoutMs is a partition that its brokers do not know called lost.
+    """
+    with StubCluster(Gone(high_watermark=END)) as stubs:
+        assert read(stubs, ODD_FROM, engine=engine) == expected(ODD_FROM)
+        stubs.set(gone=True)
+        began = time.monotonic()
+        with pytest.raises(DataLossError, match="does not exist"):
+            read(stubs, poll_timeout_ms=3_500, engine=engine)
+
+    assert time.monotonic() - began > 2.2
+
+
+class Gone(Behaviour):
+    """
+    Forgets its topic at once.
+    """
+
+    gone = False
+
+    def topics_of(self, node: int) -> dict[str, int]:
+        return {} if self.gone else super().topics_of(node)
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        return FetchAnswer(3, -1) if self.gone else super().fetch(node, topic, partition, offset)
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_topic_that_its_brokers_forget_for_a_while(engine: str) -> None:
+    """
+    A topic that no broker knows for some seconds is read on, none of its records is skipped.
+    """
+    with StubCluster(Forgetful(high_watermark=END, seconds=3.5)) as stubs:
+        found = read(stubs, engine=engine, fail_on_data_loss=False)
+
+    assert found == expected()
+
+
+class Forgetful(Odd):
+    """
+    Does not know its topic for some seconds, in Fetch and in Metadata.
+    """
+
+    odd = "unknown"
+
+    def topics_of(self, node: int) -> dict[str, int]:
+        return {} if self.began and self.is_odd(ODD_FROM) else super().topics_of(node)
+
+
+class Elsewhere(Behaviour):
+    """
+    Answers some fetches with the records of another partition.
+    """
+
+    left = 3
+
+    def _on_1(self, node: int, request: Any) -> Any:
+        response = super()._on_1(node, request)
+        if self.left:
+            self.left -= 1
+            partition = response.responses[0].partitions[0]
+            partition.partition_index = 77
+            partition.records = record_batch(0, [b"of another"] * 100)
+        return response
+
+
+def test_records_of_another_partition_are_not_taken() -> None:
+    """
+    An answer about a partition that was not asked for is an outage of its connection.
+    """
+    with StubCluster(Elsewhere(high_watermark=END)) as stubs:
+        assert read(stubs) == expected()
+
+
+class Open(Behaviour):
+    """
+    A transaction is open from offset 200 on; the log goes on behind it.
+    """
+
+    def _on_1(self, node: int, request: Any) -> Any:
+        response = super()._on_1(node, request)
+        for topic in response.responses:
+            for partition in topic.partitions:
+                partition.last_stable_offset = ODD_FROM
+        return response
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        if offset >= ODD_FROM:
+            return FetchAnswer(0, END)
+        return super().fetch(node, topic, partition, offset)
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_records_behind_an_open_transaction_are_not_lost(engine: str) -> None:
+    """
+    A reader of committed records waits for the transaction's end, and skips nothing of it.
+    """
+    with (
+        StubCluster(Open(high_watermark=END)) as stubs,
+        pytest.raises(StalledReadError, match="transaction has been open since offset 200"),
+    ):
+        read(
+            stubs,
+            engine=engine,
+            isolation_level="read_committed",
+            fail_on_data_loss=False,
+            poll_timeout_ms=SHORT_MS,
+            end_retries=0,
+        )
+
+
+class Holes(Behaviour):
+    """
+    A compacted log: nothing between offsets 200 and 700, nor from 900 on, but a batch at 1500.
+    """
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        if ODD_FROM <= offset < 700:
+            return FetchAnswer(0, 2000, record_batch(700, [b"v%d" % at for at in range(700, 900)]))
+        if 900 <= offset <= 1500:
+            return FetchAnswer(0, 2000, record_batch(1500, [b"beyond"]))
+        return super().fetch(node, topic, partition, offset)
+
+
+@pytest.mark.parametrize("end", [END, 500])
+def test_hole_that_a_batch_behind_it_shows(end: int) -> None:
+    """
+    A record batch behind a hole says that there is nothing in it, also where the range ends in one.
+    """
+    with StubCluster(Holes(high_watermark=2000)) as stubs:
+        began = time.monotonic()
+        found = read(stubs, end)
+
+    assert found == [it for it in expected(min(end, 900)) if not ODD_FROM <= it[0] < 700]
+    assert time.monotonic() - began < 2
+
+
+def test_long_wait_is_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    After a while (five seconds) one line says what is waited for, and why.
+    """
+    monkeypatch.setattr("pyspark_pykafka.engines.wire.consumer.retrying_fetcher._TELL_SECONDS", 0.2)
+    with StubCluster(odd("empty", 1.0)) as stubs:
+        assert read(stubs) == expected()
+
+    lines = [it.message for it in caplog.records if it.levelno >= logging.WARNING]
+    assert [line[:60] for line in lines] == [
+        "still waiting for a record of t-0 at offset 200: broker 0, wh"[:60]
+    ]
+
+
+def test_a_read_uses_one_memory_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The answers of a long read share their memory: none of their views outlives its decoding.
+    """
+    from pyspark_pykafka.engines.wire.protocol.frames import FrameBuffer
+
+    given: list[int] = []
+    room = FrameBuffer.room
+
+    def noting(buffer: FrameBuffer, size: int) -> memoryview:
+        view = room(buffer, size)
+        given.append(id(view.obj))
+        return view
+
+    monkeypatch.setattr(FrameBuffer, "room", noting)
+    with StubCluster(Behaviour(high_watermark=5000, batch_records=1000)) as stubs:
+        assert len(read(stubs, 4000)) == 4000
+
+    # The first answer is the smallest.
+    assert len(given) >= 4
+    assert len(set(given)) <= 2

@@ -1,0 +1,348 @@
+"""
+Reading a range whose log may have been truncated and grown again: leader epochs tell (KIP-320).
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import pytest
+from tests.support import fetching
+from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
+
+from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.selection import fetch, metadata_backend
+from pyspark_pykafka.engines.wire.consumer.metadata import id_text
+from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
+from pyspark_pykafka.offsets import (
+    EARLIEST,
+    LATEST,
+    LEADER_EPOCHS,
+    TOPIC_IDS,
+    OffsetRange,
+    TopicPartition,
+)
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.retry import RetryPolicy
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.source.factory import metadata_client
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T0 = TopicPartition("t", 0)
+METADATA, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 3, 2, 23
+FENCED, UNKNOWN_EPOCH = 74, 75
+
+
+class Led(Behaviour):
+    """
+    A partition of 1,000 records in leader epoch ``epoch``, of which ``kept`` are of epochs before.
+
+    A Fetch at the first offset of ``elections`` finds the next leader, whose epoch begins at the
+    second.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        self.epoch = 3
+        self.kept = 1000
+        self.elections: list[tuple[int, int]] = []
+        self.began: dict[int, int] = {}
+        self.id = uuid4()
+        self.asked_epoch = -1
+        self.asked_ends: list[tuple[int, int]] = []
+        super().__init__(**attributes)
+
+    def topic_id(self, _topic: str) -> UUID:
+        return self.id
+
+    def leader_epoch(self, _topic: str, _partition: int) -> int:
+        return self.epoch
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        if self.elections and self.elections[0][0] <= offset:
+            self.epoch += 2
+            self.began[self.epoch] = self.elections.pop(0)[1]
+        if self.asked_epoch not in {-1, self.epoch}:
+            return FetchAnswer(FENCED if self.asked_epoch < self.epoch else UNKNOWN_EPOCH, -1)
+        return super().fetch(node, topic, partition, offset)
+
+    def epoch_end(self, _node: int, topic: str, partition: int, epoch: int) -> tuple[int, int]:
+        self.asked_ends.append((epoch, self.epoch))
+        if epoch == self.epoch:
+            return epoch, self.end(topic, partition)
+        began = {5: self.kept, **self.began}
+        return epoch, min((start for later, start in began.items() if later > epoch), default=-1)
+
+    def _on_1(self, node: int, request: Any) -> Any:
+        self.asked_epoch = request.topics[0].partitions[0].current_leader_epoch
+        return super()._on_1(node, request)
+
+
+class BehindAtFirst(Led):
+    """
+    Knows the epoch of the last leader from the fourth question on.
+    """
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        behind = self.requests[METADATA] < 4
+        return self.epoch - 1 if behind else super().leader_epoch(topic, partition)
+
+
+def read(stubs: StubCluster, wanted: OffsetRange, **changes: Any) -> list[int]:
+    """
+    Return the offsets that a task reads.
+    """
+    how = fetching.settings(stubs.bootstrap, "wire", schema=fetching.VALUES, **changes)
+    carried: OffsetRange = pickle.loads(pickle.dumps(wanted))  # noqa: S301 - our own bytes
+    return [at for batch in fetch(carried, how) for at in batch["offset"].to_pylist()]
+
+
+def planned(epoch: int, start: int = 0, end: int = 1000) -> OffsetRange:
+    """
+    Return a range whose end was seen in a leader epoch.
+    """
+    return OffsetRange(T0, start, end, start_epoch=epoch, end_epoch=epoch)
+
+
+def asked(stubs: StubCluster) -> int:
+    """
+    Return how often brokers were asked for the end of an epoch.
+    """
+    return int(stubs.stats()["requests"].get(OFFSET_FOR_LEADER_EPOCH, 0))
+
+
+def test_the_same_leader_is_asked_nothing() -> None:
+    """
+    In all but rare tasks the check costs no request.
+    """
+    with StubCluster(Led()) as stubs:
+        assert read(stubs, planned(3)) == list(range(1000))
+        assert asked(stubs) == 0
+
+
+def test_another_leader_with_the_same_log() -> None:
+    """
+    It is asked once, and read.
+    """
+    with StubCluster(Led(epoch=5)) as stubs:
+        assert read(stubs, planned(3)) == list(range(1000))
+        assert asked(stubs) == 1
+
+
+def test_a_log_that_was_replaced_since_it_was_planned() -> None:
+    """
+    It is a data loss by its own name, before any record of another log is read.
+    """
+    with StubCluster(Led(epoch=5, kept=600)) as stubs:
+        with pytest.raises(DataLossError, match="seen up to offset 1000 in leader epoch 3") as told:
+            read(stubs, planned(3, 200))
+        assert told.value.condition == LOG_TRUNCATED
+        assert "t-0[200, 1000)" in str(told.value)
+        assert "The 400 offsets" in str(told.value)
+        assert stubs.stats()["requests"].get(1, 0) == 0
+
+
+def test_a_loss_that_is_allowed_is_logged_and_read_on(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    The records that are there now are what there is.
+    """
+    with (
+        caplog.at_level(logging.WARNING, "pyspark_pykafka"),
+        StubCluster(Led(epoch=5, kept=600)) as stubs,
+    ):
+        assert read(stubs, planned(3, 200), fail_on_data_loss=False) == list(range(200, 1000))
+        assert asked(stubs) == 1
+    assert caplog.text.count("whose records end at offset 600 now") == 1
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_log_that_is_replaced_while_it_is_read(fail: bool) -> None:
+    """
+    The next leader is asked before anything of its log is read.
+    """
+    with StubCluster(Led(elections=[(500, 300)])) as stubs:
+        if fail:
+            with pytest.raises(DataLossError, match="end at offset 300 now"):
+                read(stubs, planned(3))
+        else:
+            assert read(stubs, planned(3), fail_on_data_loss=False) == list(range(1000))
+        assert stubs.get("asked_ends") == [(3, 5)]
+
+
+def test_a_loss_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    However many leaders come after it, and each later loss for itself.
+    """
+    with (
+        caplog.at_level(logging.WARNING, "pyspark_pykafka"),
+        StubCluster(Led(elections=[(300, 200), (500, 1000), (700, 600)])) as stubs,
+    ):
+        assert read(stubs, planned(3), fail_on_data_loss=False) == list(range(1000))
+        assert stubs.get("asked_ends") == [(3, 5), (5, 7), (5, 9)]
+
+    assert caplog.text.count("was truncated") == 2
+    assert caplog.text.count("end at offset 200 now") == 1
+    assert caplog.text.count("end at offset 600 now") == 1
+
+
+def test_a_leader_that_is_replaced_while_it_is_read_loses_nothing() -> None:
+    """
+    As when a broker is restarted: all records come, once.
+    """
+    with StubCluster(Led(elections=[(500, 1000)])) as stubs:
+        assert read(stubs, planned(3)) == list(range(1000))
+        assert stubs.get("asked_ends") == [(3, 5)]
+
+
+@pytest.mark.parametrize(("start", "end"), [(EARLIEST, LATEST), (0, LATEST), (0, 1000)])
+def test_what_a_batch_query_has_seen_is_not_read_from_another_log(start: int, end: int) -> None:
+    """
+    Its ranges have no epoch; the one that showed the end of the log counts from then on.
+    """
+    with StubCluster(Led(elections=[(500, 300)])) as stubs:
+        with pytest.raises(DataLossError, match="in leader epoch 3.* 300 now"):
+            read(stubs, OffsetRange(T0, start, end))
+        assert stubs.get("asked_ends") == [(3, 5)]
+
+
+def test_plain_offsets_have_nothing_to_check() -> None:
+    """
+    Nobody says in which epoch the user has seen them.
+    """
+    with StubCluster(Led(epoch=5, kept=600)) as stubs:
+        assert read(stubs, OffsetRange(T0, 0, 1000)) == list(range(1000))
+        assert asked(stubs) == 0
+
+
+def test_a_leader_that_does_not_know_the_epoch() -> None:
+    """
+    It says so, which is no proof of a loss: a log of the old message format has no epochs.
+    """
+
+    class Forgetful(Led):
+        def epoch_end(self, *_: object) -> tuple[int, int]:
+            return -1, -1
+
+    with StubCluster(Forgetful(epoch=5)) as stubs:
+        assert read(stubs, planned(3)) == list(range(1000))
+        assert asked(stubs) == 1
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [{OFFSET_FOR_LEADER_EPOCH: (2, 2)}, {METADATA: (4, 6), LIST_OFFSETS: (2, 3)}],
+    ids=["no-question", "no-epochs"],
+)
+def test_brokers_that_are_too_old_to_tell(versions: dict[int, tuple[int, int]]) -> None:
+    """
+    Before Kafka 2.3 nobody but other brokers may ask, and before 2.1 metadata have no epochs.
+    """
+    known = {**Behaviour().versions, **versions}
+    with StubCluster(Led(epoch=5, kept=600, versions=known)) as stubs:
+        assert read(stubs, planned(3)) == list(range(1000))
+        assert asked(stubs) == 0
+
+
+def test_metadata_of_an_older_epoch_are_asked_for_again() -> None:
+    """
+    A range that was planned in a later one shows that the broker is behind.
+    """
+    with StubCluster(BehindAtFirst()) as stubs:
+        assert read(stubs, planned(3)) == list(range(1000))
+        assert stubs.stats()["requests"][METADATA] >= 4
+
+
+def test_a_broker_that_stays_behind_is_a_named_error() -> None:
+    """
+    One that may pass: nothing is read of what it has.
+    """
+    with StubCluster(Led(epoch=2)) as stubs:
+        with pytest.raises(TimeoutExceededError, match=r"t-0: a broker that is behind.*epoch 2"):
+            read(stubs, planned(3), poll_timeout_ms=300)
+        assert stubs.stats()["requests"].get(1, 0) == 0
+
+
+def test_an_older_epoch_without_topic_ids_says_nothing() -> None:
+    """
+    On brokers before 2.8 a topic that was made again looks the same.
+    """
+    known = {**Behaviour().versions, METADATA: (4, 9)}
+    with StubCluster(Led(epoch=2, versions=known)) as stubs:
+        assert read(stubs, planned(3)) == list(range(1000))
+        assert asked(stubs) == 0
+
+
+@pytest.fixture
+def broker() -> Callable[[StubCluster], MetadataClient]:
+    """
+    Return the way to the driver's view of stubs; nothing is tried again.
+    """
+
+    def made(stubs: StubCluster) -> MetadataClient:
+        kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
+        return MetadataClient(metadata_backend(kafka, "read_committed", "wire"), RetryPolicy(1, 0))
+
+    return made
+
+
+def test_the_driver_asks_each_leader_once(broker: Callable[[StubCluster], MetadataClient]) -> None:
+    """
+    However many partitions it leads; the ends of logs come with their epochs.
+    """
+    tps = [TopicPartition("t", number) for number in range(30)]
+    with StubCluster(Led(brokers=3, topics={"t": 30}, epoch=5, kept=600)) as stubs:
+        driver = broker(stubs)
+        ends = driver.ends(tps)
+        found = driver.epoch_ends(dict.fromkeys(tps, 3))
+        assert asked(stubs) == 3
+
+    assert ends.offsets == dict.fromkeys(tps, 1000)
+    assert ends.epochs == dict.fromkeys(tps, 5)
+    assert found == dict.fromkeys(tps, 600)
+
+
+def test_the_driver_leaves_out_who_cannot_be_asked(
+    broker: Callable[[StubCluster], MetadataClient],
+) -> None:
+    """
+    As brokers before 2.3; those before 2.1 tell no epochs with the ends of logs either.
+    """
+    known = {**Behaviour().versions, OFFSET_FOR_LEADER_EPOCH: (2, 2), LIST_OFFSETS: (2, 3)}
+    with StubCluster(Led(epoch=5, versions=known)) as stubs:
+        driver = broker(stubs)
+        assert driver.epoch_ends({T0: 3}) == {}
+        assert driver.ends([T0]) == ({T0: 1000}, {})
+    assert driver.ends([]) == ({}, {})
+
+
+def test_a_stream_asks_again_where_a_broker_is_behind() -> None:
+    """
+    Its checkpoint shows that the broker knows an older epoch than the query has seen.
+    """
+    with StubCluster(BehindAtFirst()) as stubs:
+        given = {
+            "kafka.bootstrap.servers": stubs.bootstrap,
+            "subscribe": "t",
+            "fetchOffset.numRetries": "9",
+            "fetchOffset.retryIntervalMs": "1",
+        }
+        options = parse_stream_source(given)
+        stream = MicroBatchStream(options, metadata_client(options), lambda _: {})
+        topic_id = id_text(stubs.get("id"))
+        stands = {
+            "t": {"0": 400},
+            TOPIC_IDS: {"t": topic_id},
+            LEADER_EPOCHS: {"t": {"0": 3}},
+        }
+
+        end = stream.next(stands)
+
+        assert end == {**stands, "t": {"0": 1000}}
+        assert stubs.stats()["requests"][METADATA] >= 4
+        assert asked(stubs) == 0

@@ -1,0 +1,255 @@
+"""
+Answers that end too early, are damaged, or say more than we know: an error with a name, or no harm.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol import admin, consumer, metadata, producer
+from tests.support.protocol_messages import read, versions
+
+from pyspark_pykafka.engines.wire.protocol.api_versions import API_VERSIONS
+from pyspark_pykafka.engines.wire.protocol.coordinator import (
+    DESCRIBE_TRANSACTIONS,
+    FIND_COORDINATORS,
+    LIST_TRANSACTIONS,
+)
+from pyspark_pykafka.engines.wire.protocol.list_offsets import LIST_OFFSETS
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA
+from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE
+from pyspark_pykafka.engines.wire.protocol.transactions import ADD_PARTITIONS, END, INIT_PRODUCER_ID
+from pyspark_pykafka.errors import KafkaClientError
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.engines.wire.protocol.request import ApiSpec
+
+TOPIC = metadata.MetadataResponse.MetadataResponseTopic
+PARTITION = TOPIC.MetadataResponsePartition
+OFFSETS = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
+ENDS = consumer.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+ADDED = producer.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+ADDED_PARTITION = ADDED.AddPartitionsToTxnPartitionResult
+DESCRIBED = admin.DescribeTransactionsResponse.TransactionState
+WRITTEN = producer.ProduceResponse.TopicProduceResponse
+WRITTEN_PARTITION = WRITTEN.PartitionProduceResponse
+
+PARTITIONS_TOLD = [
+    PARTITION(
+        error_code=0,
+        partition_index=at,
+        leader_id=1,
+        leader_epoch=5,
+        replica_nodes=[1, 2],
+        isr_nodes=[1],
+        offline_replicas=[],
+    )
+    for at in (0, 1)
+]
+PARTITIONS_WRITTEN = [
+    WRITTEN_PARTITION(
+        index=at,
+        error_code=87,
+        base_offset=5,
+        record_errors=[
+            WRITTEN_PARTITION.BatchIndexAndErrorMessage(
+                batch_index=1, batch_index_error_message=None
+            )
+        ],
+        error_message="bad",
+    )
+    for at in (0, 1)
+]
+# The same in each version, as kafka-python writes it.
+TOLD: dict[ApiSpec, Any] = {
+    METADATA: metadata.MetadataResponse(
+        brokers=[
+            metadata.MetadataResponse.MetadataResponseBroker(
+                node_id=1, host="localhost", port=9092, rack=None
+            )
+        ],
+        cluster_id="c",
+        controller_id=1,
+        topics=[TOPIC(error_code=0, name="t", partitions=PARTITIONS_TOLD)],
+    ),
+    LIST_OFFSETS: consumer.ListOffsetsResponse(
+        topics=[
+            OFFSETS(
+                name="t",
+                partitions=[OFFSETS.ListOffsetsPartitionResponse(partition_index=0, error_code=0)],
+            )
+        ]
+    ),
+    OFFSET_FOR_LEADER_EPOCH: consumer.OffsetForLeaderEpochResponse(
+        topics=[
+            ENDS(
+                topic="t",
+                partitions=[ENDS.EpochEndOffset(partition=0, leader_epoch=5, end_offset=300)],
+            )
+        ]
+    ),
+    API_VERSIONS: metadata.ApiVersionsResponse(
+        error_code=0,
+        api_keys=[
+            metadata.ApiVersionsResponse.ApiVersion(api_key=1, min_version=4, max_version=17)
+        ],
+    ),
+    INIT_PRODUCER_ID: producer.InitProducerIdResponse(producer_id=1, producer_epoch=2),
+    ADD_PARTITIONS: producer.AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            ADDED(
+                name="t",
+                results_by_partition=[ADDED_PARTITION(partition_index=0, partition_error_code=0)],
+            )
+        ]
+    ),
+    END: producer.EndTxnResponse(error_code=0),
+    FIND_COORDINATORS: metadata.FindCoordinatorResponse(
+        error_code=0,
+        node_id=1,
+        host="h",
+        port=9,
+        coordinators=[
+            metadata.FindCoordinatorResponse.Coordinator(
+                key="k", node_id=1, host="h", port=9, error_code=0
+            )
+        ],
+    ),
+    DESCRIBE_TRANSACTIONS: admin.DescribeTransactionsResponse(
+        transaction_states=[
+            DESCRIBED(
+                transactional_id="x",
+                transaction_state="Ongoing",
+                topics=[DESCRIBED.TopicData(topic="t", partitions=[0, 1])],
+            )
+        ]
+    ),
+    LIST_TRANSACTIONS: admin.ListTransactionsResponse(
+        unknown_state_filters=["u"],
+        transaction_states=[
+            admin.ListTransactionsResponse.TransactionState(
+                transactional_id="x", producer_id=1, transaction_state="Dead"
+            )
+        ],
+    ),
+    PRODUCE: producer.ProduceResponse(
+        responses=[WRITTEN(name="t", partition_responses=PARTITIONS_WRITTEN)]
+    ),
+}
+
+
+class Case(NamedTuple):
+    """
+    An answer in one version.
+    """
+
+    api: ApiSpec
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.api.name}-{self.version}"
+
+    @property
+    def body(self) -> bytes:
+        """
+        The bytes that a broker sends.
+        """
+        return bytes(TOLD[self.api].encode(version=self.version))
+
+
+def known_versions(api: ApiSpec) -> list[Case]:
+    """
+    Return an answer in each version of it that we know.
+    """
+    least, most = api.valid_versions
+    return [Case(api, version) for version in range(least, most + 1)]
+
+
+CASES = list(chain.from_iterable(map(known_versions, TOLD)))
+# Nothing but ones makes lengths that are far too long, or null.
+noise = st.binary(max_size=200) | st.integers(0, 60).map(lambda size: b"\xff" * size)
+each_case = pytest.mark.parametrize("case", CASES, ids=str)
+each_api = pytest.mark.parametrize("api", TOLD, ids=lambda api: api.name)
+
+
+@each_case
+def test_answer_that_is_cut_off_is_refused(case: Case) -> None:
+    """
+    Wherever an answer ends too early, the error is a named one that may pass.
+    """
+    body = case.body
+    for size in range(len(body)):
+        with pytest.raises(KafkaClientError, match="a broker's answer is no .*Response") as caught:
+            read(case.api, case.version, body[:size])
+        assert caught.value.retriable
+
+
+@each_case
+def test_damaged_bytes_give_a_named_error_or_an_answer(case: Case) -> None:
+    """
+    A single byte of another value never makes anything else of an answer.
+    """
+    for at in range(len(case.body)):
+        for value in (0x00, 0x01, 0x7F, 0x80, 0xFF):
+            body = bytearray(case.body)
+            body[at] = value
+            try:
+                read(case.api, case.version, bytes(body))
+            except KafkaClientError as error:
+                assert error.retriable  # noqa: PT017 - an answer is as good
+
+
+@each_api
+@given(st.data())
+def test_noise_gives_a_named_error_or_an_answer(api: ApiSpec, data: st.DataObject) -> None:
+    """
+    Whatever bytes come, nothing but the connector's own error is raised.
+    """
+    version, body = data.draw(versions(api)), data.draw(noise)
+    try:
+        read(api, version, body)
+    except KafkaClientError as error:
+        assert error.retriable  # noqa: PT017 - an answer is as good
+
+
+@each_api
+def test_unknown_tags_are_skipped(api: ApiSpec) -> None:
+    """
+    Fields that a later broker tags on do not change what is read.
+    """
+    version = api.valid_versions[1]
+    body = Case(api, version).body
+    # Two tags that nobody knows in the place of none, behind the whole answer.
+    tagged = body[:-1] + b"\x02" + b"\x90\x4e\x03abc" + b"\x91\x4e\x00"
+
+    assert read(api, version, tagged) == read(api, version, body)
+
+
+def test_unknown_tags_of_inner_structures_are_skipped() -> None:
+    """
+    The same behind a refused record, and behind a partition.
+    """
+    body = Case(PRODUCE, 9).body
+    refused, message = b"\x00\x00\x00\x01\x00", b"\x04bad"
+    before = refused + b"\x00" + message + b"\x00"
+    assert body.count(before) == len(PARTITIONS_WRITTEN)
+    tagged = body.replace(before, refused + b"\x01\x05\x01x" + message + b"\x01\x05\x02xy")
+
+    assert read(PRODUCE, 9, tagged) == read(PRODUCE, 9, body)
+
+
+def test_unknown_tags_of_a_partition_are_skipped() -> None:
+    """
+    The same between two partitions, where a shortcut is taken for none.
+    """
+    tail = b"\x00\x00\x00\x01" + b"\x01"
+    body = Case(METADATA, 12).body
+    first = body.index(tail + b"\x00") + len(tail)
+    tagged = body[:first] + b"\x01\x05\x02xy" + body[first + 1 :]
+
+    assert read(METADATA, 12, tagged) == read(METADATA, 12, body)

@@ -1,0 +1,435 @@
+"""
+The reading path's own messages, held against kafka-python's encoder and decoder.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol import consumer, metadata
+from tests.support.fresh_process import modules_after
+from tests.support.protocol_messages import (
+    ids,
+    int8,
+    int16,
+    int32,
+    int64,
+    names,
+    nodes,
+    read,
+    sent,
+    sent_by_kafka_python,
+    texts,
+    tps,
+    versions,
+)
+
+from pyspark_pykafka.engines.wire.protocol.api_versions import API_VERSIONS, api_versions_request
+from pyspark_pykafka.engines.wire.protocol.fetch_request import FETCH, FetchRequest, fetch_request
+from pyspark_pykafka.engines.wire.protocol.list_offsets import (
+    LIST_OFFSETS,
+    ListedOffset,
+    ListedOffsets,
+    WantedOffset,
+    list_offsets_request,
+)
+from pyspark_pykafka.engines.wire.protocol.metadata import (
+    METADATA,
+    BrokerMetadata,
+    metadata_request,
+)
+from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
+    WantedEpoch,
+    epoch_ends_request,
+)
+from pyspark_pykafka.engines.wire.protocol.primitives import Reader, layout, varint
+from pyspark_pykafka.errors import KafkaClientError
+
+BROKER = metadata.MetadataResponse.MetadataResponseBroker
+TOPIC = metadata.MetadataResponse.MetadataResponseTopic
+PARTITION = TOPIC.MetadataResponsePartition
+LISTED = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
+ENDS = consumer.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+RANGE = metadata.ApiVersionsResponse.ApiVersion
+
+
+# --- Requests -------------------------------------------------------------------------------------
+
+
+@given(versions(API_VERSIONS), texts, texts)
+def test_api_versions_are_asked_for_in_the_same_bytes(version: int, name: str, its: str) -> None:
+    """
+    An ApiVersions request is kafka-python's, byte for byte.
+    """
+    theirs = metadata.ApiVersionsRequest(
+        client_software_name=name, client_software_version=its, version=version
+    )
+
+    assert sent(api_versions_request(version, name, its)) == sent_by_kafka_python(theirs)
+
+
+@given(versions(METADATA), st.none() | st.lists(names, max_size=3), st.booleans())
+def test_metadata_is_asked_for_in_the_same_bytes(
+    version: int, topics: list[str] | None, creates: bool
+) -> None:
+    """
+    A Metadata request is kafka-python's, byte for byte, with topics, without, and for all of them.
+    """
+    topic = metadata.MetadataRequest.MetadataRequestTopic
+    theirs = metadata.MetadataRequest(
+        topics=None if topics is None else [topic(name=name) for name in topics],
+        allow_auto_topic_creation=creates,
+        version=version,
+    )
+
+    assert sent(metadata_request(version, topics, creates=creates)) == sent_by_kafka_python(theirs)
+
+
+wanted_offsets = st.dictionaries(
+    names, st.lists(st.builds(WantedOffset, int32, int32, int64), max_size=4), max_size=3
+)
+
+
+@given(versions(LIST_OFFSETS), wanted_offsets, int8)
+def test_offsets_are_asked_for_in_the_same_bytes(
+    version: int, wanted: dict[str, list[WantedOffset]], isolation: int
+) -> None:
+    """
+    A ListOffsets request is kafka-python's, byte for byte, whatever number of partitions it has.
+    """
+    topic = consumer.ListOffsetsRequest.ListOffsetsTopic
+    topics = [
+        topic(
+            name=name,
+            partitions=[
+                topic.ListOffsetsPartition(
+                    partition_index=one.partition_index,
+                    current_leader_epoch=one.leader_epoch,
+                    timestamp=one.timestamp,
+                )
+                for one in partitions
+            ],
+        )
+        for name, partitions in wanted.items()
+    ]
+    theirs = consumer.ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation, topics=topics, version=version
+    )
+
+    assert sent(list_offsets_request(version, wanted, isolation)) == sent_by_kafka_python(theirs)
+
+
+wanted_epochs = st.dictionaries(
+    names, st.lists(st.builds(WantedEpoch, int32, int32, int32), max_size=4), max_size=3
+)
+
+
+@given(versions(OFFSET_FOR_LEADER_EPOCH), wanted_epochs)
+def test_ends_of_epochs_are_asked_for_in_the_same_bytes(
+    version: int, wanted: dict[str, list[WantedEpoch]]
+) -> None:
+    """
+    An OffsetForLeaderEpoch request is kafka-python's, byte for byte.
+    """
+    topic = consumer.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    topics = [
+        topic(
+            topic=name,
+            partitions=[
+                topic.OffsetForLeaderPartition(
+                    partition=one.partition_index,
+                    current_leader_epoch=one.leader_epoch,
+                    leader_epoch=one.wanted_epoch,
+                )
+                for one in partitions
+            ],
+        )
+        for name, partitions in wanted.items()
+    ]
+    theirs = consumer.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics, version=version)
+
+    assert sent(epoch_ends_request(version, wanted)) == sent_by_kafka_python(theirs)
+
+
+wishes = st.builds(
+    FetchRequest,
+    tp=tps,
+    topic_id=ids,
+    leader_epoch=int32,
+    offset=int64,
+    size=int32,
+    wait_ms=int32,
+    isolation=int8,
+    rack=texts,
+)
+
+
+@given(versions(FETCH), wishes)
+def test_records_are_asked_for_in_the_same_bytes(version: int, wish: FetchRequest) -> None:
+    """
+    A Fetch request is kafka-python's, byte for byte, by name and by id.
+    """
+    topic = consumer.FetchRequest.FetchTopic
+    partition = topic.FetchPartition(
+        partition=wish.tp.partition,
+        current_leader_epoch=wish.leader_epoch,
+        fetch_offset=wish.offset,
+        partition_max_bytes=wish.size,
+    )
+    theirs = consumer.FetchRequest(
+        max_wait_ms=wish.wait_ms,
+        min_bytes=1,
+        max_bytes=wish.size,
+        isolation_level=wish.isolation,
+        session_id=0,
+        session_epoch=-1,
+        topics=[topic(topic=wish.tp.topic, topic_id=wish.topic_id, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id=wish.rack,
+        version=version,
+    )
+
+    assert sent(fetch_request(version, wish)) == sent_by_kafka_python(theirs)
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+@given(versions(API_VERSIONS), st.dictionaries(int16, st.tuples(int16, int16)), int32)
+def test_api_versions_are_read(
+    version: int, ranges: dict[int, tuple[int, int]], throttle: int
+) -> None:
+    """
+    What a broker says that it speaks is read as kafka-python writes it, features skipped.
+    """
+    feature = metadata.ApiVersionsResponse.SupportedFeatureKey
+    theirs = metadata.ApiVersionsResponse(
+        error_code=0,
+        api_keys=[
+            RANGE(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in ranges.items()
+        ],
+        throttle_time_ms=throttle,
+        supported_features=[feature(name="kraft.version", min_version=0, max_version=1)],
+        finalized_features_epoch=12,
+    )
+
+    answer = read(API_VERSIONS, version, theirs.encode(version=version))
+
+    assert answer.ranges == ranges
+    assert answer.throttle_time_ms == (throttle if version else 0)
+
+
+@pytest.mark.parametrize("asked", [0, 3])
+def test_refusal_of_a_version_is_read(asked: int) -> None:
+    """
+    A broker without the version asked for says so in version 0.
+    """
+    theirs = metadata.ApiVersionsResponse(
+        error_code=35, api_keys=[RANGE(api_key=18, min_version=0, max_version=2)]
+    )
+
+    answer = read(API_VERSIONS, asked, theirs.encode(version=0))
+
+    assert answer.error_code == 35
+    assert answer.ranges == {}
+
+
+partitions = st.builds(
+    PARTITION,
+    error_code=int16,
+    partition_index=int32,
+    leader_id=int32,
+    leader_epoch=int32,
+    replica_nodes=nodes,
+    isr_nodes=nodes,
+    offline_replicas=nodes,
+)
+topics_told = st.builds(
+    TOPIC,
+    error_code=int16,
+    name=names,
+    topic_id=ids,
+    is_internal=st.booleans(),
+    partitions=st.lists(partitions, max_size=4),
+)
+brokers = st.builds(BROKER, node_id=int32, host=texts, port=int32, rack=st.none() | texts)
+told = st.builds(
+    metadata.MetadataResponse,
+    throttle_time_ms=int32,
+    brokers=st.lists(brokers, max_size=3),
+    cluster_id=st.none() | texts,
+    controller_id=int32,
+    topics=st.lists(topics_told, max_size=3),
+)
+
+
+@given(versions(METADATA), told)
+def test_metadata_is_read(version: int, theirs: Any) -> None:
+    """
+    Brokers, topics and leaders are read as kafka-python reads them, in every version.
+    """
+    body = bytes(theirs.encode(version=version))
+    expected = metadata.MetadataResponse.decode(body, version=version, header=False)
+
+    answer = read(METADATA, version, body)
+
+    assert answer.throttle_time_ms == expected.throttle_time_ms
+    assert answer.brokers == [BrokerMetadata(b.node_id, b.host, b.port) for b in expected.brokers]
+    assert [_told(topic) for topic in answer.topics] == [_told(topic) for topic in expected.topics]
+
+
+def _told(topic: Any) -> tuple[Any, ...]:
+    topic_id = topic.topic_id if topic.topic_id and topic.topic_id.int else None
+    leaders = [(p.partition_index, p.leader_id, p.leader_epoch) for p in topic.partitions]
+    return topic.error_code, topic.name, topic_id, leaders, topic.is_internal
+
+
+def test_topic_without_a_name_is_read() -> None:
+    """
+    From version 12 on a topic that was asked for by its id may have no name.
+    """
+    topic = TOPIC(error_code=100, name=None, topic_id=UUID(int=5), partitions=[])
+    theirs = metadata.MetadataResponse(brokers=[], controller_id=1, topics=[topic])
+
+    (answer,) = read(METADATA, 12, theirs.encode(version=12)).topics
+
+    assert answer == (100, None, UUID(int=5), [], False)
+
+
+listed_offsets = st.builds(
+    LISTED.ListOffsetsPartitionResponse,
+    partition_index=int32,
+    error_code=int16,
+    timestamp=int64,
+    offset=int64,
+    leader_epoch=int32,
+)
+topics_listed = st.lists(
+    st.builds(LISTED, name=names, partitions=st.lists(listed_offsets, max_size=4)), max_size=3
+)
+
+
+@given(versions(LIST_OFFSETS), topics_listed, int32)
+def test_offsets_are_read(version: int, topics: list[Any], throttle: int) -> None:
+    """
+    The offsets of all partitions are read as kafka-python writes them, in every version.
+    """
+    theirs = consumer.ListOffsetsResponse(throttle_time_ms=throttle, topics=topics)
+
+    answer = read(LIST_OFFSETS, version, theirs.encode(version=version))
+
+    assert answer.throttle_time_ms == throttle
+    assert answer.topics == [
+        (
+            topic.name,
+            [
+                (p.partition_index, p.error_code, p.offset, p.leader_epoch if version >= 4 else -1)
+                for p in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+epoch_ends = st.builds(
+    ENDS.EpochEndOffset, error_code=int16, partition=int32, leader_epoch=int32, end_offset=int64
+)
+topics_ended = st.lists(
+    st.builds(ENDS, topic=names, partitions=st.lists(epoch_ends, max_size=4)), max_size=3
+)
+
+
+@given(versions(OFFSET_FOR_LEADER_EPOCH), topics_ended, int32)
+def test_ends_of_epochs_are_read(version: int, topics: list[Any], throttle: int) -> None:
+    """
+    The ends of all partitions' epochs are read as kafka-python writes them, in every version.
+    """
+    theirs = consumer.OffsetForLeaderEpochResponse(throttle_time_ms=throttle, topics=topics)
+
+    answer = read(OFFSET_FOR_LEADER_EPOCH, version, theirs.encode(version=version))
+
+    assert answer.throttle_time_ms == throttle
+    assert answer.topics == [
+        (
+            topic.topic,
+            [(p.partition, p.error_code, p.end_offset, p.leader_epoch) for p in topic.partitions],
+        )
+        for topic in topics
+    ]
+
+
+@given(st.lists(st.builds(ListedOffset, int32, int16, int64), max_size=3))
+def test_only_one_offset_is_the_answer_for_one_partition(partitions: list[ListedOffset]) -> None:
+    """
+    An answer of none, or of several, is a named error that may pass.
+    """
+    answer = ListedOffsets(0, [("t", partitions)])
+    if len(partitions) == 1:
+        assert answer.only() == partitions[0]
+        return
+
+    with pytest.raises(KafkaClientError, match="no ListOffsetsResponse for one partition"):
+        answer.only()
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_varint_comes_back(value: int) -> None:
+    """
+    Every length that can be sent is read as it was written.
+    """
+    assert Reader(varint(value), 1, 0).varint() == value
+
+
+def test_varint_without_an_end_is_refused() -> None:
+    """
+    A length of megabytes of continued digits ends early, for adding them up would take minutes.
+    """
+    with pytest.raises(ValueError, match="the number before byte 5 does not end"):
+        Reader(b"\xff" * 1_000_000, 1, 0).varint()
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+@pytest.mark.parametrize("text", [None, "", "topic", "é" * 200])
+def test_text_comes_back(text: str | None, flexible: bool) -> None:
+    """
+    Texts are read as they were written, null and empty ones told apart.
+    """
+    written = layout(flexible=flexible).string(text)
+
+    assert Reader(written, int(flexible), 1).text() == text
+
+
+ENCODING = """
+import pyspark_pykafka.engines.selection
+import pyspark_pykafka.engines.wire.consumer.range_reader
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.engines.wire.protocol.fetch_request import FetchRequest, fetch_request
+from pyspark_pykafka.engines.wire.protocol.list_offsets import WantedOffset, list_offsets_request
+from pyspark_pykafka.engines.wire.protocol.metadata import metadata_request
+from pyspark_pykafka.engines.wire.protocol.api_versions import api_versions_request
+
+tp = TopicPartition("t", 0)
+for request in (
+    api_versions_request(3, "s", "1"),
+    metadata_request(12, ["t"], creates=False),
+    list_offsets_request(7, {"t": [WantedOffset(0, 1, -1)]}, 0),
+    fetch_request(12, FetchRequest(tp, None, 1, 0, 100, 100, 0, "")),
+):
+    request.encode(1, "c")
+"""
+
+
+def test_reading_path_leaves_kafka_python_out() -> None:
+    """
+    A fresh process encodes all that a first read asks, and has imported no Kafka client for it.
+    """
+    assert not {"kafka", "confluent_kafka", "ssl", "crc32c", "pandas"} & modules_after(ENCODING)

@@ -1,0 +1,412 @@
+"""
+The writing path's own messages, held against kafka-python's encoder and decoder.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol import admin, metadata, producer
+from tests.support.fresh_process import modules_after
+from tests.support.protocol_messages import (
+    int16,
+    int32,
+    int64,
+    names,
+    read,
+    sent,
+    sent_by_kafka_python,
+    texts,
+    tps,
+    versions,
+)
+
+from pyspark_pykafka.engines.wire.protocol.coordinator import (
+    DESCRIBE_TRANSACTIONS,
+    FIND_COORDINATORS,
+    LIST_TRANSACTIONS,
+    describe_transactions_request,
+    find_coordinators_request,
+    list_transactions_request,
+)
+from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE, RejectedRecord
+from pyspark_pykafka.engines.wire.protocol.transactions import (
+    ADD_PARTITIONS,
+    END,
+    INIT_PRODUCER_ID,
+    add_partitions_request,
+    end_request,
+    init_producer_id_request,
+)
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
+from pyspark_pykafka.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.engines.wire.protocol.request import ApiSpec
+
+# More than 127 make the length of an array take two bytes.
+some_names = st.lists(names, min_size=1, max_size=3) | st.just([f"n{at}" for at in range(130)])
+identities = st.builds(ProducerIdAndEpoch, int64, int16)
+messages = st.none() | texts
+
+
+# --- Requests -------------------------------------------------------------------------------------
+
+
+@given(versions(INIT_PRODUCER_ID), st.none() | names, int32)
+def test_identity_is_asked_for_in_the_same_bytes(
+    version: int, name: str | None, timeout: int
+) -> None:
+    """
+    An InitProducerId request is kafka-python's, byte for byte, in a transaction and without.
+    """
+    theirs = producer.InitProducerIdRequest(
+        transactional_id=name,
+        transaction_timeout_ms=timeout,
+        producer_id=-1,
+        producer_epoch=-1,
+        version=version,
+    )
+
+    assert sent(init_producer_id_request(version, name, timeout)) == sent_by_kafka_python(theirs)
+
+
+@given(versions(ADD_PARTITIONS), names, identities, st.lists(tps, max_size=4, unique=True))
+def test_partitions_are_added_in_the_same_bytes(
+    version: int, name: str, identity: ProducerIdAndEpoch, added: list[TopicPartition]
+) -> None:
+    """
+    An AddPartitionsToTxn request is kafka-python's, byte for byte.
+    """
+    kind = producer.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    topics = {tp.topic: [it.partition for it in added if it.topic == tp.topic] for tp in added}
+    theirs = producer.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.epoch,
+        v3_and_below_topics=[kind(name=topic, partitions=them) for topic, them in topics.items()],
+        version=version,
+    )
+
+    ours = add_partitions_request(version, name, identity, added)
+
+    assert sent(ours) == sent_by_kafka_python(theirs)
+
+
+@given(versions(END), names, identities, st.booleans())
+def test_transaction_is_ended_in_the_same_bytes(
+    version: int, name: str, identity: ProducerIdAndEpoch, commit: bool
+) -> None:
+    """
+    An EndTxn request is kafka-python's, byte for byte.
+    """
+    theirs = producer.EndTxnRequest(
+        transactional_id=name,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        committed=commit,
+        version=version,
+    )
+
+    ours = end_request(version, name, identity, commit=commit)
+
+    assert sent(ours) == sent_by_kafka_python(theirs)
+
+
+def test_versions_that_would_mean_something_else_are_not_known() -> None:
+    """
+    EndTxn 5 changes the epoch, AddPartitionsToTxn 4 is brokers' own, FindCoordinator 0 of groups.
+    """
+    assert END.valid_versions == (0, 4)
+    assert ADD_PARTITIONS.valid_versions == (0, 3)
+    assert FIND_COORDINATORS.valid_versions == (1, 4)
+
+
+@given(versions(FIND_COORDINATORS), some_names)
+def test_coordinators_are_asked_for_in_the_same_bytes(version: int, asked: list[str]) -> None:
+    """
+    A FindCoordinator request is kafka-python's, byte for byte, for one name and for many.
+    """
+    asked = asked if version >= 4 else asked[:1]
+    theirs = metadata.FindCoordinatorRequest(
+        key=asked[0], key_type=1, coordinator_keys=asked, version=version
+    )
+
+    assert sent(find_coordinators_request(version, asked)) == sent_by_kafka_python(theirs)
+
+
+@given(some_names)
+def test_descriptions_are_asked_for_in_the_same_bytes(asked: list[str]) -> None:
+    """
+    A DescribeTransactions request is kafka-python's, byte for byte.
+    """
+    theirs = admin.DescribeTransactionsRequest(transactional_ids=asked, version=0)
+
+    assert sent(describe_transactions_request(0, asked)) == sent_by_kafka_python(theirs)
+
+
+@given(st.just([]) | some_names)
+def test_transactions_are_listed_in_the_same_bytes(states: list[str]) -> None:
+    """
+    A ListTransactions request is kafka-python's, byte for byte, with states and without.
+    """
+    theirs = admin.ListTransactionsRequest(state_filters=states, producer_id_filters=[], version=0)
+
+    assert sent(list_transactions_request(0, states)) == sent_by_kafka_python(theirs)
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+def _both(api: ApiSpec, version: int, theirs: Any) -> tuple[Any, Any]:
+    """
+    Return what we and kafka-python read of the same bytes.
+    """
+    body = bytes(theirs.encode(version=version))
+    expected = type(theirs).decode(body, version=version, header=False)
+    answer = read(api, version, body)
+    assert answer.throttle_time_ms == (expected.throttle_time_ms or 0)
+    return answer, expected
+
+
+@given(versions(INIT_PRODUCER_ID), int32, int16, identities)
+def test_identity_is_read(
+    version: int, throttle: int, error: int, identity: ProducerIdAndEpoch
+) -> None:
+    """
+    The identity is read as kafka-python reads it, in every version.
+    """
+    theirs = producer.InitProducerIdResponse(
+        throttle_time_ms=throttle,
+        error_code=error,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+    )
+
+    answer, expected = _both(INIT_PRODUCER_ID, version, theirs)
+
+    assert answer == (throttle, error, expected.producer_id, expected.producer_epoch)
+
+
+ADDED = producer.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+ADDED_PARTITION = ADDED.AddPartitionsToTxnPartitionResult
+added_partitions = st.builds(ADDED_PARTITION, partition_index=int32, partition_error_code=int16)
+added_topics = st.builds(
+    ADDED, name=names, results_by_partition=st.lists(added_partitions, max_size=3)
+)
+
+
+@given(versions(ADD_PARTITIONS), int32, st.lists(added_topics, max_size=3))
+def test_partitions_added_are_read(version: int, throttle: int, topics: list[Any]) -> None:
+    """
+    The code of every partition is read as kafka-python reads it, in every version.
+    """
+    theirs = producer.AddPartitionsToTxnResponse(
+        throttle_time_ms=throttle, results_by_topic_v3_and_below=topics
+    )
+
+    answer, expected = _both(ADD_PARTITIONS, version, theirs)
+
+    assert answer.error_codes == [
+        partition.partition_error_code
+        for topic in expected.results_by_topic_v3_and_below
+        for partition in topic.results_by_partition
+    ]
+
+
+@given(versions(END), int32, int16)
+def test_end_is_read(version: int, throttle: int, error: int) -> None:
+    """
+    Whether a transaction has ended is read as kafka-python reads it, in every version.
+    """
+    theirs = producer.EndTxnResponse(throttle_time_ms=throttle, error_code=error)
+
+    answer, expected = _both(END, version, theirs)
+
+    assert answer == (throttle, expected.error_code)
+
+
+FOUND = metadata.FindCoordinatorResponse.Coordinator
+found = st.builds(
+    FOUND,
+    key=names,
+    node_id=int32,
+    host=texts,
+    port=int32,
+    error_code=int16,
+    error_message=messages,
+)
+
+
+@given(versions(FIND_COORDINATORS), int32, st.lists(found, min_size=1, max_size=3))
+def test_coordinators_are_read(version: int, throttle: int, told: list[Any]) -> None:
+    """
+    One coordinator or many are read as kafka-python reads them, with messages and without.
+    """
+    (first, *_) = told
+    theirs = metadata.FindCoordinatorResponse(
+        throttle_time_ms=throttle,
+        error_code=first.error_code,
+        error_message=first.error_message,
+        node_id=first.node_id,
+        host=first.host,
+        port=first.port,
+        coordinators=told,
+    )
+
+    answer, expected = _both(FIND_COORDINATORS, version, theirs)
+
+    of_theirs = expected.coordinators if version >= 4 else [expected]
+    assert answer.coordinators == [
+        (it.key if version >= 4 else None, it.host, it.port, it.error_code) for it in of_theirs
+    ]
+
+
+DESCRIBED = admin.DescribeTransactionsResponse.TransactionState
+states = st.builds(
+    DESCRIBED,
+    error_code=int16,
+    transactional_id=texts,
+    transaction_state=texts,
+    transaction_timeout_ms=int32,
+    transaction_start_time_ms=int64,
+    producer_id=int64,
+    producer_epoch=int16,
+    topics=st.lists(
+        st.builds(DESCRIBED.TopicData, topic=names, partitions=st.lists(int32, max_size=3)),
+        max_size=3,
+    ),
+)
+
+
+@given(int32, st.lists(states, max_size=3))
+def test_descriptions_are_read(throttle: int, told: list[Any]) -> None:
+    """
+    Where transactions stand is read as kafka-python reads it; of partitions only their number.
+    """
+    theirs = admin.DescribeTransactionsResponse(throttle_time_ms=throttle, transaction_states=told)
+
+    answer, expected = _both(DESCRIBE_TRANSACTIONS, 0, theirs)
+
+    assert len(answer.transaction_states) == len(expected.transaction_states)
+    for ours, its in zip(answer.transaction_states, expected.transaction_states, strict=True):
+        partitions = sum(len(topic.partitions) for topic in its.topics)
+        assert ours._asdict() == {
+            name: getattr(its, name) for name in ours._fields if name != "partitions"
+        } | {"partitions": partitions}
+
+
+LISTED = admin.ListTransactionsResponse.TransactionState
+listed = st.builds(LISTED, transactional_id=texts, producer_id=int64, transaction_state=texts)
+
+
+@given(int32, int16, st.lists(texts, max_size=2), st.lists(listed, max_size=3))
+def test_list_of_transactions_is_read(
+    throttle: int, error: int, unknown: list[str], told: list[Any]
+) -> None:
+    """
+    The names of transactions are read as kafka-python reads them.
+    """
+    theirs = admin.ListTransactionsResponse(
+        throttle_time_ms=throttle,
+        error_code=error,
+        unknown_state_filters=unknown,
+        transaction_states=told,
+    )
+
+    answer, expected = _both(LIST_TRANSACTIONS, 0, theirs)
+
+    assert answer.error_code == expected.error_code
+    assert answer.transactional_ids == [it.transactional_id for it in expected.transaction_states]
+
+
+WRITTEN = producer.ProduceResponse.TopicProduceResponse
+WRITTEN_PARTITION = WRITTEN.PartitionProduceResponse
+REFUSED = WRITTEN_PARTITION.BatchIndexAndErrorMessage
+LEADER = WRITTEN_PARTITION.LeaderIdAndEpoch
+ENDPOINT = producer.ProduceResponse.NodeEndpoint
+written_partitions = st.builds(
+    WRITTEN_PARTITION,
+    index=int32,
+    error_code=int16,
+    base_offset=int64,
+    log_append_time_ms=int64,
+    log_start_offset=int64,
+    record_errors=st.lists(
+        st.builds(REFUSED, batch_index=int32, batch_index_error_message=messages), max_size=3
+    ),
+    error_message=messages,
+    current_leader=st.builds(LEADER, leader_id=int32, leader_epoch=int32),
+)
+written_topics = st.builds(
+    WRITTEN, name=names, partition_responses=st.lists(written_partitions, max_size=3)
+)
+endpoints = st.builds(ENDPOINT, node_id=int32, host=texts, port=int32, rack=messages)
+written = st.builds(
+    producer.ProduceResponse,
+    responses=st.lists(written_topics, max_size=3),
+    throttle_time_ms=int32,
+    node_endpoints=st.lists(endpoints, max_size=2),
+)
+
+
+@given(versions(PRODUCE), written)
+def test_acknowledgements_are_read(version: int, theirs: Any) -> None:
+    """
+    What became of each batch is read as kafka-python reads it; who leads now is left out.
+    """
+    answer, expected = _both(PRODUCE, version, theirs)
+
+    assert answer.partitions == {
+        TopicPartition(topic.name, its.index): (
+            its.error_code,
+            its.base_offset,
+            [
+                RejectedRecord(it.batch_index, it.batch_index_error_message)
+                for it in its.record_errors or ()
+            ],
+            its.error_message,
+        )
+        for topic in expected.responses
+        for its in topic.partition_responses
+    }
+
+
+ENCODING = """
+from pyspark_pykafka.sink.micro_batch_committer import commit_micro_batch
+from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.engines.wire.producer import producer
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
+from pyspark_pykafka.engines.wire.protocol.produce import produce_request
+from pyspark_pykafka.engines.wire.protocol.coordinator import *
+from pyspark_pykafka.engines.wire.protocol.transactions import *
+
+settings = {"bootstrap.servers": "localhost:1", "security.protocol": "PROTOCOL"}
+with transactions_of(KafkaSettings(tuple(settings.items()))):
+    tp = TopicPartition("t", 0)
+    for request in (
+        init_producer_id_request(4, "x", 1),
+        add_partitions_request(3, "x", ProducerIdAndEpoch(1, 2), [tp]),
+        end_request(4, "x", ProducerIdAndEpoch(1, 2), commit=True),
+        find_coordinators_request(4, ["x"]),
+        describe_transactions_request(0, ["x"]),
+        list_transactions_request(0, ["Ongoing"]),
+        produce_request(12, {tp: [b"b"]}, 1),
+    ):
+        request.encode(1, "c")
+"""
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_writing_path_leaves_kafka_python_out(protocol: str) -> None:
+    """
+    A fresh process encodes all that a write and a commit say, and has imported no Kafka client.
+    """
+    program = ENCODING.replace("PROTOCOL", protocol)
+
+    assert not {"kafka", "confluent_kafka", "crc32c", "pandas"} & modules_after(program)

@@ -1,0 +1,140 @@
+"""
+Records that contradict themselves: each is named with its offset, and none is skipped.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from tests.support.record_batches import Record, batch_of, compress, span, varint, with_payload
+from tests.support.record_reading import columns_of, rows_before
+
+from pyspark_pykafka.engines.wire.records._decoder import MalformedBatch
+from pyspark_pykafka.schema import HEADERS
+
+
+def record(
+    *,
+    length: int | None = None,
+    time: bytes = varint(0),
+    delta: bytes = varint(0),
+    key: bytes = span(b"k"),
+    value: bytes = span(b"v"),
+    headers: bytes = varint(0),
+) -> bytes:
+    """
+    Return a record of parts that may be anything; the length is right unless it is given.
+    """
+    body = b"\0" + time + delta + key + value + headers
+    return varint(len(body) if length is None else length) + body
+
+
+ONE = record()
+
+SCHEMA = pa.schema([("key", pa.binary()), ("headers", HEADERS)])
+
+LIES = {
+    "no length": (b"", "length"),
+    "length 0": (record(length=0), "length"),
+    "length -1": (record(length=-1), "length"),
+    "length of the least number": (record(length=-(2**31)), "length"),
+    "length beyond the batch": (record(length=len(ONE)), "length"),
+    "length of 2 GiB": (record(length=2**31 - 1), "length"),
+    "length of more than 32 bits": (record(length=2**40), "length"),
+    "length in 11 bytes": (b"\x80" * 10 + b"\x01" + b"\0" * 40, "length"),
+    "length that does not end": (b"\xff" * 3, "length"),
+    "length of its attributes alone": (varint(1) + b"\0", "ends inside its numbers"),
+    "length one too small": (
+        record(length=len(ONE) - 2),
+        "is the last one of a batch that goes on",
+    ),
+    "time in 11 bytes": (record(time=b"\x80" * 10 + b"\x01"), "ends inside its numbers"),
+    "delta in 11 bytes": (record(delta=b"\x80" * 10 + b"\x01"), "ends inside its numbers"),
+    "delta beyond 32 bits": (record(delta=varint(2**31)), "ends inside its numbers"),
+    "delta beyond the last": (record(delta=varint(1)), "1 offsets from"),
+    "delta of the most": (record(delta=varint(2**31 - 1)), "2147483647 offsets from"),
+    "negative delta": (record(delta=varint(-1)), "-1 offsets from"),
+    "key of -2": (record(key=varint(-2)), "key or value"),
+    "key beyond the record": (record(key=varint(100) + b"k"), "key or value"),
+    "key of 2 GiB": (record(key=varint(2**31 - 1)), "key or value"),
+    "key of more than 32 bits": (record(key=varint(2**62)), "key or value"),
+    "value of -2": (record(value=varint(-2)), "key or value"),
+    "value beyond the record": (record(value=varint(4) + b"v"), "key or value"),
+    "no value": (varint(4) + b"\0\0\0\1", "key or value"),
+    "no number of headers": (record(headers=b""), "number of headers"),
+    "-1 headers": (record(headers=varint(-1)), "number of headers"),
+    "2 Gi headers": (record(headers=varint(2**31 - 1)), "number of headers"),
+    "one header too many": (record(headers=varint(2) + span(b"h") + span(b"")), "header key"),
+    "one header too few": (
+        record(headers=varint(1) + 2 * (span(b"h") + span(b""))),
+        "goes on after its last header",
+    ),
+    "a byte behind the headers": (record(headers=varint(0) + b"\0"), "goes on after"),
+    "header key of null": (record(headers=varint(1) + span(None) + span(b"")), "header key"),
+    "header key beyond": (record(headers=varint(1) + varint(9) + b"h\1"), "header key"),
+    "header value of -2": (record(headers=varint(1) + span(b"h") + varint(-2)), "header value"),
+    "header value beyond": (
+        record(headers=varint(1) + span(b"h") + varint(9) + b"v"),
+        "header value",
+    ),
+}
+
+
+@pytest.mark.parametrize(("payload", "match"), LIES.values(), ids=LIES)
+@pytest.mark.parametrize("codec", [0, 4], ids=["plain", "zstd"])
+def test_lie_in_a_record(payload: bytes, match: str, codec: int) -> None:
+    """
+    A record whose numbers cannot be is named by its offset, compressed or not.
+    """
+    batch = with_payload(compress(payload, codec), 1, codec=codec)
+
+    assert rows_before(MalformedBatch, batch, f"^offset 0: a record .*{match}") == 0
+
+
+def test_records_before_the_lie_are_kept() -> None:
+    """
+    What came before a malformed record is whole in every column, and nothing of that one is there.
+    """
+    good = varint(2) + span(b"h") + span(b"1") + span(b"i") + span(None)
+    bad = varint(3) + span(b"j") + span(None) + span(b"k") + span(b"2") + span(b"l") + varint(-2)
+    payload = record(headers=good) + record(delta=varint(1), headers=bad)
+    columns = columns_of(SCHEMA, 0, 10)
+
+    with pytest.raises(MalformedBatch, match="^offset 1: a record has a header value"):
+        list(columns.batches(with_payload(payload, 2, last_delta=5), ()))
+    (kept,) = columns.rest()
+
+    assert kept.validate(full=True) is None
+    assert kept.to_pylist() == [
+        {"key": b"k", "headers": [{"key": "h", "value": b"1"}, {"key": "i", "value": None}]}
+    ]
+    assert columns.position == 1
+
+
+def test_record_after_the_lie() -> None:
+    """
+    A reader that is fed again after an error goes on in sound columns.
+    """
+    bad = varint(2) + span(b"j") + span(None) + span(b"k") + varint(-2)
+    lie = with_payload(record(headers=bad), 1)
+    columns = columns_of(SCHEMA, 0, 10)
+    with pytest.raises(MalformedBatch, match="^offset 0: "):
+        list(columns.batches(lie, ()))
+
+    assert list(columns.batches(batch_of(Record(0, headers=((b"m", b"3"),))).encode(), ())) == []
+    (kept,) = columns.rest()
+
+    assert kept.validate(full=True) is None
+    assert kept.column(1).to_pylist() == [[{"key": "m", "value": b"3"}]]
+
+
+@pytest.mark.parametrize(("second", "offset"), [(0, 3), (2, 3)], ids=["smaller", "same"])
+def test_offsets_that_do_not_grow(second: int, offset: int) -> None:
+    """
+    Within a batch each record's offset is greater than the last one's.
+    """
+    payload = record(delta=varint(2)) + record(delta=varint(second))
+    batch = with_payload(payload, 2, last_delta=5)
+
+    match = f"^offset {offset}: a record says it has offset {second}, which is not the next"
+    assert rows_before(MalformedBatch, batch, match) == 1

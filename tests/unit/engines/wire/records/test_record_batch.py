@@ -1,0 +1,115 @@
+"""
+Batches on their way: sequence numbers, halves, and the request around them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.producer import ProduceRequest as TheirRequest
+from tests.unit.engines.wire.records.test_arrow_encoder import (
+    NOW,
+    arrow,
+    bytes_of,
+    encoded,
+    encoder_of,
+    read,
+)
+
+from pyspark_pykafka.engines.wire.protocol.produce import produce_request
+from pyspark_pykafka.engines.wire.records.compression import CODECS
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, after
+from pyspark_pykafka.offsets import TopicPartition
+
+P1 = TopicPartition("t", 1)
+
+
+def batch_of(count: int, codec: str = "none") -> ProducerBatch:
+    """
+    Return a batch of records, the first of which is not the youngest.
+    """
+    rows = [
+        {
+            "key": b"k%d" % at,
+            "value": b"v" * at if at % 3 else None,
+            "partition": 1,
+            "timestamp": (10 - at) % 7 * 1_000_000 + 1_000,
+            "headers": [{"key": "h", "value": b"%d" % at}],
+        }
+        for at in range(count)
+    ]
+    ((batch,),) = encoded([arrow(rows)], encoder_of("t"), codec).values()
+    return batch
+
+
+@given(st.integers(2, 50), st.sampled_from(sorted(CODECS)))
+def test_halves_are_the_whole(count: int, codec: str) -> None:
+    """
+    A batch that is cut keeps its records, their order, times and sequence numbers.
+    """
+    whole = batch_of(count, codec)
+    whole.sequence = 2**31 - 2
+
+    first, second = whole.halves(-1, 1 << 20)
+
+    assert first.count + second.count == count
+    assert (first.sequence, second.sequence) == (2**31 - 2, after(2**31 - 2, first.count))
+    assert (first.created, first.codec) == (NOW, CODECS[codec])
+    rows = [{**row, "offset": 0} for row in read(P1, [whole])]
+    assert [{**row, "offset": 0} for row in read(P1, [first, second])] == rows
+    assert max(first.max_timestamp, second.max_timestamp) == whole.max_timestamp
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS))
+def test_a_record_is_named_by_its_key(codec: str) -> None:
+    """
+    The broker tells which record of a batch it refuses by its place.
+    """
+    assert batch_of(5, codec).key(3, 1 << 20) == b"k3"
+
+
+def test_sequences_begin_anew() -> None:
+    """
+    Behind the largest comes 0, as in Java's DefaultRecordBatch.
+    """
+    assert after(2**31 - 1, 1) == 0
+    assert after(2**31 - 3, 5) == 2
+    assert after(0, 5) == 5
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("transactional_id", [None, "writer"])
+def test_the_request_is_kafkas(version: int, transactional_id: str | None) -> None:
+    """
+    Byte for byte what kafka-python makes of the same, in every version.
+    """
+    batches = {tp: batch_of(2) for tp in (P1, TopicPartition("t", 2), TopicPartition("ü", 0))}
+    encoded_batches = {tp: [bytes_of(batch)] for tp, batch in batches.items()}
+    ours = produce_request(version, encoded_batches, 1_500, transactional_id)
+
+    theirs = TheirRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=1_500,
+        topic_data=[
+            _topic("t", {1: batches[P1], 2: batches[TopicPartition("t", 2)]}),
+            _topic("ü", {0: batches[TopicPartition("ü", 0)]}),
+        ],
+        version=version,
+    )
+    theirs.with_header(77, "a client")
+
+    assert ours.encode(77, "a client") == bytes(theirs.encode(header=True, framed=True))
+    assert all(any(piece is batch[0] for piece in ours.rest) for batch in encoded_batches.values())
+
+
+def _topic(name: str, batches: dict[int, ProducerBatch]) -> Any:
+    kind = TheirRequest.TopicProduceData
+    parts = [
+        kind.PartitionProduceData(index=at, records=bytes_of(batch))
+        for at, batch in batches.items()
+    ]
+    return kind(name=name, partition_data=parts)

@@ -1,0 +1,83 @@
+"""
+How many tasks read a micro-batch: the same at each run of it, whatever became of its prefetch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.support.memory_cluster import Cluster
+
+from pyspark_pykafka.errors import TimeoutExceededError
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.source.driver_read import DriverRead, NoPrefetch, Prefetch
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
+from pyspark_pykafka.spark.stream_reader import _LegacyStreamReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.offsets import OffsetRange
+
+SCHEMA = pa.schema([pa.field("value", SOURCE_TYPES["value"])])
+START = {"t": {"0": 0, "1": 0, "2": 0}}
+
+
+def read_well(wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """
+    Read a range at once.
+    """
+    yield pa.record_batch([pa.array([b"x"] * wanted.size)], SCHEMA)
+
+
+def read_badly(wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """
+    Find no broker that answers.
+    """
+    raise TimeoutExceededError(str(wanted))
+    yield
+
+
+def read_much(_: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """
+    Find more than may be read on the driver.
+    """
+    yield pa.record_batch([pa.array([bytes(2**22)])], SCHEMA)
+
+
+def planned(prefetch: Prefetch, end: dict[str, Any], *, replayed: bool) -> list[Any]:
+    """
+    Return what the tasks of a micro-batch get, in a run that goes on or in one that starts again.
+    """
+    cluster = Cluster()
+    cluster.make("t", 9_000, 9_000, 9_000)
+    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest"}
+    options = parse_stream_source(given)
+    reader = _LegacyStreamReader(options, SCHEMA)
+    reader._batches = MicroBatchStream(options, cluster, dict)
+    reader._prefetch = prefetch
+    if not replayed:
+        reader.latestOffset()
+    return [partition.value for partition in reader.partitions(START, end)]
+
+
+@pytest.mark.parametrize("replayed", [False, True], ids=["first run", "replay"])
+@pytest.mark.parametrize("read", [read_well, read_badly, read_much])
+@pytest.mark.parametrize(
+    ("size", "tasks"), [(1, 1), (1_000, 1), (2_000, 3)], ids=["tiny", "small", "large"]
+)
+def test_input_partitions_are_a_function_of_the_offsets(
+    read: Any, size: int, tasks: int, *, replayed: bool
+) -> None:
+    """
+    Up to 5,000 offsets are one task's, read with the plan or not; more have one for each range.
+    """
+    end = {"t": dict.fromkeys("012", size)}
+    found = planned(DriverRead(read), end, replayed=replayed)
+    ranges = planned(NoPrefetch(), end, replayed=replayed)
+
+    assert found == ([tuple(ranges)] if tasks == 1 else ranges)
+    assert len(ranges) == 3

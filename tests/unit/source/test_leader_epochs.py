@@ -1,0 +1,476 @@
+"""
+What a stream makes of leader epochs: logs that were truncated and grew again are told from others.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.support.memory_cluster import Cluster
+
+from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED, epochs_at
+from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError, OffsetsError
+from pyspark_pykafka.offsets import (
+    LEADER_EPOCHS,
+    LogEnds,
+    OffsetRange,
+    Offsets,
+    StreamOffset,
+    TopicPartition,
+)
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.source.checkpoint import _plain
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
+from pyspark_pykafka.source.planner import SplitPolicy, split
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@dataclass
+class Process:
+    """
+    The planning process of one run of a query.
+    """
+
+    cluster: Cluster
+    more: dict[str, str] = field(default_factory=dict)
+    batches: MicroBatchStream = field(init=False)
+
+    def __post_init__(self) -> None:
+        given = {
+            "kafka.bootstrap.servers": "b:1",
+            "subscribe": "t",
+            "startingOffsets": "earliest",
+            "fetchOffset.retryIntervalMs": "0",
+            **self.more,
+        }
+        self.batches = MicroBatchStream(parse_stream_source(given), self.cluster, lambda _: {})
+
+    def next(self, start: Any) -> Any:
+        """
+        Return the next end, as it comes back from a checkpoint.
+        """
+        return json.loads(json.dumps(self.batches.next(start)))
+
+    def first(self) -> Any:
+        """
+        Return the end of a new query's first batch.
+        """
+        return self.next(self.batches.initial())
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """
+    Return a cluster with a topic of two partitions, led in epoch 3 with 200 records and 50.
+    """
+    made = Cluster()
+    made.make("t", 200, 50)
+    made.elect(T0, 3, 0, 200)
+    made.elect(T1, 3, 0, 50)
+    return made
+
+
+def lossy(cluster: Cluster) -> Process:
+    """
+    Return a process of a query that may lose records.
+    """
+    return Process(cluster, {"failOnDataLoss": "false"})
+
+
+def test_ends_carry_the_epochs_that_they_were_seen_in(cluster: Cluster) -> None:
+    """
+    Under a reserved key, by partition, beside the offsets of the JVM connector's form.
+    """
+    end = Process(cluster).first()
+
+    assert end["t"] == {"0": 200, "1": 50}
+    assert end[LEADER_EPOCHS] == {"t": {"0": 3, "1": 3}}
+
+
+def test_a_log_that_was_replaced_is_a_data_loss(cluster: Cluster) -> None:
+    """
+    With as many records as before, and with more: the offsets alone show nothing.
+    """
+    one = Process(cluster)
+    end = one.first()
+
+    for grown in (200, 260):
+        cluster.elect(T0, 5, 100, grown)
+        with pytest.raises(DataLossError, match="the log of t-0 was truncated: it was seen up to "):
+            one.next(end)
+
+    with pytest.raises(
+        DataLossError, match="offset 200 in leader epoch 3.* offset 100 now"
+    ) as told:
+        Process(cluster).next(end)
+    assert told.value.condition == LOG_TRUNCATED
+    assert "Set failOnDataLoss to false" in str(told.value)
+
+
+def test_a_log_that_nobody_was_asked_about_is_asked_about_later(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A partition that had vanished when its epoch was asked for is not taken for checked.
+    """
+    one = Process(cluster)
+    end = one.first()
+    cluster.elect(T0, 5, 100, 200)
+    with monkeypatch.context() as patched:
+        patched.setattr(Cluster, "epoch_ends", lambda *_: {})
+        assert one.next(end) == end
+
+    with pytest.raises(DataLossError, match="the log of t-0 was truncated"):
+        one.next(end)
+
+
+def test_a_loss_that_is_allowed_is_counted_once(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    It is logged, counted in the query's progress, and the query goes on behind it.
+    """
+    one = lossy(cluster)
+    end = one.first()
+    cluster.elect(T0, 5, 120, 200)
+
+    with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
+        assert one.next(end) == end
+        assert one.next(end) == end
+        cluster.topics["t"][0] = (0, 260)
+        later = one.next(end)
+        assert one.next(later) == later
+
+    assert caplog.text.count(f"[{LOG_TRUNCATED}]") == 1
+    assert "The 80 offsets" in caplog.text
+    assert one.batches.latest_seen() == {"t": {"0": 260, "1": 50}, "@lost": {"t": {"0": 80}}}
+    assert later[LEADER_EPOCHS] == {"t": {"0": 5, "1": 3}}
+    assert [(r.start, r.end) for r in one.batches.plan(end, later).ranges] == [(200, 260)]
+
+
+def test_another_leader_with_the_same_log_is_no_loss(cluster: Cluster) -> None:
+    """
+    Partitions are moved every day; each new epoch costs one question, and no batch.
+    """
+    one = Process(cluster)
+    end = one.first()
+    cluster.elect(T0, 4, 200, 200)
+
+    assert [one.next(end), one.next(end), one.next(end)] == [end] * 3
+    assert cluster.asked == [{T0: 3}]
+
+    cluster.elect(T0, 6, 210, 230)
+    later = one.next(end)
+    assert cluster.asked[1:] == [{T0: 4}]
+    assert later[LEADER_EPOCHS] == {"t": {"0": 6, "1": 3}}
+    one.next(later)
+    assert len(cluster.asked) == 2
+
+
+def test_the_same_leader_is_asked_nothing(cluster: Cluster) -> None:
+    """
+    Nobody truncates a log within a leader epoch: in all but rare batches the check is free.
+    """
+    one = Process(cluster)
+    end = one.first()
+    for grown in (200, 260, 300):
+        cluster.topics["t"][0] = (0, grown)
+        end = one.next(end)
+
+    assert cluster.asked == []
+
+
+@pytest.mark.parametrize("epoch", [0, 3, 9])
+def test_a_topic_made_again_is_told_by_its_id(cluster: Cluster, epoch: int) -> None:
+    """
+    Whatever its epochs are: lower, as they begin at 0 again, the same, or higher.
+    """
+    one = Process(cluster)
+    end = one.first()
+    cluster.make("t", 300, 300)
+    cluster.epochs = {T0: {epoch: 0}, T1: {epoch: 0}}
+
+    later = one.next(end)
+
+    with pytest.raises(DataLossError, match="deleted and made again"):
+        one.batches.plan(end, later)
+    assert cluster.asked == []
+    assert later[LEADER_EPOCHS]["t"]["0"] == epoch
+
+
+def test_ranges_of_a_topic_made_again_carry_no_old_epoch(cluster: Cluster) -> None:
+    """
+    The start of the new topic was seen in none.
+    """
+    one = lossy(cluster)
+    end = one.first()
+    cluster.make("t", 300, 300)
+    cluster.epochs = {T0: {7: 0}}
+
+    planned = one.batches.plan(end, one.next(end)).ranges
+
+    assert [(r.start_epoch, r.end_epoch) for r in planned] == [(-1, 7), (-1, -1)]
+
+
+def test_a_broker_that_is_behind_is_not_believed(cluster: Cluster) -> None:
+    """
+    Epochs of one topic only grow: who tells an older one knows less than the query does.
+    """
+    one = Process(cluster)
+    end = one.first()
+    cluster.epochs[T0] = {2: 0}
+    cluster.topics["t"][0] = (0, 150)
+
+    with pytest.raises(BrokerUnavailableError, match="t-0.* behind.* was 3, and is 2 there"):
+        one.next(end)
+    cluster.epochs[T0] = {3: 0}
+    cluster.topics["t"][0] = (0, 201)
+    assert one.next(end)["t"]["0"] == 201
+
+
+@pytest.mark.parametrize("ids", [{}, {"t": "another"}])
+def test_an_older_epoch_without_the_same_topic_id_says_nothing(
+    cluster: Cluster, ids: dict[str, str]
+) -> None:
+    """
+    Brokers before 2.8 have no ids, and a topic made again begins with its epochs anew.
+    """
+    stands = {"t": {"0": 100, "1": 50}, LEADER_EPOCHS: {"t": {"0": 9}}}
+    if ids:
+        stands["@topicIds"] = ids
+    cluster.ids["t"] = "t"
+
+    assert Process(cluster).next(stands)["t"] == {"0": 200, "1": 50}
+
+
+def test_brokers_that_tell_no_epochs(cluster: Cluster) -> None:
+    """
+    Checkpoints then have none, and those that have some go on.
+    """
+    end = Process(cluster).first()
+    cluster.epochs = {}
+    cluster.topics["t"][0] = (0, 250)
+
+    later = Process(cluster).next(end)
+
+    assert LEADER_EPOCHS not in later
+    assert later["t"] == {"0": 250, "1": 50}
+    assert LEADER_EPOCHS not in Process(cluster).first()
+
+
+def test_a_leader_that_does_not_know_the_epoch_is_no_loss(cluster: Cluster) -> None:
+    """
+    As one of a log in the old message format, which keeps no epochs.
+    """
+    end = Process(cluster).first()
+    cluster.epochs[T0] = {5: 0}
+    cluster._epoch_end = lambda tp, epoch: -1  # type: ignore[method-assign] # noqa: ARG005
+
+    assert Process(cluster).next(end) == end
+    assert cluster.asked == [{T0: 3}]
+
+
+def test_checkpoints_without_epochs_go_on(cluster: Cluster) -> None:
+    """
+    As older versions of this connector and the JVM connector write them: there is nothing to check.
+    """
+    start = {"t": {"0": 100, "1": 50}}
+    cluster.elect(T0, 8, 20, 300)
+    one = Process(cluster)
+
+    end = one.next(start)
+
+    assert cluster.asked == []
+    assert end[LEADER_EPOCHS] == {"t": {"0": 8, "1": 3}}
+    (wanted,) = one.batches.plan(start, end).ranges
+    assert (wanted.start_epoch, wanted.end_epoch) == (-1, 8)
+
+
+def test_a_plan_looks_where_no_question_did(cluster: Cluster) -> None:
+    """
+    Spark before 4.2 may ask for the end without the start; a replay is planned without a question.
+    """
+    end = Process(cluster).first()
+    cluster.elect(T0, 5, 100, 260)
+    later = lossy(cluster).next(end)
+
+    with pytest.raises(DataLossError, match="offset 100 now"):
+        Process(cluster).batches.plan(end, later)
+
+
+def test_an_end_that_the_options_keep_was_seen_in_its_own_epoch() -> None:
+    """
+    Where a log lost records and the end stays where the query stands, the new leader has not seen
+    all before it.
+    """
+    stands = StreamOffset({T0: 200, T1: 50}, epochs={T0: 3, T1: 3})
+    latest = StreamOffset({T0: 120, T1: 90}, epochs={T0: 5, T1: 4})
+
+    assert epochs_at({T0: 200, T1: 70}, stands, latest) == {T0: 3, T1: 4}
+
+
+def test_the_log_that_ends_before_the_query_stands_is_told_as_before(cluster: Cluster) -> None:
+    """
+    Its offsets show the loss, by the condition of the JVM connector.
+    """
+    one = Process(cluster)
+    end = one.first()
+    cluster.elect(T0, 5, 100, 150)
+
+    later = one.next(end)
+
+    with pytest.raises(DataLossError, match=r"changed from 200 to 150.*unclean") as told:
+        one.batches.plan(end, later)
+    assert told.value.condition == "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED"
+
+
+def test_available_now_checks_the_start_of_its_run(cluster: Cluster) -> None:
+    """
+    Its end is fixed before the start is known.
+    """
+    end = Process(cluster).first()
+    cluster.elect(T0, 5, 100, 260)
+    again = Process(cluster)
+    again.batches.freeze()
+
+    assert LEADER_EPOCHS not in again.batches.initial()
+    with pytest.raises(DataLossError, match="offset 100 now"):
+        again.next(end)
+
+
+def test_pieces_of_a_range_know_what_was_seen() -> None:
+    """
+    Only the first begins where the batch does; all others begin within what was seen at once.
+    """
+    whole = OffsetRange(T0, 0, 10, "id", 3, 5)
+
+    pieces = split([whole], SplitPolicy(min_partitions=3))
+
+    assert [(p.start_epoch, p.end_epoch, p.topic_id) for p in pieces] == [
+        (3, 5, "id"),
+        (5, 5, "id"),
+        (5, 5, "id"),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [5, [1], {"t": 3}, {"t": {"0": "x"}}])
+def test_epochs_that_cannot_be_read_are_refused(cluster: Cluster, wrong: object) -> None:
+    """
+    By the name of their key.
+    """
+    with pytest.raises(OffsetsError, match=f"the checkpoint's {LEADER_EPOCHS} is"):
+        Process(cluster).next({"t": {"0": 3}, LEADER_EPOCHS: wrong})
+
+
+@given(
+    st.dictionaries(
+        st.builds(TopicPartition, st.sampled_from(["t", "u"]), st.integers(0, 20)),
+        st.integers(0, 2**31 - 1),
+        max_size=9,
+    )
+)
+def test_epochs_come_back_from_a_checkpoint(epochs: Offsets) -> None:
+    """
+    Each with its partition, and nested where the first batch keeps its start.
+    """
+    stood = StreamOffset(dict.fromkeys(epochs, 7), {"t": "id"}, epochs=epochs)
+    whole = replace(stood, initial=stood)
+
+    assert StreamOffset.of(json.loads(json.dumps(whole.document()))) == whole
+
+
+def test_a_plain_checkpoint_has_no_epochs(cluster: Cluster) -> None:
+    """
+    The JVM connector takes every key for a topic.
+    """
+    end = {"t": {"0": 3}, LEADER_EPOCHS: {"t": {"0": 1}}}
+
+    assert json.loads(_plain(f"v1\n{{}}\n{json.dumps(end)}").split("\n")[2]) == {"t": {"0": 3}}
+    assert LogEnds({}, {}) == cluster.ends([])
+
+
+class Log:
+    """
+    A log whose records are numbered, so that another one in the place of a lost one is seen.
+    """
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.cluster.make("t", 0)
+        self.cluster.elect(T0, 0, 0, 0)
+        self.records: list[int] = []
+        self._written = 0
+
+    @property
+    def first(self) -> int:
+        return self.cluster.topics["t"][0][0]
+
+    def append(self, count: int) -> None:
+        self.records += range(self._written, self._written + count)
+        self._written += count
+        self.cluster.topics["t"][0] = (self.first, len(self.records))
+
+    def elect(self, lost: int, count: int) -> None:
+        """
+        Let a leader begin that lacks some of the last records, and append to its log.
+        """
+        kept = max(len(self.records) - lost, self.first)
+        del self.records[kept:]
+        self.cluster.elect(T0, max(self.cluster.epochs[T0]) + 1, kept, kept)
+        self.append(count)
+
+    def age(self, count: int) -> None:
+        self.cluster.age(T0, min(self.first + count, len(self.records)))
+
+    def replaced(self, seen: list[int]) -> int:
+        """
+        Return how many of the records that were seen are others now, from the first such one on.
+        """
+        pairs = zip(seen[self.first :], self.records[self.first :], strict=False)
+        same = self.first + next((at for at, (a, b) in enumerate(pairs) if a != b), len(seen))
+        return max(len(seen) - same, 0)
+
+
+steps = st.lists(
+    st.tuples(st.just("append"), st.tuples(st.integers(0, 9)))
+    | st.tuples(st.just("elect"), st.tuples(st.integers(0, 12) | st.just(0), st.integers(0, 15)))
+    | st.tuples(st.just("age"), st.tuples(st.integers(0, 8)))
+    | st.tuples(st.just("trigger"), st.just(())),
+    max_size=30,
+)
+
+
+@settings(max_examples=300)
+@example([("elect", (3, 3)), ("trigger", ()), ("elect", (0, 0)), ("trigger", ())])
+@example([("elect", (3, 9)), ("elect", (7, 9)), ("trigger", ()), ("elect", (1, 0))])
+@given(steps)
+def test_a_loss_is_counted_if_and_only_if_records_were_replaced(
+    history: list[tuple[str, tuple[int, ...]]],
+) -> None:
+    """
+    Whatever a log goes through, elections clean and unclean and records that age out: as many are
+    counted as were seen and are others now, and none where all are what they were.
+    """
+    log = Log()
+    log.append(5)
+    one = lossy(log.cluster)
+    stands, lost = one.first(), 0
+    seen = list(log.records)
+    for name, arguments in [*history, ("trigger", ())]:
+        if name != "trigger":
+            getattr(log, name)(*arguments)
+            continue
+        end, at = len(log.records), len(seen)
+        lost += log.replaced(seen) if at <= end else 0
+        lost += max(min(log.first, end) - at, 0)
+        stands = one.next(stands)
+        seen = log.records[: stands["t"]["0"]]
+        latest = one.batches.latest_seen() or {}
+        assert latest.get("@lost", {"t": {"0": 0}}) == {"t": {"0": lost}}

@@ -1,0 +1,426 @@
+"""
+A stream's offsets and plans, batch after batch, against a cluster in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests.support.memory_cluster import Cluster
+
+from pyspark_pykafka.errors import DataLossError, OffsetsError
+from pyspark_pykafka.offsets import Document, TopicPartition
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
+
+
+@dataclass
+class Query:
+    """
+    A query and its checkpoint: what Spark would do around the planning process.
+    """
+
+    cluster: Cluster
+    options: dict[str, str]
+    at: Document | None = None
+    batches: MicroBatchStream = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self, **changed: str) -> None:
+        """
+        Make a new process, with changed options.
+        """
+        self.options |= changed
+        options = parse_stream_source(self.options)
+        self.batches = MicroBatchStream(options, self.cluster, lambda at: dict.fromkeys(at, 1e6))
+
+    def step(self, *, limited: bool = True) -> list[tuple[str, int, int]]:
+        """
+        Run one micro-batch if there is one; return (partition, start, end) of each range.
+        """
+        start = self.batches.initial() if self.at is None else self.at
+        end = _stored(self.batches.next(_stored(start), limited=limited))
+        plan = self.batches.plan(_stored(start), end)
+        self.at = end
+        return [(str(r.tp), r.start, r.end) for r in plan.ranges]
+
+
+def _stored(document: Document) -> Document:
+    """
+    Return what comes back of a document from the checkpoint.
+    """
+    stored: Document = json.loads(json.dumps(document))
+    return stored
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """
+    Return a cluster with the topic t of two partitions.
+    """
+    made = Cluster()
+    made.make("t", 3, 5)
+    return made
+
+
+def query(cluster: Cluster, **options: Any) -> Query:
+    """
+    Return a query of the topic t from its start, unless the options say otherwise.
+    """
+    base = {"kafka.bootstrap.servers": "b:1", "startingOffsets": "earliest"}
+    strategy = {} if {"subscribePattern", "assign"} & options.keys() else {"subscribe": "t"}
+    return Query(cluster, {**base, **strategy, "fetchOffset.retryIntervalMs": "0", **options})
+
+
+def test_reads_on_from_where_it_stands(cluster: Cluster) -> None:
+    """
+    Each batch begins where the last ended; without new records nothing is read.
+    """
+    one = query(cluster)
+
+    assert one.step() == [("t-0", 0, 3), ("t-1", 0, 5)]
+    assert one.step() == []
+    cluster.topics["t"][1] = (0, 7)
+    one.restart()
+    assert one.step() == [("t-1", 5, 7)]
+
+
+def test_no_new_records_is_the_same_document(cluster: Cluster) -> None:
+    """
+    Spark tells new data by the document, so what stands still gives back what was given, also
+    where that was written by the JVM connector and has no topic ids.
+    """
+    one = query(cluster)
+    theirs = {"t": {"0": 3, "1": 5}}
+
+    assert one.batches.next(theirs) is theirs
+    cluster.topics["t"][0] = (0, 4)
+    assert one.batches.next(theirs) == {
+        "t": {"0": 4, "1": 5},
+        "@topicIds": {"t": cluster.ids["t"]},
+    }
+
+
+def test_first_batch_keeps_its_start(cluster: Cluster) -> None:
+    """
+    A query from latest that is asked for its start again after a failure goes on from the first.
+    """
+    one = query(cluster, startingOffsets="latest")
+    start = one.batches.initial()
+    cluster.topics["t"][0] = (0, 4)
+    end = _stored(one.batches.next(start))
+    cluster.topics["t"][0] = (0, 9)
+    one.restart()
+
+    later = one.batches.initial()
+    plan = one.batches.plan(later, end)
+
+    assert later != start
+    assert [(r.start, r.end) for r in plan.ranges] == [(3, 4)]
+
+
+@pytest.mark.parametrize("ends", [(2, 2), (3, 5), (9, 9)], ids=["fewer", "equal", "more"])
+@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
+def test_remade_topic_is_told(
+    cluster: Cluster,
+    ends: tuple[int, int],
+    *,
+    running: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    A topic deleted and made again is a loss however many records the new one has; who allows that
+    reads all of the new one.
+    """
+    one = query(cluster)
+    one.step()
+    cluster.make("t", *ends)
+    if not running:
+        one.restart()
+    with pytest.raises(DataLossError, match="t was deleted and made again"):
+        one.step()
+
+    one.restart(failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
+        assert one.step() == [("t-0", 0, ends[0]), ("t-1", 0, ends[1])]
+    assert "made again" in caplog.text
+    assert one.step() == []
+
+
+def test_topic_that_vanished_is_a_loss(cluster: Cluster) -> None:
+    """
+    A topic that the pattern still selects and the brokers do not have any more is lost.
+    """
+    cluster.make("t2", 4)
+    one = query(cluster, subscribePattern="t")
+    one.step()
+    del cluster.topics["t2"]
+
+    with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*t2-0"):
+        one.step()
+    one.restart(failOnDataLoss="false")
+    assert one.step() == []
+
+
+def test_partitions_that_vanish_under_a_group(cluster: Cluster) -> None:
+    """
+    With a consumer group given, the condition is the one that the JVM connector has for it.
+    """
+    cluster.make("t2", 4)
+    one = query(cluster, subscribePattern="t", **{"kafka.group.id": "g"})
+    one.step()
+    del cluster.topics["t2"]
+
+    with pytest.raises(DataLossError, match="PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"):
+        one.step()
+
+
+def test_lost_records_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """
+    What aged out unread is counted by partition, batch after batch, in the log and in progress.
+    """
+    one = query(cluster, failOnDataLoss="false")
+    one.step()
+    assert one.batches.latest_seen() == {"t": {"0": 3, "1": 5}}
+    cluster.topics["t"] = [(0, 9), (8, 20)]
+    with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
+        one.step()
+    cluster.topics["t"] = [(12, 12), (25, 30)]
+    one.step()
+
+    assert "t-1: 3 offsets from 5 on have aged out before they were read, 3 since" in caplog.text
+    assert one.batches.latest_seen() == {
+        "t": {"0": 12, "1": 30},
+        "@lost": {"t": {"0": 3, "1": 8}},
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"subscribe": "t"},
+        {"subscribePattern": "t"},
+        {"assign": '{"t":[0,1]}'},
+    ],
+)
+def test_topic_that_was_left_out_is_no_loss(
+    cluster: Cluster, change: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    A user who does not subscribe to a topic any more loses nothing; it is said.
+    """
+    cluster.make("u", 4)
+    one = query(cluster, subscribe="t,u")
+    one.step()
+    one.options.pop("subscribe")
+    one.restart(**change)
+
+    with caplog.at_level(logging.INFO, "pyspark_pykafka"):
+        assert one.step() == []
+    assert "do not ask for u-0 any more" in caplog.text
+    assert one.at is not None
+    assert "u" not in one.at
+
+
+def test_added_partitions(cluster: Cluster) -> None:
+    """
+    Partitions found later are read from their start, or from their end if that is asked for.
+    """
+    early, late = query(cluster), query(cluster, newPartitionOffsets="latest")
+    early.step()
+    late.step()
+    cluster.topics["t"] += [(0, 6)]
+
+    assert early.step() == [("t-2", 0, 6)]
+    assert late.step() == []
+    cluster.topics["t"][2] = (0, 8)
+    assert early.step() == [("t-2", 6, 8)]
+    assert late.step() == [("t-2", 6, 8)]
+
+
+def test_limits_hold_for_added_partitions(cluster: Cluster) -> None:
+    """
+    What a new partition has pending counts from where it starts.
+    """
+    one = query(cluster, maxOffsetsPerTrigger="8")
+    one.step()
+    cluster.topics["t"] += [(0, 4000)]
+
+    assert one.step() == [("t-2", 0, 8)]
+
+
+def test_limited_batches_add_up(cluster: Cluster) -> None:
+    """
+    Batches under a limit follow each other without a gap, and lift it where Spark says so.
+    """
+    one = query(cluster, maxOffsetsPerTrigger="4")
+
+    assert one.step() == [("t-0", 0, 1), ("t-1", 0, 2)]
+    assert one.step() == [("t-0", 1, 2), ("t-1", 2, 4)]
+    assert one.step(limited=False) == [("t-0", 2, 3), ("t-1", 4, 5)]
+
+
+def test_limit_of_bytes(cluster: Cluster) -> None:
+    """
+    A limit of bytes counts offsets by what they take in the log.
+    """
+    one = query(cluster, maxBytesPerTrigger="4m")
+
+    assert one.step() == [("t-0", 0, 1), ("t-1", 0, 2)]
+
+
+def test_waiting_is_no_new_data(cluster: Cluster) -> None:
+    """
+    A batch that waits for more records leaves the document as it is.
+    """
+    one = query(cluster, minOffsetsPerTrigger="5")
+    one.step()
+    cluster.topics["t"][0] = (0, 6)
+    stands = one.at
+
+    assert one.step() == []
+    assert one.at == stands
+    cluster.topics["t"][0] = (0, 8)
+    assert one.step() == [("t-0", 3, 8)]
+
+
+def test_waiting_hides_no_loss(cluster: Cluster) -> None:
+    """
+    While a batch waits, a topic that was made again is not taken for the old one; once it comes,
+    the loss is told.
+    """
+    one = query(cluster, minOffsetsPerTrigger="5")
+    one.step()
+    stands = one.at
+    cluster.make("t", 1, 2)
+
+    assert one.step() == []
+    assert one.at == stands
+    cluster.topics["t"] = [(0, 9), (0, 9)]
+    with pytest.raises(DataLossError, match="made again"):
+        one.step()
+
+
+def test_frozen_end(cluster: Cluster) -> None:
+    """
+    A run with availableNow reads what was there when it began, in batches, and waits for no more.
+    """
+    one = query(cluster, maxOffsetsPerTrigger="6", minOffsetsPerTrigger="6")
+    one.batches.freeze()
+    # A partition that is added before Spark asks for the start is none of this run's.
+    cluster.topics["t"] = [(0, 50), (0, 50), (0, 50)]
+
+    assert one.step() == [("t-0", 0, 2), ("t-1", 0, 3)]
+    assert one.step() == [("t-0", 2, 3), ("t-1", 3, 5)]
+    assert one.step() == []
+
+
+def test_frozen_end_of_a_query_from_latest(cluster: Cluster) -> None:
+    """
+    Records that come between the fixing of a run's end and of its start are for the next run.
+    """
+    one = query(cluster, startingOffsets="latest")
+    one.batches.freeze()
+    cluster.topics["t"] = [(0, 9), (0, 9)]
+
+    assert one.step() == []
+    one.restart()
+    assert one.step() == [("t-0", 3, 9), ("t-1", 5, 9)]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "condition"),
+    [
+        ([(0, 9)], "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW"),
+        (
+            [(0, 9), (0, 1)],
+            "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAIL",
+        ),
+    ],
+)
+def test_frozen_end_that_is_gone(
+    cluster: Cluster, partitions: list[tuple[int, int]], condition: str
+) -> None:
+    """
+    A run with availableNow fails when its end is no longer there (M03, M04).
+    """
+    one = query(cluster, maxOffsetsPerTrigger="3", failOnDataLoss="false")
+    one.batches.freeze()
+    one.step()
+    cluster.topics["t"] = partitions
+
+    with pytest.raises(OffsetsError, match=condition):
+        one.step()
+
+
+@pytest.mark.parametrize(
+    ("ending", "first", "rest"),
+    [
+        ({"endingOffsets": '{"t":{"0":2,"1":-1}}'}, [("t-0", 0, 2), ("t-1", 0, 5)], ["t-1"]),
+        ({"endingOffsets": '{"t":"latest"}'}, [("t-0", 0, 3), ("t-1", 0, 5)], ["t-0", "t-1"]),
+        ({"endingTimestamp": "4"}, [("t-0", 0, 3), ("t-1", 0, 4)], ["t-0"]),
+        (
+            {"endingOffsetsByTimestamp": '{"t":{"0":2,"1":100}}'},
+            [("t-0", 0, 2), ("t-1", 0, 5)],
+            ["t-1"],
+        ),
+    ],
+    ids=["offsets", "word", "time", "times"],
+)
+def test_stream_that_ends(
+    cluster: Cluster,
+    ending: dict[str, str],
+    first: list[tuple[str, int, int]],
+    rest: list[str],
+) -> None:
+    """
+    A stream is read up to the given ends, however the topic grows; new partitions are not read.
+    """
+    one = query(cluster, **ending)
+
+    assert one.step() == first
+    cluster.topics["t"] = [(0, 20), (0, 20)]
+    assert [tp for tp, *_ in one.step()] == rest
+    assert one.step() == []
+
+
+def test_end_that_lies_behind_is_no_loss(cluster: Cluster) -> None:
+    """
+    An end given to a query that has read beyond it stops it where it stands.
+    """
+    one = query(cluster)
+    one.step()
+    one.restart(endingOffsets='{"t":{"0":1,"1":6}}')
+    cluster.topics["t"] = [(0, 20), (0, 20)]
+
+    assert one.step() == [("t-1", 5, 6)]
+
+
+def test_latest_offsets_that_went_back_are_asked_for_again(cluster: Cluster) -> None:
+    """
+    An answer older than what is known is taken for a replica that lags (KAFKA-7703).
+    """
+    one = query(cluster)
+    one.step()
+    cluster.topics["t"][0] = (0, 4)
+    cluster.stale = [{TopicPartition("t", 0): 1, TopicPartition("t", 1): 5}]
+
+    assert one.step() == [("t-0", 3, 4)]
+
+
+def test_newer_documents_are_refused(cluster: Cluster) -> None:
+    """
+    Offsets that a later version wrote are not half understood (M16).
+    """
+    one = query(cluster)
+
+    with pytest.raises(OffsetsError, match="@epochs.*newer one wrote them"):
+        one.batches.next({"t": {"0": 3}, "@epochs": {"t": 1}})
+    with pytest.raises(OffsetsError, match="@topicIds is 5"):
+        one.batches.next({"t": {"0": 3}, "@topicIds": 5})
