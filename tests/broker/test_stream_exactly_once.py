@@ -33,7 +33,7 @@ from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
 from pyspark_pykafka.sink.intents import intent_of
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import CommittableBatch, ledger_topic
-from pyspark_pykafka.sink.transactional_ids import task_id
+from pyspark_pykafka.sink.transactional_ids import of_prefix, task_id
 from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -117,7 +117,7 @@ def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
     Return the transactions that are open.
     """
     with transactions_of(settings(cluster, prefix).kafka) as transactions:
-        return transactions.names(prefix, [State.ONGOING])
+        return transactions.names(of_prefix(prefix), [State.ONGOING])
 
 
 def await_ended(copy: Copy) -> None:
@@ -215,7 +215,8 @@ def test_a_task_that_is_stopped_leaves_nothing(copy: Copy) -> None:
 
     def other_writes() -> str | None:
         with transactions_of(kafka) as transactions:
-            return None if transactions.names(prefix, [State.ONGOING]) else "none is open"
+            open_now = transactions.names(of_prefix(prefix), [State.ONGOING])
+            return None if open_now else "none is open"
 
     def fail_amid(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task, pace = TaskContext.get(), Event()
@@ -329,7 +330,7 @@ def time_passes(sink: Sink) -> None:
     Abort what a driver that died has left open, as the coordinators do in the end.
     """
     with transactions_of(settings(sink.cluster, sink.topic).kafka) as it:
-        for name in it.names(sink.topic, [State.ONGOING]):
+        for name in it.names(of_prefix(sink.topic), [State.ONGOING]):
             it.abort(name)
 
 

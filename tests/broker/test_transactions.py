@@ -35,7 +35,7 @@ from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink import batch_committer
 from pyspark_pykafka.sink.batch_committer import abort_write, commit_write
-from pyspark_pykafka.sink.transactional_ids import write_pattern
+from pyspark_pykafka.sink.transactional_ids import beginning_with, write_pattern
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -406,18 +406,19 @@ def test_transactions_are_found_by_their_names(sink: Sink) -> None:
     With where they stand, and how much they hold.
     """
     prefix = f"{sink.topic}-"
+    names = beginning_with(prefix)
     done, open_one = sink.prepare("done", b"x"), sink.prepare("open", b"y")
     sink.end(done, commit=True)
 
     with transactions_of(sink.settings) as transactions:
         wait_until(
             lambda: (
-                None if transactions.names(prefix, [State.ONGOING]) == [f"{prefix}open"] else "both"
+                None if transactions.names(names, [State.ONGOING]) == [f"{prefix}open"] else "both"
             ),
             SECONDS,
         )
-        assert transactions.names(prefix) == [f"{prefix}done", f"{prefix}open"]
-        assert transactions.names(f"{prefix}other") == []
+        assert transactions.names(names) == [f"{prefix}done", f"{prefix}open"]
+        assert transactions.names(beginning_with(f"{prefix}other")) == []
         found = transactions.describe(open_one.transactional_id)
     assert found is not None
     assert (found.state, found.partitions, found.timeout_ms) == (State.ONGOING, 1, TIMEOUT_MS)

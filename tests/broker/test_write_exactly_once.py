@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
 from pyspark_pykafka.cli import main
@@ -19,11 +20,12 @@ from pyspark_pykafka.engines.wire.producer.producer import Transaction, prepare
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.delivery import ExactlyOnceBatch, SinkTask
-from pyspark_pykafka.testing import ExternalCluster
+from pyspark_pykafka.testing import ExternalCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -217,3 +219,39 @@ def test_what_a_dead_driver_left_open_can_be_aborted(
     assert main([*arguments, "--prefix", name, "--execute"]) == 0
     assert open_transactions(kafka_cluster, name) == []
     assert seen(kafka_cluster, name) == []
+
+
+def test_a_micro_batch_in_foreach_batch_is_at_least_once(
+    spark: SparkSession,
+    kafka_cluster: KafkaCluster,
+    topic: NewTopicName,
+    name: str,
+    write: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    """
+    A query that fails behind its write repeats the micro-batch, and the rows are there twice.
+    """
+    source = topic()
+    kafka_cluster.produce(source, [Record(b"%d" % number) for number in range(3)])
+    frame = spark.readStream.format("pykafka").option("subscribe", source)
+    frame = frame.option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
+    rows = frame.option("startingOffsets", "earliest").load().select("value")
+    batches: list[int] = []
+
+    def take(batch: DataFrame, number: int) -> None:
+        write(batch)
+        batches.append(number)
+        if len(batches) == 1:
+            msg = "behind the write"
+            raise RuntimeError(msg)
+
+    writer = rows.writeStream.foreachBatch(take).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(StreamingQueryException, match="behind the write"):
+        writer.start().awaitTermination(60)
+    assert writer.start().awaitTermination(60)
+
+    assert batches == [0, 0]
+    assert seen(kafka_cluster, name) == [0, 0, 1, 1, 2, 2]
+    assert open_transactions(kafka_cluster, name) == []

@@ -19,6 +19,7 @@ from tests.support.row_checker import Verdict, check_rows, row_of
 from pyspark_pykafka.engines.selection import transactions_of
 from pyspark_pykafka.engines.wire.transactions.transactions import State
 from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.sink.transactional_ids import of_prefix
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class ShapedStream:
         Return the transactions that are open now.
         """
         with self.cluster.transactions() as transactions:
-            return transactions.names(self.output, [State.ONGOING])
+            return transactions.names(of_prefix(self.output), [State.ONGOING])
 
     def hold(self, batch: int, choose: Callable[[int], int]) -> Hold:
         """

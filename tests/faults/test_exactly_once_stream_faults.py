@@ -29,6 +29,7 @@ from tests.faults.jobs import end, start_job, stop_all
 from pyspark_pykafka.engines.selection import transactions_of
 from pyspark_pykafka.engines.wire.transactions.transactions import State
 from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.sink.transactional_ids import of_prefix
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.ports import free_ports
 from pyspark_pykafka.testing.waiting import wait_until
@@ -192,7 +193,8 @@ class History:
         """
         kafka = KafkaSettings.of({"bootstrap.servers": self.cluster.bootstrap})
         with transactions_of(kafka) as transactions:
-            return transactions.names(self.options["transactionalIdPrefix"], [State.ONGOING])
+            names = of_prefix(self.options["transactionalIdPrefix"])
+            return transactions.names(names, [State.ONGOING])
 
     def await_ended(self) -> None:
         """

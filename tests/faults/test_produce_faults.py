@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyspark_pykafka.engines.contract import TransactionalIdPattern
     from pyspark_pykafka.settings import KafkaSettings
 
 pytestmark = pytest.mark.timeout(240)
@@ -518,9 +519,11 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
     won = prepare([rest], kafka, topic, Transaction(f"{name}-0-1", 60_000)).prepared
     assert won is not None
 
-    def names(_: Transactions, prefix: str, states: Sequence[State]) -> list[str]:
+    def names(
+        _: Transactions, family: TransactionalIdPattern, states: Sequence[State]
+    ) -> list[str]:
         wanted = State.PREPARE_ABORT if failed else State.ONGOING
-        return [f"{prefix}-0-0"] if wanted in states else []
+        return [f"{family.head}-0-0"] if wanted in states else []
 
     # All brokers would be asked for these, and the frozen one would not answer.
     monkeypatch.setattr(Transactions, "names", names)

@@ -30,6 +30,7 @@ from pyspark_pykafka.sink.transactional_ids import fallback_id, stream_task_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pyspark_pykafka.engines.contract import TransactionalIdPattern
     from pyspark_pykafka.sink.ledger_entries import Entry, Intent
 
 QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
@@ -363,7 +364,9 @@ class MemoryTransactions:
         """
         return self
 
-    def committed_names(self, prefix: str, *, at_most: float | None = None) -> list[str]:
+    def committed_names(
+        self, family: TransactionalIdPattern, *, at_most: float | None = None
+    ) -> list[str]:
         """
         Return the names of which the last transaction was committed; ``at_most`` is no matter here.
         """
@@ -372,17 +375,17 @@ class MemoryTransactions:
         def done() -> list[str]:
             names = self.world.names.items()
             found = [name for name, it in names if it.state is State.COMPLETE_COMMIT]
-            return [name for name in found if name.startswith(prefix)]
+            return [name for name in found if family.has(name)]
 
-        found: list[str] = self.process.call(f"list committed {prefix}", done)
+        found: list[str] = self.process.call(f"list committed {family.head}", done)
         return found
 
-    def open_names(self, prefix: str, _: Iterable[State]) -> list[str]:
+    def open_names(self, family: TransactionalIdPattern, _: Iterable[State]) -> list[str]:
         """
         Return the names under which something is open.
         """
         found: list[str] = self.process.call(
-            f"list {prefix}", lambda: [it for it in self.world.ongoing if it.startswith(prefix)]
+            f"list {family.head}", lambda: [it for it in self.world.ongoing if family.has(it)]
         )
         return found
 

@@ -21,7 +21,7 @@ from pyspark_pykafka.sink.micro_batch_committer import (
     release,
     visible_of,
 )
-from pyspark_pykafka.sink.transactional_ids import any_query_pattern, prefix_of_stream
+from pyspark_pykafka.sink.transactional_ids import any_query_pattern, beginning_with, of_prefix
 
 if TYPE_CHECKING:
     import argparse
@@ -41,7 +41,7 @@ def _settings(chosen: argparse.Namespace) -> KafkaSettings:
 
 def _list(chosen: argparse.Namespace) -> int:
     with transactions_of(_settings(chosen)) as transactions:
-        names = transactions.names(chosen.prefix, () if chosen.all else _OPEN)
+        names = transactions.names(beginning_with(chosen.prefix), () if chosen.all else _OPEN)
         found = [it for it in transactions.describe_all(names).values() if it is not None]
     if chosen.json:
         print(json.dumps([_as_json(it) for it in found], indent=2))
@@ -66,8 +66,8 @@ def _as_json(found: TransactionDescription) -> dict[str, Any]:
 
 def _abort(chosen: argparse.Namespace) -> int:
     with transactions_of(_settings(chosen)) as transactions:
-        found = transactions.names(chosen.prefix, _OPEN)
-        kept = _half_committed(transactions, found)
+        found = transactions.names(of_prefix(chosen.prefix), _OPEN)
+        kept = _half_committed(transactions, chosen.prefix, found)
         names = [name for name in found if name not in kept]
         if chosen.execute:
             transactions.abort_names(names)
@@ -85,17 +85,15 @@ def _abort(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _half_committed(transactions: Transactions, names: list[str]) -> set[str]:
+def _half_committed(transactions: Transactions, prefix: str, names: list[str]) -> set[str]:
     """
     Return those of open transactions that belong to a micro-batch which is committed in part.
     """
-    prefixes = {prefix for name in names if (prefix := prefix_of_stream(name))}
-    return {
-        one.transactional_id
-        for prefix in sorted(prefixes)
-        if is_there(transactions, ledger_topic(prefix))
-        for one in half_committed(transactions, prefix)
-    }
+    if not any(map(any_query_pattern(prefix).has, names)):
+        return set()
+    if not is_there(transactions, ledger_topic(prefix)):
+        return set()
+    return {one.transactional_id for one in half_committed(transactions, prefix)}
 
 
 def _release(chosen: argparse.Namespace) -> int:
@@ -152,8 +150,7 @@ def _renew(transactions: Transactions, chosen: argparse.Namespace) -> int:
     """
     Start a ledger anew of which the brokers know that it said something.
     """
-    names, family = transactions.committed_names(chosen.prefix), any_query_pattern(chosen.prefix)
-    known = [name for name in names if family.has(name)]
+    known = transactions.committed_names(any_query_pattern(chosen.prefix))
     topic = LedgerTopic(ledger_topic(chosen.prefix))
     if not known:
         print(f"No query has the prefix {chosen.prefix}.")
@@ -174,7 +171,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prefix",
         required=True,
-        help="what the transactional ids begin with: the option transactionalIdPrefix",
+        help="the option transactionalIdPrefix of the write; list shows longer prefixes, too",
     )
 
 

@@ -8,6 +8,7 @@ Arrow batches as records. All engines give equal tables for equal ranges.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,6 +44,21 @@ class FallbackId(NamedTuple):
 
     transactional_id: str
     sign: str
+
+
+class TransactionalIdPattern(NamedTuple):
+    """
+    The names that begin alike and go on as the pattern ``tail`` says.
+    """
+
+    head: str
+    tail: str
+
+    def has(self, name: str) -> bool:
+        """
+        Return whether it is one of them.
+        """
+        return name.startswith(self.head) and bool(re.fullmatch(self.tail, name[len(self.head) :]))
 
 
 @dataclass(frozen=True, slots=True)

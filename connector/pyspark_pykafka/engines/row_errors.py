@@ -38,6 +38,18 @@ def null_topic(row: int, key: bytes | None) -> RecordError:
     return RecordError("KAFKA_NULL_TOPIC_IN_DATA", msg)
 
 
+def ledger_row(where: str) -> RecordError:
+    """
+    Return the error for a row whose topic is the ledger of the stream that writes it.
+    """
+    msg = (
+        f"{where} cannot be written: that topic is the ledger of this query, whose entries tell "
+        "what is committed. Correct the option or column 'topic', or give the query another "
+        "transactionalIdPrefix: its ledger is the topic of that name with '-ledger' behind it"
+    )
+    return RecordError("EXACTLY_ONCE_ROW_FOR_LEDGER", msg)
+
+
 def unknown_partition(where: str, partitions: int) -> RecordError:
     """
     Return the error for a row whose partition its topic does not have.

@@ -21,11 +21,11 @@ from pyspark_pykafka.sink.transactional_ids import other_attempt_ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pyspark_pykafka.engines.contract import TransactionalIdPattern
     from pyspark_pykafka.engines.wire.transactions.transactions import (
         TransactionDescription,
         Transactions,
     )
-    from pyspark_pykafka.sink.transactional_ids import TransactionalIdPattern
 
     Waiting = Iterable[tuple[str, int, int]]
 
@@ -227,4 +227,4 @@ def _open(transactions: Transactions, names: TransactionalIdPattern) -> list[str
     Return what is open, as far as brokers say so in time.
     """
     quick = transactions.limited(_LISTING_SECONDS)
-    return [name for name in quick.open_names(names.head, _IN_THE_WAY) if names.has(name)]
+    return quick.open_names(names, _IN_THE_WAY)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from pyspark_pykafka.engines.selection import check_transactions, prepare, produce, transactions_of
+from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.sink.ledger_entries import (
     Committable,
     CommittableBatch,
@@ -88,12 +89,27 @@ def delivery(options: SinkOptions, *, streaming: bool) -> Delivery:
     """
     Return what the options ask for.
 
-    Raises :class:`OptionsError` if it needs transactions, and the settings do not allow them.
+    Raises :class:`OptionsError` if it needs transactions, and the settings do not allow them; or if
+    a stream would write into its own ledger.
     """
     if options.delivery_guarantee == "at-least-once":
         return AtLeastOnce(options)
     check_transactions(options.kafka)
-    return ExactlyOnceStream(options) if streaming else ExactlyOnceBatch(options)
+    if not streaming:
+        return ExactlyOnceBatch(options)
+    _check_ledger_apart(options)
+    return ExactlyOnceStream(options)
+
+
+def _check_ledger_apart(options: SinkOptions) -> None:
+    prefix = options.transactional_id_prefix
+    if prefix is None or options.topic != ledger_topic(prefix):
+        return
+    msg = (
+        f"topic is '{options.topic}', the ledger of transactionalIdPrefix '{prefix}', whose "
+        "entries tell what is committed; it must be another topic, or the prefix another one"
+    )
+    raise OptionsError((msg,))
 
 
 class AtLeastOnce:

@@ -22,9 +22,7 @@ def committed_before(
     Brokers remember them for ``transactional.id.expiration.ms``, seven days. All have to answer,
     but where ``at_most`` says how many seconds to give them.
     """
-    names = query_pattern(prefix, query)
-    found = transactions.committed_names(names.head, at_most=at_most)
-    return [name for name in found if names.has(name)]
+    return transactions.committed_names(query_pattern(prefix, query), at_most=at_most)
 
 
 def check_not_emptied(

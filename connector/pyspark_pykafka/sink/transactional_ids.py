@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.engines.contract import FallbackId
+from pyspark_pykafka.engines.contract import FallbackId, TransactionalIdPattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,26 +18,12 @@ if TYPE_CHECKING:
 _TASK = r"-\d+-\d+(-again\d+)?"
 _TURN = r"-[01]"
 _QUERY = r"-[0-9a-f]{8}"
+# Under these nothing is ever written: they are known, or not.
+_SIGNS = rf"-ended-[0-9a-f]+|({_QUERY}{_TURN})?-\d+-\d+-again"
 _ID_LENGTH = 8
 _ATTEMPT = re.compile(r"(?P<task>.*-\d+)-(?P<attempt>\d+)(?P<again>-again\d+)?")
-_STREAM = re.compile(rf"(?P<prefix>.*){_QUERY}{_TURN}{_TASK}")
 # Spark gives a task up after four attempts, unless it is told otherwise.
 _MOST_ATTEMPTS_BEFORE = 8
-
-
-class TransactionalIdPattern(NamedTuple):
-    """
-    The names that begin alike and go on as the pattern ``tail`` says.
-    """
-
-    head: str
-    tail: str
-
-    def has(self, name: str) -> bool:
-        """
-        Return whether it is one of them.
-        """
-        return name.startswith(self.head) and bool(re.fullmatch(self.tail, name[len(self.head) :]))
 
 
 class OtherAttempts(NamedTuple):
@@ -141,9 +127,15 @@ def any_query_pattern(prefix: str) -> TransactionalIdPattern:
     return TransactionalIdPattern(prefix, _QUERY + _TURN + _TASK)
 
 
-def prefix_of_stream(name: str) -> str | None:
+def of_prefix(prefix: str) -> TransactionalIdPattern:
     """
-    Return the prefix of the stream whose task has the name, or None if it is no such name.
+    Return all names that writes with the prefix make, batches and streams.
     """
-    found = _STREAM.fullmatch(name)
-    return found and found["prefix"]
+    return TransactionalIdPattern(prefix, rf"({_QUERY}{_TURN})?{_TASK}|{_SIGNS}")
+
+
+def beginning_with(text: str) -> TransactionalIdPattern:
+    """
+    Return all names that begin so, also those of longer prefixes: to be looked at, never changed.
+    """
+    return TransactionalIdPattern(text, r"(?s:.*)")

@@ -10,6 +10,7 @@ import pytest
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.options import SinkOptions, parse_sink
+from pyspark_pykafka.sink.delivery import delivery
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -91,6 +92,22 @@ def test_librdkafka_cannot_hand_transactions_over() -> None:
 
     with pytest.raises(OptionsError, match="librdkafka has no way to do.*set it to: wire"):
         parse_sink({**given, "engine": "librdkafka"}, streaming=False)
+
+
+def test_a_stream_does_not_write_into_its_own_ledger() -> None:
+    """
+    Its rows would be read as what it has committed; only an exactly-once stream has a ledger.
+    """
+    given = {**SERVERS, "topic": "orders-ledger", "transactionalIdPrefix": "orders"}
+    exactly = {**given, "deliveryGuarantee": "exactly-once"}
+    with pytest.raises(OptionsError, match="topic is 'orders-ledger'") as caught:
+        delivery(parse_sink(exactly, streaming=True), streaming=True)
+    (mistake,) = caught.value.mistakes
+    assert "transactionalIdPrefix 'orders'" in mistake
+
+    assert delivery(parse_sink(exactly, streaming=False), streaming=False)
+    assert delivery(parse_sink(given, streaming=True), streaming=True)
+    assert delivery(parse_sink({**exactly, "topic": "orders"}, streaming=True), streaming=True)
 
 
 def test_engine_is_chosen_for_writing_too() -> None:

@@ -24,6 +24,7 @@ from tests.support.stub_coordinators import (
     home,
 )
 
+from pyspark_pykafka.cli import main
 from pyspark_pykafka.engines.contract import FallbackId
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.producer.producer import Transaction, begin_free
@@ -43,7 +44,12 @@ from pyspark_pykafka.settings.wire_config import wire_producer_config
 from pyspark_pykafka.sink import batch_committer
 from pyspark_pykafka.sink.batch_committer import abort_write, commit_write
 from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
-from pyspark_pykafka.sink.transactional_ids import task_id, write_pattern
+from pyspark_pykafka.sink.transactional_ids import (
+    fallback_id,
+    stream_task_id,
+    task_id,
+    write_pattern,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -253,6 +259,32 @@ def test_a_speculative_attempt_is_found() -> None:
         assert states(stubs, [won]) == Counter(CompleteCommit=1)
         assert set(states(stubs, [lost])) <= ENDED
         assert asked(stubs, LIST) == BROKERS
+
+
+def test_the_command_aborts_what_its_prefix_has_open() -> None:
+    """
+    Of batch writes and streams, also what found its name in use; nothing of a longer prefix.
+    """
+    them = Coordination(brokers=2)
+    query = "0a1b2c3d-0000-0000-0000-000000000000"
+    tasks = [
+        (task_id(prefix, 3, 1), stream_task_id(prefix, query, 7, 3, 1)) for prefix in ("w", "w-2")
+    ]
+    ours, others = (
+        [
+            prepared(them, name)
+            for task in both
+            for name in (task, fallback_id(task, 99).transactional_id)
+        ]
+        for both in tasks
+    )
+    others.append(prepared(them, task_id("wider", 0, 0)))
+    with StubCoordinators(them) as stubs:
+        arguments = ["transactions", "abort", "--bootstrap-server", stubs.bootstrap]
+        assert main([*arguments, "--prefix", "w", "--execute"]) == 0
+
+        assert set(states(stubs, ours)) <= ENDED
+        assert states(stubs, others) == Counter(Ongoing=len(others))
 
 
 # --- Outcomes -------------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ import pytest
 from pyspark_pykafka.sink.transactional_ids import (
     TransactionalIdPattern,
     any_query_pattern,
+    beginning_with,
     fallback_id,
     fallback_sign,
     fence_id,
+    of_prefix,
     other_attempt_ids,
-    prefix_of_stream,
     query_pattern,
     stream_task_id,
     task_id,
@@ -57,6 +58,17 @@ def test_a_late_attempt_has_a_name_of_its_own() -> None:
         ),
         (any_query_pattern("orders"), stream_task_id("orders", QUERY, 7, 0, 0)),
         (any_query_pattern("orders"), stream_task_id("orders", OTHER, 8, 0, 0)),
+        (of_prefix("orders"), task_id("orders", 1234, 17)),
+        (of_prefix("orders"), fallback_id(task_id("orders", 1234, 17), 417).transactional_id),
+        (of_prefix("orders"), stream_task_id("orders", QUERY, 7, 1234, 3)),
+        (
+            of_prefix("orders"),
+            fallback_id(stream_task_id("orders", OTHER, 8, 0, 0), 1).transactional_id,
+        ),
+        (of_prefix("orders"), fence_id("orders", "f00")),
+        (of_prefix("orders"), fallback_sign(task_id("orders", 0, 0))),
+        (of_prefix("orders"), fallback_sign(stream_task_id("orders", QUERY, 6, 0, 0))),
+        (beginning_with("orders"), task_id("orders-2", 0, 0)),
     ],
 )
 def test_a_write_has_the_names_of_its_tasks(family: TransactionalIdPattern, name: str) -> None:
@@ -82,6 +94,14 @@ def test_a_write_has_the_names_of_its_tasks(family: TransactionalIdPattern, name
         (any_query_pattern("orders"), task_id("orders", 0, 0)),
         (any_query_pattern("orders"), task_id("orders-20261122", 0, 0)),
         (any_query_pattern("orders"), stream_task_id("orders-2", QUERY, 6, 0, 0)),
+        (of_prefix("orders"), task_id("order", 0, 0)),
+        (of_prefix("orders"), task_id("orders-2", 0, 0)),
+        (of_prefix("orders"), task_id("orders-20261122", 0, 0)),
+        (of_prefix("orders"), fallback_id(task_id("orders-2", 0, 0), 1).transactional_id),
+        (of_prefix("orders"), stream_task_id("orders-2", QUERY, 6, 0, 0)),
+        (of_prefix("orders"), stream_task_id("orders.eu", QUERY, 6, 0, 0)),
+        (of_prefix("orders"), fence_id("orders-2", "f00")),
+        (of_prefix("orders"), fallback_sign(task_id("orders-2", 0, 0))),
     ],
 )
 def test_names_of_others(family: TransactionalIdPattern, name: str) -> None:
@@ -118,14 +138,3 @@ def test_names_of_a_stream_stay_few() -> None:
     names = {stream_task_id("orders", QUERY, batch, task, 0) for batch, task in tasks}
 
     assert len(names) == 2 * 2
-
-
-def test_whose_stream_a_name_is() -> None:
-    """
-    All before the query, the turn, the task and the attempt is the prefix; others have none.
-    """
-    name = stream_task_id("etl-2", QUERY, 1, 3, 0)
-
-    assert prefix_of_stream(name) == "etl-2"
-    assert prefix_of_stream(fallback_id(name, 7).transactional_id) == "etl-2"
-    assert prefix_of_stream(task_id("etl-2", 3, 0)) is None

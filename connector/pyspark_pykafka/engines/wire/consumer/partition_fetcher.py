@@ -53,6 +53,17 @@ class OutOfRangeError(Exception):
     """
 
 
+class ThrottledError(Exception):
+    """
+    The broker has said that nothing may be sent to it for so long: nothing was.
+    """
+
+    def __init__(self, node: int, seconds: float) -> None:
+        self.node = node
+        self.seconds = seconds
+        super().__init__(node, seconds)
+
+
 class FetchResult(NamedTuple):
     """
     What broker ``node`` answered: whole record batches, the last one perhaps cut off, until the
@@ -152,7 +163,7 @@ class PartitionFetcher:
         Send for the records from ``offset`` on; the broker waits so long for the first one.
 
         Raises :class:`LogTruncatedError` where the leader has another log than that in
-        which the range was planned.
+        which the range was planned, and :class:`ThrottledError`.
         """
         if self._asked is not None:
             self.forget()
@@ -165,6 +176,9 @@ class PartitionFetcher:
         roams = self._replica != _NO_REPLICA and time.monotonic() < self._replica_until
         node = self._replica if roams else leader.node
         connection = self.cluster.connection(node, deadline)
+        throttled = connection.throttled_until - time.monotonic()
+        if throttled > 0:
+            raise ThrottledError(node, throttled)
         request = self._fetch_request(connection, leader, offset, size, wait_ms)
         self._asked = _Asked(connection, offset, node, leader)
         connection.send(request, deadline)

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines.wire.consumer.partition_fetcher import ThrottledError
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogTruncatedError
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import WireConfig
 
 logger = logging.getLogger("pyspark_pykafka")
+
+#: What brokers ask to wait for (KIP-219) does not count as time without progress, up to this.
+MAX_THROTTLE_SECONDS = 300.0
 
 # After so long without progress it is said what is waited for.
 _TELL_SECONDS = 5.0
@@ -64,6 +68,15 @@ class _Patience:
             return False
         time.sleep(pause)
         return True
+
+    def wait_for_quota(self, seconds: float) -> None:
+        """
+        Wait for as long as a broker wants, and have as much time left as before.
+        """
+        if seconds > _TELL_SECONDS:
+            logger.warning("waiting %.1f s for a broker's quota", seconds)
+        self.deadline = Deadline(self.deadline.at + seconds)
+        time.sleep(seconds)
 
     def tell_once(self, awaited: str, why: str) -> None:
         if self._untold.expired and not self._told:
@@ -111,6 +124,8 @@ class RetryingFetcher:
     timeout_ms: int
     _trouble: PykafkaError | None = field(init=False, default=None)
     _since_progress: _Patience | None = field(init=False, default=None)
+    # How long brokers have asked to wait for since the last progress.
+    _throttled_seconds: float = field(init=False, default=0.0)
 
     def borders(self) -> tuple[int, int]:
         """
@@ -130,8 +145,9 @@ class RetryingFetcher:
 
         Gone is what brokers have not known for all of the time: each of them learns of a new topic
         in its own time, and one that is cut off from the others does not. Raises
-        :class:`~pyspark_pykafka.engines.wire.consumer.partition_fetcher.OutOfRangeError`, or
-        :class:`~pyspark_pykafka.engines.wire.consumer.truncation_check.LogTruncatedError`.
+        :class:`StalledReadError` for a broker that throttles for more than
+        :data:`MAX_THROTTLE_SECONDS`, :class:`OutOfRangeError`, or
+        :class:`LogTruncatedError`.
         """
         awaited = self._awaited(offset)
         patience = self._patience()
@@ -141,6 +157,10 @@ class RetryingFetcher:
                 if self.partition.asked != offset:
                     self.partition.ask(offset, size, wait_ms, patience.deadline)
                 return self.partition.answer(patience.deadline)
+            except ThrottledError as error:
+                self._check_throttle(error, awaited)
+                patience.wait_for_quota(error.seconds)
+                unknown = _Unknown(patience)
             except PykafkaError as error:
                 if unknown.for_all_the_time(error):
                     return None
@@ -152,7 +172,7 @@ class RetryingFetcher:
         """
         try:
             self.partition.ask(offset, size, wait_ms, self._new_patience().deadline)
-        except LogTruncatedError:
+        except (LogTruncatedError, ThrottledError):
             # fetch() meets it again, once what was read before has been handed over.
             return
         except PykafkaError as error:
@@ -168,6 +188,7 @@ class RetryingFetcher:
         """
         self._since_progress = None
         self._trouble = None
+        self._throttled_seconds = 0.0
 
     def bear(self, offset: int, why: str, *, pause: bool = True) -> None:
         """
@@ -189,6 +210,18 @@ class RetryingFetcher:
         patience.tell_once(awaited, why)
         if patience.deadline.expired or (pause and not patience.pause_stalled()):
             raise self._trouble
+
+    def _check_throttle(self, error: ThrottledError, awaited: str) -> None:
+        self._throttled_seconds += error.seconds
+        if self._throttled_seconds <= MAX_THROTTLE_SECONDS:
+            return
+        msg = (
+            f"did not get {awaited}: throttled for {error.seconds * 1000:.0f} ms by broker "
+            f"{error.node} (quota), and for {self._throttled_seconds:.0f} s in all since the last "
+            f"record, where {MAX_THROTTLE_SECONDS:.0f} s are the most; raise the quota of this "
+            "user or client id (consumer_byte_rate, request_percentage)"
+        )
+        raise StalledReadError(msg)
 
     def _awaited(self, offset: int) -> str:
         return f"a record of {self.partition.tp} at offset {offset}"

@@ -226,7 +226,7 @@ class _Producer:
         """
         Return what was written, whoever the transaction belongs to.
         """
-        rows = self._row_encoder(topic, hashes=note is not None)
+        rows = self._row_encoder(topic, note)
         sender, records = None, 0
         for batch in batches:
             records += batch.num_rows
@@ -248,15 +248,17 @@ class _Producer:
         sender.flush()
         return OpenTransaction(records, None, sender.offsets[note.tp], content)
 
-    def _row_encoder(self, topic: str | None, *, hashes: bool) -> ArrowEncoder:
+    def _row_encoder(self, topic: str | None, note: LedgerRecord | None) -> ArrowEncoder:
         config = self.config
         encoder = RecordEncoder(
             min(config.batch_bytes, config.request_bytes),
             config.request_bytes,
             int.from_bytes(os.urandom(8), "little"),
-            hashes=hashes,
+            hashes=note is not None,
         )
-        return ArrowEncoder(topic, self._partitions, encoder, config.buffer_bytes // _OPEN_PART)
+        most_open = config.buffer_bytes // _OPEN_PART
+        ledger = None if note is None else note.topic
+        return ArrowEncoder(topic, self._partitions, encoder, most_open, ledger=ledger)
 
     def close(self) -> None:
         self.cluster.close()

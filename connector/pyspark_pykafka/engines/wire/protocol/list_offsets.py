@@ -7,12 +7,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.engines.wire.protocol.primitives import Reader
+from pyspark_pykafka.engines.wire.protocol.primitives import Reader, only_partition
 from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
-from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from pyspark_pykafka.engines.wire.protocol.primitives import ByTopic
 
 # What came with which version (Kafka's ListOffsetsRequest.json and ListOffsetsResponse.json).
 _LEADER_EPOCHS = 4
@@ -29,8 +30,6 @@ _CONSUMER = -1
 # a time between them, and the leader's epoch behind them.
 _ASKED, _ASKED_WITHOUT_EPOCH = struct.Struct(">iiq"), struct.Struct(">iq")
 _TOLD, _TOLD_WITHOUT_EPOCH = struct.Struct(">ih8xqi"), struct.Struct(">ih8xq")
-
-_BAD_MESSAGE = (-199, "_BAD_MSG")
 
 
 class WantedOffset(NamedTuple):
@@ -62,7 +61,7 @@ class ListedOffsets(NamedTuple):
     """
 
     throttle_time_ms: int
-    topics: list[tuple[str | None, list[ListedOffset]]]
+    topics: ByTopic[ListedOffset]
 
     def only(self) -> ListedOffset:
         """
@@ -70,11 +69,7 @@ class ListedOffsets(NamedTuple):
 
         Raises :class:`KafkaClientError` if it is not the answer of one.
         """
-        found = [one for _, partitions in self.topics for one in partitions]
-        if len(found) != 1:
-            msg = f"a broker's answer is no ListOffsetsResponse for one partition: {found[:20]}"
-            raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True)
-        return found[0]
+        return only_partition(self.topics, "ListOffsetsResponse")
 
 
 def list_offsets_request(
@@ -112,16 +107,7 @@ class _Reader(Reader):
     __slots__ = ()
 
     def listed(self) -> ListedOffsets:
-        throttle = self.int32()
-        topics = [self._topic() for _ in range(self.count())]
-        self.skip_tags()
-        return ListedOffsets(throttle, topics)
-
-    def _topic(self) -> tuple[str | None, list[ListedOffset]]:
-        name = self.text()
-        partitions = self._partitions(self.count())
-        self.skip_tags()
-        return name, partitions
+        return ListedOffsets(self.int32(), self.by_topic(self._partitions))
 
     # With what is used most in local variables: a broker may lead thousands of partitions.
     def _partitions(self, count: int) -> list[ListedOffset]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Reader
+from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Reader, only_partition
 from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
-from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from pyspark_pykafka.engines.wire.protocol.primitives import ByTopic
 
 # The first version that asks for no more than the right to describe the topic; Kafka 2.3.
 _OLDEST = 3
@@ -24,8 +25,6 @@ _FLEXIBLE = 4
 _CONSUMER = INT32.pack(-1)
 # A partition's index, its leader's epoch, and the epoch that is asked for.
 _ASKED = struct.Struct(">iii")
-
-_BAD_MESSAGE = (-199, "_BAD_MSG")
 
 
 class WantedEpoch(NamedTuple):
@@ -57,7 +56,7 @@ class EpochEnds(NamedTuple):
     """
 
     throttle_time_ms: int
-    topics: list[tuple[str | None, list[EpochEnd]]]
+    topics: ByTopic[EpochEnd]
 
     def only(self) -> EpochEnd:
         """
@@ -65,14 +64,7 @@ class EpochEnds(NamedTuple):
 
         Raises :class:`KafkaClientError` if it is not the answer of one.
         """
-        found = [one for _, partitions in self.topics for one in partitions]
-        if len(found) != 1:
-            msg = (
-                "a broker's answer is no OffsetForLeaderEpochResponse for one partition: "
-                f"{found[:20]}"
-            )
-            raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True)
-        return found[0]
+        return only_partition(self.topics, "OffsetForLeaderEpochResponse")
 
 
 def epoch_ends_request(version: int, wanted: Mapping[str, Sequence[WantedEpoch]]) -> Request:
@@ -105,16 +97,10 @@ class _Reader(Reader):
     __slots__ = ()
 
     def ends(self) -> EpochEnds:
-        throttle = self.int32()
-        topics = [self._topic() for _ in range(self.count())]
-        self.skip_tags()
-        return EpochEnds(throttle, topics)
+        return EpochEnds(self.int32(), self.by_topic(self._partitions))
 
-    def _topic(self) -> tuple[str | None, list[EpochEnd]]:
-        name = self.text()
-        partitions = [self._partition() for _ in range(self.count())]
-        self.skip_tags()
-        return name, partitions
+    def _partitions(self, count: int) -> list[EpochEnd]:
+        return [self._partition() for _ in range(count)]
 
     def _partition(self) -> EpochEnd:
         error, index, epoch, end = self.int16(), self.int32(), self.int32(), self.int64()

@@ -8,11 +8,24 @@ fields behind each structure, of which we write none and skip all.
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from uuid import UUID
+
+from pyspark_pykafka.errors import KafkaClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+#: What a message says of each partition, by topic.
+ByTopic: TypeAlias = "list[tuple[str | None, list[T]]]"
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
+
+_BAD_MESSAGE = (-199, "_BAD_MSG")
 
 _UUID_BYTES = 16
 _NO_UUID = bytes(_UUID_BYTES)
@@ -108,6 +121,19 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+def only_partition(topics: ByTopic[T], response: str) -> T:
+    """
+    Return the answer of the one partition that was asked for.
+
+    Raises :class:`KafkaClientError` if it is not the answer of one.
+    """
+    found = [one for _, partitions in topics for one in partitions]
+    if len(found) != 1:
+        msg = f"a broker's answer is no {response} for one partition: {found[:20]}"
+        raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True)
+    return found[0]
+
+
 class Reader:
     """
     Takes one value after another from a message.
@@ -130,6 +156,22 @@ class Reader:
         How many bytes have been taken.
         """
         return self._at
+
+    def by_topic(self, partitions: Callable[[int], list[T]]) -> ByTopic[T]:
+        """
+        Return what a message ends with for each topic; ``partitions`` takes so many of one.
+        """
+        topics = [self._partitions_of_topic(partitions) for _ in range(self.count())]
+        self.skip_tags()
+        return topics
+
+    def _partitions_of_topic(
+        self, partitions: Callable[[int], list[T]]
+    ) -> tuple[str | None, list[T]]:
+        name = self.text()
+        found = partitions(self.count())
+        self.skip_tags()
+        return name, found
 
     def boolean(self) -> bool:
         """

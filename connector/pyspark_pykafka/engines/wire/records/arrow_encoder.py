@@ -31,7 +31,8 @@ class ArrowEncoder:
     Turns rows whose schema :func:`columns.check_sink_schema` has accepted into full batches.
 
     ``topic`` wins over the rows' own; ``partitions`` tells of a topic how many it has and which of
-    them have a leader. ``most_open`` bounds the bytes of batches that are not full.
+    them have a leader. ``most_open`` bounds the bytes of batches that are not full. Rows for the
+    topic ``ledger`` are refused.
     """
 
     def __init__(
@@ -40,13 +41,16 @@ class ArrowEncoder:
         partitions: Callable[[str], tuple[int, Sequence[int]]],
         encoder: RecordEncoder,
         most_open: int,
+        *,
         now: Callable[[], float] = time.time,
+        ledger: str | None = None,
     ) -> None:
         self._topic = topic
         self._partitions = partitions
         self._encoder = encoder
         self._most_open = most_open
         self._now = now
+        self._ledger = ledger
         self._numbers: dict[str, int] = {}
         self._slots: list[TopicPartition] = []
         self._constant = array("i")
@@ -128,17 +132,25 @@ class ArrowEncoder:
     def _number(self, topic: str, batch: pa.RecordBatch) -> int:
         known = self._numbers.get(topic)
         if known is None:
+            if topic == self._ledger:
+                raise faults.ledger_row(self._first_place(topic, batch))
             try:
                 count, available = self._partitions(topic)
             except UnknownTopicError as error:
-                row = 0 if self._topic else _array(batch, "topic").index(topic).as_py()
-                msg = f"{faults.place(topic, _key(batch, row))} cannot be written: {error}"
+                msg = f"{self._first_place(topic, batch)} cannot be written: {error}"
                 raise UnknownTopicError(msg) from error
             known, first = self._encoder.add_topic(count, available, topic.encode())
             assert first == len(self._slots)
             self._slots += [TopicPartition(topic, at) for at in range(count)]
             self._numbers[topic] = known
         return known
+
+    def _first_place(self, topic: str, batch: pa.RecordBatch) -> str:
+        """
+        Return the first of the batch's rows that is for a topic, for messages.
+        """
+        row = 0 if self._topic else _array(batch, "topic").index(topic).as_py()
+        return faults.place(topic, _key(batch, row))
 
     def _refused(self, batch: pa.RecordBatch, error: RowError) -> RecordError:
         if error.why == RowError.TOO_EARLY:

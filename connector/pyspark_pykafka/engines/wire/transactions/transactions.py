@@ -44,6 +44,7 @@ from pyspark_pykafka.retry import Deadline
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pyspark_pykafka.engines.contract import TransactionalIdPattern
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.network.pipeline import MakesRequest
@@ -411,23 +412,23 @@ class Transactions:
                 _raise_if_final(found)
         return described
 
-    def names(self, prefix: str, states: Iterable[State] = ()) -> list[str]:
+    def names(self, family: TransactionalIdPattern, states: Iterable[State] = ()) -> list[str]:
         """
-        Return the transactional ids that begin with a prefix, in these states if any are given.
+        Return the transactional ids of a family, in these states if any are given.
 
         All brokers are asked, at once, and each must answer.
         """
         wanted = list(states)
 
         def everywhere(deadline: Deadline) -> list[str]:
-            found, failed = self._listed(prefix, wanted, deadline)
+            found, failed = self._listed(family, wanted, deadline)
             for error in failed.values():
                 raise error
             return found
 
         return self._coordinators.retrying(everywhere, "listing transactions")
 
-    def open_names(self, prefix: str, states: Iterable[State]) -> list[str]:
+    def open_names(self, family: TransactionalIdPattern, states: Iterable[State]) -> list[str]:
         """
         Return the same of the brokers that answer in time; the log names the others.
 
@@ -435,7 +436,7 @@ class Transactions:
         """
         deadline = Deadline.after(self.config.block_seconds)
         try:
-            found, failed = self._listed(prefix, list(states), deadline)
+            found, failed = self._listed(family, list(states), deadline)
         except PykafkaError as error:
             logger.warning("transactions could not be listed: %s", error)
             return []
@@ -443,19 +444,21 @@ class Transactions:
             logger.warning(
                 "%s does not say which transactions it coordinates: %s; any that it has open under "
                 "%s ends when its time is over (kafka.transaction.timeout.ms)",
-                *(address, why, prefix),
+                *(address, why, family.head),
             )
         return found
 
-    def committed_names(self, prefix: str, *, at_most: float | None = None) -> list[str]:
+    def committed_names(
+        self, family: TransactionalIdPattern, *, at_most: float | None = None
+    ) -> list[str]:
         """
         Return those of which the last transaction was committed.
 
         Every broker must answer, or those that do within ``at_most`` seconds if they are given.
         """
         if at_most is None:
-            return self.names(prefix, _COMMITTED)
-        return self.limited(at_most).open_names(prefix, _COMMITTED)
+            return self.names(family, _COMMITTED)
+        return self.limited(at_most).open_names(family, _COMMITTED)
 
     def limited(self, seconds: float) -> Transactions:
         """
@@ -473,7 +476,7 @@ class Transactions:
         return quick
 
     def _listed(
-        self, prefix: str, states: list[State], deadline: Deadline
+        self, family: TransactionalIdPattern, states: list[State], deadline: Deadline
     ) -> tuple[list[str], dict[Address, PykafkaError]]:
         wanted = [state.value for state in states]
         answers, failed = self._coordinators.ask_everyone(_listing(wanted), deadline)
@@ -481,7 +484,7 @@ class Transactions:
         for address, answer in answers.items():
             if answer.error_code:
                 failed[address] = map_error_code(answer.error_code, "listing transactions")
-            found |= {name for name in answer.transactional_ids if name.startswith(prefix)}
+            found |= set(filter(family.has, answer.transactional_ids))
         return sorted(found), failed
 
 

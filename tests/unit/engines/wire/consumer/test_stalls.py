@@ -305,3 +305,67 @@ def test_a_read_uses_one_memory_again(monkeypatch: pytest.MonkeyPatch) -> None:
     # The first answer is the smallest.
     assert len(given) >= 4
     assert len(set(given)) <= 2
+
+
+class Throttling(Behaviour):
+    """
+    Answers the fetch at offset 200 with a throttle time, once or for ever, with records or not.
+    """
+
+    milliseconds = 0
+    with_records = False
+    left = 1
+    throttles = False
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        self.throttles = offset >= ODD_FROM and self.left > 0
+        self.left -= self.throttles
+        if self.throttles and not self.with_records:
+            return FetchAnswer(0, END)
+        return super().fetch(node, topic, partition, offset)
+
+    def throttle_ms(self, node: int, api_key: int) -> int:  # noqa: ARG002
+        return self.milliseconds if api_key == FETCH and self.throttles else 0
+
+
+@pytest.mark.parametrize("with_records", [True, False])
+def test_a_throttle_longer_than_the_time_for_progress(with_records: bool) -> None:
+    """
+    The broker has said when it goes on: that is waited for, and does not count as a stall.
+    """
+    behaviour = Throttling(milliseconds=2_500, with_records=with_records)
+    with StubCluster(behaviour) as stubs:
+        began = time.monotonic()
+        assert read(stubs, poll_timeout_ms=SHORT_MS) == expected()
+
+    assert time.monotonic() - began >= 2.4
+
+
+def test_a_throttle_without_end_is_an_error() -> None:
+    """
+    Told at once, with who throttles and how long, and can be tried again.
+    """
+    with StubCluster(Throttling(milliseconds=3_600_000)) as stubs:
+        began = time.monotonic()
+        told = r"t-0 at offset 200: throttled for 3[56]\d{5} ms by broker 0 \(quota\)"
+        with pytest.raises(StalledReadError, match=told) as caught:
+            read(stubs, fail_on_data_loss=False, poll_timeout_ms=SHORT_MS)
+
+    assert caught.value.retriable
+    assert time.monotonic() - began < SHORT_MS / 1000 + 2
+
+
+def test_throttles_one_after_another_end() -> None:
+    """
+    Without a record in between, each wait of a broker's is borne, but not for ever.
+    """
+    behaviour = Throttling(milliseconds=1_500, left=10**9)
+    with StubCluster(behaviour) as stubs:
+        began = time.monotonic()
+        with pytest.raises(StalledReadError, match="1500 ms"):
+            read(stubs, fail_on_data_loss=False, poll_timeout_ms=SHORT_MS)
+        seconds = time.monotonic() - began
+        requests = sum(stubs.stats()["requests"].values())
+
+    assert 1.5 <= seconds < 15
+    assert requests < MOST_REQUESTS

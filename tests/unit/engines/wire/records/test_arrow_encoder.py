@@ -385,6 +385,22 @@ def test_a_missing_topic_names_its_first_row() -> None:
         list(encoder.full(arrow(rows)))
 
 
+def test_a_row_for_the_ledger_is_refused() -> None:
+    """
+    Before its topic is asked for; rows of other topics go on.
+    """
+    made = RecordEncoder(1 << 16, 1 << 20, seed=1)
+    encoder = ArrowEncoder(None, four_partitions, made, 1 << 30, ledger="b")
+    fine = {"topic": "a", "key": b"1", "value": b"v"}
+    encoded([arrow([fine])], encoder)
+
+    with pytest.raises(RecordError, match="key b'2' for topic 'b' cannot be written") as caught:
+        list(encoder.full(arrow([fine, {"topic": "b", "key": b"2", "value": b"v"}])))
+
+    assert caught.value.condition == "EXACTLY_ONCE_ROW_FOR_LEDGER"
+    assert "transactionalIdPrefix" in str(caught.value)
+
+
 def test_a_topic_for_all_wins_over_the_rows_own() -> None:
     """
     The option decides, also over rows without a topic.
