@@ -95,7 +95,7 @@ def _read(
         return auditor.sink(auditor.source(frame))
 
     def missing() -> str | None:
-        left = sum(one.whole.left for one in reports)
+        left = sum(one.whole_batch.left for one in reports)
         return None if left == records else f"{name}'s audit saw {left} records of {records}"
 
     listener = _Timed(auditor, reports.append)
@@ -103,7 +103,7 @@ def _read(
     found = read_stream(spark, PYKAFKA.format, options, audited, sink)
     if auditor.enabled:
         wait_until(missing, SECONDS)
-        assert all(one.complete for one in reports), reports
+        assert all(one.is_complete for one in reports), reports
     spark.streams.removeListener(listener)
     check_records(f"{name} in the audit", records, found.records)
     assert found.trigger_seconds is not None

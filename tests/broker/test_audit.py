@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as sf
 from tests.support.streams import SECONDS, values
 
-from pyspark_pykafka.audit.observer import AuditListener, Auditor, find
+from pyspark_pykafka.audit.observer import AuditListener, Auditor, find_offset
 from pyspark_pykafka.audit.report import AuditReport, Verdict
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import TopicPartition
@@ -110,14 +110,16 @@ def test_a_good_query_is_complete(
         ).repartition(3)
     )
 
-    assert [(one.complete, one.batch, one.whole.entered) for one in reports] == [(True, 0, 40)]
+    assert [(one.is_complete, one.batch_id, one.whole_batch.entered) for one in reports] == [
+        (True, 0, 40)
+    ]
 
 
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [
         (lambda frame, _: frame.filter(~fifth()), Verdict.MISSING),
-        (double_the_fifth, Verdict.DOUBLED),
+        (double_the_fifth, Verdict.DUPLICATED),
         (
             lambda frame, _: frame.withColumn(
                 "offset", sf.when(fifth(), sf.lit(7_000)).otherwise(sf.col("offset"))
@@ -138,7 +140,7 @@ def test_planted_faults_are_caught(
     """
     _, reports = audited(change)
 
-    assert [one.whole.verdict for one in reports] == [verdict]
+    assert [one.whole_batch.verdict for one in reports] == [verdict]
     assert f"micro-batch 0: the batch: {verdict.value}" in caplog.text
 
 
@@ -150,14 +152,14 @@ def test_a_lost_record_is_found(
     """
     name, (found,) = audited(lambda frame, _: frame.filter(~fifth()), by_partition=True)
 
-    (wrong,) = [it for it in found.places if it.verdict is not Verdict.COMPLETE]
+    (wrong,) = [it for it in found.by_partition if it.verdict is not Verdict.COMPLETE]
     tps = {str(tp): tp for tp in (TopicPartition(name, number) for number in range(2))}
-    offset = find(spark, wrong.difference, tps[wrong.place], 0, 40)
+    offset = find_offset(spark, wrong.difference, tps[wrong.scope], 0, 40)
 
     assert wrong.verdict is Verdict.MISSING
     assert offset is not None
-    assert find(spark, wrong.difference, tps[wrong.place], 0, offset) is None
-    assert len(found.places) == 2
+    assert find_offset(spark, wrong.difference, tps[wrong.scope], 0, offset) is None
+    assert len(found.by_partition) == 2
 
 
 def test_records_that_are_dropped_or_multiplied_on_purpose(
@@ -175,8 +177,8 @@ def test_records_that_are_dropped_or_multiplied_on_purpose(
 
     _, (found,) = audited(change, by_partition=True)
 
-    assert found.complete
-    assert found.whole.entered == 40
+    assert found.is_complete
+    assert found.whole_batch.entered == 40
 
 
 def test_rows_that_came_of_one_record(
@@ -204,9 +206,9 @@ def test_rows_that_came_of_one_record(
         assert query.awaitTermination(SECONDS)
         wait_until(lambda: None if reports else "no report", SECONDS)  # noqa: B023
         spark.streams.removeListener(listener)
-        verdicts.append(reports[0].whole.verdict)
+        verdicts.append(reports[0].whole_batch.verdict)
 
-    assert verdicts == [Verdict.COMPLETE, Verdict.DOUBLED]
+    assert verdicts == [Verdict.COMPLETE, Verdict.DUPLICATED]
 
 
 def test_a_batch_that_never_completes_is_told(

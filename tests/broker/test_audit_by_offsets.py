@@ -15,7 +15,7 @@ from tests.support.streams import SECONDS, values
 
 from pyspark_pykafka.audit.observer import AuditListener, Auditor
 from pyspark_pykafka.audit.record_ids import SHIFT, checksum_of_range
-from pyspark_pykafka.audit.report import WHOLE, AuditReport, Checksum, Verdict
+from pyspark_pykafka.audit.report import WHOLE_BATCH, AuditReport, Checksum, Verdict
 from pyspark_pykafka.audit.source_progress import SourceProgress
 from pyspark_pykafka.audit.source_tally import SourceTally
 from pyspark_pykafka.errors import OptionsError
@@ -135,7 +135,7 @@ def test_ids_are_those_of_spark(spark: SparkSession, name: str) -> None:
 
     for column, named in enumerate([True, False]):
         tallies = [
-            checksum_of_range(TopicPartition(name, at % 2), at, at + 1, named=named)
+            checksum_of_range(TopicPartition(name, at % 2), at, at + 1, include_topic=named)
             for at in range(2**33, 2**33 + 4_000)
         ]
         assert sum(each.sum for each in tallies) == sums[column]
@@ -156,7 +156,7 @@ def test_gaps_in_a_log_are_no_loss(
     """
     _, reports = audit(gaps, startingOffsets="earliest", **{"kafka.isolation.level": isolation})
 
-    assert [(one.complete, one.whole.entered) for one in reports] == [(True, entered)]
+    assert [(one.is_complete, one.whole_batch.entered) for one in reports] == [(True, entered)]
     assert "the log has offsets without a record" in caplog.text
     assert "is not judged" not in caplog.text
 
@@ -165,7 +165,7 @@ def test_gaps_in_a_log_are_no_loss(
     ("change", "verdict"),
     [
         (without_an_offset, Verdict.MISSING),
-        (with_a_double, Verdict.DOUBLED),
+        (with_a_double, Verdict.DUPLICATED),
         (exchanged, Verdict.REPLACED),
     ],
 )
@@ -178,7 +178,7 @@ def test_faults_are_caught_in_a_log_with_gaps(
     committed = {"kafka.isolation.level": "read_committed"}
     _, (found,) = audit(gaps, change, startingOffsets="earliest", **committed)
 
-    assert found.whole.verdict is verdict
+    assert found.whole_batch.verdict is verdict
 
 
 def test_batches_of_a_query_that_is_started_again(
@@ -198,9 +198,9 @@ def test_batches_of_a_query_that_is_started_again(
     kafka_cluster.produce(name, values(30, 40))
     _, second = audit(name, startingOffsets="earliest")
 
-    assert all(one.complete for one in [*first, *second])
-    assert sum(one.whole.entered for one in first) == 26
-    assert sum(one.whole.entered for one in second) == 10
+    assert all(one.is_complete for one in [*first, *second])
+    assert sum(one.whole_batch.entered for one in first) == 26
+    assert sum(one.whole_batch.entered for one in second) == 10
     assert "offsets without a record" not in caplog.text
 
 
@@ -217,11 +217,11 @@ def test_a_query_that_starts_at_the_end(
     kafka_cluster.produce(name, values(10, 17))
 
     def seen() -> int:
-        return sum(one.whole.left for one in reports)
+        return sum(one.whole_batch.left for one in reports)
 
     wait_until(lambda: None if seen() == 7 else f"seen {seen()}", SECONDS)
 
-    assert all(one.complete for one in reports)
+    assert all(one.is_complete for one in reports)
 
 
 def test_a_query_that_reads_a_topic_twice_is_not_judged(
@@ -258,17 +258,19 @@ def test_what_the_log_lost_before_the_audit(
     kafka_cluster.produce(name, values(0, 10))
     delete_before(kafka_cluster, name, 4)
     read = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
-    entrance, tp = SourceTally(read, ()), TopicPartition(name, 0)
+    source_tally, tp = SourceTally(read, ()), TopicPartition(name, 0)
     batch = SourceProgress("", json.dumps({name: {"0": 0}}), json.dumps({name: {"0": 10}}), 10)
 
     def verdict(*spans: tuple[int, int]) -> Verdict:
-        left = sum((checksum_of_range(tp, *span, named=False) for span in spans), Checksum())
-        return entrance.report("a", 0, [batch], [{WHOLE: left}]).whole.verdict
+        left = sum(
+            (checksum_of_range(tp, *span, include_topic=False) for span in spans), Checksum()
+        )
+        return source_tally.report("a", 0, [batch], [{WHOLE_BATCH: left}]).whole_batch.verdict
 
     assert verdict((0, 10)) is verdict((4, 10)) is Verdict.COMPLETE
-    assert verdict((0, 9)) is verdict((4, 10), (4, 5)) is Verdict.UNCLEAR
+    assert verdict((0, 9)) is verdict((4, 10), (4, 5)) is Verdict.UNKNOWN
     assert verdict((4, 9)) is Verdict.MISSING
-    assert verdict((0, 10), (4, 5)) is Verdict.DOUBLED
+    assert verdict((0, 10), (4, 5)) is Verdict.DUPLICATED
     assert "could not be read again" not in caplog.text
 
 
@@ -281,12 +283,12 @@ def test_brokers_that_cannot_be_asked_again(
     name = topic()
     kafka_cluster.produce(name, values(0, 3))
     gone = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "1000"}
-    entrance = SourceTally({**gone, "subscribe": name}, ())
+    source_tally = SourceTally({**gone, "subscribe": name}, ())
     batch = SourceProgress("", json.dumps({name: {"0": 0}}), json.dumps({name: {"0": 3}}), 3)
 
-    found = entrance.report("a", 0, [batch], [{WHOLE: Checksum(2, 5)}])
+    found = source_tally.report("a", 0, [batch], [{WHOLE_BATCH: Checksum(2, 5)}])
 
-    assert found.whole.verdict is Verdict.UNCLEAR
+    assert found.whole_batch.verdict is Verdict.UNKNOWN
     assert "audit a: the offsets could not be read again" in caplog.text
 
 

@@ -198,13 +198,13 @@ def test_commit_writes_the_offsets(kafka_cluster: KafkaCluster, kept: dict[str, 
     options = parse_stream_source(given)
     reader = KafkaStreamReader(options, arrow_schema(source_schema(include_headers=False)))
     start = reader.initialOffset()
-    end = reader._batches.next(start)
+    end = reader._stream.latest_offset(start)
     reader.partitions(start, end)
     assert recorded(options) == {}
 
     for _ in range(2):
         reader.commit(end)
-    reader._batches._progress.finish()
+    reader._stream._progress.finish()
 
     assert {tp.partition: record.offset for tp, record in recorded(options).items()} == dict(
         enumerate(_ends(kafka_cluster, kept["subscribe"]))

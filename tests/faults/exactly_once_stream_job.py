@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.spark.datasource import DefaultSource
-from pyspark_pykafka.spark.writers import KafkaStreamWriter, TaskWritten
+from pyspark_pykafka.spark.writers import KafkaStreamWriter, KafkaWriterCommitMessage
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class FaultyWriter(KafkaStreamWriter):
         self._group = planted["group"]
         self._faults = planted["faults"]
 
-    def write(self, iterator: Iterator[Any]) -> TaskWritten:
+    def write(self, iterator: Iterator[Any]) -> KafkaWriterCommitMessage:
         """
         Write, unless this is the task that something happens to.
         """

@@ -130,7 +130,7 @@ def aging(cluster: KafkaCluster) -> dict[str, Any]:
     cluster.create_topic(AGED)
     cluster.produce(AGED, numbered("old", 0, SEEN))
     stream = batches(cluster, AGED, "wire")
-    return stream.next(stream.initial())
+    return stream.latest_offset(stream.initial_offset())
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +142,9 @@ def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         topic = cluster.create_topic("replaced")
         cluster.produce(topic, numbered("old", 0, KEPT))
         streams = {engine: batches(cluster, topic, engine) for engine in ENGINES}
-        first = {engine: one.next(one.initial()) for engine, one in streams.items()}
+        first = {engine: one.latest_offset(one.initial_offset()) for engine, one in streams.items()}
         cluster.produce(topic, numbered("old", KEPT, SEEN))
-        seen = {engine: one.next(first[engine]) for engine, one in streams.items()}
+        seen = {engine: one.latest_offset(first[engine]) for engine, one in streams.items()}
         planned = {
             engine: one.plan(first[engine], seen[engine]).ranges[0]
             for engine, one in streams.items()
@@ -183,7 +183,7 @@ def test_the_driver_notices(scene: Scene) -> None:
     It asks the new leader, before a batch is planned from offsets that others have taken.
     """
     with pytest.raises(DataLossError, match=r"offset 200 in leader epoch \d.* 100 now") as told:
-        scene.batches("wire").next(scene.seen["wire"])
+        scene.batches("wire").latest_offset(scene.seen["wire"])
     assert told.value.condition == LOG_TRUNCATED
 
 
@@ -194,13 +194,16 @@ def test_a_loss_that_is_allowed_is_counted(scene: Scene, caplog: pytest.LogCaptu
     stream = scene.batches("wire", failOnDataLoss="false")
 
     with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
-        end = stream.next(scene.seen["wire"])
+        end = stream.latest_offset(scene.seen["wire"])
 
     assert f"[{LOG_TRUNCATED}]" in caplog.text
-    assert stream.latest_seen() == {scene.topic: {"0": GROWN}, "@lost": {scene.topic: {"0": 100}}}
+    assert stream.report_latest_offset() == {
+        scene.topic: {"0": GROWN},
+        "@lost": {scene.topic: {"0": 100}},
+    }
     (wanted,) = stream.plan(scene.seen["wire"], end).ranges
     assert scene.read(wanted, "wire") == values("new", SEEN, GROWN)
-    assert stream.next(end) == end
+    assert stream.latest_offset(end) == end
 
 
 def test_a_task_notices_what_was_replaced_since_it_was_planned(scene: Scene) -> None:
@@ -221,7 +224,7 @@ def test_a_task_of_librdkafka_notices_what_was_lost_before_its_start(scene: Scen
     It asks brokers itself when it begins to read; the driver cannot ask with it.
     """
     stream = scene.batches("librdkafka")
-    end = stream.next(scene.seen["librdkafka"])
+    end = stream.latest_offset(scene.seen["librdkafka"])
     (wanted,) = stream.plan(scene.seen["librdkafka"], end).ranges
 
     with pytest.raises(DataLossError, match="truncated") as told:
@@ -236,7 +239,7 @@ def test_another_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> Non
     What lies before the records that were lost is what it was.
     """
     stream = scene.batches(engine)
-    end = stream.next(scene.first[engine])
+    end = stream.latest_offset(scene.first[engine])
     (wanted,) = stream.plan(scene.first[engine], end).ranges
 
     assert wanted.start_epoch < wanted.end_epoch
@@ -272,7 +275,7 @@ def test_records_that_aged_out_are_told_from_a_truncated_log(scene: Scene, first
     admin.delete_records([position])[position].result(SECONDS)
     stream = batches(scene.cluster, AGED, "wire")
 
-    end = stream.next(scene.aged)
+    end = stream.latest_offset(scene.aged)
 
     ranges = stream.plan(scene.aged, end).ranges
     assert [(r.start, r.end) for r in ranges] == ([(SEEN, GROWN)] if first > SEEN else [])
@@ -311,22 +314,22 @@ def test_an_unclean_election() -> None:
         wait_until(lambda: leads(cluster, topic, by=1, from_broker=3), SECONDS)
         cluster.produce(topic, numbered("old", 0, KEPT))
         stream = batches(cluster, topic, "wire")
-        first = stream.next(stream.initial())
+        first = stream.latest_offset(stream.initial_offset())
         cluster.kill(2)
         cluster.produce(topic, numbered("old", KEPT, SEEN), {"delivery.timeout.ms": 60_000})
-        seen = stream.next(first)
+        seen = stream.latest_offset(first)
         (planned,) = stream.plan(first, seen).ranges
         cluster.kill(1)
         cluster.restart(2)
         wait_until(lambda: leads(cluster, topic, by=2, from_broker=3), SECONDS)
         cluster.produce(topic, numbered("new", KEPT, SEEN), {"delivery.timeout.ms": 60_000})
         with pytest.raises(DataLossError, match="100 now"):
-            stream.next(seen)
+            stream.latest_offset(seen)
         with pytest.raises(DataLossError, match="100 now"):
             read(cluster, planned, "wire")
         lossy = batches(cluster, topic, "wire", failOnDataLoss="false")
-        assert lossy.next(seen) == seen
-        latest = lossy.latest_seen()
+        assert lossy.latest_offset(seen) == seen
+        latest = lossy.report_latest_offset()
         assert latest is not None
         assert latest["@lost"] == {topic: {"0": SEEN - KEPT}}
         assert read(cluster, planned, "wire", fail=False) == values("new", KEPT, SEEN)

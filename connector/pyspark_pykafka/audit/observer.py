@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_pykafka.audit.record_ids import SHIFT
-from pyspark_pykafka.audit.report import WHOLE, AuditReport, Checksum, report
+from pyspark_pykafka.audit.report import WHOLE_BATCH, AuditReport, Checksum, report
 from pyspark_pykafka.audit.source_progress import SourceProgress
 from pyspark_pykafka.audit.source_tally import SourceTally
 from pyspark_pykafka.errors import OffsetsError, OptionsError
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 #: The columns that a record's id is made of; the audit adds none, since each costs a copy of a row.
-PLACED = ("topic", "partition", "offset")
+ID_COLUMNS = ("topic", "partition", "offset")
 
 #: Those of a query that reads one topic: the hash of the name costs as much as all the rest.
-PLACED_IN_TOPIC = PLACED[1:]
+SINGLE_TOPIC_ID_COLUMNS = ID_COLUMNS[1:]
 
 
 class Auditor:
@@ -66,9 +66,9 @@ class Auditor:
         self.name = name
         self.partitions = tuple(partitions)
         self.enabled = enabled
-        self.entrance = None if options is None else SourceTally(options, self.partitions)
-        named = self.entrance is None or self.entrance.named
-        self._columns = PLACED if named else PLACED_IN_TOPIC
+        self.source_tally = None if options is None else SourceTally(options, self.partitions)
+        named = self.source_tally is None or self.source_tally.include_topic
+        self._columns = ID_COLUMNS if named else SINGLE_TOPIC_ID_COLUMNS
         self._numbers = itertools.count()
 
     def source(self, frame: DataFrame) -> DataFrame:
@@ -79,7 +79,7 @@ class Auditor:
         """
         if not self.enabled:
             return frame
-        if self.entrance is None:
+        if self.source_tally is None:
             return self._observed(frame, "source", None)
         self._check(frame)
         return frame
@@ -116,7 +116,7 @@ class Auditor:
 
     def _observed(self, frame: DataFrame, where: str, which: Column | None) -> DataFrame:
         self._check(frame)
-        tallies = [self._tally(WHOLE, which)]
+        tallies = [self._tally(WHOLE_BATCH, which)]
         for tp in self.partitions:
             here = sf.col("partition") == tp.partition
             if "topic" in self._columns:
@@ -187,8 +187,8 @@ class AuditListener(StreamingQueryListener):
             self._wait(query)
         if found is None:
             return
-        if not found.complete:
-            logger.log(logging.ERROR if found.wrong else logging.WARNING, "%s", found)
+        if not found.is_complete:
+            logger.log(logging.ERROR if found.has_mismatch else logging.WARNING, "%s", found)
         self._on_report(found)
 
     def _judged(self, progress: StreamingQueryProgress) -> AuditReport | None:
@@ -200,9 +200,9 @@ class AuditListener(StreamingQueryListener):
         }
         if not met:
             return None
-        name, batch, entrance = self._auditor.name, progress.batchId, self._auditor.entrance
-        if entrance is not None:
-            return entrance.report(name, batch, _sources(progress), tuple(met.values()))
+        name, batch, source_tally = self._auditor.name, progress.batchId, self._auditor.source_tally
+        if source_tally is not None:
+            return source_tally.report(name, batch, _sources(progress), tuple(met.values()))
         entered = met.pop("source", None)
         return None if entered is None else report(name, batch, entered, met.values())
 
@@ -233,7 +233,7 @@ class AuditListener(StreamingQueryListener):
         self._on_timeout(query)
 
 
-def find(
+def find_offset(
     spark: SparkSession, difference: int, tp: TopicPartition, start: int, end: int
 ) -> int | None:
     """

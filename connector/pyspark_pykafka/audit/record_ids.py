@@ -35,33 +35,35 @@ _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
 
-def checksum_of_range(tp: TopicPartition, start: int, end: int, *, named: bool = True) -> Checksum:
+def checksum_of_range(
+    tp: TopicPartition, start: int, end: int, *, include_topic: bool = True
+) -> Checksum:
     """
     Return the tally of a record at each offset of ``[start, end)``.
 
-    ``named`` says whether the topic's name is part of an id.
+    ``include_topic`` says whether the topic's name is part of an id.
     """
-    seed = _seed(tp, named=named)
+    seed = _seed(tp, include_topic=include_topic)
     block = np.arange(min(BLOCK, max(end - start, 0)), dtype=np.uint64)
     starts = range(start, end, BLOCK)
     total = sum(_sum(block[: end - first] + np.uint64(first), seed) for first in starts)
     return Checksum(max(end - start, 0), total)
 
 
-def tally_of_offsets(
-    tp: TopicPartition, offsets: npt.NDArray[np.int64], *, named: bool = True
+def checksum_of_offsets(
+    tp: TopicPartition, offsets: npt.NDArray[np.int64], *, include_topic: bool = True
 ) -> Checksum:
     """
     Return the tally of a record at each of these offsets.
     """
-    seed = _seed(tp, named=named)
+    seed = _seed(tp, include_topic=include_topic)
     starts = range(0, len(offsets), BLOCK)
     blocks = (offsets[at : at + BLOCK].astype(np.uint64) for at in starts)
     return Checksum(len(offsets), sum(_sum(block, seed) for block in blocks))
 
 
-def _seed(tp: TopicPartition, *, named: bool) -> int:
-    return _hash_int(tp.partition, _hash_text(tp.topic.encode()) if named else _SEED)
+def _seed(tp: TopicPartition, *, include_topic: bool) -> int:
+    return _hash_int(tp.partition, _hash_text(tp.topic.encode()) if include_topic else _SEED)
 
 
 def _sum(values: Array, seed: int) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 #: What a tally of the whole batch stands under, beside those by partition.
-WHOLE = "the batch"
+WHOLE_BATCH = "the batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +40,21 @@ class Verdict(enum.Enum):
 
     COMPLETE = "complete"
     MISSING = "records are missing"
-    DOUBLED = "records are doubled"
+    DUPLICATED = "records are doubled"
     REPLACED = "as many records, but not the same"
-    UNCLEAR = "unclear, since the log does not show any more what entered"
+    UNKNOWN = "unclear, since the log does not show any more what entered"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """
-    One comparison: ``place`` is a partition or the whole batch.
+    One comparison: ``scope`` is a partition or the whole batch.
 
     ``difference`` is what is left of the ids that do not cancel out: where one record is missing,
     its id; where one is doubled, that with the other sign.
     """
 
-    place: str
+    scope: str
     verdict: Verdict
     entered: int
     left: int
@@ -62,8 +62,8 @@ class Finding:
 
     def __str__(self) -> str:
         if self.verdict is Verdict.COMPLETE:
-            return f"{self.place}: complete, {self.entered} records"
-        return f"{self.place}: {self.verdict.value}: {self.entered} entered, {self.left} left"
+            return f"{self.scope}: complete, {self.entered} records"
+        return f"{self.scope}: {self.verdict.value}: {self.entered} entered, {self.left} left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,67 +73,67 @@ class AuditReport:
     """
 
     name: str
-    batch: int
-    whole: Finding
-    places: tuple[Finding, ...] = ()
+    batch_id: int
+    whole_batch: Finding
+    by_partition: tuple[Finding, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """
         All comparisons, that of the whole batch first.
         """
-        return (self.whole, *self.places)
+        return (self.whole_batch, *self.by_partition)
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """
         Whether everything that entered has left, once.
         """
         return self._verdicts <= {Verdict.COMPLETE}
 
     @property
-    def wrong(self) -> bool:
+    def has_mismatch(self) -> bool:
         """
         Whether records are known to be missing, doubled or exchanged.
         """
-        return not self._verdicts <= {Verdict.COMPLETE, Verdict.UNCLEAR}
+        return not self._verdicts <= {Verdict.COMPLETE, Verdict.UNKNOWN}
 
     @property
     def _verdicts(self) -> set[Verdict]:
         return {it.verdict for it in self.findings}
 
     def __str__(self) -> str:
-        wrong = [it for it in self.places if it.verdict is not Verdict.COMPLETE]
-        parts = "; ".join(map(str, wrong or [self.whole]))
-        return f"audit {self.name}, micro-batch {self.batch}: {parts}"
+        wrong = [it for it in self.by_partition if it.verdict is not Verdict.COMPLETE]
+        parts = "; ".join(map(str, wrong or [self.whole_batch]))
+        return f"audit {self.name}, micro-batch {self.batch_id}: {parts}"
 
 
 def compare(
-    place: str, entered: Checksum, left: Iterable[Checksum], at_most: int | None = None
+    scope: str, entered: Checksum, left: Iterable[Checksum], max_entered: int | None = None
 ) -> Finding:
     """
     Compare what entered with all the ways on which records leave.
 
-    ``at_most`` says how many can have entered where ``entered`` is only what is known for sure.
+    ``max_entered`` says how many can have entered where ``entered`` is only what is known for sure.
     """
     gone = reduce(Checksum.__add__, left, Checksum())
     return Finding(
-        place,
-        _verdict(entered, gone, at_most),
+        scope,
+        _verdict(entered, gone, max_entered),
         entered.count,
         gone.count,
         entered.sum - gone.sum,
     )
 
 
-def _verdict(entered: Checksum, gone: Checksum, at_most: int | None) -> Verdict:
+def _verdict(entered: Checksum, gone: Checksum, max_entered: int | None) -> Verdict:
     if entered == gone:
         return Verdict.COMPLETE
-    if at_most is not None and entered.count <= gone.count <= at_most:
-        return Verdict.UNCLEAR
+    if max_entered is not None and entered.count <= gone.count <= max_entered:
+        return Verdict.UNKNOWN
     if entered.count > gone.count:
         return Verdict.MISSING
-    return Verdict.DOUBLED if entered.count < gone.count else Verdict.REPLACED
+    return Verdict.DUPLICATED if entered.count < gone.count else Verdict.REPLACED
 
 
 def report(
@@ -141,15 +141,15 @@ def report(
     batch: int,
     entered: Mapping[str, Checksum],
     left: Iterable[Mapping[str, Checksum]],
-    at_most: Mapping[str, int] | None = None,
+    max_entered: Mapping[str, int] | None = None,
 ) -> AuditReport:
     """
     Compare a batch as a whole and place by place.
     """
-    ways, most = list(left), at_most or {}
+    ways, most = list(left), max_entered or {}
     findings = {
         place: compare(place, tally, [way.get(place, Checksum()) for way in ways], most.get(place))
         for place, tally in entered.items()
     }
-    places = (finding for place, finding in findings.items() if place != WHOLE)
-    return AuditReport(name, batch, findings[WHOLE], tuple(places))
+    places = (finding for place, finding in findings.items() if place != WHOLE_BATCH)
+    return AuditReport(name, batch, findings[WHOLE_BATCH], tuple(places))

@@ -17,7 +17,7 @@ from pyspark_pykafka.source.planner import (
     plan_stream,
     starting_new_partitions_at,
 )
-from pyspark_pykafka.source.subscription import selects
+from pyspark_pykafka.source.subscription import matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,7 +81,7 @@ def ranges_of(source: SourceProgress, options: SourceOptions) -> tuple[OffsetRan
         raise OffsetsError("UNKNOWN_START_OFFSET", msg)
     begin = starting_new_partitions_at(begin, until, options.new_partitions)
     first = dict.fromkeys(new_partitions(begin, until), 0)
-    asked_for = partial(selects, options.strategy)
+    asked_for = partial(matches, options.strategy)
     return plan_stream(begin, until, first, SplitPolicy(), asked_for).ranges
 
 
@@ -92,7 +92,7 @@ def _fits(source: SourceProgress, options: SourceOptions) -> bool:
         offsets = StreamOffset.of(_document(source.end) or {}).offsets
     except OffsetsError:
         return False
-    return bool(offsets) and all(selects(options.strategy, tp) for tp in offsets)
+    return bool(offsets) and all(matches(options.strategy, tp) for tp in offsets)
 
 
 def _document(text: str | None) -> dict[str, Any] | None:

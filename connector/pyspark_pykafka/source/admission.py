@@ -43,7 +43,7 @@ class AdmissionPolicy:
     max_delay_seconds: float = 900.0
 
     @property
-    def limits(self) -> bool:
+    def has_limits(self) -> bool:
         """
         Whether a batch can end before all there is.
         """

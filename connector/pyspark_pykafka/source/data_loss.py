@@ -56,10 +56,10 @@ class DataLossReporter:
         """
         Log what a plan leaves out, or raise :class:`DataLossError` where losses are not allowed.
         """
-        if plan.left_out:
+        if plan.unsubscribed:
             logger.info(
                 "the options do not ask for %s any more; no more is read of them",
-                describe(plan.left_out),
+                describe(plan.unsubscribed),
             )
         for loss in plan.losses:
             if self._options.fail_on_data_loss:

@@ -159,7 +159,7 @@ class _TooMuchError(Exception):
     """
 
 
-def strict(settings: FetchSettings) -> FetchSettings:
+def fail_fast(settings: FetchSettings) -> FetchSettings:
     """
     Return settings under which a read fails soon where anything is missing or late.
     """

@@ -22,7 +22,7 @@ from pyspark_pykafka.offsets import (
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
 from pyspark_pykafka.source.data_loss import OffsetLookup
 from pyspark_pykafka.source.offset_limits import resolve_end
-from pyspark_pykafka.source.subscription import selects
+from pyspark_pykafka.source.subscription import matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,7 +56,7 @@ class EndOffsets:
     brokers: PartitionLookup
     sleep: Callable[[float], None] = time.sleep
 
-    def available(self, stands: StreamOffset) -> StreamOffset:
+    def latest(self, stands: StreamOffset) -> StreamOffset:
         """
         Ask for the latest offsets, again if some lie before known ones (KAFKA-7703).
 
@@ -85,12 +85,12 @@ class EndOffsets:
         for tp, offset in stands.offsets.items():
             is_older = latest.offsets.get(tp, offset) < offset
             # Told by a broker that knows no better, perhaps: the next to be asked is another one.
-            is_missing = tp not in latest.offsets and selects(self.options.strategy, tp)
+            is_missing = tp not in latest.offsets and matches(self.options.strategy, tp)
             if is_older or is_missing or tp.topic in remade:
                 raise _StaleOffsetsError(latest)
         return latest
 
-    def within_the_options(self, stands: StreamOffset, latest: StreamOffset) -> StreamOffset:
+    def limit_to_options(self, stands: StreamOffset, latest: StreamOffset) -> StreamOffset:
         """
         Cut off what lies beyond the end that the options give the stream.
         """
@@ -111,7 +111,7 @@ class EndOffsets:
         ends = {tp: max(end, stands.offsets.get(tp, end)) for tp, end in ends.items()}
         return replace(latest, offsets=ends)
 
-    def check_still_there(self, until: StreamOffset) -> None:
+    def check_end_exists(self, until: StreamOffset) -> None:
         """
         Refuse to end a run at offsets that were there when it began and are not any more.
 

@@ -64,14 +64,14 @@ class FilterPushdown:
     comparisons: Sequence[Comparison] = ()
     max_delay_ms: int | None = None
 
-    def selected(self, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def partitions(self, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
         """
         Return the partitions that can have wanted records.
         """
         named = [one for one in self.comparisons if one.column in TopicPartition._fields]
         return [tp for tp in tps if all(_holds(one, tp) for one in named)] if named else [*tps]
 
-    def cut(
+    def narrow(
         self, starting: Offsets, ending: Offsets, source: OffsetSource
     ) -> tuple[Offsets, Offsets]:
         """

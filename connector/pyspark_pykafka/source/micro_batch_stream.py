@@ -30,7 +30,11 @@ from pyspark_pykafka.progress.contract import NOWHERE, Progress
 from pyspark_pykafka.source.admission import Admission, AdmissionPolicy, Sizes
 from pyspark_pykafka.source.data_loss import DataLossReporter
 from pyspark_pykafka.source.end_offsets import EndOffsets, PartitionLookup
-from pyspark_pykafka.source.offset_limits import follows_the_end, resolve_start, resolve_words
+from pyspark_pykafka.source.offset_limits import (
+    may_start_at_latest,
+    resolve_sentinels,
+    resolve_start,
+)
 from pyspark_pykafka.source.planner import (
     SplitPolicy,
     StreamPlan,
@@ -38,7 +42,7 @@ from pyspark_pykafka.source.planner import (
     plan_stream,
     starting_new_partitions_at,
 )
-from pyspark_pykafka.source.subscription import selects
+from pyspark_pykafka.source.subscription import matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,30 +96,30 @@ class MicroBatchStream:
         self._mark: QueryIdentity | None = None
         self._latest: StreamOffset | None = None
         #: Whether a limit left something for the batch after the last one that was planned.
-        self.was_cut = False
+        self.was_limited = False
 
     @property
-    def limits(self) -> bool:
+    def has_limits(self) -> bool:
         """
         Whether the options let a batch end before all there is.
         """
-        return self._policy.limits
+        return self._policy.has_limits
 
     @property
-    def splits(self) -> bool:
+    def has_split_options(self) -> bool:
         """
         Whether the options say how a batch is split over tasks.
         """
-        return self._split.splits
+        return self._split.splits_ranges
 
     @property
-    def start_moves(self) -> bool:
+    def start_follows_latest(self) -> bool:
         """
         Whether the start of a new query, asked for again later, can be a later one.
         """
-        return follows_the_end(self._options.starting)
+        return may_start_at_latest(self._options.starting)
 
-    def initial(self) -> Document:
+    def initial_offset(self) -> Document:
         """
         Return where a new query starts; a query whose first batch failed asks again.
         """
@@ -123,19 +127,19 @@ class MicroBatchStream:
             self._initial = self._start() if self._frozen is None else self._start_at(self._frozen)
         return self._initial.document()
 
-    def freeze(self) -> None:
+    def prepare_for_available_now(self) -> None:
         """
         Fix the end of the run to what is there now.
         """
-        self._frozen = self._ends.available(StreamOffset({}))
+        self._frozen = self._ends.latest(StreamOffset({}))
 
-    def all_available(self) -> Document:
+    def latest_without_start(self) -> Document:
         """
         Return the end of all there is, for a query of which the start is not known.
         """
         self._asked = True
         unknown = self._marked(StreamOffset({}))
-        end = self._ends.within_the_options(unknown, self._ends.available(unknown))
+        end = self._ends.limit_to_options(unknown, self._ends.latest(unknown))
         return replace(end, initial=self._start_if_new(), query=_following(unknown)).document()
 
     def _start_if_new(self) -> StreamOffset | None:
@@ -143,12 +147,12 @@ class MicroBatchStream:
         Return where the query starts if it is new; None where that is a mistake.
         """
         try:
-            return StreamOffset.of(self.initial())
+            return StreamOffset.of(self.initial_offset())
         except OffsetsError:
             # A new query is told of it when Spark asks for its start; any other has no use for it.
             return None
 
-    def next(self, start: Document, *, limited: bool = True) -> Document:
+    def latest_offset(self, start: Document, *, limited: bool = True) -> Document:
         """
         Return where the batch after ``start`` ends: ``start`` itself if it has to wait.
 
@@ -160,13 +164,13 @@ class MicroBatchStream:
         if not is_initial:
             # A batch that fails ends this process, so the one before has not.
             self._progress.completed(stands)
-        self._latest = self._frozen or self._ends.available(stands)
+        self._latest = self._frozen or self._ends.latest(stands)
         self._losses.check_truncation(stands, self._latest)
-        latest = self._ends.within_the_options(stands, self._latest)
-        ends = self._admitted(stands, latest) if limited and self.limits else latest.offsets
+        latest = self._ends.limit_to_options(stands, self._latest)
+        ends = self._admitted(stands, latest) if limited and self.has_limits else latest.offsets
         if ends is None:
             return start
-        self.was_cut = ends != latest.offsets
+        self.was_limited = ends != latest.offsets
         epochs = epochs_at(ends, stands, self._latest)
         end = replace(latest, offsets=ends, query=_following(stands), epochs=epochs)
         if not self._options.fail_on_data_loss:
@@ -180,7 +184,7 @@ class MicroBatchStream:
             self._progress.finish()
         return start
 
-    def committed(self, end: Document) -> None:
+    def commit(self, end: Document) -> None:
         """
         Take note that Spark has committed the micro-batch that ends here.
 
@@ -190,7 +194,7 @@ class MicroBatchStream:
         if self._progress is not NOWHERE:
             self._progress.completed(self._marked(StreamOffset.of(end)))
 
-    def latest_seen(self) -> Document | None:
+    def report_latest_offset(self) -> Document | None:
         """
         Return the latest offsets as they were when the last batch was planned.
 
@@ -216,10 +220,10 @@ class MicroBatchStream:
         if self._is_initial(start) and until.initial is not None:
             begin = until.initial
         if self._frozen is not None:
-            self._ends.check_still_there(until)
+            self._ends.check_end_exists(until)
         begin = starting_new_partitions_at(begin, until, self._options.new_partitions)
         first = self._brokers.earliest(sorted(new_partitions(begin, until)))
-        asked_for = partial(selects, self._options.strategy)
+        asked_for = partial(matches, self._options.strategy)
         plan = plan_stream(begin, until, first, self._split, asked_for)
         # Where Spark did not tell the start with the question for the end, nobody has looked yet.
         self._losses.check_truncation(begin, until)
@@ -260,14 +264,14 @@ class MicroBatchStream:
         Return the start of a run whose end is fixed already: what came since is not its business.
         """
         starts = self._starts_of(sorted(frozen.offsets))
-        if self.start_moves:
+        if self.start_follows_latest:
             starts = {tp: min(start, frozen.offsets[tp]) for tp, start in starts.items()}
         return replace(frozen, offsets=starts, epochs={})
 
     def _starts_of(self, tps: Sequence[TopicPartition]) -> Offsets:
         fallback = self._options.starting_fallback
         border = resolve_start(self._options.starting, tps, self._brokers, fallback)
-        starts = resolve_words(border, self._brokers)
+        starts = resolve_sentinels(border, self._brokers)
         # A partition that has vanished meanwhile starts nowhere; its word would stand in the
         # checkpoint, and mean another offset whenever it is read.
         return {tp: start for tp, start in starts.items() if start not in {EARLIEST, LATEST}}

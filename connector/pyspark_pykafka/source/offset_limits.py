@@ -88,7 +88,7 @@ def resolve_end(limit: Limit, tps: Sequence[TopicPartition], source: OffsetSourc
     return {tp: LATEST if offset is None else offset for tp, offset in border.items()}
 
 
-def follows_the_end(limit: Limit) -> bool:
+def may_start_at_latest(limit: Limit) -> bool:
     """
     Whether the same words, asked again later, can mean a later offset because records came.
     """
@@ -97,7 +97,7 @@ def follows_the_end(limit: Limit) -> bool:
     return isinstance(limit, Latest) or _strategy(limit) == "latest"
 
 
-def resolve_words(border: Offsets, source: OffsetSource) -> Offsets:
+def resolve_sentinels(border: Offsets, source: OffsetSource) -> Offsets:
     """
     Replace EARLIEST and LATEST by the offsets that they stand for now.
     """

@@ -40,7 +40,7 @@ class SplitPolicy:
     max_records_per_partition: int | None = None
 
     @property
-    def splits(self) -> bool:
+    def splits_ranges(self) -> bool:
         """
         Whether a range can come out as more than one.
         """
@@ -65,7 +65,7 @@ class StreamPlan:
 
     ranges: tuple[OffsetRange, ...]
     losses: tuple[DataLoss, ...] = ()
-    left_out: tuple[TopicPartition, ...] = ()
+    unsubscribed: tuple[TopicPartition, ...] = ()
 
 
 def split(ranges: Iterable[OffsetRange], policy: SplitPolicy) -> list[OffsetRange]:
@@ -129,7 +129,7 @@ def plan_batch(
     _check_same_partitions(starting, ending)
     ranges = [OffsetRange(tp, starting[tp], ending[tp]) for tp in sorted(starting)]
     _check_order(ranges)
-    if not policy.splits:
+    if not policy.splits_ranges:
         return [r for r in ranges if not r.resolved or r.size > 0]
     known = [
         OffsetRange(
@@ -202,22 +202,22 @@ def require_assigned(
 def plan_stream(
     start: StreamOffset,
     end: StreamOffset,
-    first_of_new: Offsets,
+    new_partition_starts: Offsets,
     policy: SplitPolicy,
-    selects: Callable[[TopicPartition], bool],
+    matches: Callable[[TopicPartition], bool],
 ) -> StreamPlan:
     """
-    Plan one micro-batch ``[start, end)``.
+    Plan the micro-batch ``[start, end)``.
 
-    ``first_of_new`` says where each partition of :func:`new_partitions` begins, where it still
-    exists. ``selects`` tells whether the options still ask for a partition: one that they do not
-    ask for any more is no loss.
+    ``new_partition_starts`` holds the log start of each existing partition of
+    :func:`new_partitions`. ``matches`` returns whether the options still subscribe to a partition;
+    a partition that is no longer subscribed to is not reported as data loss.
     """
     new = new_partitions(start, end)
-    begin = {tp: at for tp, at in start.offsets.items() if tp not in new} | first_of_new
+    begin = {tp: at for tp, at in start.offsets.items() if tp not in new} | new_partition_starts
     gone = sorted(start.offsets.keys() - end.offsets.keys())
     losses = [
-        *_deleted([tp for tp in gone if selects(tp)]),
+        *_deleted([tp for tp in gone if matches(tp)]),
         *_remade(start, end),
         *_unusual_starts(start, end, begin, new),
     ]
@@ -233,8 +233,8 @@ def plan_stream(
         for tp, until in sorted(end.offsets.items())
         if tp in begin
     ]
-    left_out = tuple(tp for tp in gone if not selects(tp))
-    return StreamPlan(tuple(split(ranges, policy)), tuple(losses), left_out)
+    unsubscribed = tuple(tp for tp in gone if not matches(tp))
+    return StreamPlan(tuple(split(ranges, policy)), tuple(losses), unsubscribed)
 
 
 def new_partitions(start: StreamOffset, end: StreamOffset) -> set[TopicPartition]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options import Strategy
 
 
-def selects(strategy: Strategy, tp: TopicPartition) -> bool:
+def matches(strategy: Strategy, tp: TopicPartition) -> bool:
     """
     Whether a strategy asks for a partition.
     """

@@ -12,9 +12,9 @@ from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.schema import check_source_schema
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.filter_pushdown import FilterPushdown
-from pyspark_pykafka.source.offset_limits import resolve_end, resolve_start, resolve_words
+from pyspark_pykafka.source.offset_limits import resolve_end, resolve_sentinels, resolve_start
 from pyspark_pykafka.source.planner import SplitPolicy, plan_batch
-from pyspark_pykafka.spark.compat import comparisons
+from pyspark_pykafka.spark.compat import supported_filters
 from pyspark_pykafka.spark.worker import freeze_loaded_modules
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class KafkaBatchReader(DataSourceReader):
         check_source_schema(schema, include_headers=options.include_headers)
         self._options = options
         self._settings = fetch_settings(options, schema)
-        self._pruning = FilterPushdown()
+        self._filters = FilterPushdown()
 
     def partitions(self) -> list[InputPartition]:
         """
@@ -51,14 +51,14 @@ class KafkaBatchReader(DataSourceReader):
         tps = broker.assigned(options.strategy).partitions
         starting = resolve_start(options.starting, tps, broker, options.starting_fallback)
         ending = resolve_end(options.ending, tps, broker)
-        wanted = self._pruning.selected(tps)
+        wanted = self._filters.partitions(tps)
         starting, ending = (
             {tp: border[tp] for tp in wanted if tp in border} for border in (starting, ending)
         )
-        starting, ending = self._pruning.cut(starting, ending, broker)
+        starting, ending = self._filters.narrow(starting, ending, broker)
         policy = SplitPolicy(options.min_partitions, options.max_records_per_partition)
-        earliest = resolve_words(starting, broker) if policy.splits else starting
-        latest = resolve_words(ending, broker) if policy.splits else ending
+        earliest = resolve_sentinels(starting, broker) if policy.splits_ranges else starting
+        latest = resolve_sentinels(ending, broker) if policy.splits_ranges else ending
         return plan_batch(starting, ending, earliest, latest, policy)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -77,8 +77,8 @@ class FilteringBatchReader(KafkaBatchReader):
         """
         Note what the filters say of where records lie, and leave all of them to Spark as well.
         """
-        self._pruning = FilterPushdown(
-            tuple(comparisons(filters)), self._options.max_timestamp_delay_ms
+        self._filters = FilterPushdown(
+            tuple(supported_filters(filters)), self._options.max_timestamp_delay_ms
         )
         return filters
 

@@ -95,7 +95,7 @@ def filter_pushdown_active() -> bool:
     return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
 
 
-def comparisons(filters: Iterable[Any]) -> list[Comparison]:
+def supported_filters(filters: Iterable[Any]) -> list[Comparison]:
     """
     Return those of Spark's filters that compare a column with values.
     """
@@ -121,7 +121,7 @@ class PrefetchedReader:
 
     _carried: list[pa.RecordBatch] | None = None
 
-    def carry(self, records: list[pa.RecordBatch]) -> None:
+    def attach(self, records: list[pa.RecordBatch]) -> None:
         """
         Hand these over with the plan that is about to be returned.
         """
@@ -149,10 +149,10 @@ __all__ = [
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
     "arrow_schema",
-    "batches_of",
-    "comparisons",
     "filter_pushdown_active",
+    "rows_to_batches",
     "source_schema",
+    "supported_filters",
     "supports_prefetched_records",
 ]
 
@@ -222,7 +222,7 @@ def _arrow_type(kind: DataType) -> pa.DataType:
     return simple.get(type(kind), pa.null())
 
 
-def batches_of(
+def rows_to_batches(
     rows: Iterator[Any], schema: StructType, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """

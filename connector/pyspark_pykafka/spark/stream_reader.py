@@ -15,7 +15,7 @@ from pyspark_pykafka.engines.selection import bytes_per_offset
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.progress.factory import make_progress
 from pyspark_pykafka.schema import check_source_schema
-from pyspark_pykafka.source.driver_read import DriverRead, NoPrefetch, Prefetch, strict
+from pyspark_pykafka.source.driver_read import DriverRead, NoPrefetch, Prefetch, fail_fast
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 from pyspark_pykafka.spark.batch_reader import read_range
@@ -55,37 +55,37 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         check_source_schema(schema, include_headers=options.include_headers)
         self._settings = fetch_settings(options, schema)
-        quick = strict(self._settings)
+        quick = fail_fast(self._settings)
         sizes = partial(bytes_per_offset, settings=quick)
         progress = make_progress(options)
-        self._batches = MicroBatchStream(options, metadata_client(options), sizes, progress)
+        self._stream = MicroBatchStream(options, metadata_client(options), sizes, progress)
         self._prefetch = self._make_prefetch(quick)
 
     def initialOffset(self) -> Document:
         """
         Return where a new query starts; a query whose first batch failed asks again.
         """
-        return self._batches.initial()
+        return self._stream.initial_offset()
 
     def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """
         Plan the micro-batch between two offsets, as Spark has them in its checkpoint.
         """
-        ranges = self._batches.plan(start, end).ranges
+        ranges = self._stream.plan(start, end).ranges
         # A batch that is run again must have the tasks that it had, since a sink may have committed
         # some of them (replay.py); whether it can be read here hangs on the clock.
         if not self._prefetch.admits(ranges):
             return [InputPartition(each) for each in ranges]
         records = self._prefetch.records(ranges)
         if records is not None:
-            self.carry(records)
+            self.attach(records)
         return [InputPartition(ranges)]
 
     def commit(self, end: Document) -> None:
         """
         Hand the offsets of a completed batch to the progress store, where it does not have them.
         """
-        self._batches.committed(end)
+        self._stream.commit(end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """
@@ -100,13 +100,13 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         """
         Leave behind what only the driver needs when the reader goes to the executors.
         """
-        return {**self.__dict__, "_batches": None, "_prefetch": NoPrefetch()}
+        return {**self.__dict__, "_stream": None, "_prefetch": NoPrefetch()}
 
     def _make_prefetch(self, quick: FetchSettings) -> Prefetch:
         """
         Return how tiny batches are read; a user who wants them split over tasks gets them so.
         """
-        if self._batches.splits or not supports_prefetched_records(self._settings.schema):
+        if self._stream.has_split_options or not supports_prefetched_records(self._settings.schema):
             return NoPrefetch()
         return DriverRead(lambda wanted: read_range(InputPartition(wanted), quick))
 
@@ -131,11 +131,13 @@ class _LegacyStreamReader(_Reader):
         """
         Return where the next micro-batch may end.
         """
-        if self._position is None and not (self._batches.limits or self._batches.start_moves):
-            return self._batches.all_available()
-        self._guessed = self._position is None and self._batches.limits
-        end = self._batches.next(self._position or self._batches.initial())
-        if self._batches.was_cut and not self._warned:
+        if self._position is None and not (
+            self._stream.has_limits or self._stream.start_follows_latest
+        ):
+            return self._stream.latest_without_start()
+        self._guessed = self._position is None and self._stream.has_limits
+        end = self._stream.latest_offset(self._position or self._stream.initial_offset())
+        if self._stream.was_limited and not self._warned:
             self._warned = True
             logger.warning(
                 "a limit cuts this batch; Spark before 4.2 runs availableNow and once as a single "
@@ -147,7 +149,7 @@ class _LegacyStreamReader(_Reader):
         """
         Plan as the other versions do, and remember where the query stands.
         """
-        if self._guessed and start != self._batches.initial():
+        if self._guessed and start != self._stream.initial_offset():
             msg = (
                 "this query was started before, and Spark asked for its end without telling where "
                 "it stands, so the limits of a batch cannot be applied; set "
@@ -170,25 +172,25 @@ class _AdmissionStreamReader(_Reader, SupportsTriggerAvailableNow):
         """
         Return whether a batch may read all there is; Spark lifts a limit for Trigger.Once.
         """
-        return _SOME_LIMIT if self._batches.limits else ReadAllAvailable()
+        return _SOME_LIMIT if self._stream.has_limits else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """
         Fix the end of the run to what is there now.
         """
-        self._batches.freeze()
+        self._stream.prepare_for_available_now()
 
     def latestOffset(self, start: Document, limit: ReadLimit) -> Document:
         """
         Return where the micro-batch after ``start`` ends.
         """
-        return self._batches.next(start, limited=not isinstance(limit, ReadAllAvailable))
+        return self._stream.latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> Document | None:
         """
         Return the latest offsets for the query's progress, as the last plan saw them.
         """
-        return self._batches.latest_seen()
+        return self._stream.report_latest_offset()
 
 
 KafkaStreamReader: type[_Reader] = (

@@ -36,7 +36,7 @@ class TaskStoppedError(PykafkaError):
     """
 
 
-def whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def rows_until_end_of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     Yield a task's rows. Raises :class:`TaskStoppedError` if they ended because it was stopped.
     """

@@ -13,8 +13,8 @@ from pyspark.sql import datasource as spark
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.schema import SINK_COLUMNS, check_sink_schema
 from pyspark_pykafka.sink.delivery import SinkTask, TaskCommitMessage, delivery
-from pyspark_pykafka.spark.compat import ARROW_STREAM_WRITER, arrow_schema, batches_of
-from pyspark_pykafka.spark.worker import freeze_loaded_modules, whole
+from pyspark_pykafka.spark.compat import ARROW_STREAM_WRITER, arrow_schema, rows_to_batches
+from pyspark_pykafka.spark.worker import freeze_loaded_modules, rows_until_end_of_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,12 +32,12 @@ _NO_BATCH = -1
 
 
 @dataclass(frozen=True, slots=True)
-class TaskWritten(spark.WriterCommitMessage):
+class KafkaWriterCommitMessage(spark.WriterCommitMessage):
     """
     What a task tells the driver: every one of its rows was acknowledged.
     """
 
-    delivered: TaskCommitMessage
+    task_message: TaskCommitMessage
 
 
 class _Writer:
@@ -49,12 +49,14 @@ class _Writer:
         check_sink_schema(arrow_schema(schema), topic_option=options.topic is not None)
         self._delivery = delivery(options, streaming=streaming)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
         """
         Write a task's rows, on an executor.
         """
         freeze_loaded_modules()
-        return TaskWritten(self._delivery.write(whole(iterator), _task()))
+        return KafkaWriterCommitMessage(
+            self._delivery.write(rows_until_end_of_task(iterator), _task())
+        )
 
 
 def _task() -> SinkTask:
@@ -71,7 +73,11 @@ def _task() -> SinkTask:
 
 
 def _delivered(messages: Messages) -> list[TaskCommitMessage]:
-    return [message.delivered for message in messages if isinstance(message, TaskWritten)]
+    return [
+        message.task_message
+        for message in messages
+        if isinstance(message, KafkaWriterCommitMessage)
+    ]
 
 
 class KafkaBatchWriter(_Writer, spark.DataSourceArrowWriter):
@@ -134,11 +140,11 @@ else:
             super().__init__(options, schema)
             self._schema = schema
 
-        def write(self, iterator: Iterator[Any]) -> TaskWritten:
+        def write(self, iterator: Iterator[Any]) -> KafkaWriterCommitMessage:
             """
             Write a task's rows, on an executor.
             """
-            return super().write(batches_of(iterator, self._schema, SINK_COLUMNS))
+            return super().write(rows_to_batches(iterator, self._schema, SINK_COLUMNS))
 
 
 def check_append_mode(*, overwrite: bool) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.audit import record_ids
-from pyspark_pykafka.audit.record_ids import SHIFT, checksum_of_range, tally_of_offsets
+from pyspark_pykafka.audit.record_ids import SHIFT, checksum_of_offsets, checksum_of_range
 from pyspark_pykafka.audit.report import Checksum
 from pyspark_pykafka.offsets import TopicPartition
 
@@ -53,22 +53,25 @@ def test_ids_without_a_topic_are_those_of_spark(partition: int, offset: int, exp
     """
     tp = TopicPartition("flights", partition)
 
-    assert checksum_of_range(tp, offset, offset + 1, named=False) == Checksum(1, expected >> SHIFT)
+    assert checksum_of_range(tp, offset, offset + 1, include_topic=False) == Checksum(
+        1, expected >> SHIFT
+    )
 
 
 @given(st.integers(0, 2**50), st.integers(0, 60), st.booleans())
-def test_a_range_is_the_sum_of_its_offsets(start: int, size: int, named: bool) -> None:
+def test_a_range_is_the_sum_of_its_offsets(start: int, size: int, include_topic: bool) -> None:
     """
     In one block or in many, as a range or one by one.
     """
     single = [
-        checksum_of_range(FLIGHTS, at, at + 1, named=named) for at in range(start, start + size)
+        checksum_of_range(FLIGHTS, at, at + 1, include_topic=include_topic)
+        for at in range(start, start + size)
     ]
     offsets = np.arange(start, start + size, dtype=np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_ids, "BLOCK", 7)
-        whole = checksum_of_range(FLIGHTS, start, start + size, named=named)
-        listed = tally_of_offsets(FLIGHTS, offsets, named=named)
+        whole = checksum_of_range(FLIGHTS, start, start + size, include_topic=include_topic)
+        listed = checksum_of_offsets(FLIGHTS, offsets, include_topic=include_topic)
 
     assert whole == listed == reduce(Checksum.__add__, single, Checksum())
     assert offsets.tolist() == list(range(start, start + size))

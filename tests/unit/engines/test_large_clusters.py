@@ -72,13 +72,13 @@ def test_a_plan_takes_a_few_answers(lag: float) -> None:
     stubs = Late(brokers=BROKERS, topics={"t": PARTITIONS}, lag=lag)
     with StubCluster(stubs) as cluster:
         stream = microbatches(cluster.bootstrap)
-        start = stream.initial()
-        end = stream.next(start)
+        start = stream.initial_offset()
+        end = stream.latest_offset(start)
         before = cluster.stats()
         cluster.set(high_watermark=2000)
-        stream.next(end)
+        stream.latest_offset(end)
         # The stubs have made their answers now.
-        seconds = min(timed(lambda: stream.next(end)) for _ in range(2))
+        seconds = min(timed(lambda: stream.latest_offset(end)) for _ in range(2))
         after = cluster.stats()
 
     assert before["connections"] <= BROKERS + 1
@@ -97,7 +97,7 @@ def test_a_first_plan_connects_to_all_at_once() -> None:
     stubs = Late(brokers=BROKERS, topics={"t": BROKERS}, lag=0.2)
     with StubCluster(stubs) as cluster:
         stream = microbatches(cluster.bootstrap)
-        seconds = timed(lambda: stream.next(stream.initial()))
+        seconds = timed(lambda: stream.latest_offset(stream.initial_offset()))
         stats = cluster.stats()
 
     assert seconds < 6

@@ -59,9 +59,9 @@ def cut(log: Log, *comparisons: Comparison, delay: int | None = None) -> list[tu
     """
     Return (partition, start, end) of what is left of the whole log.
     """
-    pruning = FilterPushdown(comparisons, delay)
-    tps = pruning.selected(sorted(log.times))
-    starts, ends = pruning.cut(dict.fromkeys(tps, EARLIEST), dict.fromkeys(tps, LATEST), log)
+    pushdown = FilterPushdown(comparisons, delay)
+    tps = pushdown.partitions(sorted(log.times))
+    starts, ends = pushdown.narrow(dict.fromkeys(tps, EARLIEST), dict.fromkeys(tps, LATEST), log)
     return [(tp.partition, starts[tp], ends[tp]) for tp in starts]
 
 
@@ -118,10 +118,10 @@ def test_given_borders_stay_where_they_are_narrower() -> None:
     """
     Filters never widen what the options say, and do not touch words that they do not narrow.
     """
-    pruning = FilterPushdown((Comparison("offset", ">=", 10), Comparison("offset", "<", 50)))
+    pushdown = FilterPushdown((Comparison("offset", ">=", 10), Comparison("offset", "<", 50)))
 
-    assert pruning.cut({P0: 20}, {P0: 30}, HUNDRED) == ({P0: 20}, {P0: 30})
-    assert pruning.cut({P0: 5}, {P0: LATEST}, HUNDRED) == ({P0: 10}, {P0: 50})
+    assert pushdown.narrow({P0: 20}, {P0: 30}, HUNDRED) == ({P0: 20}, {P0: 30})
+    assert pushdown.narrow({P0: 5}, {P0: LATEST}, HUNDRED) == ({P0: 10}, {P0: 50})
 
 
 times = st.lists(st.integers(0, 60), max_size=40)

@@ -57,7 +57,7 @@ def planned(prefetch: Prefetch, end: dict[str, Any], *, replayed: bool) -> list[
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest"}
     options = parse_stream_source(given)
     reader = _LegacyStreamReader(options, SCHEMA)
-    reader._batches = MicroBatchStream(options, cluster, dict)
+    reader._stream = MicroBatchStream(options, cluster, dict)
     reader._prefetch = prefetch
     if not replayed:
         reader.latestOffset()

@@ -52,17 +52,17 @@ class Process:
         }
         self.batches = MicroBatchStream(parse_stream_source(given), self.cluster, lambda _: {})
 
-    def next(self, start: Any) -> Any:
+    def latest_offset(self, start: Any) -> Any:
         """
         Return the next end, as it comes back from a checkpoint.
         """
-        return json.loads(json.dumps(self.batches.next(start)))
+        return json.loads(json.dumps(self.batches.latest_offset(start)))
 
     def first(self) -> Any:
         """
         Return the end of a new query's first batch.
         """
-        return self.next(self.batches.initial())
+        return self.latest_offset(self.batches.initial_offset())
 
 
 @pytest.fixture
@@ -104,12 +104,12 @@ def test_a_log_that_was_replaced_is_a_data_loss(cluster: Cluster) -> None:
     for grown in (200, 260):
         cluster.elect(T0, 5, 100, grown)
         with pytest.raises(DataLossError, match="the log of t-0 was truncated: it was seen up to "):
-            one.next(end)
+            one.latest_offset(end)
 
     with pytest.raises(
         DataLossError, match="offset 200 in leader epoch 3.* offset 100 now"
     ) as told:
-        Process(cluster).next(end)
+        Process(cluster).latest_offset(end)
     assert told.value.condition == LOG_TRUNCATED
     assert "Set failOnDataLoss to false" in str(told.value)
 
@@ -125,10 +125,10 @@ def test_a_log_that_nobody_was_asked_about_is_asked_about_later(
     cluster.elect(T0, 5, 100, 200)
     with monkeypatch.context() as patched:
         patched.setattr(Cluster, "epoch_ends", lambda *_: {})
-        assert one.next(end) == end
+        assert one.latest_offset(end) == end
 
     with pytest.raises(DataLossError, match="the log of t-0 was truncated"):
-        one.next(end)
+        one.latest_offset(end)
 
 
 def test_a_loss_that_is_allowed_is_counted_once(
@@ -142,15 +142,18 @@ def test_a_loss_that_is_allowed_is_counted_once(
     cluster.elect(T0, 5, 120, 200)
 
     with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
-        assert one.next(end) == end
-        assert one.next(end) == end
+        assert one.latest_offset(end) == end
+        assert one.latest_offset(end) == end
         cluster.topics["t"][0] = (0, 260)
-        later = one.next(end)
-        assert one.next(later) == later
+        later = one.latest_offset(end)
+        assert one.latest_offset(later) == later
 
     assert caplog.text.count(f"[{LOG_TRUNCATED}]") == 1
     assert "The 80 offsets" in caplog.text
-    assert one.batches.latest_seen() == {"t": {"0": 260, "1": 50}, "@lost": {"t": {"0": 80}}}
+    assert one.batches.report_latest_offset() == {
+        "t": {"0": 260, "1": 50},
+        "@lost": {"t": {"0": 80}},
+    }
     assert later[LEADER_EPOCHS] == {"t": {"0": 5, "1": 3}}
     assert [(r.start, r.end) for r in one.batches.plan(end, later).ranges] == [(200, 260)]
 
@@ -163,14 +166,14 @@ def test_another_leader_with_the_same_log_is_no_loss(cluster: Cluster) -> None:
     end = one.first()
     cluster.elect(T0, 4, 200, 200)
 
-    assert [one.next(end), one.next(end), one.next(end)] == [end] * 3
+    assert [one.latest_offset(end), one.latest_offset(end), one.latest_offset(end)] == [end] * 3
     assert cluster.asked == [{T0: 3}]
 
     cluster.elect(T0, 6, 210, 230)
-    later = one.next(end)
+    later = one.latest_offset(end)
     assert cluster.asked[1:] == [{T0: 4}]
     assert later[LEADER_EPOCHS] == {"t": {"0": 6, "1": 3}}
-    one.next(later)
+    one.latest_offset(later)
     assert len(cluster.asked) == 2
 
 
@@ -182,7 +185,7 @@ def test_the_same_leader_is_asked_nothing(cluster: Cluster) -> None:
     end = one.first()
     for grown in (200, 260, 300):
         cluster.topics["t"][0] = (0, grown)
-        end = one.next(end)
+        end = one.latest_offset(end)
 
     assert cluster.asked == []
 
@@ -197,7 +200,7 @@ def test_a_topic_made_again_is_told_by_its_id(cluster: Cluster, epoch: int) -> N
     cluster.make("t", 300, 300)
     cluster.epochs = {T0: {epoch: 0}, T1: {epoch: 0}}
 
-    later = one.next(end)
+    later = one.latest_offset(end)
 
     with pytest.raises(DataLossError, match="deleted and made again"):
         one.batches.plan(end, later)
@@ -214,7 +217,7 @@ def test_ranges_of_a_topic_made_again_carry_no_old_epoch(cluster: Cluster) -> No
     cluster.make("t", 300, 300)
     cluster.epochs = {T0: {7: 0}}
 
-    planned = one.batches.plan(end, one.next(end)).ranges
+    planned = one.batches.plan(end, one.latest_offset(end)).ranges
 
     assert [(r.start_epoch, r.end_epoch) for r in planned] == [(-1, 7), (-1, -1)]
 
@@ -229,10 +232,10 @@ def test_a_broker_that_is_behind_is_not_believed(cluster: Cluster) -> None:
     cluster.topics["t"][0] = (0, 150)
 
     with pytest.raises(BrokerUnavailableError, match="t-0.* behind.* was 3, and is 2 there"):
-        one.next(end)
+        one.latest_offset(end)
     cluster.epochs[T0] = {3: 0}
     cluster.topics["t"][0] = (0, 201)
-    assert one.next(end)["t"]["0"] == 201
+    assert one.latest_offset(end)["t"]["0"] == 201
 
 
 @pytest.mark.parametrize("ids", [{}, {"t": "another"}])
@@ -247,7 +250,7 @@ def test_an_older_epoch_without_the_same_topic_id_says_nothing(
         stands["@topicIds"] = ids
     cluster.ids["t"] = "t"
 
-    assert Process(cluster).next(stands)["t"] == {"0": 200, "1": 50}
+    assert Process(cluster).latest_offset(stands)["t"] == {"0": 200, "1": 50}
 
 
 def test_brokers_that_tell_no_epochs(cluster: Cluster) -> None:
@@ -258,7 +261,7 @@ def test_brokers_that_tell_no_epochs(cluster: Cluster) -> None:
     cluster.epochs = {}
     cluster.topics["t"][0] = (0, 250)
 
-    later = Process(cluster).next(end)
+    later = Process(cluster).latest_offset(end)
 
     assert LEADER_EPOCHS not in later
     assert later["t"] == {"0": 250, "1": 50}
@@ -273,7 +276,7 @@ def test_a_leader_that_does_not_know_the_epoch_is_no_loss(cluster: Cluster) -> N
     cluster.epochs[T0] = {5: 0}
     cluster._epoch_end = lambda tp, epoch: -1  # type: ignore[method-assign] # noqa: ARG005
 
-    assert Process(cluster).next(end) == end
+    assert Process(cluster).latest_offset(end) == end
     assert cluster.asked == [{T0: 3}]
 
 
@@ -285,7 +288,7 @@ def test_checkpoints_without_epochs_go_on(cluster: Cluster) -> None:
     cluster.elect(T0, 8, 20, 300)
     one = Process(cluster)
 
-    end = one.next(start)
+    end = one.latest_offset(start)
 
     assert cluster.asked == []
     assert end[LEADER_EPOCHS] == {"t": {"0": 8, "1": 3}}
@@ -299,7 +302,7 @@ def test_a_plan_looks_where_no_question_did(cluster: Cluster) -> None:
     """
     end = Process(cluster).first()
     cluster.elect(T0, 5, 100, 260)
-    later = lossy(cluster).next(end)
+    later = lossy(cluster).latest_offset(end)
 
     with pytest.raises(DataLossError, match="offset 100 now"):
         Process(cluster).batches.plan(end, later)
@@ -324,7 +327,7 @@ def test_the_log_that_ends_before_the_query_stands_is_told_as_before(cluster: Cl
     end = one.first()
     cluster.elect(T0, 5, 100, 150)
 
-    later = one.next(end)
+    later = one.latest_offset(end)
 
     with pytest.raises(DataLossError, match=r"changed from 200 to 150.*unclean") as told:
         one.batches.plan(end, later)
@@ -338,11 +341,11 @@ def test_available_now_checks_the_start_of_its_run(cluster: Cluster) -> None:
     end = Process(cluster).first()
     cluster.elect(T0, 5, 100, 260)
     again = Process(cluster)
-    again.batches.freeze()
+    again.batches.prepare_for_available_now()
 
-    assert LEADER_EPOCHS not in again.batches.initial()
+    assert LEADER_EPOCHS not in again.batches.initial_offset()
     with pytest.raises(DataLossError, match="offset 100 now"):
-        again.next(end)
+        again.latest_offset(end)
 
 
 def test_pieces_of_a_range_know_what_was_seen() -> None:
@@ -366,7 +369,7 @@ def test_epochs_that_cannot_be_read_are_refused(cluster: Cluster, wrong: object)
     By the name of their key.
     """
     with pytest.raises(OffsetsError, match=f"the checkpoint's {LEADER_EPOCHS} is"):
-        Process(cluster).next({"t": {"0": 3}, LEADER_EPOCHS: wrong})
+        Process(cluster).latest_offset({"t": {"0": 3}, LEADER_EPOCHS: wrong})
 
 
 @given(
@@ -470,7 +473,7 @@ def test_a_loss_is_counted_if_and_only_if_records_were_replaced(
         end, at = len(log.records), len(seen)
         lost += log.replaced(seen) if at <= end else 0
         lost += max(min(log.first, end) - at, 0)
-        stands = one.next(stands)
+        stands = one.latest_offset(stands)
         seen = log.records[: stands["t"]["0"]]
-        latest = one.batches.latest_seen() or {}
+        latest = one.batches.report_latest_offset() or {}
         assert latest.get("@lost", {"t": {"0": 0}}) == {"t": {"0": lost}}

@@ -68,11 +68,11 @@ class Process:
             options, self.cluster, lambda _: {}, self.told, new_id=lambda: next(ids)
         )
 
-    def next(self, start: Document) -> Document:
+    def latest_offset(self, start: Document) -> Document:
         """
         Return the next end, as it comes back from a checkpoint.
         """
-        end: Document = json.loads(json.dumps(self.batches.next(start)))
+        end: Document = json.loads(json.dumps(self.batches.latest_offset(start)))
         return end
 
 
@@ -91,14 +91,14 @@ def test_a_batch_is_complete_when_the_next_one_is_asked_for(cluster: Cluster) ->
     Not before, and a new query has nothing that is.
     """
     one = Process(cluster)
-    first = one.next(one.batches.initial())
+    first = one.latest_offset(one.batches.initial_offset())
     assert one.told.said == []
 
     cluster.topics["t"] = [(0, 5)]
-    second = one.next(first)
+    second = one.latest_offset(first)
     assert one.told.said == [("completed", 3, "query-0", 0)]
 
-    one.next(second)
+    one.latest_offset(second)
     assert one.told.said[1:] == [("completed", 5, "query-0", 1)]
 
 
@@ -107,11 +107,11 @@ def test_a_restart_keeps_the_querys_id(cluster: Cluster) -> None:
     It comes from the checkpoint, and its last batch is told of once more.
     """
     one = Process(cluster)
-    first = one.next(one.batches.initial())
+    first = one.latest_offset(one.batches.initial_offset())
     cluster.topics["t"] = [(0, 5)]
 
     again = Process(cluster)
-    second = again.next(first)
+    second = again.latest_offset(first)
 
     assert again.told.said == [("completed", 3, "query-0", 0)]
     assert second[QUERY] == {"id": "query-0", "batch": 1, "store": "consumerGroup g"}
@@ -124,12 +124,12 @@ def test_without_a_store_the_checkpoint_says_nothing(cluster: Cluster) -> None:
     plain = Process(cluster, {**OPTIONS, "progressStore": "none"})
     marked = Process(cluster)
 
-    end = plain.next(plain.batches.initial())
-    first = marked.next(marked.batches.initial())
+    end = plain.latest_offset(plain.batches.initial_offset())
+    first = marked.latest_offset(marked.batches.initial_offset())
     cluster.topics["t"] = [(0, 5)]
 
     assert QUERY not in end
-    assert plain.next(first)[QUERY] == {"id": "query-0", "batch": 1, "store": ""}
+    assert plain.latest_offset(first)[QUERY] == {"id": "query-0", "batch": 1, "store": ""}
 
 
 def test_a_checkpoint_of_the_jvm_connector_gets_an_id(cluster: Cluster) -> None:
@@ -138,9 +138,9 @@ def test_a_checkpoint_of_the_jvm_connector_gets_an_id(cluster: Cluster) -> None:
     """
     one = Process(cluster)
 
-    assert one.next({"t": {"0": 3}}) == {"t": {"0": 3}}
+    assert one.latest_offset({"t": {"0": 3}}) == {"t": {"0": 3}}
     cluster.topics["t"] = [(0, 5)]
-    end = one.next({"t": {"0": 3}})
+    end = one.latest_offset({"t": {"0": 3}})
 
     assert one.told.said == [("completed", 3, "query-0", -1)] * 2
     assert end[QUERY] == {"id": "query-0", "batch": 0, "store": "consumerGroup g"}
@@ -151,10 +151,10 @@ def test_a_batch_that_failed_is_told_of(cluster: Cluster, caplog: pytest.LogCapt
     A plan before any question is one that an earlier process made; its ranges are logged.
     """
     one = Process(cluster)
-    first = one.next(one.batches.initial())
+    first = one.latest_offset(one.batches.initial_offset())
     again = Process(cluster)
 
-    again.batches.plan(again.batches.initial(), first)
+    again.batches.plan(again.batches.initial_offset(), first)
 
     assert again.told.said == [("replaying", 3, "query-0", 0)]
     assert "a micro-batch that did not finish is read again: t-0[0, 3)" in caplog.text
@@ -165,8 +165,8 @@ def test_a_first_plan_is_no_replay(cluster: Cluster, caplog: pytest.LogCaptureFi
     Nor is one without anything to read, which older versions of Spark ask for after a restart.
     """
     one = Process(cluster)
-    start = one.batches.initial()
-    first = one.next(start)
+    start = one.batches.initial_offset()
+    first = one.latest_offset(start)
     one.batches.plan(start, first)
 
     Process(cluster).batches.plan(first, first)
@@ -180,12 +180,12 @@ def test_the_end_of_an_available_now_run_is_told(cluster: Cluster) -> None:
     Only when nothing is left, and only where the end is fixed.
     """
     endless, ending = Process(cluster), Process(cluster)
-    ending.batches.freeze()
-    first = ending.next(ending.batches.initial())
+    ending.batches.prepare_for_available_now()
+    first = ending.latest_offset(ending.batches.initial_offset())
     assert ("finish", 0, "", 0) not in ending.told.said
 
-    ending.next(first)
-    endless.next(first)
+    ending.latest_offset(first)
+    endless.latest_offset(first)
 
     assert ending.told.said == [("completed", 3, "query-0", 0), ("finish", 0, "", 0)]
     assert endless.told.said == [("completed", 3, "query-0", 0)]
@@ -196,9 +196,9 @@ def test_a_committed_batch_is_told_of(cluster: Cluster) -> None:
     Spark's commit says that a batch is complete, whether or not a question has said so before.
     """
     one = Process(cluster)
-    first = one.next(one.batches.initial())
+    first = one.latest_offset(one.batches.initial_offset())
 
-    one.batches.committed(first)
+    one.batches.commit(first)
 
     assert one.told.said == [("completed", 3, "query-0", 0)]
 
@@ -211,8 +211,8 @@ def test_a_commit_carries_the_mark_that_the_next_question_does(cluster: Cluster)
     plain, other = {"t": {"0": 3}}, {"id": "query-7", "batch": 4, "store": "consumerGroup h"}
 
     for end in (plain, {**plain, QUERY: other}):
-        one.batches.committed(end)
-        one.batches.next(end)
+        one.batches.commit(end)
+        one.batches.latest_offset(end)
 
     assert one.told.said == [
         *[("completed", 3, "query-0", -1)] * 2,

@@ -44,8 +44,8 @@ class Query:
         """
         Run one micro-batch if there is one; return (partition, start, end) of each range.
         """
-        start = self.batches.initial() if self.at is None else self.at
-        end = _stored(self.batches.next(_stored(start), limited=limited))
+        start = self.batches.initial_offset() if self.at is None else self.at
+        end = _stored(self.batches.latest_offset(_stored(start), limited=limited))
         plan = self.batches.plan(_stored(start), end)
         self.at = end
         return [(str(r.tp), r.start, r.end) for r in plan.ranges]
@@ -99,9 +99,9 @@ def test_no_new_records_is_the_same_document(cluster: Cluster) -> None:
     one = query(cluster)
     theirs = {"t": {"0": 3, "1": 5}}
 
-    assert one.batches.next(theirs) is theirs
+    assert one.batches.latest_offset(theirs) is theirs
     cluster.topics["t"][0] = (0, 4)
-    assert one.batches.next(theirs) == {
+    assert one.batches.latest_offset(theirs) == {
         "t": {"0": 4, "1": 5},
         "@topicIds": {"t": cluster.ids["t"]},
     }
@@ -112,13 +112,13 @@ def test_first_batch_keeps_its_start(cluster: Cluster) -> None:
     A query from latest that is asked for its start again after a failure goes on from the first.
     """
     one = query(cluster, startingOffsets="latest")
-    start = one.batches.initial()
+    start = one.batches.initial_offset()
     cluster.topics["t"][0] = (0, 4)
-    end = _stored(one.batches.next(start))
+    end = _stored(one.batches.latest_offset(start))
     cluster.topics["t"][0] = (0, 9)
     one.restart()
 
-    later = one.batches.initial()
+    later = one.batches.initial_offset()
     plan = one.batches.plan(later, end)
 
     assert later != start
@@ -187,7 +187,7 @@ def test_lost_records_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFix
     """
     one = query(cluster, failOnDataLoss="false")
     one.step()
-    assert one.batches.latest_seen() == {"t": {"0": 3, "1": 5}}
+    assert one.batches.report_latest_offset() == {"t": {"0": 3, "1": 5}}
     cluster.topics["t"] = [(0, 9), (8, 20)]
     with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
         one.step()
@@ -195,7 +195,7 @@ def test_lost_records_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFix
     one.step()
 
     assert "t-1: 3 offsets from 5 on have aged out before they were read, 3 since" in caplog.text
-    assert one.batches.latest_seen() == {
+    assert one.batches.report_latest_offset() == {
         "t": {"0": 12, "1": 30},
         "@lost": {"t": {"0": 3, "1": 8}},
     }
@@ -312,7 +312,7 @@ def test_frozen_end(cluster: Cluster) -> None:
     A run with availableNow reads what was there when it began, in batches, and waits for no more.
     """
     one = query(cluster, maxOffsetsPerTrigger="6", minOffsetsPerTrigger="6")
-    one.batches.freeze()
+    one.batches.prepare_for_available_now()
     # A partition that is added before Spark asks for the start is none of this run's.
     cluster.topics["t"] = [(0, 50), (0, 50), (0, 50)]
 
@@ -326,7 +326,7 @@ def test_frozen_end_of_a_query_from_latest(cluster: Cluster) -> None:
     Records that come between the fixing of a run's end and of its start are for the next run.
     """
     one = query(cluster, startingOffsets="latest")
-    one.batches.freeze()
+    one.batches.prepare_for_available_now()
     cluster.topics["t"] = [(0, 9), (0, 9)]
 
     assert one.step() == []
@@ -351,7 +351,7 @@ def test_frozen_end_that_is_gone(
     A run with availableNow fails when its end is no longer there (M03, M04).
     """
     one = query(cluster, maxOffsetsPerTrigger="3", failOnDataLoss="false")
-    one.batches.freeze()
+    one.batches.prepare_for_available_now()
     one.step()
     cluster.topics["t"] = partitions
 
@@ -421,6 +421,6 @@ def test_newer_documents_are_refused(cluster: Cluster) -> None:
     one = query(cluster)
 
     with pytest.raises(OffsetsError, match="@epochs.*newer one wrote them"):
-        one.batches.next({"t": {"0": 3}, "@epochs": {"t": 1}})
+        one.batches.latest_offset({"t": {"0": 3}, "@epochs": {"t": 1}})
     with pytest.raises(OffsetsError, match="@topicIds is 5"):
-        one.batches.next({"t": {"0": 3}, "@topicIds": 5})
+        one.batches.latest_offset({"t": {"0": 3}, "@topicIds": 5})

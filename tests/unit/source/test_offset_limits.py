@@ -19,7 +19,7 @@ from pyspark_pykafka.options import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from pyspark_pykafka.source.offset_limits import resolve_end, resolve_start, resolve_words
+from pyspark_pykafka.source.offset_limits import resolve_end, resolve_sentinels, resolve_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -131,5 +131,5 @@ def test_words_resolve_to_what_they_stand_for() -> None:
     """
     border = {P0: EARLIEST, P1: LATEST}
 
-    assert resolve_words(border, LOG) == {P0: 5, P1: 6}
-    assert resolve_words({P0: 7}, LOG) == {P0: 7}
+    assert resolve_sentinels(border, LOG) == {P0: 5, P1: 6}
+    assert resolve_sentinels({P0: 7}, LOG) == {P0: 7}

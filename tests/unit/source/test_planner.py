@@ -256,7 +256,7 @@ def test_topic_that_the_options_left_out_is_no_loss() -> None:
 
     plan = planned(StreamOffset({P0: 5, other: 7}), StreamOffset({P0: 9}), {})
 
-    assert (plan.losses, plan.left_out) == ((), (other,))
+    assert (plan.losses, plan.unsubscribed) == ((), (other,))
 
 
 def test_split_ranges_keep_the_topic_id() -> None:

@@ -248,7 +248,7 @@ def test_a_word_of_a_partition_that_vanished() -> None:
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "latest"}
     query = MicroBatchStream(parse_stream_source(given), cluster, lambda _: {})
 
-    assert query.initial()["t"] == {"0": 10}
+    assert query.initial_offset()["t"] == {"0": 10}
 
 
 @pytest.mark.parametrize("word", [-1, -2])

@@ -37,7 +37,7 @@ def test_a_reader_passes_for_sparks_own_just_while_it_carries() -> None:
     records = [pa.record_batch([pa.array([1])], ["offset"])]
     before = isinstance(reader, SPARKS_OWN)
 
-    reader.carry(records)
+    reader.attach(records)
 
     assert (before, isinstance(reader, SPARKS_OWN)) == (False, True)
     assert list(reader.getCache({}, {})) == records
@@ -50,7 +50,7 @@ def test_a_batch_without_records_is_carried_too() -> None:
     No records are an answer, different from none having been read.
     """
     reader = PrefetchedReader()
-    reader.carry([])
+    reader.attach([])
 
     assert isinstance(reader, SPARKS_OWN)
     assert list(reader.getCache({}, {})) == []

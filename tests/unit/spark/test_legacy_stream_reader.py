@@ -34,7 +34,7 @@ def reader(cluster: Cluster, **options: str) -> _LegacyStreamReader:
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest"}
     parsed = parse_stream_source({**given, "minPartitions": "1", **options})
     made = _LegacyStreamReader(parsed, SCHEMA)
-    made._batches = MicroBatchStream(parsed, cluster, dict)
+    made._stream = MicroBatchStream(parsed, cluster, dict)
     return made
 
 
@@ -139,7 +139,7 @@ def test_commit_hands_over_what_is_complete(cluster: Cluster, kind: type[_Reader
     """
     made = kind(parse_stream_source(STORED), SCHEMA)
     told = Told()
-    made._batches = MicroBatchStream(parse_stream_source(STORED), cluster, dict, told)
+    made._stream = MicroBatchStream(parse_stream_source(STORED), cluster, dict, told)
     end = {"t": {"0": 30}, "@query": {"id": "q", "batch": 4, "store": "consumerGroup g"}}
 
     made.commit(end)

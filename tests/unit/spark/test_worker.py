@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from pyspark_pykafka.spark.worker import TaskStoppedError, whole
+from pyspark_pykafka.spark.worker import TaskStoppedError, rows_until_end_of_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def main(infile: IO[bytes]) -> list[pa.RecordBatch]:
 
     def write() -> list[pa.RecordBatch]:
         infile.readline()
-        return list(whole(iter(ROWS)))
+        return list(rows_until_end_of_task(iter(ROWS)))
 
     return write()
 
@@ -97,4 +97,4 @@ def test_outside_of_a_worker() -> None:
     """
     There is no connection to look at.
     """
-    assert list(whole(iter(ROWS))) == ROWS
+    assert list(rows_until_end_of_task(iter(ROWS))) == ROWS

@@ -341,7 +341,7 @@ def test_a_stream_asks_again_where_a_broker_is_behind() -> None:
             LEADER_EPOCHS: {"t": {"0": 3}},
         }
 
-        end = stream.next(stands)
+        end = stream.latest_offset(stands)
 
         assert end == {**stands, "t": {"0": 1000}}
         assert stubs.stats()["requests"][METADATA] >= 4

@@ -215,7 +215,7 @@ def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -
     began = time.monotonic()
 
     with pytest.raises(PykafkaError, match="no broker answer") as caught:
-        query.next(query.initial())
+        query.latest_offset(query.initial_offset())
     assert time.monotonic() - began < 10
     assert caught.value.retriable
     assert len([it for it in caplog.messages if "asking again, for" in it]) == 1
@@ -229,7 +229,7 @@ def test_a_plan_without_brokers_ends_in_time_through_librdkafka() -> None:
     began = time.monotonic()
 
     with pytest.raises(PykafkaError, match="asking for the partitions of t"):
-        query.next(query.initial())
+        query.latest_offset(query.initial_offset())
     assert time.monotonic() - began < 10
 
 
@@ -254,7 +254,7 @@ def test_an_advertised_address_that_nobody_reaches(dead: Proxy, *, answers_syns:
         query = stream(stubs.bootstrap, default_api_timeout_ms="2000")
         named = f"127.0.0.1:{port}.*advertised.listeners"
         with pytest.raises(PykafkaError, match=named):
-            query.next(query.initial())
+            query.latest_offset(query.initial_offset())
         cluster = cluster_of(stubs.bootstrap)
         node = cluster.leader(TopicPartition("t", 0), soon()).node
         with pytest.raises(PykafkaError, match=named):
@@ -322,11 +322,11 @@ def test_a_plan_over_forgotten_connections(proxied: list[Proxy]) -> None:
     The driver's questions go over new connections after a moment, at the default settings.
     """
     query = stream(proxied[0].address)
-    at = query.next(query.initial())
+    at = query.latest_offset(query.initial_offset())
     for proxy in proxied:
         proxy.forget()
 
-    assert timed(lambda: query.next(at)) < 8
+    assert timed(lambda: query.latest_offset(at)) < 8
 
 
 def test_addresses_are_remembered_for_a_while() -> None:

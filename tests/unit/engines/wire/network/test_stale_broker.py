@@ -104,11 +104,11 @@ def test_a_stream_sees_what_the_new_leader_has(stubs: StubCluster) -> None:
     plans the new leader's records within a few triggers, and from then on always.
     """
     query = stream(bootstrap(stubs, STALE))
-    at = query.next(query.initial())
+    at = query.latest_offset(query.initial_offset())
     ends = []
     until = time.monotonic() + 20
     while len(ends) < 5 and time.monotonic() < until:
-        at = query.next(at)
+        at = query.latest_offset(at)
         if ends or at["t"]["0"] == 200:
             ends.append(at["t"]["0"])
 
@@ -170,7 +170,7 @@ def test_a_topic_made_since_is_found(stubs: StubCluster) -> None:
     cluster.close()
     query = stream(bootstrap(stubs, STALE), subscribe="new")
 
-    assert query.next(query.initial())["new"]["0"] == 200
+    assert query.latest_offset(query.initial_offset())["new"]["0"] == 200
 
 
 def test_a_topic_that_nobody_knows_is_an_error_soon(stubs: StubCluster) -> None:
@@ -207,11 +207,11 @@ def test_a_topic_of_a_pattern_does_not_come_and_go(stubs: StubCluster) -> None:
     """
     stubs.set(stale=())
     query = stream(bootstrap(stubs, STALE), subscribePattern="new|t")
-    at = query.next(query.initial())
+    at = query.latest_offset(query.initial_offset())
     stubs.set(stale=(STALE,), metadata_asked=())
     until = time.monotonic() + 3
     while time.monotonic() < until:
-        at = query.next(at)
+        at = query.latest_offset(at)
         assert sorted(name for name in at if not name.startswith("@")) == ["new", "t"]
 
     assert STALE in stubs.get("metadata_asked")
@@ -224,7 +224,7 @@ def test_a_partition_made_since_is_not_lost() -> None:
     """
     with StubCluster(Stale(brokers=3, topics={"t": 2})) as stubs:
         query = stream(bootstrap(stubs, STALE))
-        at = query.next({"t": {"0": 150, "1": 150}})
+        at = query.latest_offset({"t": {"0": 150, "1": 150}})
 
     assert at["t"] == {"0": 200, "1": 200}
 
