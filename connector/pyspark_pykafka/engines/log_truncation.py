@@ -1,8 +1,8 @@
 """
-Whether a log was truncated since a stream saw it, and grew again under the same offsets (KIP-320).
+Detects log truncation after an unclean leader election (KIP-320). Pure: no I/O.
 
-A leader epoch tells such a log from one that only grew: a partition's leader knows where the
-records of each earlier epoch end. Nothing here does I/O.
+A truncated log can grow again under the same offsets. Its leader epochs show the difference: the
+leader knows where the records of each earlier epoch end.
 """
 
 from __future__ import annotations
@@ -15,104 +15,106 @@ from pyspark_pykafka.offsets import NO_EPOCH, LeaderEpochs, Offsets, StreamOffse
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: As the Java consumer's LogTruncationException; the JVM connector has no name for it.
+#: Named after the Java consumer's LogTruncationException; the JVM connector has no condition for it.
 LOG_TRUNCATED = "KAFKA_DATA_LOSS.LOG_TRUNCATED"
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
     """
-    A log that was seen up to an offset in a leader epoch, and whose records of it end before that.
+    A log that was seen up to ``offset`` in leader epoch ``epoch`` and now ends it at ``end_offset``.
     """
 
     tp: TopicPartition
-    seen: int
+    offset: int
     epoch: int
-    end: int
+    end_offset: int
 
     @property
     def lost(self) -> int:
         """
-        How many offsets were taken away.
+        The number of offsets that were truncated.
         """
-        return self.seen - self.end
+        return self.offset - self.end_offset
 
     def __str__(self) -> str:
         return (
-            f"the log of {self.tp} was truncated: it was seen up to offset {self.seen} in leader "
-            f"epoch {self.epoch}, whose records end at offset {self.end} now. The {self.lost} "
-            "offsets from there on were lost, in an unclean leader election or with a broker's "
-            "disk, and other records may have taken their places"
+            f"the log of {self.tp} was truncated: it was seen up to offset {self.offset} in leader "
+            f"epoch {self.epoch}, whose records now end at offset {self.end_offset}. The "
+            f"{self.lost} offsets after that were lost, in an unclean leader election or with a "
+            "broker's disk, and other records may have taken their places"
         )
 
 
-def epochs_to_check(stands: StreamOffset, latest: StreamOffset) -> LeaderEpochs:
+def epochs_to_check(start: StreamOffset, latest: StreamOffset) -> LeaderEpochs:
     """
-    Return the epochs in which partitions were seen that another leader epoch serves by now.
+    Return the leader epochs of ``start`` for the partitions whose leader epoch has grown since.
 
-    Nobody truncates a log within a leader epoch, so all others are what they were. A log that ends
-    before what was seen shows that by itself, and a topic made again is another one.
+    A log is never truncated within a leader epoch, so no other partition needs a check. A log that
+    ends before its start offset shows the loss by itself, and a recreated topic is another log.
     """
-    remade = latest.recreated_topics(stands)
-    found = {}
-    for tp, epoch in stands.epochs.items():
-        at, end = stands.offsets.get(tp), latest.offsets.get(tp)
-        if at is None or end is None or at > end or tp.topic in remade:
+    recreated = latest.recreated_topics(start)
+    epochs = {}
+    for tp, epoch in start.epochs.items():
+        offset, end = start.offsets.get(tp), latest.offsets.get(tp)
+        if offset is None or end is None or offset > end or tp.topic in recreated:
             continue
         if NO_EPOCH < epoch < latest.epochs.get(tp, NO_EPOCH):
-            found[tp] = epoch
-    return found
+            epochs[tp] = epoch
+    return epochs
 
 
-def truncations(stands: StreamOffset, epochs: LeaderEpochs, ends: Offsets) -> list[Truncation]:
+def find_truncations(
+    start: StreamOffset, epochs: LeaderEpochs, end_offsets: Offsets
+) -> list[Truncation]:
     """
-    Judge the ends of the epochs that were asked for; a negative one says that nobody knows it.
+    Return the truncated logs, given the end offset of each epoch; -1 means that it is unknown.
     """
     return [
-        Truncation(tp, stands.offsets[tp], epochs[tp], end)
-        for tp, end in sorted(ends.items())
-        if 0 <= end < stands.offsets[tp]
+        Truncation(tp, start.offsets[tp], epochs[tp], end)
+        for tp, end in sorted(end_offsets.items())
+        if 0 <= end < start.offsets[tp]
     ]
 
 
-def older_epochs(stands: StreamOffset, latest: StreamOffset) -> list[TopicPartition]:
+def older_epochs(start: StreamOffset, latest: StreamOffset) -> list[TopicPartition]:
     """
-    Return the partitions of which an older leader epoch was told than one that was seen.
+    Return the partitions whose leader epoch in ``latest`` is older than in ``start``.
 
-    Epochs only grow as long as a topic exists, so whoever told it is behind. Where brokers have no
-    topic ids, it may be another topic of the same name as well.
+    Epochs only grow while a topic exists, so the broker that returned an older one has stale
+    metadata. Without topic ids, it may also be another topic of the same name.
     """
-    ids = stands.topic_ids
+    ids = start.topic_ids
     return [
         tp
-        for tp, epoch in stands.epochs.items()
+        for tp, epoch in start.epochs.items()
         if NO_EPOCH < latest.epochs.get(tp, NO_EPOCH) < epoch
         and ids.get(tp.topic) is not None
         and ids[tp.topic] == latest.topic_ids.get(tp.topic)
     ]
 
 
-def epochs_at(ends: Offsets, stands: StreamOffset, latest: StreamOffset) -> LeaderEpochs:
+def epochs_at(ends: Offsets, start: StreamOffset, latest: StreamOffset) -> LeaderEpochs:
     """
-    Return the epoch in which each log was seen up to these ends.
+    Return the leader epoch in which each log was seen up to its end offset.
 
-    An end that the options keep where the stream stands, beyond that of the log, was seen earlier.
+    An end that the options hold at the start offset, beyond the log's end, was seen earlier.
     """
     return {
         tp: epoch
         for tp, end in ends.items()
-        if (epoch := _epoch_at(tp, end, stands, latest)) != NO_EPOCH
+        if (epoch := _epoch_at(tp, end, start, latest)) != NO_EPOCH
     }
 
 
-def _epoch_at(tp: TopicPartition, end: int, stands: StreamOffset, latest: StreamOffset) -> int:
-    seen = latest if end <= latest.offsets.get(tp, NO_EPOCH) else stands
-    return seen.epochs.get(tp, NO_EPOCH)
+def _epoch_at(tp: TopicPartition, end: int, start: StreamOffset, latest: StreamOffset) -> int:
+    seen_in = latest if end <= latest.offsets.get(tp, NO_EPOCH) else start
+    return seen_in.epochs.get(tp, NO_EPOCH)
 
 
 def describe_truncations(found: Iterable[Truncation], limit: int = 20) -> str:
     """
-    Name what was lost, for a message; at most ``limit`` are spelled out.
+    Return a text for a message that lists at most ``limit`` truncations.
     """
     listed = list(found)
     rest = f"; and {len(listed) - limit} more partitions" if len(listed) > limit else ""

@@ -12,7 +12,7 @@ from pyspark_pykafka.engines.log_truncation import (
     Truncation,
     describe_truncations,
     epochs_to_check,
-    truncations,
+    find_truncations,
 )
 from pyspark_pykafka.errors import DataLossError
 from pyspark_pykafka.offsets import Offsets, describe
@@ -88,7 +88,7 @@ class DataLossReporter:
         if not wanted:
             return
         ends = self._brokers.epoch_ends(wanted)
-        found = truncations(stands, wanted, ends)
+        found = find_truncations(stands, wanted, ends)
         if found:
             self._on_truncations(found)
         # Whoever could not be asked about is asked about again.
