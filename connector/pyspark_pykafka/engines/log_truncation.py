@@ -15,14 +15,14 @@ from pyspark_pykafka.offsets import NO_EPOCH, LeaderEpochs, Offsets, StreamOffse
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Named after the Java consumer's LogTruncationException; the JVM connector has no condition for it.
+#: After the Java consumer's LogTruncationException; the JVM connector has no such condition.
 LOG_TRUNCATED = "KAFKA_DATA_LOSS.LOG_TRUNCATED"
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
     """
-    A log that was seen up to ``offset`` in leader epoch ``epoch`` and now ends it at ``end_offset``.
+    A log seen up to ``offset`` in leader epoch ``epoch``, whose records end at ``end_offset`` now.
     """
 
     tp: TopicPartition
@@ -40,7 +40,7 @@ class Truncation:
     def __str__(self) -> str:
         return (
             f"the log of {self.tp} was truncated: it was seen up to offset {self.offset} in leader "
-            f"epoch {self.epoch}, whose records now end at offset {self.end_offset}. The "
+            f"epoch {self.epoch}, whose records end at offset {self.end_offset} now. The "
             f"{self.lost} offsets after that were lost, in an unclean leader election or with a "
             "broker's disk, and other records may have taken their places"
         )
