@@ -65,8 +65,8 @@ def ids(frame: DataFrame) -> DataFrame:
 def windowed(query: Query) -> DataFrame:
     counted = (
         numbers(query)
-        .withWatermark("at", "1 day")
-        .groupBy(F.window("at", "100 seconds"), "key")
+        .withWatermark("at", "0 seconds")
+        .groupBy(F.window("at", "40 seconds"), "key")
         .agg(F.count("*").alias("count"), F.max("id").alias("last"))
     )
     return counted.select(F.unix_timestamp("window.start").alias("start"), "key", "count", "last")
@@ -118,7 +118,7 @@ SHAPES = {
     "repartition_by_setting": Shape(lambda query: ids(numbers(query)).repartition("key")),
     "union": Shape(lambda query: ids(numbers(query)).union(ids(numbers(query, 1)))),
     "coalesce": Shape(lambda query: ids(numbers(query)).coalesce(1)),
-    "windowed": Shape(windowed, "update"),
+    "windowed": Shape(windowed),
     "complete": Shape(complete, "complete"),
     "join": Shape(joined),
     "files": Shape(files),

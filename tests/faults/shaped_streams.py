@@ -128,7 +128,7 @@ class ShapedStream:
         """
         The numbers of the first source.
         """
-        return range(ROWS * self.batches)
+        return range(ROWS * (self.batches + self._silent))
 
     @property
     def second(self) -> range:
@@ -172,13 +172,16 @@ class ShapedStream:
     def hold(self, batch: int, choose: Callable[[int], int]) -> Hold:
         """
         Return a hold that lets ``choose(n)`` of a batch's n transactions be committed.
+
+        Batches that write nothing do not count.
         """
+        due = batch + self._silent
 
         def allowed() -> int:
             self.transactions = len(self.open_names())
             return choose(self.transactions)
 
-        return self.cluster.gate.hold(self.output, lambda: self.running() == batch, allowed)
+        return self.cluster.gate.hold(self.output, lambda: self.running() == due, allowed)
 
     def missing(self, hold: Hold) -> str | None:
         """
@@ -201,7 +204,7 @@ class ShapedStream:
             return f"{verdict}; {self.error()}"
         if not verdict.valid:
             return str(verdict)
-        if self.running() < self.batches - 1:
+        if self.running() < self.batches + self._silent - 1:
             return f"there were only {self.running() + 1} batches"
         return f"open: {left}" if (left := self.open_names()) else None
 
@@ -220,7 +223,7 @@ class ShapedStream:
         if self.shape == "rate":
             return [row_of({"id": at}) for at in range(ROWS * (self.running() + 1))]
         if self.shape == "windowed":
-            return shape_models.windowed(shape_models.batches_of(self.checkpoint))
+            return shape_models.windowed(self.numbers)
         if self.shape == "complete":
             return shape_models.complete(shape_models.batches_of(self.checkpoint))
         both = self.shape.startswith("union")
@@ -250,6 +253,11 @@ class ShapedStream:
     @property
     def _joins(self) -> bool:
         return self.shape.startswith(("union", "join"))
+
+    @property
+    def _silent(self) -> int:
+        # No window is over in the first batch.
+        return 1 if self.shape == "windowed" else 0
 
     @property
     def _files(self) -> Path:
