@@ -26,6 +26,10 @@ logger = logging.getLogger("pyspark_pykafka")
 #: A batch handed to Spark is closed after so many records, or ``FetchSettings.batch_bytes``.
 BATCH_RECORDS = 10_000
 
+#: How long a read waits for brokers that throttle it (KIP-219), between two records. The wait does
+#: not count as time without progress.
+MAX_THROTTLE_SECONDS = 300.0
+
 # The shares of a task's memory: a response (twice, as it is parsed), and the columns being filled
 # (twice, as they grow); the rest is for a record batch that has to be decompressed.
 _FETCH_SHARE = 16
@@ -83,6 +87,7 @@ class FetchSettings:
     end_retries: int
     end_retry_ms: int
     memory_bytes: int
+    max_throttle_seconds: float = MAX_THROTTLE_SECONDS
 
     @property
     def fetch_bytes(self) -> int:

@@ -185,6 +185,8 @@ class Ledger:
             end_retries=0,
             end_retry_ms=0,
             memory_bytes=_MEMORY_BYTES,
+            # A commit has its own time, kafka.max.block.ms.
+            max_throttle_seconds=timeout_ms / 1000,
         )
 
 

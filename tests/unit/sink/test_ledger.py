@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TOPIC = "orders-ledger"
 ENTRIES = 4
+_FETCH = 1
 _RELEASE = json.dumps({"kind": "release", "query": "q"}).encode()
 
 
@@ -57,6 +58,9 @@ class Moving(Behaviour):
         low = 3 if self._in("deleted") else 0
         return 0, low if timestamp == -2 else ENTRIES
 
+    def throttle_ms(self, node: int, api_key: int) -> int:  # noqa: ARG002
+        return 20_000 if self._in("throttled") and api_key == _FETCH else 0
+
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:  # noqa: ARG002
         if self._in("not leader"):
             return FetchAnswer(6, -1)
@@ -66,6 +70,8 @@ class Moving(Behaviour):
         if self._in("out of range") or (self._in("deleted") and offset < 3):
             return FetchAnswer(1, -1)
         if offset >= ENTRIES:
+            return FetchAnswer(0, ENTRIES)
+        if self._in("throttled"):
             return FetchAnswer(0, ENTRIES)
         return FetchAnswer(0, ENTRIES, record_batch(offset, [_RELEASE] * (ENTRIES - offset)))
 
@@ -97,6 +103,20 @@ def test_a_leader_that_moves_is_waited_for(trouble: str, seconds: float) -> None
         entries = made.all_between(0, ENTRIES)
 
     assert len(entries) == ENTRIES
+
+
+def test_a_throttled_ledger_takes_no_longer_than_max_block_ms() -> None:
+    """
+    A broker that throttles for twenty seconds does not hold a commit up for longer than its time.
+    """
+    began = time.monotonic()
+    with (
+        ledger("throttled", 60, block_ms=2_000) as made,
+        pytest.raises(TimeoutExceededError, match=r"2000 ms \(kafka.max.block.ms\): .*throttled"),
+    ):
+        made.all_between(0, ENTRIES)
+
+    assert time.monotonic() - began < 15
 
 
 def test_offsets_are_waited_for() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import ThrottledError
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogTruncatedError
+from pyspark_pykafka.engines.contract import MAX_THROTTLE_SECONDS
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
     PykafkaError,
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import WireConfig
 
 logger = logging.getLogger("pyspark_pykafka")
-
-#: What brokers ask to wait for (KIP-219) does not count as time without progress, up to this.
-MAX_THROTTLE_SECONDS = 300.0
 
 # After so long without progress it is said what is waited for.
 _TELL_SECONDS = 5.0
@@ -122,6 +120,7 @@ class RetryingFetcher:
 
     partition: PartitionFetcher
     timeout_ms: int
+    max_throttle_seconds: float = MAX_THROTTLE_SECONDS
     _trouble: PykafkaError | None = field(init=False, default=None)
     _since_progress: _Patience | None = field(init=False, default=None)
     # How long brokers have asked to wait for since the last progress.
@@ -146,7 +145,7 @@ class RetryingFetcher:
         Gone is what brokers have not known for all of the time: each of them learns of a new topic
         in its own time, and one that is cut off from the others does not. Raises
         :class:`StalledReadError` for a broker that throttles for more than
-        :data:`MAX_THROTTLE_SECONDS`, :class:`OutOfRangeError`, or
+        ``max_throttle_seconds`` in all, :class:`OutOfRangeError`, or
         :class:`LogTruncatedError`.
         """
         awaited = self._awaited(offset)
@@ -213,12 +212,12 @@ class RetryingFetcher:
 
     def _check_throttle(self, error: ThrottledError, awaited: str) -> None:
         self._throttled_seconds += error.seconds
-        if self._throttled_seconds <= MAX_THROTTLE_SECONDS:
+        if self._throttled_seconds <= self.max_throttle_seconds:
             return
         msg = (
             f"did not get {awaited}: throttled for {error.seconds * 1000:.0f} ms by broker "
             f"{error.node} (quota), and for {self._throttled_seconds:.0f} s in all since the last "
-            f"record, where {MAX_THROTTLE_SECONDS:.0f} s are the most; raise the quota of this "
+            f"record, the limit being {self.max_throttle_seconds:.0f} s; raise the quota of this "
             "user or client id (consumer_byte_rate, request_percentage)"
         )
         raise StalledReadError(msg)
