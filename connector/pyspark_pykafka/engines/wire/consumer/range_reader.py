@@ -83,9 +83,7 @@ def fetch_from(
     """
     topic_id = None if wanted.topic_id is None else _uuid(wanted.topic_id)
     partition = PartitionFetcher(cluster, wanted.tp, settings.isolation_level, topic_id)
-    asking = RetryingFetcher(
-        partition, settings.poll_timeout_ms, settings.max_throttle_seconds
-    )
+    asking = RetryingFetcher(partition, settings.poll_timeout_ms, settings.max_throttle_seconds)
     bound = wanted
     if not wanted.resolved:
         low, high = asking.borders()

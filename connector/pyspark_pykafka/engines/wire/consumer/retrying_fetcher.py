@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines.contract import MAX_THROTTLE_SECONDS
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import ThrottledError
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogTruncatedError
-from pyspark_pykafka.engines.contract import MAX_THROTTLE_SECONDS
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
     PykafkaError,
