@@ -19,7 +19,7 @@ from bench.measurement import Measurement, Series
 from bench.processes import Cpu
 from bench.reads import SECONDS, options_for, read_stream
 from bench.session import collect_garbage, jvm_pid
-from pyspark_pykafka.audit.observer import AuditListener, Auditor
+from pyspark_pykafka import AuditListener, Auditor
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:

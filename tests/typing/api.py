@@ -1,25 +1,103 @@
 """
-The public API as users' code has it; checked by mypy and never run.
+The public API as users' code calls it; checked by mypy and never run.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka import DefaultSource, register
-from pyspark_pykafka.errors import DataLossError, PykafkaError
+from pyspark_pykafka import (
+    AuditListener,
+    Auditor,
+    DeadLetterTopic,
+    DefaultSource,
+    PoisonPolicy,
+    ProgressListener,
+    RestartPolicy,
+    isolate_poison,
+    register,
+    supervise,
+)
+from pyspark_pykafka.errors import DataLossError, ExactlyOnceError, PykafkaError
+from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pyspark_pykafka.audit.report import AuditReport, Verdict
+    from pyspark_pykafka.failures.bisection import FailedRecord
+    from pyspark_pykafka.failures.restarts import Attempt
+
+OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 
 
-def registering(spark: SparkSession) -> str:
+class Renamed(DefaultSource):
+    """
+    The format under another name.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "my-kafka"
+
+
+def register_format(spark: SparkSession) -> str:
     register(spark)
+    spark.dataSource.register(Renamed)
     return DefaultSource.name()
 
 
-def a_broker() -> list[Record]:
+def run_supervised(start: Callable[[], StreamingQuery]) -> None:
+    def on_attempt(attempt: Attempt) -> None:
+        attempts: list[tuple[int, Exception, bool, float | None]] = []
+        attempts.append((attempt.number, attempt.error, attempt.fatal, attempt.pause_seconds))
+
+    supervise(start)
+    supervise(start, RestartPolicy(initial_delay=5.0, attempts=None), on_attempt)
+    supervise(start, policy=RestartPolicy(multiplier=1.0, max_delay=60.0), on_attempt=on_attempt)
+
+
+def set_poison_aside() -> Callable[[DataFrame, int], None]:
+    def process(frame: DataFrame, batch_id: int) -> None:
+        frame.write.parquet(f"batch-{batch_id}")
+
+    def dead_letter(records: Sequence[FailedRecord], batch_id: int) -> None:
+        failed: list[tuple[str, int, int, Exception, int]] = [
+            (it.tp.topic, it.tp.partition, it.offset, it.error, it.attempts) for it in records
+        ]
+        assert len(failed) <= batch_id
+
+    isolate_poison(process, dead_letter)
+    topic = DeadLetterTopic("t.dead", OPTIONS, kafka={"kafka.bootstrap.servers": "other:9092"})
+    policy = PoisonPolicy(max_records=10, max_share=0.5, is_outage=lambda it: bool(it.args))
+    return isolate_poison(process, dead_letter=topic, policy=policy)
+
+
+def audit_query(frame: DataFrame) -> tuple[DataFrame, StreamingQueryListener]:
+    verdicts: list[Verdict] = []
+
+    def on_report(report: AuditReport) -> None:
+        reports: list[tuple[str, int, bool]] = []
+        reports.append((report.name, report.batch, report.complete))
+        verdicts.extend(it.verdict for it in report.findings)
+
+    auditor = Auditor("t", [TopicPartition("t", 0)], options=OPTIONS, enabled=True)
+    kept = auditor.filter(auditor.source(frame), "value is not null")
+    listener = AuditListener(auditor, on_report, timeout=60.0, on_timeout=print)
+    return auditor.sink(kept, once="pos = 0"), listener
+
+
+def record_end_of_query(spark: SparkSession) -> None:
+    listener: StreamingQueryListener = ProgressListener(OPTIONS)
+    spark.streams.addListener(listener)
+
+
+def start_broker() -> list[Record]:
     with KafkaCluster(brokers=3, version="4.3.1", config={"log.retention.ms": 1000}) as kafka:
         kafka.create_topic("t", partitions=2)
         kafka.produce("t", [Record(b"v", key=b"k", headers=(("h", None),))])
@@ -28,5 +106,7 @@ def a_broker() -> list[Record]:
         return kafka.consume("t")
 
 
-def telling(error: PykafkaError) -> bool:
-    return isinstance(error, DataLossError) or error.retriable
+def may_succeed_later(error: PykafkaError) -> bool:
+    if isinstance(error, (DataLossError, ExactlyOnceError)):
+        return not error.condition.startswith("KAFKA_DATA_LOSS")
+    return error.retriable

@@ -1,11 +1,20 @@
 """
-What a fresh worker loads: start-up is part of every query's first batch.
+What a fresh process imports, and the public names: start-up is part of every query's first batch.
 """
 
 from __future__ import annotations
 
+import inspect
+import pickle
+import re
+from pathlib import Path
+
 import pytest
 from tests.support.fresh_process import modules_after
+
+import pyspark_pykafka
+
+API_PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 
 READING = """
 import sys
@@ -27,10 +36,32 @@ assert rows["topic"].to_pylist() == ["t", "t"]
 assert rows["partition"].to_pylist() == [3, 3]
 """
 
+#: As Spark's `lookup_data_sources` finds the format.
+LOOKUP = """
+from pyspark.sql.datasource import DataSource
+import pyspark_pykafka as mod
+assert hasattr(mod, "DefaultSource") and issubclass(mod.DefaultSource, DataSource)
+assert mod.DefaultSource.name() == "pykafka"
+"""
+
+CLIENTS = {"confluent_kafka", "kafka", "kazoo"}
+FOR_DRIVER_PROGRAMS = {
+    "pyspark_pykafka.audit.observer",
+    "pyspark_pykafka.failures.restarts",
+    "pyspark_pykafka.failures.bisection",
+    "pyspark_pykafka.progress.listener",
+}
+
 
 @pytest.mark.parametrize(
     ("code", "left_out"),
     [
+        pytest.param(
+            "import pyspark_pykafka",
+            {"pyspark", "pyarrow", "pandas"} | CLIENTS | FOR_DRIVER_PROGRAMS,
+            id="package",
+        ),
+        pytest.param(LOOKUP, {"pandas"} | CLIENTS | FOR_DRIVER_PROGRAMS, id="lookup"),
         pytest.param(
             "import pyspark_pykafka.spark.datasource",
             {"confluent_kafka", "kafka", "pandas"},
@@ -44,9 +75,63 @@ assert rows["partition"].to_pylist() == [3, 3]
         pytest.param(READING, {"confluent_kafka", "pandas"}, id="reading"),
     ],
 )
-def test_heavy_libraries_wait_until_they_are_used(code: str, left_out: set[str]) -> None:
+def test_heavy_libraries_are_imported_on_first_use(code: str, left_out: set[str]) -> None:
     """
-    pandas, which pyarrow imports for single values, takes a quarter of a second, and Kafka's
-    clients a tenth each; none is loaded where it is of no use.
+    pandas, which pyarrow imports for single values, takes a quarter of a second, and each Kafka
+    client a tenth; a process imports them only when it uses them.
     """
     assert not left_out & modules_after(code)
+
+
+def test_public_names() -> None:
+    """
+    The package offers exactly these names, and `dir` lists them before their first use.
+    """
+    assert pyspark_pykafka.__all__ == [
+        "AuditListener",
+        "Auditor",
+        "DeadLetterTopic",
+        "DefaultSource",
+        "PoisonPolicy",
+        "ProgressListener",
+        "RestartPolicy",
+        "isolate_poison",
+        "register",
+        "supervise",
+    ]
+    assert set(pyspark_pykafka.__all__) < set(dir(pyspark_pykafka))
+
+
+@pytest.mark.parametrize("name", pyspark_pykafka.__all__)
+def test_public_name_is_the_one_of_its_module(name: str) -> None:
+    """
+    Each public name is the object of the module that defines it, so that it pickles by that module.
+    """
+    value = getattr(pyspark_pykafka, name)
+
+    assert value.__name__ == name
+    assert pickle.loads(pickle.dumps(value)) is value  # noqa: S301 (our own)
+
+
+@pytest.mark.parametrize("name", pyspark_pykafka.__all__)
+def test_public_name_is_documented(name: str) -> None:
+    """
+    The API page has a section for each public name, an example of it, and all its parameters.
+    """
+    match = re.search(rf"^### `{name}`\n(.*?)(?=^##|\Z)", API_PAGE, re.MULTILINE | re.DOTALL)
+    assert match is not None
+    section = match[1]
+    parameters = inspect.signature(getattr(pyspark_pykafka, name)).parameters
+
+    # Spark makes the source, so its options are those of the options page.
+    named = parameters if name != "DefaultSource" else ()
+    assert [it for it in named if f"`{it}`" not in section] == []
+    assert f"{name}" in "".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
+
+
+def test_unknown_name_raises() -> None:
+    """
+    A name that the package does not have raises AttributeError, as in any other module.
+    """
+    with pytest.raises(AttributeError, match="'pyspark_pykafka' has no attribute 'supervisor'"):
+        pyspark_pykafka.supervisor  # noqa: B018
