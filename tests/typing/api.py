@@ -83,7 +83,7 @@ def audit_query(frame: DataFrame) -> tuple[DataFrame, StreamingQueryListener]:
 
     def on_report(report: AuditReport) -> None:
         reports: list[tuple[str, int, bool]] = []
-        reports.append((report.name, report.batch, report.complete))
+        reports.append((report.name, report.batch_id, report.is_complete))
         verdicts.extend(it.verdict for it in report.findings)
 
     auditor = Auditor("t", [TopicPartition("t", 0)], options=OPTIONS, enabled=True)
