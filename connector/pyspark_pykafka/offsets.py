@@ -116,7 +116,7 @@ def _border(offset: int) -> str:
     return {EARLIEST: "earliest", LATEST: "latest"}.get(offset, str(offset))
 
 
-def to_document(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """
     Return ``{"topic": {"0": 23}}``, the form of Spark's JVM connector, in a stable order.
 
@@ -128,7 +128,7 @@ def to_document(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, in
     return document
 
 
-def from_document(document: Mapping[str, Any]) -> Offsets:
+def offsets_from_json(document: Mapping[str, Any]) -> Offsets:
     """
     Read ``{"topic": {"0": 23}}``; reserved ``@`` keys are for the caller.
 
@@ -204,23 +204,23 @@ class StreamOffset:
         known = earlier.topic_ids
         return {t for t, made in self.topic_ids.items() if known.get(t, made) != made}
 
-    def document(self) -> Document:
+    def to_json(self) -> Document:
         """
         Return the form of Spark's JVM connector, with what is ours under reserved keys.
         """
-        document: Document = {**to_document(self.offsets)}
+        document: Document = {**offsets_to_json(self.offsets)}
         if self.topic_ids:
             document[TOPIC_IDS] = dict(sorted(self.topic_ids.items()))
         if self.epochs:
-            document[LEADER_EPOCHS] = to_document(self.epochs)
+            document[LEADER_EPOCHS] = offsets_to_json(self.epochs)
         if self.initial is not None:
-            document[INITIAL] = self.initial.document()
+            document[INITIAL] = self.initial.to_json()
         if self.query is not None:
             document[QUERY] = asdict(self.query)
         return document
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> StreamOffset:
+    def from_json(cls, document: Mapping[str, Any]) -> StreamOffset:
         """
         Read a document of ours or of the JVM connector.
 
@@ -235,9 +235,9 @@ class StreamOffset:
             raise OffsetsError("MALFORMED_OFFSET", msg)
         initial = document.get(INITIAL)
         return cls(
-            from_document(document),
+            offsets_from_json(document),
             _topic_ids(document.get(TOPIC_IDS, {})),
-            None if initial is None else cls.of(initial),
+            None if initial is None else cls.from_json(initial),
             _query_mark(document.get(QUERY)),
             _leader_epochs(document.get(LEADER_EPOCHS, {})),
         )
@@ -255,7 +255,7 @@ def _topic_ids(given: object) -> dict[str, str]:
 
 def _leader_epochs(given: object) -> LeaderEpochs:
     try:
-        return from_document(given)  # type: ignore[arg-type]
+        return offsets_from_json(given)  # type: ignore[arg-type]
     except (AttributeError, OffsetsError) as cause:
         msg = (
             f"the checkpoint's {LEADER_EPOCHS} is {str(given)[:200]}; it must have leader epochs "
@@ -277,7 +277,7 @@ def _query_mark(given: object) -> QueryIdentity | None:
         raise OffsetsError("MALFORMED_OFFSET", msg) from cause
 
 
-def describe(tps: Iterable[TopicPartition], limit: int = 20) -> str:
+def format_partitions(tps: Iterable[TopicPartition], limit: int = 20) -> str:
     """
     Name partitions for a message; a topic can have thousands, so at most ``limit`` are spelled out.
     """

@@ -45,11 +45,11 @@ class Deadline:
         """
         return self.now() >= self.at
 
-    def remaining(self, at_most: float = float("inf")) -> float:
+    def remaining(self, max_seconds: float = float("inf")) -> float:
         """
-        Return the seconds that are left, never below zero and never above ``at_most``.
+        Return the seconds that are left, never below zero and never above ``max_seconds``.
         """
-        return min(max(self.at - self.now(), 0.0), at_most)
+        return min(max(self.at - self.now(), 0.0), max_seconds)
 
 
 #: A deadline that does not come.
@@ -59,24 +59,24 @@ NEVER = Deadline(math.inf)
 @dataclass(slots=True)
 class Backoff:
     """
-    Pauses that grow from ``least`` to ``most`` seconds, each up to a fifth longer by chance.
+    Pauses that grow from ``initial`` to ``maximum`` seconds, each up to a fifth longer by jitter.
 
     Chance keeps the tasks of a failed broker from coming back all at once.
     """
 
-    least: float
-    most: float
-    factor: float = 2.0
-    chance: Callable[[], float] = field(default=random.random, repr=False)
+    initial: float
+    maximum: float
+    multiplier: float = 2.0
+    jitter: Callable[[], float] = field(default=random.random, repr=False)
     _failures: int = field(init=False, default=0)
 
     def next_pause(self) -> float:
         """
         Return how many seconds to wait after one more failure.
         """
-        pause = min(self.least * self.factor**self._failures, self.most)
+        pause = min(self.initial * self.multiplier**self._failures, self.maximum)
         self._failures = min(self._failures + 1, _MOST_STEPS)
-        return pause * (1 + _JITTER * self.chance())
+        return pause * (1 + _JITTER * self.jitter())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class RetryPolicy:
     interval_seconds: float
 
 
-def retrying(
+def retry(
     work: Callable[[], T],
     policy: RetryPolicy,
     sleep: Callable[[float], None] = time.sleep,
@@ -125,4 +125,4 @@ def retry_until(
         except PykafkaError as error:
             if not error.retriable or deadline.expired:
                 raise
-            sleep(deadline.remaining(at_most=backoff.next_pause()))
+            sleep(deadline.remaining(max_seconds=backoff.next_pause()))

@@ -17,7 +17,7 @@ from tests.support.streams import SECONDS, Stream, texts, values
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.factory import make_progress, recorded
+from pyspark_pykafka.progress.factory import make_progress_sink, read_records
 from pyspark_pykafka.progress.listener import ProgressListener
 from pyspark_pykafka.spark.compat import PASSES_START_OFFSET, arrow_schema, source_schema
 from pyspark_pykafka.spark.stream_reader import KafkaStreamReader
@@ -74,7 +74,9 @@ def records(query: Stream) -> list[Record]:
     """
     Return what the query's store holds, by partition.
     """
-    return [record for _, record in sorted(recorded(parse_stream_source(query.options)).items())]
+    return [
+        record for _, record in sorted(read_records(parse_stream_source(query.options)).items())
+    ]
 
 
 def offsets(query: Stream) -> list[int]:
@@ -200,13 +202,13 @@ def test_commit_writes_the_offsets(kafka_cluster: KafkaCluster, kept: dict[str, 
     start = reader.initialOffset()
     end = reader._stream.latest_offset(start)
     reader.partitions(start, end)
-    assert recorded(options) == {}
+    assert read_records(options) == {}
 
     for _ in range(2):
         reader.commit(end)
     reader._stream._progress.finish()
 
-    assert {tp.partition: record.offset for tp, record in recorded(options).items()} == dict(
+    assert {tp.partition: record.offset for tp, record in read_records(options).items()} == dict(
         enumerate(_ends(kafka_cluster, kept["subscribe"]))
     )
 
@@ -224,11 +226,11 @@ def test_what_a_group_costs_the_brokers() -> None:
             "kafka.group.id": "costs",
         }
         options = parse_stream_source(given)
-        progress = make_progress(options)
+        progress = make_progress_sink(options)
         for batch in range(4):
             done = {TopicPartition("costs", at): batch for at in range(3)}
             for _ in range(3):
-                progress.completed(StreamOffset(done, query=QueryIdentity("q", batch)))
+                progress.record_completed(StreamOffset(done, query=QueryIdentity("q", batch)))
             wait_until(partial(unrecorded, options, batch), SECONDS)
         progress.finish()
 
@@ -239,7 +241,7 @@ def unrecorded(options: SourceOptions, offset: int) -> str | None:
     """
     Return what is missing until all partitions are recorded at an offset.
     """
-    found = {record.offset for record in recorded(options).values()}
+    found = {record.offset for record in read_records(options).values()}
     return None if found == {offset} else f"recorded is {found}, not {offset}"
 
 

@@ -16,7 +16,7 @@ from pyspark_pykafka.cli import main
 from pyspark_pykafka.cli.progress import DIGEST_VARIABLE
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.factory import make_store
+from pyspark_pykafka.progress.factory import make_progress_store
 from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def place(
 
 
 def _leave_behind(name: str, options: dict[str, str]) -> None:
-    store = make_store(parse_stream_source(options))
+    store = make_progress_store(parse_stream_source(options))
     owner = store.claim(Owner("q", "1 on x", 0), [name]).owner
     records = {
         TopicPartition(name, 0): Record(2, owner, 4, failing=FailedAttempts(5, 3, "boom")),

@@ -195,7 +195,7 @@ def test_all_is_forgotten(place: Place) -> None:
     store.write({place.tp(0): Record(3, owner), place.tp(2): Record(4, owner)})
     store.close()
 
-    place.store().forget()
+    place.store().delete_records()
 
     again = place.store().claim(OTHER, [place.topic])
     assert again.held == {}
@@ -213,7 +213,7 @@ def test_what_is_in_use_is_not_forgotten(place: Place) -> None:
         _tended(store),
         pytest.raises(ProgressError, match=r"(?s)PROGRESS_OWNED.*\bq\b"),
     ):
-        place.store().forget()
+        place.store().delete_records()
 
     assert store.read()[place.tp(0)].offset == 3
 
@@ -236,11 +236,11 @@ def _tended(store: ProgressStore) -> Iterator[None]:
     """
     over = Event()
 
-    def tend() -> None:
+    def keep_alive() -> None:
         while not over.wait(0.5):
-            store.tend()
+            store.keep_alive()
 
-    thread = Thread(target=tend)
+    thread = Thread(target=keep_alive)
     thread.start()
     try:
         yield

@@ -13,7 +13,7 @@ import sys
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import Subscribe, parse_stream_source
-from pyspark_pykafka.progress.factory import make_store
+from pyspark_pykafka.progress.factory import make_progress_store
 from pyspark_pykafka.progress.store import ClaimLostError
 from pyspark_pykafka.progress.store_session import StoreSession
 
@@ -25,7 +25,7 @@ def main() -> None:
     options = parse_stream_source(json.loads(sys.argv[1]))
     assert isinstance(options.strategy, Subscribe)
     tp = TopicPartition(options.strategy.topics[0], 0)
-    keeper = StoreSession(make_store(options), "the child")
+    keeper = StoreSession(make_progress_store(options), "the child")
     for batch, line in enumerate(sys.stdin):
         done = StreamOffset({tp: int(line)}, query=QueryIdentity(sys.argv[2], batch))
         sys.stdout.write(_recorded(keeper, done) + "\n")

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.factory import make_store, recorded
+from pyspark_pykafka.progress.factory import make_progress_store, read_records
 from pyspark_pykafka.progress.recorder import Recorder
 from pyspark_pykafka.progress.store import ClaimLostError
 from pyspark_pykafka.progress.store_session import StoreSession
@@ -64,7 +64,7 @@ def offset_of(given: dict[str, str]) -> int | None:
     """
     Return what the store says of partition 0.
     """
-    found = recorded(parse_stream_source(given))
+    found = read_records(parse_stream_source(given))
     return next((record.offset for tp, record in found.items() if tp.partition == 0), None)
 
 
@@ -121,7 +121,7 @@ def test_a_frozen_owner_that_wakes_up_is_refused(
     with owner(given, "the same") as child:
         assert tell(child, 3) == "recorded"
         os.kill(child.pid, signal.SIGSTOP)
-        keeper = StoreSession(make_store(parse_stream_source(given)), "the test")
+        keeper = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
         record(keeper, at(name, 10, query))
         os.kill(child.pid, signal.SIGCONT)
 
@@ -150,7 +150,7 @@ def test_a_killed_owner_holds_nobody_up_for_longer_than_its_session(
         child.kill()
         child.wait(SECONDS)
 
-        keeper = StoreSession(make_store(parse_stream_source(given)), "the test")
+        keeper = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
         keeper.record(at(name, 4, "another"))
 
         assert offset_of(given) == 4
@@ -165,17 +165,17 @@ def test_a_dead_zookeeper_holds_nothing_up(
     """
     name = topic(1)
     given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
-    recorder = Recorder(lambda: make_store(parse_stream_source(given)), "the test")
-    recorder.completed(at(name, 1, "q"))
+    recorder = Recorder(lambda: make_progress_store(parse_stream_source(given)), "the test")
+    recorder.record_completed(at(name, 1, "q"))
     wait_until(lambda: None if offset_of(given) == 1 else "not recorded yet", SECONDS)
 
     zookeeper.kill()
     for offset in range(2, 100):
-        recorder.completed(at(name, offset, "q"))
+        recorder.record_completed(at(name, offset, "q"))
     zookeeper.restart()
 
     def behind() -> str | None:
-        recorder.completed(at(name, 99, "q"))
+        recorder.record_completed(at(name, 99, "q"))
         return None if offset_of(given) == 99 else "the store has not caught up"
 
     wait_until(behind, SECONDS)
@@ -190,16 +190,16 @@ def test_an_expired_session_is_claimed_again(
     """
     name = topic(1)
     given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
-    store = make_store(parse_stream_source(given))
+    store = make_progress_store(parse_stream_source(given))
     recorder = Recorder(lambda: store, "the test")
-    recorder.completed(at(name, 1, "q"))
+    recorder.record_completed(at(name, 1, "q"))
     wait_until(lambda: None if offset_of(given) == 1 else "not recorded yet", SECONDS)
 
     other = KazooClient(zookeeper.hosts, client_id=store._client.client_id)  # type: ignore[attr-defined]
     other.start()
     other.stop()
     other.close()
-    recorder.completed(at(name, 2, "q"))
+    recorder.record_completed(at(name, 2, "q"))
 
     wait_until(lambda: None if offset_of(given) == 2 else "not recorded yet", SECONDS)
     with _asking(zookeeper) as client:
@@ -216,7 +216,7 @@ def test_another_user_may_not_touch_the_nodes(
     name = topic(1)
     given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
     given |= {"zookeeperRoot": f"/{name}", "zookeeperDigest": "me:SECRET"}
-    keeper = StoreSession(make_store(parse_stream_source(given)), "the test")
+    keeper = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
     keeper.record(at(name, 1, "q"))
     keeper.close()
 
@@ -244,7 +244,7 @@ def test_a_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKee
     """
     three.create_topic("moves")
     given = options("consumerGroup", three.bootstrap, "moves", zookeeper)
-    keeper = StoreSession(make_store(parse_stream_source(given)), "the test")
+    keeper = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
     keeper.record(at("moves", 1, "q"))
 
     admin = three.admin()
@@ -285,7 +285,7 @@ def test_a_group_with_consumers_in_it_is_refused(
         return None if assigned else "not in the group yet"
 
     wait_until(missing, SECONDS)
-    keeper = StoreSession(make_store(parse_stream_source(given)), "the test")
+    keeper = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
     with pytest.raises(ProgressError, match="in use by (a-reader at 127.0.0.1|consumers of)"):
         keeper.record(at(name, 1, "q"))
     consumer.close()

@@ -57,11 +57,11 @@ class MemoryStore:
         return Claim(self._owner, dict(server.records))
 
     def write(self, records: Mapping[TopicPartition, Record]) -> None:
-        self.tend()
+        self.keep_alive()
         self._server.writes += 1
         self._server.records.update(records)
 
-    def tend(self) -> None:
+    def keep_alive(self) -> None:
         self._server.answer()
         if self._server.holder != self._owner:
             msg = "another is here"
@@ -73,7 +73,7 @@ class MemoryStore:
         found = self._server.records
         return {tp: it for tp, it in found.items() if wanted is None or tp.topic in wanted}
 
-    def forget(self) -> None:
+    def delete_records(self) -> None:
         if self._server.alive:
             msg = f"held by {self._server.holder}"
             raise ProgressError("PROGRESS_OWNED", msg)

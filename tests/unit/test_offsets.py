@@ -17,9 +17,9 @@ from pyspark_pykafka.offsets import (
     LATEST,
     OffsetRange,
     TopicPartition,
-    describe,
-    from_document,
-    to_document,
+    format_partitions,
+    offsets_from_json,
+    offsets_to_json,
 )
 
 partitions = st.builds(
@@ -33,9 +33,9 @@ def test_document_round_trip(given_offsets: dict[TopicPartition, int]) -> None:
     """
     Offsets come back equal from the JSON that Spark writes into its checkpoint.
     """
-    text = json.dumps(to_document(given_offsets))
+    text = json.dumps(offsets_to_json(given_offsets))
 
-    assert from_document(json.loads(text)) == given_offsets
+    assert offsets_from_json(json.loads(text)) == given_offsets
 
 
 @given(offsets, st.randoms())
@@ -46,14 +46,14 @@ def test_equal_offsets_give_equal_text(given_offsets: dict, random: object) -> N
     shuffled = list(given_offsets.items())
     random.shuffle(shuffled)  # type: ignore[attr-defined]
 
-    assert json.dumps(to_document(dict(shuffled))) == json.dumps(to_document(given_offsets))
+    assert json.dumps(offsets_to_json(dict(shuffled))) == json.dumps(offsets_to_json(given_offsets))
 
 
 def test_document_is_the_jvm_connectors() -> None:
     """
     The form is that of Spark's JVM connector, so a checkpoint moves over.
     """
-    document = to_document({TopicPartition("t", 10): 7, TopicPartition("t", 2): 5})
+    document = offsets_to_json({TopicPartition("t", 10): 7, TopicPartition("t", 2): 5})
 
     assert json.dumps(document) == '{"t": {"2": 5, "10": 7}}'
 
@@ -64,7 +64,7 @@ def test_reserved_keys_are_no_topics() -> None:
     """
     document = {"@initial": {"t": {"0": 1}}, "t": {"0": 3}}
 
-    assert from_document(document) == {TopicPartition("t", 0): 3}
+    assert offsets_from_json(document) == {TopicPartition("t", 0): 3}
 
 
 @pytest.mark.parametrize("partitions", [3, None, {"x": 1}, {"0": "many"}, {"0": None}])
@@ -73,7 +73,7 @@ def test_malformed_document_names_the_topic(partitions: object) -> None:
     A checkpoint that another source wrote is refused by topic.
     """
     with pytest.raises(OffsetsError, match="offsets of topic 'weather'"):
-        from_document({"weather": partitions})
+        offsets_from_json({"weather": partitions})
 
 
 @given(
@@ -105,6 +105,6 @@ def test_describe_does_not_flood_a_message() -> None:
     """
     A message about a thousand partitions names twenty and counts the rest.
     """
-    text = describe([TopicPartition("t", n) for n in range(1000)])
+    text = format_partitions([TopicPartition("t", n) for n in range(1000)])
 
     assert text.endswith("t-19 and 980 more")

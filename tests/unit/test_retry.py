@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_pykafka.errors import AuthenticationError, BrokerUnavailableError
-from pyspark_pykafka.retry import Backoff, Deadline, RetryPolicy, retrying
+from pyspark_pykafka.retry import Backoff, Deadline, RetryPolicy, retry
 
 
 class Clock:
@@ -33,7 +33,7 @@ def test_deadline_counts_down_to_zero() -> None:
     deadline = Deadline.after(2.0, clock.now)
 
     assert deadline.remaining() == 2.0
-    assert deadline.remaining(at_most=0.5) == 0.5
+    assert deadline.remaining(max_seconds=0.5) == 0.5
     clock.sleep(3.0)
     assert deadline.expired
     assert deadline.remaining() == 0.0
@@ -50,7 +50,7 @@ def test_retriable_errors_are_tried_again() -> None:
             raise left.pop()
         return "done"
 
-    assert retrying(work, RetryPolicy(3, 1.5), clock.sleep) == "done"
+    assert retry(work, RetryPolicy(3, 1.5), clock.sleep) == "done"
     assert clock.time == 103.0
 
 
@@ -65,7 +65,7 @@ def test_last_attempt_raises() -> None:
         raise BrokerUnavailableError(msg)
 
     with pytest.raises(BrokerUnavailableError, match="down"):
-        retrying(work, RetryPolicy(3, 1.0), clock.sleep)
+        retry(work, RetryPolicy(3, 1.0), clock.sleep)
     assert clock.time == 102.0
 
 
@@ -80,7 +80,7 @@ def test_fatal_errors_are_not_tried_again() -> None:
         raise AuthenticationError(msg)
 
     with pytest.raises(AuthenticationError, match=r"who\?"):
-        retrying(work, RetryPolicy(3, 1.0), clock.sleep)
+        retry(work, RetryPolicy(3, 1.0), clock.sleep)
     assert clock.time == 100.0
 
 
@@ -88,7 +88,7 @@ def test_pauses_double_up_to_the_most() -> None:
     """
     Each failure in a row waits twice as long as the last, within the bound.
     """
-    backoff = Backoff(0.1, 1.0, chance=lambda: 0.0)
+    backoff = Backoff(0.1, 1.0, jitter=lambda: 0.0)
 
     assert [backoff.next_pause() for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
@@ -97,4 +97,4 @@ def test_chance_makes_a_pause_longer_by_a_fifth_at_most() -> None:
     """
     The tasks of a failed broker do not come back in step.
     """
-    assert Backoff(1.0, 1.0, chance=lambda: 1.0).next_pause() == pytest.approx(1.2)
+    assert Backoff(1.0, 1.0, jitter=lambda: 1.0).next_pause() == pytest.approx(1.2)

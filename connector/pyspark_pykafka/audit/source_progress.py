@@ -69,9 +69,9 @@ def ranges_of(source: SourceProgress, options: SourceOptions) -> tuple[OffsetRan
     A partition that appeared since the batch before begins at 0, where its first records may have
     aged out since. Raises :class:`OffsetsError` if nothing tells where the batch started.
     """
-    until = StreamOffset.of(_document(source.end) or {})
+    until = StreamOffset.from_json(_document(source.end) or {})
     start = _document(source.start)
-    begin = until.initial if start is None else StreamOffset.of(start)
+    begin = until.initial if start is None else StreamOffset.from_json(start)
     if begin is None:
         msg = (
             "Spark does not tell where the query's first batch started, and its end offset does "
@@ -79,7 +79,7 @@ def ranges_of(source: SourceProgress, options: SourceOptions) -> tuple[OffsetRan
             "are not affected"
         )
         raise OffsetsError("UNKNOWN_START_OFFSET", msg)
-    begin = starting_new_partitions_at(begin, until, options.new_partitions)
+    begin = starting_new_partitions_at(begin, until, options.new_partition_offsets)
     first = dict.fromkeys(new_partitions(begin, until), 0)
     asked_for = partial(matches, options.strategy)
     return plan_stream(begin, until, first, SplitPolicy(), asked_for).ranges
@@ -89,7 +89,7 @@ def _fits(source: SourceProgress, options: SourceOptions) -> bool:
     if source.description.startswith(_OF_OTHERS):
         return False
     try:
-        offsets = StreamOffset.of(_document(source.end) or {}).offsets
+        offsets = StreamOffset.from_json(_document(source.end) or {}).offsets
     except OffsetsError:
         return False
     return bool(offsets) and all(matches(options.strategy, tp) for tp in offsets)

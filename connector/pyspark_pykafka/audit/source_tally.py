@@ -15,7 +15,7 @@ from pyspark_pykafka.audit.report import WHOLE_BATCH, AuditReport, Checksum, Ver
 from pyspark_pykafka.audit.source_progress import ranges_of, source_of
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import OptionsError, PykafkaError
-from pyspark_pykafka.offsets import OffsetRange, TopicPartition, describe
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition, format_partitions
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
@@ -45,7 +45,9 @@ class SourceTally:
         self._options = parse_stream_source(options)
         others = [tp for tp in partitions if not matches(self._options.strategy, tp)]
         if others:
-            msg = f"partitions to audit that the options do not ask for: {describe(others)}"
+            msg = (
+                f"partitions to audit that the options do not ask for: {format_partitions(others)}"
+            )
             raise OptionsError((msg,))
         self._partitions = frozenset(partitions)
         self._broker = metadata_client(self._options)

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in COMMANDS:
         subparser = subparsers.add_parser(
-            command.name, help=command.sentence, description=command.sentence
+            command.name, help=command.description, description=command.description
         )
         command.add_arguments(subparser)
         subparser.set_defaults(command=command)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand: its name, one sentence, its arguments and what it does."""
+    """One subcommand: its name, one description, its arguments and what it does."""
 
     name: str
-    sentence: str
+    description: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
 
@@ -25,7 +25,7 @@ class Action:
     """One word after a subcommand's name, as in `pykafka progress show`."""
 
     name: str
-    sentence: str
+    description: str
     run: Callable[[argparse.Namespace], int]
     add_arguments: tuple[Callable[[argparse.ArgumentParser], None], ...] = ()
 
@@ -38,7 +38,7 @@ def add_actions(
     """Add the words that a subcommand takes, each with the common arguments and its own."""
     words = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     for action in actions:
-        one = words.add_parser(action.name, help=action.sentence, description=action.sentence)
+        one = words.add_parser(action.name, help=action.description, description=action.description)
         add_common(one)
         for add in action.add_arguments:
             add(one)

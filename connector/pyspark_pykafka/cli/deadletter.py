@@ -15,12 +15,12 @@ from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.failures.dead_letters import (
     dead_letter_fetch_settings,
-    dead_letters,
+    read_dead_letters,
     replay_dead_letters,
 )
 from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.factory import this_process
+from pyspark_pykafka.progress.factory import process_name
 from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.progress.record import Owner, Record
 
@@ -53,7 +53,7 @@ class _Letters:
         return [OffsetRange(tp, starts[tp], end[tp]) for tp in tps if starts[tp] < end[tp]]
 
     def read(self, ranges: list[OffsetRange]) -> Iterator[DeadLetter]:
-        return dead_letters(ranges, dead_letter_fetch_settings(self.options))
+        return read_dead_letters(ranges, dead_letter_fetch_settings(self.options))
 
 
 def _list(chosen: argparse.Namespace) -> int:
@@ -69,17 +69,17 @@ def _list(chosen: argparse.Namespace) -> int:
 
 
 def _row(letter: DeadLetter) -> tuple[object, ...]:
-    why = letter.why
-    first = f"{why.get('error.class')}: {why.get('error.message')}".split("\n", 1)[0]
-    counts = (why.get("batch"), why.get("attempts"))
+    reason = letter.reason
+    first = f"{reason.get('error.class')}: {reason.get('error.message')}".split("\n", 1)[0]
+    counts = (reason.get("batch"), reason.get("attempts"))
     return (*letter.source, letter.source_offset, *counts, first[:_SHOWN])
 
 
 def _as_json(letter: DeadLetter) -> dict[str, Any]:
     return {
-        "partition": letter.at.partition,
+        "partition": letter.tp.partition,
         "offset": letter.offset,
-        "why": dict(letter.why),
+        "why": dict(letter.reason),
         "key": _text(letter.key),
         "value": _text(letter.value),
         "headers": [[name, _text(value)] for name, value in letter.headers or ()],
@@ -101,7 +101,7 @@ def _replay(chosen: argparse.Namespace) -> int:
     with closing(letters.replayed) as replayed:
         claim = None
         if chosen.execute:
-            owner = Owner("pykafka deadletter replay", this_process(), 0)
+            owner = Owner("pykafka deadletter replay", process_name(), 0)
             claim = replayed.claim(owner, [chosen.topic])
         ranges = letters.ranges(everything=False)
         found = list(letters.read(ranges))

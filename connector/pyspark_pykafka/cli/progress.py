@@ -21,12 +21,12 @@ from pyspark_pykafka.offsets import (
     Assignment,
     Offsets,
     TopicPartition,
-    describe,
-    from_document,
-    to_document,
+    format_partitions,
+    offsets_from_json,
+    offsets_to_json,
 )
 from pyspark_pykafka.options import Subscribe, parse_stream_source
-from pyspark_pykafka.progress.factory import make_store, recorded, this_process
+from pyspark_pykafka.progress.factory import make_progress_store, process_name, read_records
 from pyspark_pykafka.progress.record import Owner, Record
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _options(chosen: argparse.Namespace) -> SourceOptions:
 
 
 def _show(chosen: argparse.Namespace) -> int:
-    records = recorded(_options(chosen))
+    records = read_records(_options(chosen))
     if chosen.json:
         print(json.dumps([_as_json(tp, records[tp]) for tp in sorted(records)], indent=2))
         return 0
@@ -110,7 +110,7 @@ def _import(chosen: argparse.Namespace) -> int:
     if not isinstance(document, dict):
         msg = f'{chosen.file} must hold an object as {{"topic": {{"0": 23}}}}'
         raise OptionsError((msg,))
-    offsets = from_document(document)
+    offsets = offsets_from_json(document)
     negative = [f"{tp} is {at}; it must be: 0 or more" for tp, at in offsets.items() if at < 0]
     if negative:
         raise OptionsError(tuple(negative))
@@ -119,13 +119,13 @@ def _import(chosen: argparse.Namespace) -> int:
 
 def _export(chosen: argparse.Namespace) -> int:
     """Print the offsets as startingOffsets takes them."""
-    records = recorded(_options(chosen))
-    print(json.dumps(to_document({tp: record.offset for tp, record in records.items()})))
+    records = read_records(_options(chosen))
+    print(json.dumps(offsets_to_json({tp: record.offset for tp, record in records.items()})))
     return 0
 
 
 def _move(chosen: argparse.Namespace, options: SourceOptions, wanted: Offsets) -> int:
-    with closing(make_store(options)) as store:
+    with closing(make_progress_store(options)) as store:
         held = store.read()
         print_table(
             ("TOPIC", "PARTITION", "OFFSET", "NEW-OFFSET"),
@@ -136,7 +136,7 @@ def _move(chosen: argparse.Namespace, options: SourceOptions, wanted: Offsets) -
             return 0
         topics = {tp.topic for tp in wanted}
         ids = _existing(options, wanted).topic_ids
-        owner = store.claim(Owner("pykafka progress", this_process(), 0), topics).owner
+        owner = store.claim(Owner("pykafka progress", process_name(), 0), topics).owner
         store.write(
             {tp: Record(at, owner, topic_id=ids.get(tp.topic)) for tp, at in wanted.items()}
         )
@@ -145,7 +145,7 @@ def _move(chosen: argparse.Namespace, options: SourceOptions, wanted: Offsets) -
 
 
 def _reset(chosen: argparse.Namespace) -> int:
-    with closing(make_store(_options(chosen))) as store:
+    with closing(make_progress_store(_options(chosen))) as store:
         held = store.read()
         print_table(
             ("TOPIC", "PARTITION", "OFFSET"), [(*tp, held[tp].offset) for tp in sorted(held)]
@@ -153,14 +153,14 @@ def _reset(chosen: argparse.Namespace) -> int:
         if not chosen.execute:
             print("Nothing is changed; with --execute these records would be taken away.")
             return 0
-        store.forget()
+        store.delete_records()
     print("Taken away.")
     return 0
 
 
 def _lag(chosen: argparse.Namespace) -> int:
     options = _options(chosen)
-    records = recorded(options)
+    records = read_records(options)
     broker = _broker(options)
     ends = broker.latest(broker.partitions({tp.topic for tp in records}))
     lags = {tp: end - records[tp].offset for tp, end in ends.items() if tp in records}
@@ -216,7 +216,7 @@ def _existing(options: SourceOptions, wanted: Iterable[TopicPartition]) -> Assig
     found = _broker(options).assigned(Subscribe(tuple(sorted({tp.topic for tp in wanted}))))
     missing = set(wanted) - set(found.partitions)
     if missing:
-        raise OptionsError((f"the brokers do not have {describe(missing)}",))
+        raise OptionsError((f"the brokers do not have {format_partitions(missing)}",))
     return found
 
 

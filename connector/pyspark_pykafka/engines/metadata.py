@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark_pykafka.errors import UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, Assignment, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
-from pyspark_pykafka.retry import Deadline, RetryPolicy, retrying
+from pyspark_pykafka.retry import Deadline, RetryPolicy, retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ class MetadataClient:
     Every request has a deadline and is retried.
 
     ``committed`` reads the offsets of the progress store for some topics, given a function that
-    returns the present ids of topics: see :func:`pyspark_pykafka.progress.factory.committed`.
+    returns the present ids of topics: :func:`pyspark_pykafka.progress.factory.committed_offsets`.
 
     Partitions that vanish between two questions are left out of an answer, for the caller to
     judge. Raises the errors of :mod:`pyspark_pykafka.errors`.
@@ -148,7 +148,7 @@ class MetadataClient:
         """
         Ask again after errors that pass, all in the time that one question may take.
         """
-        return retrying(ask, self._retry, deadline=Deadline.after(self._questions.seconds))
+        return retry(ask, self._retry, deadline=Deadline.after(self._questions.seconds))
 
 
 def _assignment(topics: Mapping[str, Topic]) -> Assignment:

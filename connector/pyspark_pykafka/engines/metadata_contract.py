@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Topic(NamedTuple):
     """
-    A topic as the brokers describe it, its partitions in order.
+    A topic as the brokers format_partitions it, its partitions in order.
 
     The id is the text that Kafka prints (KIP-516), None on brokers before 2.8.
     """

@@ -25,11 +25,11 @@ logger = logging.getLogger("pyspark_pykafka")
 _LEAST_PAUSE, _MOST_PAUSE = 0.5, 5.0
 
 #: Runs a part of the batch; raises what the user's function raises.
-Run = Callable[["Part"], None]
+Run = Callable[["RecordSet"], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecordSet:
     """
     Some records of a micro-batch: for each partition its offsets in order, a range or a list.
     """
@@ -39,13 +39,13 @@ class Part:
     def __len__(self) -> int:
         return sum(len(each) for _, each in self.offsets)
 
-    def halves(self) -> tuple[Part, Part]:
+    def halve(self) -> tuple[RecordSet, RecordSet]:
         """
         Return two parts of the same size, or one that has a record more.
         """
         return self.split(len(self) // 2)
 
-    def split(self, count: int) -> tuple[Part, Part]:
+    def split(self, count: int) -> tuple[RecordSet, RecordSet]:
         """
         Return the first so many records, and the others.
         """
@@ -55,9 +55,9 @@ class Part:
             count -= taken
             first.append((tp, offsets[:taken]))
             rest.append((tp, offsets[taken:]))
-        return Part(_filled(first)), Part(_filled(rest))
+        return RecordSet(_filled(first)), RecordSet(_filled(rest))
 
-    def only(self) -> tuple[TopicPartition, int]:
+    def single(self) -> tuple[TopicPartition, int]:
         """
         Return the one record of a part that has no more.
         """
@@ -124,8 +124,8 @@ class FailedRecord:
     attempts: int
 
 
-def isolate(
-    whole: Part,
+def bisect(
+    whole: RecordSet,
     failure: Exception,
     run: Run,
     probe: Callable[[], None],
@@ -140,18 +140,18 @@ def isolate(
     is asked where no record has shown that. Raises what the last record failed with when the
     failures look like an outage, or there are more culprits than allowed.
     """
-    return _Isolation(whole, run, probe, policy, sleep, failure).culprits()
+    return _Bisection(whole, run, probe, policy, sleep, failure).culprits()
 
 
 @dataclass(slots=True)
-class _Isolation:
-    whole: Part
+class _Bisection:
+    whole: RecordSet
     run: Run
     probe: Callable[[], None]
     policy: PoisonPolicy
     sleep: Callable[[float], None]
     last: Exception
-    suspects: list[Part] = field(default_factory=list)
+    suspects: list[RecordSet] = field(default_factory=list)
     errors: dict[tuple[TopicPartition, int], Exception] = field(default_factory=dict)
     succeeded: int = 0
 
@@ -163,17 +163,17 @@ class _Isolation:
         if len(rest) > 0:
             self._narrow(rest)
         else:
-            self.errors[control.only()] = self.last
+            self.errors[control.single()] = self.last
             self.suspects.append(control)
         self._check_control(control)
         return self._confirmed()
 
-    def _narrow(self, failing: Part) -> None:
+    def _narrow(self, failing: RecordSet) -> None:
         """
         Halve a part that fails, or of which only a failure explains what is known.
         """
         # Each entry: a part, and whether it is known to fail without being run.
-        waiting: list[tuple[Part, bool]] = [(failing, True)]
+        waiting: list[tuple[RecordSet, bool]] = [(failing, True)]
         while waiting:
             part, bad = waiting.pop()
             if len(part) == 1:
@@ -183,7 +183,7 @@ class _Isolation:
                 continue
             if not bad and not self._fails(part):
                 continue
-            first, second = part.halves()
+            first, second = part.halve()
             if self._fails(first):
                 waiting.append((second, False))
                 if len(first) == 1:
@@ -193,27 +193,27 @@ class _Isolation:
             else:
                 waiting.append((second, True))
 
-    def _fails(self, part: Part) -> bool:
+    def _fails(self, part: RecordSet) -> bool:
         try:
             self.run(part)
         except Exception as error:  # noqa: BLE001 (whatever the user's function raises is judged)
             self.last = error
             if len(part) == 1:
-                self.errors[part.only()] = error
+                self.errors[part.single()] = error
             self._refuse_outage(error)
             logger.info("%d records fail: %s", len(part), _first_line(error))
             return True
         self.succeeded += len(part)
         return False
 
-    def _suspect(self, part: Part) -> None:
+    def _suspect(self, part: RecordSet) -> None:
         self.suspects.append(part)
         if not self.succeeded and len(self.suspects) >= self.policy.outage_after:
             self._give_up("every record fails, so it is none of them; is what they go to down?")
         if len(self.suspects) > self.policy.allowed(len(self.whole)):
             self._give_up("more records fail than the policy lets be set aside")
 
-    def _check_control(self, control: Part) -> None:
+    def _check_control(self, control: RecordSet) -> None:
         if control not in self.suspects:
             if not self._fails(control):
                 return
@@ -232,7 +232,7 @@ class _Isolation:
                 self.sleep(backoff.next_pause())
                 failing, attempts = self._fails(part), attempts + 1
             if failing:
-                found.append(FailedRecord(*part.only(), self.errors[part.only()], attempts))
+                found.append(FailedRecord(*part.single(), self.errors[part.single()], attempts))
         return found
 
     def _refuse_outage(self, error: Exception) -> None:

@@ -1,5 +1,5 @@
 """
-A topic for records that were set aside: key, value and headers as they were, and why in headers.
+A topic for records that were set aside: key, value and headers as they were, and reason in headers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.failures.bisection import FailedRecord
 
 #: What the names of our headers begin with; the record's own come before them.
-PREFIX = "pykafka.deadletter."
+HEADER_PREFIX = "pykafka.deadletter."
 
 _LONGEST_MESSAGE = 2_000
 
@@ -81,7 +81,7 @@ def _records(culprit: FailedRecord, settings: FetchSettings) -> Iterator[Row]:
 
 def _letter(row: Row, culprit: FailedRecord, batch_id: int) -> Row:
     error = culprit.error
-    why = {
+    reason = {
         "topic": row["topic"],
         "partition": row["partition"],
         "offset": row["offset"],
@@ -91,7 +91,7 @@ def _letter(row: Row, culprit: FailedRecord, batch_id: int) -> Row:
         "error.message": str(error)[:_LONGEST_MESSAGE],
         "attempts": culprit.attempts,
     }
-    ours = [{"key": PREFIX + name, "value": str(it).encode()} for name, it in why.items()]
+    ours = [{"key": HEADER_PREFIX + name, "value": str(it).encode()} for name, it in reason.items()]
     headers = [*(row["headers"] or []), *ours]
     return {"key": row["key"], "value": row["value"], "headers": headers}
 
@@ -103,20 +103,22 @@ def _millis(timestamp: Any) -> int | None:
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """
-    A record of a dead-letter topic: where it lies there, what it was, and why it is there.
+    A record of a dead-letter topic: where it lies there, what it was, and reason it is there.
     """
 
-    at: TopicPartition
+    tp: TopicPartition
     offset: int
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] | None
     source: TopicPartition
     source_offset: int
-    why: Mapping[str, str]
+    reason: Mapping[str, str]
 
 
-def dead_letters(ranges: Iterable[OffsetRange], settings: FetchSettings) -> Iterator[DeadLetter]:
+def read_dead_letters(
+    ranges: Iterable[OffsetRange], settings: FetchSettings
+) -> Iterator[DeadLetter]:
     """
     Yield the dead letters in ranges of their topic; records of others that lie there are left out.
 
@@ -139,23 +141,23 @@ def dead_letter_fetch_settings(options: Mapping[str, str]) -> FetchSettings:
 
 def _read(row: Row) -> DeadLetter | None:
     headers = [(header["key"], header["value"]) for header in row["headers"] or []]
-    why = {
-        name.removeprefix(PREFIX): (value or b"").decode(errors="replace")
+    reason = {
+        name.removeprefix(HEADER_PREFIX): (value or b"").decode(errors="replace")
         for name, value in headers
-        if name.startswith(PREFIX)
+        if name.startswith(HEADER_PREFIX)
     }
-    if not {"topic", "partition", "offset"} <= why.keys():
+    if not {"topic", "partition", "offset"} <= reason.keys():
         return None
-    own = tuple((name, value) for name, value in headers if not name.startswith(PREFIX))
+    own = tuple((name, value) for name, value in headers if not name.startswith(HEADER_PREFIX))
     return DeadLetter(
-        at=TopicPartition(row["topic"], row["partition"]),
+        tp=TopicPartition(row["topic"], row["partition"]),
         offset=row["offset"],
         key=row["key"],
         value=row["value"],
         headers=own or None,
-        source=TopicPartition(why["topic"], int(why["partition"])),
-        source_offset=int(why["offset"]),
-        why=why,
+        source=TopicPartition(reason["topic"], int(reason["partition"])),
+        source_offset=int(reason["offset"]),
+        reason=reason,
     )
 
 

@@ -14,7 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as sf
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.failures.bisection import FailedRecord, Part, PoisonPolicy, isolate
+from pyspark_pykafka.failures.bisection import FailedRecord, PoisonPolicy, RecordSet, bisect
 from pyspark_pykafka.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-Process = Callable[["DataFrame", int], None]
+BatchFunction = Callable[["DataFrame", int], None]
 
 #: Where culprits go, with the number of their batch; :class:`DeadLetterTopic` is one.
-DeadLetter = Callable[[Sequence[FailedRecord], int], None]
+DeadLetterSink = Callable[[Sequence[FailedRecord], int], None]
 
 _PLACE = ("topic", "partition", "offset")
 
 
 def isolate_poison(
-    process: Process, dead_letter: DeadLetter, policy: PoisonPolicy = PoisonPolicy()
-) -> Process:
+    process: BatchFunction, dead_letter: DeadLetterSink, policy: PoisonPolicy = PoisonPolicy()
+) -> BatchFunction:
     """
     Return a function for ``foreachBatch`` that sets records aside which ``process`` cannot take.
 
@@ -66,7 +66,7 @@ def isolate_poison(
             if len(whole) == 0:
                 raise failure
             extents = dict(whole.offsets)
-            culprits = isolate(
+            culprits = bisect(
                 whole,
                 failure,
                 lambda part: process(kept.filter(_condition(part, extents)), batch_id),
@@ -95,7 +95,7 @@ def _check_columns(frame: DataFrame) -> None:
         raise OptionsError((msg,))
 
 
-def _whole(frame: DataFrame) -> Part:
+def _whole(frame: DataFrame) -> RecordSet:
     """
     Return the batch's offsets: as ranges where they have no gaps, which costs no memory.
     """
@@ -118,10 +118,10 @@ def _whole(frame: DataFrame) -> Part:
     for tp in gaps:
         rows = frame.filter(_in(tp)).select("offset").distinct().sort("offset")
         offsets[tp] = rows.toArrow()["offset"].to_numpy()
-    return Part(tuple(sorted(offsets.items(), key=lambda each: each[0])))
+    return RecordSet(tuple(sorted(offsets.items(), key=lambda each: each[0])))
 
 
-def _condition(part: Part, extents: dict[TopicPartition, Sequence[int]]) -> Column:
+def _condition(part: RecordSet, extents: dict[TopicPartition, Sequence[int]]) -> Column:
     """
     Return what selects a part; partitions that are in it whole share one condition for their topic.
     """

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.options.option import Option, Scope, words_of
+from pyspark_pykafka.options.option import Option, Scope, scope_names
 from pyspark_pykafka.options.table import OPTIONS
 from pyspark_pykafka.settings import ALIASES, KEPT, LEVELS, REFUSED, RENAMED, UNUSED, Role
 
@@ -91,10 +91,10 @@ def page() -> str:
 def _row(option: Option[Any]) -> tuple[str, ...]:
     return (
         _code(option.name),
-        option.parser.expects,
+        option.parser.expected,
         _default(option),
-        "everywhere" if option.scope == Scope.ALL else words_of(option.scope),
-        option.sentence + _remarks(option),
+        "everywhere" if option.scope == Scope.ALL else scope_names(option.scope),
+        option.description + _remarks(option),
     )
 
 
@@ -107,7 +107,7 @@ def _default(option: Option[Any]) -> str:
 
 
 def _remarks(option: Option[Any]) -> str:
-    return f" No effect in: {words_of(option.no_effect)}." if option.no_effect else ""
+    return f" No effect in: {scope_names(option.no_effect)}." if option.no_effect else ""
 
 
 def _translated() -> Iterator[tuple[str, str]]:

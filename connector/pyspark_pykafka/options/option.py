@@ -30,7 +30,7 @@ class Scope(enum.Flag):
 
 
 #: How people call each kind of query.
-SCOPE_WORDS: dict[Scope, str] = {
+SCOPE_NAMES: dict[Scope, str] = {
     Scope.BATCH_READ: "batch read",
     Scope.STREAM_READ: "streaming read",
     Scope.BATCH_WRITE: "batch write",
@@ -38,11 +38,11 @@ SCOPE_WORDS: dict[Scope, str] = {
 }
 
 
-def words_of(scope: Scope) -> str:
+def scope_names(scope: Scope) -> str:
     """
     Return the kinds of query in a scope, for people.
     """
-    return ", ".join(word for kind, word in SCOPE_WORDS.items() if kind & scope)
+    return ", ".join(word for kind, word in SCOPE_NAMES.items() if kind & scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Option(Generic[T]):
 
     name: str
     parser: Parser[T]
-    sentence: str
+    description: str
     scope: Scope
     default: str | None = None
     stream_default: str | None = None

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.options.option import Option, Scope, words_of
-from pyspark_pykafka.options.table import BY_KEY, SPARK_OWN
+from pyspark_pykafka.options.option import Option, Scope, scope_names
+from pyspark_pykafka.options.table import BY_KEY, SPARK_OPTIONS
 from pyspark_pykafka.options.value_parsers import InvalidOptionError
 from pyspark_pykafka.settings import KNOWN_NAMES, KafkaSettings, Role, translate
 
@@ -39,7 +39,7 @@ class OptionReader:
             name.strip().lower(): str(text) for name, text in options.items() if text is not None
         }
         for key in sorted(self._texts):
-            if key not in SPARK_OWN and not key.startswith(_PREFIX):
+            if key not in SPARK_OPTIONS and not key.startswith(_PREFIX):
                 self._check_name(key)
 
     def has(self, option: Option[T]) -> bool:
@@ -113,11 +113,11 @@ class OptionReader:
         if option is None:
             self.mistakes.append(_unknown(key))
         elif option.no_effect & self._scope:
-            log_no_effect(option.name, words_of(self._scope))
+            log_no_effect(option.name, scope_names(self._scope))
         elif not option.scope & self._scope:
             self.mistakes.append(
-                f"'{option.name}' is not valid in a {words_of(self._scope)}; "
-                f"it belongs to: {words_of(option.scope)}"
+                f"'{option.name}' is not valid in a {scope_names(self._scope)}; "
+                f"it belongs to: {scope_names(option.scope)}"
             )
 
 

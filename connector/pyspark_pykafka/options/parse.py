@@ -19,7 +19,7 @@ from pyspark_pykafka.options.values import (
     Latest,
     NoMatch,
     NoStore,
-    Position,
+    OffsetLimit,
     SinkOptions,
     SourceOptions,
     SpecificOffsets,
@@ -61,11 +61,11 @@ def parse_batch_source(options: Mapping[str, str | None]) -> SourceOptions:
     """
     given = OptionReader(options, Scope.BATCH_READ)
     source = _source(given)
-    if isinstance(source.starting, Latest):
+    if isinstance(source.starting_offsets, Latest):
         given.mistakes.append(f"startingOffsets is 'latest'; {_NOT_LATEST}")
-    if source.starting_fallback == LATEST:
+    if source.starting_offsets_fallback == LATEST:
         given.mistakes.append(f"startingOffsetsFallback is 'latest'; {_NOT_LATEST}")
-    for where in _named_at(source.starting, LATEST):
+    for where in _named_at(source.starting_offsets, LATEST):
         given.mistakes.append(f"startingOffsets for {where} is {LATEST}; {_NOT_LATEST}")
     _refuse_earliest_end(given, source, _NOT_EARLIEST)
     given.raise_mistakes()
@@ -125,10 +125,10 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
 def _source(given: OptionReader) -> SourceOptions:
     source = SourceOptions(
         strategy=_strategy(given),
-        starting=_starting(given),
-        starting_fallback=_FALLBACKS[given.get(table.STARTING_FALLBACK)],
-        new_partitions=_FALLBACKS[given.get(table.NEW_PARTITION_OFFSETS)] or EARLIEST,
-        ending=_ending(given),
+        starting_offsets=_starting(given),
+        starting_offsets_fallback=_FALLBACKS[given.get(table.STARTING_FALLBACK)],
+        new_partition_offsets=_FALLBACKS[given.get(table.NEW_PARTITION_OFFSETS)] or EARLIEST,
+        ending_offsets=_ending(given),
         fail_on_data_loss=given.get(table.FAIL_ON_DATA_LOSS),
         poll_timeout_ms=given.get(table.POLL_TIMEOUT),
         fetch_offset_num_retries=given.get(table.FETCH_OFFSET_RETRIES),
@@ -150,7 +150,7 @@ def _source(given: OptionReader) -> SourceOptions:
     )
     grouped = bool(kafka.get("group.id", "").strip())
     recorded = grouped or isinstance(source.progress_store, ZooKeeperNodes)
-    if isinstance(source.starting, Committed) and not recorded:
+    if isinstance(source.starting_offsets, Committed) and not recorded:
         given.mistakes.append(
             "startingOffsets is 'committed' and kafka.group.id is missing; it must name the "
             "consumer group whose offsets are meant"
@@ -183,7 +183,7 @@ def _zookeeper(given: OptionReader) -> ZooKeeperNodes:
         if not given.has(option):
             given.mistakes.append(
                 f"progressStore is 'zookeeper' and {option.name} is missing; it must be: "
-                f"{option.parser.expects}"
+                f"{option.parser.expected}"
             )
     digest = given.find(table.ZOOKEEPER_DIGEST)
     acl: Acl = given.find(table.ZOOKEEPER_ACL) or ("open" if digest is None else "creator")
@@ -221,7 +221,7 @@ def _strategy(given: OptionReader) -> Strategy:
     return SubscribePattern(pattern) if pattern is not None else Subscribe(topics or ())
 
 
-def _starting(given: OptionReader) -> Position:
+def _starting(given: OptionReader) -> OffsetLimit:
     no_match: NoMatch = "latest" if given.get(table.NO_MATCH_STRATEGY) == "latest" else "error"
     # All three are read, so that the mistakes of those that lose are told, too.
     everywhere = given.find(table.STARTING_TIMESTAMP)
@@ -230,7 +230,7 @@ def _starting(given: OptionReader) -> Position:
     return _first(everywhere, by_partition, offsets, no_match)
 
 
-def _ending(given: OptionReader) -> Position:
+def _ending(given: OptionReader) -> OffsetLimit:
     everywhere = given.find(table.ENDING_TIMESTAMP)
     by_partition = given.find(table.ENDING_OFFSETS_BY_TIMESTAMP)
     return _first(everywhere, by_partition, given.get(table.ENDING_OFFSETS), "latest")
@@ -241,20 +241,20 @@ def _first(
     by_partition: tuple[tuple[TopicPartition, int], ...] | None,
     offsets: Committed | Earliest | Latest | SpecificOffsets,
     no_match: NoMatch,
-) -> Position:
+) -> OffsetLimit:
     if everywhere is not None:
         return GlobalTimestamp(everywhere, no_match)
     return offsets if by_partition is None else SpecificTimestamps(by_partition, no_match)
 
 
 def _refuse_earliest_end(given: OptionReader, source: SourceOptions, why: str) -> None:
-    if isinstance(source.ending, Earliest):
+    if isinstance(source.ending_offsets, Earliest):
         given.mistakes.append(f"endingOffsets is 'earliest'; {why}")
-    for where in _named_at(source.ending, EARLIEST):
+    for where in _named_at(source.ending_offsets, EARLIEST):
         given.mistakes.append(f"endingOffsets for {where} is {EARLIEST}; {why}")
 
 
-def _named_at(position: Position, word: int) -> list[str]:
+def _named_at(position: OffsetLimit, word: int) -> list[str]:
     if not isinstance(position, SpecificOffsets):
         return []
     tps = [str(tp) for tp, at in position.offsets if at == word]

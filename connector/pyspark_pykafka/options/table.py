@@ -378,4 +378,4 @@ OPTIONS: tuple[Option[Any], ...] = (
 BY_KEY: dict[str, Option[Any]] = {option.key: option for option in OPTIONS}
 
 #: What Spark itself adds to the options of a source or a sink.
-SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})
+SPARK_OPTIONS = frozenset({"path", "checkpointlocation", "queryname"})

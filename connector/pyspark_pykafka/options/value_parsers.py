@@ -50,11 +50,11 @@ class InvalidOptionError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Parser(Generic[T]):
     """
-    How to read an option; ``expects`` is shown in errors and in the documentation.
+    How to read an option; ``expected`` is shown in errors and in the documentation.
     """
 
     read: Callable[[str], T]
-    expects: str
+    expected: str
 
     def __call__(self, text: str) -> T:
         """
@@ -65,7 +65,7 @@ class Parser(Generic[T]):
         except InvalidOptionError:
             raise
         except ValueError as cause:
-            msg = f"it must be: {self.expects}"
+            msg = f"it must be: {self.expected}"
             raise InvalidOptionError(msg) from cause
 
 
@@ -73,7 +73,7 @@ def one_of(*choices: Word) -> Parser[Word]:
     """
     Read one of several words in any case.
     """
-    expects = f"one of: {', '.join(choices)}"
+    expected = f"one of: {', '.join(choices)}"
     known = {choice.lower(): choice for choice in choices}
 
     def read(text: str) -> Word:
@@ -82,10 +82,10 @@ def one_of(*choices: Word) -> Parser[Word]:
             raise ValueError(text)
         return known[word]
 
-    return Parser(read, expects)
+    return Parser(read, expected)
 
 
-def whole_number(at_least: int, at_most: int = _MAX_INT) -> Parser[int]:
+def whole_number(min_value: int, max_value: int = _MAX_INT) -> Parser[int]:
     """
     Read a whole number within bounds; the upper one is Java's int if nothing is said.
     """
@@ -95,21 +95,21 @@ def whole_number(at_least: int, at_most: int = _MAX_INT) -> Parser[int]:
         if not _WHOLE.fullmatch(text.strip()):
             raise ValueError(text)
         number = int(text)
-        if not at_least <= number <= at_most:
+        if not min_value <= number <= max_value:
             raise ValueError(text)
         return number
 
-    return Parser(read, f"a whole number, at least {at_least}")
+    return Parser(read, f"a whole number, at least {min_value}")
 
 
-def long_number(at_least: int) -> Parser[int]:
+def long_number(min_value: int) -> Parser[int]:
     """
     Read a whole number up to Java's long.
     """
-    return whole_number(at_least, _MAX_LONG)
+    return whole_number(min_value, _MAX_LONG)
 
 
-def byte_size(at_least: int, at_most: int) -> Parser[int]:
+def byte_size(min_value: int, max_value: int) -> Parser[int]:
     """
     Read a number of bytes within bounds, with the units that Spark's own settings take.
     """
@@ -119,11 +119,11 @@ def byte_size(at_least: int, at_most: int) -> Parser[int]:
         if match is None:
             raise ValueError(text)
         size = int(match["count"]) * _UNIT_BYTES[match["unit"]]
-        if not at_least <= size <= at_most:
+        if not min_value <= size <= max_value:
             raise ValueError(text)
         return size
 
-    bounds = f"{at_least >> 20}m to {at_most >> 30}g"
+    bounds = f"{min_value >> 20}m to {max_value >> 30}g"
     return Parser(read, f"a number of bytes with a unit (k, m, g), from {bounds}")
 
 

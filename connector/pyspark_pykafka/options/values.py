@@ -108,7 +108,7 @@ class GlobalTimestamp:
     strategy: NoMatch
 
 
-Position = Committed | Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
+OffsetLimit = Committed | Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,18 +168,17 @@ StoreOptions = NoStore | ConsumerGroup | ZooKeeperNodes
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """
-    Everything a reader was told.
+    The validated options of a read. Fields have the names of the options, in snake case.
 
-    ``starting_fallback`` is EARLIEST or LATEST for partitions that ``starting`` says nothing of,
-    None if that is a mistake; ``new_partitions`` is such a word for those that a stream finds
-    later.
+    ``starting_offsets_fallback`` is EARLIEST, LATEST or None (an error) for partitions that
+    ``starting_offsets`` does not cover; ``new_partition_offsets`` is EARLIEST or LATEST.
     """
 
     strategy: Strategy
-    starting: Position
-    starting_fallback: int | None
-    new_partitions: int
-    ending: Position
+    starting_offsets: OffsetLimit
+    starting_offsets_fallback: int | None
+    new_partition_offsets: int
+    ending_offsets: OffsetLimit
     fail_on_data_loss: bool
     poll_timeout_ms: int
     fetch_offset_num_retries: int

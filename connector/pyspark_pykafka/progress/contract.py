@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import StreamOffset
 
 
-class Progress(Protocol):
+class ProgressSink(Protocol):
     """
     Who is told how far a query has come; the offsets carry the query's mark.
 
     All methods raise what makes recording impossible for good.
     """
 
-    def completed(self, done: StreamOffset) -> None:
+    def record_completed(self, done: StreamOffset) -> None:
         """
         Take note that everything before ``done`` is complete; it may be told more than once.
         """
 
-    def replaying(self, start: StreamOffset, end: StreamOffset) -> None:
+    def record_replay(self, start: StreamOffset, end: StreamOffset) -> None:
         """
         Take note that a batch is read again, since an earlier attempt failed.
         """
@@ -33,17 +33,17 @@ class Progress(Protocol):
         """
 
 
-class NoProgress:
+class NoProgressSink:
     """
     Records nothing.
     """
 
-    def completed(self, done: StreamOffset) -> None:
+    def record_completed(self, done: StreamOffset) -> None:
         """
         Do nothing.
         """
 
-    def replaying(self, start: StreamOffset, end: StreamOffset) -> None:
+    def record_replay(self, start: StreamOffset, end: StreamOffset) -> None:
         """
         Do nothing.
         """
@@ -55,4 +55,4 @@ class NoProgress:
 
 
 #: For a query whose progress is in its checkpoint only.
-NOWHERE = NoProgress()
+NO_PROGRESS_SINK = NoProgressSink()

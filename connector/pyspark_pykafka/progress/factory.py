@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.options import NoStore, ZooKeeperNodes
-from pyspark_pykafka.progress.contract import NOWHERE
+from pyspark_pykafka.progress.contract import NO_PROGRESS_SINK
 from pyspark_pykafka.progress.recorder import Recorder
 from pyspark_pykafka.progress.store import check_topic_ids
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.offsets import Offsets
     from pyspark_pykafka.options import SourceOptions
-    from pyspark_pykafka.progress.contract import Progress
+    from pyspark_pykafka.progress.contract import ProgressSink
     from pyspark_pykafka.progress.store import ProgressStore, Records
 
 
-def make_progress(options: SourceOptions) -> Progress:
+def make_progress_sink(options: SourceOptions) -> ProgressSink:
     """
     Return who keeps the progress of a query; nothing is connected yet.
     """
     if isinstance(options.progress_store, NoStore):
-        return NOWHERE
-    return Recorder(lambda: make_store(options), this_process())
+        return NO_PROGRESS_SINK
+    return Recorder(lambda: make_progress_store(options), process_name())
 
 
-def make_store(options: SourceOptions) -> ProgressStore:
+def make_progress_store(options: SourceOptions) -> ProgressStore:
     """
     Return the store; without one in the options it is the group of ``kafka.group.id``.
     """
@@ -50,18 +50,18 @@ def make_store(options: SourceOptions) -> ProgressStore:
     return GroupStore(options.kafka, options.kafka.get("group.id", "").strip(), broker)
 
 
-def recorded(options: SourceOptions, topics: Iterable[str] | None = None) -> Records:
+def read_records(options: SourceOptions, topics: Iterable[str] | None = None) -> Records:
     """
     Return what the options' store holds, of these topics if any are named.
     """
-    store = make_store(options)
+    store = make_progress_store(options)
     try:
         return store.read(topics)
     finally:
         store.close()
 
 
-def committed(
+def committed_offsets(
     options: SourceOptions,
     topics: Iterable[str],
     topic_ids: Callable[[Iterable[str]], Mapping[str, str]],
@@ -72,12 +72,12 @@ def committed(
     Raises :class:`ProgressError` if a topic was deleted and recreated since, by the present ids
     that ``topic_ids`` returns.
     """
-    records = recorded(options, topics)
+    records = read_records(options, topics)
     check_topic_ids(records, topic_ids(sorted({tp.topic for tp in records})))
     return {tp: record.offset for tp, record in records.items()}
 
 
-def this_process() -> str:
+def process_name() -> str:
     """
     Return what people call this process.
     """

@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition as Position
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
 from pyspark_pykafka.engines.librdkafka.admin import Admin
 from pyspark_pykafka.errors import ProgressError, TimeoutExceededError
-from pyspark_pykafka.offsets import TopicPartition, describe
+from pyspark_pykafka.offsets import TopicPartition, format_partitions
 from pyspark_pykafka.options import SubscribePattern
 from pyspark_pykafka.progress.record import from_metadata, to_metadata
 from pyspark_pykafka.progress.store import Claim, ClaimLostError, chunks, newest, next_owner
@@ -106,10 +106,10 @@ class GroupStore:
         Commit the records, in portions that the brokers take.
         """
         for portion in chunks(sorted(records.items()), _MOST_PER_COMMIT):
-            self.tend()
+            self.keep_alive()
             self._retrying(partial(self._commit, portion))
 
-    def tend(self) -> None:
+    def keep_alive(self) -> None:
         """
         Let the client do what a member must, and see whether it still is the one that claimed.
         """
@@ -126,7 +126,7 @@ class GroupStore:
             return self._committed(self._broker.assigned(_ALL).partitions)
         return self._committed(self._broker.partitions(topics))
 
-    def forget(self) -> None:
+    def delete_records(self) -> None:
         """
         Delete the group, once nobody is in it.
         """
@@ -267,7 +267,9 @@ class GroupStore:
                 raise map_kafka_error(answer.error, doing)
             gone.append(TopicPartition(answer.topic, answer.partition))
         if gone:
-            logger.info("the brokers keep no offsets of %s, which are gone", describe(gone))
+            logger.info(
+                "the brokers keep no offsets of %s, which are gone", format_partitions(gone)
+            )
 
     def _wait_for_commit(self, doing: str) -> tuple[KafkaError | None, list[Position]]:
         deadline = Deadline.after(self._admin.seconds)

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.offsets import QUERY, StreamOffset
 from pyspark_pykafka.options import NoStore, parse_stream_source
-from pyspark_pykafka.progress.factory import make_store, this_process
+from pyspark_pykafka.progress.factory import make_progress_store, process_name
 from pyspark_pykafka.progress.record import Owner
 from pyspark_pykafka.progress.store import AFTERWARDS, ClaimLostError, advance
 from pyspark_pykafka.progress.store_session import StoreSession
@@ -73,7 +73,7 @@ class ProgressListener(StreamingQueryListener):
         for source in event.progress.sources:
             document = json.loads(source.endOffset or "null")
             if isinstance(document, dict) and QUERY in document:
-                done = StreamOffset.of(document)
+                done = StreamOffset.from_json(document)
                 if done.query and done.query.store == self._options.progress_store.name:
                     # Under the query's id: its next run may fail before it makes any progress.
                     self._done[str(event.progress.id)] = done
@@ -94,8 +94,8 @@ class ProgressListener(StreamingQueryListener):
             )
 
     def _record(self, done: StreamOffset, exception: str | None) -> None:
-        store = make_store(self._options)
-        keeper = StoreSession(store, AFTERWARDS + this_process())
+        store = make_progress_store(self._options)
+        keeper = StoreSession(store, AFTERWARDS + process_name())
 
         def finish() -> None:
             lacking = advance(store.read(), done, _NOBODY).records

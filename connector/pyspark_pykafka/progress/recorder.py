@@ -41,12 +41,12 @@ class Recorder:
 
     def __init__(
         self,
-        make_store: Callable[[], ProgressStore],
+        make_progress_store: Callable[[], ProgressStore],
         run: str,
         finish_seconds: float = _FINISH_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._make_store = make_store
+        self._make_store = make_progress_store
         self._run = run
         self._finish_seconds = finish_seconds
         self._sleep = sleep
@@ -59,7 +59,7 @@ class Recorder:
         self._finished = False
         self._resting = False
 
-    def completed(self, done: StreamOffset) -> None:
+    def record_completed(self, done: StreamOffset) -> None:
         """
         Take note, and let the thread know.
         """
@@ -69,7 +69,7 @@ class Recorder:
                 self._done, self._finished, self._resting = done, False, False
                 self._wake()
 
-    def replaying(self, start: StreamOffset, end: StreamOffset) -> None:
+    def record_replay(self, start: StreamOffset, end: StreamOffset) -> None:
         """
         Count the attempt in the store, and log what the store knows of the earlier ones.
         """

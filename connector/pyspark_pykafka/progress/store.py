@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyspark_pykafka.errors import ProgressError, PykafkaError
-from pyspark_pykafka.offsets import describe
+from pyspark_pykafka.offsets import format_partitions
 from pyspark_pykafka.progress.record import Owner, Record
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ProgressStore(Protocol):
         Raises :class:`ClaimLostError` if it is not, with none or some of them written.
         """
 
-    def tend(self) -> None:
+    def keep_alive(self) -> None:
         """
         Keep the place while there is nothing to write; raises as :meth:`write` does.
         """
@@ -76,7 +76,7 @@ class ProgressStore(Protocol):
         Return what is recorded, of these topics if any are named; needs no claim.
         """
 
-    def forget(self) -> None:
+    def delete_records(self) -> None:
         """
         Take all records away; refused with :class:`ProgressError` while somebody writes them.
         """
@@ -157,8 +157,8 @@ def check_topic_ids(held: Mapping[TopicPartition, Record], topic_ids: Mapping[st
     if remade:
         tp = remade[0]
         msg = (
-            f"progress of {describe(remade)} was recorded for a topic that was deleted and made "
-            f"again since: the recorded topic id is {held[tp].topic_id}, the topic's is "
+            f"progress of {format_partitions(remade)} was recorded for a topic that was deleted "
+            f"and made again since: the recorded topic id is {held[tp].topic_id}, the topic's is "
             f"{topic_ids.get(tp.topic)}; take the records away with 'pykafka progress reset'"
         )
         raise ProgressError("RECORDED_TOPIC_ID_DIFFERS", msg)

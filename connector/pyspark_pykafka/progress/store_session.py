@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.offsets import describe
+from pyspark_pykafka.offsets import format_partitions
 from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
 from pyspark_pykafka.progress.store import (
     Claim,
@@ -55,7 +55,7 @@ class StoreSession:
             self._write(claim, touch_owner(claim.held, done, claim.owner))
         else:
             with self._noticing_loss():
-                self._store.tend()
+                self._store.keep_alive()
 
     def note_failure(self, done: StreamOffset, cause: str) -> None:
         """
@@ -125,7 +125,7 @@ class StoreSession:
             logger.warning(
                 "the progress store is ahead of this query for %s (at %d for %s), and is written "
                 "again when the query has come so far; 'pykafka progress set' moves it back",
-                *(describe(fresh), behind[tp], tp),
+                *(format_partitions(fresh), behind[tp], tp),
             )
 
 

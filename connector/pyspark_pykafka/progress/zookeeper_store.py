@@ -106,14 +106,14 @@ class ZooKeeperStore:
         """
         Set the partitions' nodes in transactions, each of which checks that the place is ours.
         """
-        self.tend()
+        self.keep_alive()
         led = self._leaders.of(records)
         located = [(tp, replace(record, broker=led.get(tp))) for tp, record in records.items()]
         with self._speaking("writing to"):
             for portion in chunks(sorted(located), _MOST_PER_TRANSACTION):
                 self._write(portion)
 
-    def tend(self) -> None:
+    def keep_alive(self) -> None:
         """
         See whether the session is still the one that claimed; kazoo keeps it alive by itself.
         """
@@ -131,7 +131,7 @@ class ZooKeeperStore:
         wanted = None if topics is None else set(topics)
         return {tp: it for tp, it in found.items() if wanted is None or tp.topic in wanted}
 
-    def forget(self) -> None:
+    def delete_records(self) -> None:
         """
         Delete the nodes of all partitions, whatever is in them; the id's own stays.
         """
@@ -189,7 +189,7 @@ class ZooKeeperStore:
                     "at a time can use a zookeeperId: stop the other, or set another id"
                 )
                 raise ProgressError("PROGRESS_OWNED", msg)
-            time.sleep(deadline.remaining(at_most=_LOOK_AGAIN_SECONDS))
+            time.sleep(deadline.remaining(max_seconds=_LOOK_AGAIN_SECONDS))
 
     @property
     def _holder_path(self) -> str:

@@ -95,7 +95,7 @@ class Ledger:
                     "pykafka transactions list shows who they are"
                 )
                 raise TimeoutExceededError(msg)
-            time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+            time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
 
     def committed(self, start: int, end: int) -> list[Entry]:
         """

@@ -66,7 +66,7 @@ def reading_ledger(
                 told = True
                 logger.info("waiting for the ledger %s: %s", tp, trouble)
             cluster.forget(tp.topic)
-            time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+            time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
 
 
 def lost_or_moved(wanted: OffsetRange, low: int, error: DataLossError) -> PykafkaError:

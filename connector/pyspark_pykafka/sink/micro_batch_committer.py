@@ -320,7 +320,7 @@ def _commit_open(transactions: Transactions, waiting: Sequence[PreparedTransacti
                 )
                 raise TimeoutExceededError(msg) from gone
             logger.info("%s", gone)
-            time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+            time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
     return any_was
 
 

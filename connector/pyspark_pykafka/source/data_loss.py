@@ -15,7 +15,7 @@ from pyspark_pykafka.engines.log_truncation import (
     find_truncations,
 )
 from pyspark_pykafka.errors import DataLossError
-from pyspark_pykafka.offsets import Offsets, describe
+from pyspark_pykafka.offsets import Offsets, format_partitions
 from pyspark_pykafka.source.offset_limits import OffsetSource
 from pyspark_pykafka.source.planner import PARTITIONS_DELETED, DataLoss, StreamPlan
 
@@ -59,7 +59,7 @@ class DataLossReporter:
         if plan.unsubscribed:
             logger.info(
                 "the options do not ask for %s any more; no more is read of them",
-                describe(plan.unsubscribed),
+                format_partitions(plan.unsubscribed),
             )
         for loss in plan.losses:
             if self._options.fail_on_data_loss:

@@ -17,7 +17,7 @@ from pyspark_pykafka.offsets import (
     Offsets,
     StreamOffset,
     TopicPartition,
-    describe,
+    format_partitions,
 )
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
 from pyspark_pykafka.source.data_loss import OffsetLookup
@@ -94,7 +94,7 @@ class EndOffsets:
         """
         Cut off what lies beyond the end that the options give the stream.
         """
-        ending = self.options.ending
+        ending = self.options.ending_offsets
         if isinstance(ending, Latest):
             return latest
         tps = sorted(latest.offsets)
@@ -122,17 +122,18 @@ class EndOffsets:
         lost = until.offsets.keys() - latest.keys()
         if lost:
             msg = (
-                f"partitions that the run was to read are gone: {describe(lost)}; latest offsets "
-                f"are {_text(latest)}, the end was {_text(until.offsets)}. Start the query again"
+                f"partitions that the run was to read are gone: {format_partitions(lost)}; "
+                f"latest offsets are {_text(latest)}, the end was {_text(until.offsets)}. "
+                "Start the query again"
             )
             raise OffsetsError("LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW", msg)
         behind = [tp for tp, end in until.offsets.items() if end > latest[tp]]
         if behind:
             msg = (
-                f"{describe(behind)}: the available offset is less than the end offset that was "
-                f"there when the run began; latest offsets are {_text(latest)}, the end was "
-                f"{_text(until.offsets)}. Was the topic deleted and made again? Start the query "
-                "again"
+                f"{format_partitions(behind)}: the available offset is less than the end offset "
+                f"that was there when the run began; latest offsets are {_text(latest)}, "
+                f"the end was {_text(until.offsets)}. Was the topic deleted and made again? "
+                "Start the query again"
             )
             raise OffsetsError(
                 "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_"
@@ -160,9 +161,9 @@ class _BehindError(BrokerUnavailableError):
 def _behind(tps: list[TopicPartition], stands: StreamOffset, latest: StreamOffset) -> _BehindError:
     tp = min(tps)
     msg = (
-        f"{describe(tps)}: a broker that is behind the others told the latest offsets; the leader "
-        f"epoch of {tp} was {stands.epochs[tp]}, and is {latest.epochs[tp]} there. Is it cut off "
-        "from the controllers?"
+        f"{format_partitions(tps)}: a broker that is behind the others told the latest offsets; "
+        f"the leader epoch of {tp} was {stands.epochs[tp]}, and is {latest.epochs[tp]} there. "
+        "Is it cut off from the controllers?"
     )
     return _BehindError(msg)
 

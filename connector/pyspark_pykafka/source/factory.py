@@ -24,10 +24,12 @@ def metadata_client(options: SourceOptions) -> MetadataClient:
     """
     # Not above: a worker that only reads has no use for them.
     from pyspark_pykafka.engines.metadata import MetadataClient
-    from pyspark_pykafka.progress.factory import committed
+    from pyspark_pykafka.progress.factory import committed_offsets
 
     questions = metadata_backend(options.kafka, options.isolation_level, options.engine)
-    return MetadataClient(questions, options.fetch_offset_retry, partial(committed, options))
+    return MetadataClient(
+        questions, options.fetch_offset_retry, partial(committed_offsets, options)
+    )
 
 
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:

@@ -23,10 +23,10 @@ from pyspark_pykafka.offsets import (
     QueryIdentity,
     StreamOffset,
     TopicPartition,
-    to_document,
+    offsets_to_json,
 )
 from pyspark_pykafka.options import NoStore
-from pyspark_pykafka.progress.contract import NOWHERE, Progress
+from pyspark_pykafka.progress.contract import NO_PROGRESS_SINK, ProgressSink
 from pyspark_pykafka.source.admission import Admission, AdmissionPolicy, Sizes
 from pyspark_pykafka.source.data_loss import DataLossReporter
 from pyspark_pykafka.source.end_offsets import EndOffsets, PartitionLookup
@@ -70,7 +70,7 @@ class MicroBatchStream:
         options: SourceOptions,
         brokers: PartitionLookup,
         sizes: Sizes,
-        progress: Progress = NOWHERE,
+        progress: ProgressSink = NO_PROGRESS_SINK,
         *,
         now: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
@@ -117,7 +117,7 @@ class MicroBatchStream:
         """
         Whether the start of a new query, asked for again later, can be a later one.
         """
-        return may_start_at_latest(self._options.starting)
+        return may_start_at_latest(self._options.starting_offsets)
 
     def initial_offset(self) -> Document:
         """
@@ -125,7 +125,7 @@ class MicroBatchStream:
         """
         if self._initial is None:
             self._initial = self._start() if self._frozen is None else self._start_at(self._frozen)
-        return self._initial.document()
+        return self._initial.to_json()
 
     def prepare_for_available_now(self) -> None:
         """
@@ -140,14 +140,14 @@ class MicroBatchStream:
         self._asked = True
         unknown = self._marked(StreamOffset({}))
         end = self._ends.limit_to_options(unknown, self._ends.latest(unknown))
-        return replace(end, initial=self._start_if_new(), query=_following(unknown)).document()
+        return replace(end, initial=self._start_if_new(), query=_following(unknown)).to_json()
 
     def _start_if_new(self) -> StreamOffset | None:
         """
         Return where the query starts if it is new; None where that is a mistake.
         """
         try:
-            return StreamOffset.of(self.initial_offset())
+            return StreamOffset.from_json(self.initial_offset())
         except OffsetsError:
             # A new query is told of it when Spark asks for its start; any other has no use for it.
             return None
@@ -159,11 +159,11 @@ class MicroBatchStream:
         Spark compares documents to find new data, so equal offsets must be the same document.
         """
         self._asked = True
-        stands = self._marked(StreamOffset.of(start))
+        stands = self._marked(StreamOffset.from_json(start))
         is_initial = self._is_initial(start)
         if not is_initial:
             # A batch that fails ends this process, so the one before has not.
-            self._progress.completed(stands)
+            self._progress.record_completed(stands)
         self._latest = self._frozen or self._ends.latest(stands)
         self._losses.check_truncation(stands, self._latest)
         latest = self._ends.limit_to_options(stands, self._latest)
@@ -177,9 +177,9 @@ class MicroBatchStream:
             self._losses.count(stands, end)
         if is_initial:
             # Kept at once, new data or not: only so the start outlives this process.
-            return replace(end, initial=replace(stands, query=None)).document()
+            return replace(end, initial=replace(stands, query=None)).to_json()
         if ends != stands.offsets or end.recreated_topics(stands):
-            return end.document()
+            return end.to_json()
         if self._frozen is not None:
             self._progress.finish()
         return start
@@ -191,8 +191,8 @@ class MicroBatchStream:
         It does so when it has planned the next one with data, and most often the question for that
         one has shown it before; who keeps the progress sees to it that nothing is written twice.
         """
-        if self._progress is not NOWHERE:
-            self._progress.completed(self._marked(StreamOffset.of(end)))
+        if self._progress is not NO_PROGRESS_SINK:
+            self._progress.record_completed(self._marked(StreamOffset.from_json(end)))
 
     def report_latest_offset(self) -> Document | None:
         """
@@ -203,8 +203,8 @@ class MicroBatchStream:
         """
         if self._latest is None:
             return None
-        lost = {LOST: to_document(self._losses.counted)} if self._losses.counted else {}
-        return {**to_document(self._latest.offsets), **lost}
+        lost = {LOST: offsets_to_json(self._losses.counted)} if self._losses.counted else {}
+        return {**offsets_to_json(self._latest.offsets), **lost}
 
     def plan(self, start: Document, end: Document) -> StreamPlan:
         """
@@ -215,13 +215,13 @@ class MicroBatchStream:
         """
         if start == end:
             return StreamPlan((), ())
-        until = StreamOffset.of(end)
-        begin = StreamOffset.of(start)
+        until = StreamOffset.from_json(end)
+        begin = StreamOffset.from_json(start)
         if self._is_initial(start) and until.initial is not None:
             begin = until.initial
         if self._frozen is not None:
             self._ends.check_end_exists(until)
-        begin = starting_new_partitions_at(begin, until, self._options.new_partitions)
+        begin = starting_new_partitions_at(begin, until, self._options.new_partition_offsets)
         first = self._brokers.earliest(sorted(new_partitions(begin, until)))
         asked_for = partial(matches, self._options.strategy)
         plan = plan_stream(begin, until, first, self._split, asked_for)
@@ -240,7 +240,7 @@ class MicroBatchStream:
         more = f" and {len(plan.ranges) - _SHOWN} more" if len(plan.ranges) > _SHOWN else ""
         logger.warning("a micro-batch that did not finish is read again: %s%s", shown, more)
         if until.query is not None:
-            self._progress.replaying(begin, until)
+            self._progress.record_replay(begin, until)
 
     def _marked(self, stands: StreamOffset) -> StreamOffset:
         """
@@ -269,8 +269,8 @@ class MicroBatchStream:
         return replace(frozen, offsets=starts, epochs={})
 
     def _starts_of(self, tps: Sequence[TopicPartition]) -> Offsets:
-        fallback = self._options.starting_fallback
-        border = resolve_start(self._options.starting, tps, self._brokers, fallback)
+        fallback = self._options.starting_offsets_fallback
+        border = resolve_start(self._options.starting_offsets, tps, self._brokers, fallback)
         starts = resolve_sentinels(border, self._brokers)
         # A partition that has vanished meanwhile starts nowhere; its word would stand in the
         # checkpoint, and mean another offset whenever it is read.
@@ -278,10 +278,10 @@ class MicroBatchStream:
 
     def _is_initial(self, start: Document) -> bool:
         # The end of a batch is never like it: that of the first one carries its start.
-        return self._initial is not None and start == self._initial.document()
+        return self._initial is not None and start == self._initial.to_json()
 
     def _admitted(self, stands: StreamOffset, latest: StreamOffset) -> Offsets | None:
-        late = starting_new_partitions_at(stands, latest, self._options.new_partitions)
+        late = starting_new_partitions_at(stands, latest, self._options.new_partition_offsets)
         first = self._brokers.earliest(sorted(new_partitions(late, latest)))
         begin = {**latest.offsets, **late.offsets, **first}
         if self._frozen is not None:

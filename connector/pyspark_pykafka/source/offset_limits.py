@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition, describe
+from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition, format_partitions
 from pyspark_pykafka.options import (
     Committed,
     Earliest,
@@ -146,7 +146,7 @@ def _all_committed(found: Offsets, tps: Sequence[TopicPartition]) -> Offsets:
     if not missing:
         return found
     msg = (
-        f"the consumer group has committed no offset for {describe(missing)}; set "
+        f"the consumer group has committed no offset for {format_partitions(missing)}; set "
         "startingOffsetsFallback to earliest or latest to say where such partitions start"
     )
     raise OffsetsError("NO_COMMITTED_OFFSET", msg)

@@ -20,7 +20,7 @@ from pyspark_pykafka.offsets import (
     Offsets,
     StreamOffset,
     TopicPartition,
-    describe,
+    format_partitions,
 )
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ def _check_same_partitions(
 ) -> None:
     if starting.keys() != ending.keys():
         msg = (
-            f"start offsets name {describe(starting)}; end offsets name {describe(ending)}. "
-            "Both must name the same partitions"
+            f"start offsets name {format_partitions(starting)}; "
+            f"end offsets name {format_partitions(ending)}. Both must name the same partitions"
         )
         raise OffsetsError("MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET", msg)
 
@@ -189,8 +189,8 @@ def require_assigned(
         return dict(given)
     missing, unknown = partitions - given.keys(), given.keys() - partitions
     details = [
-        f"missing: {describe(missing)}" if missing else "",
-        f"not assigned: {describe(unknown)}" if unknown else "",
+        f"missing: {format_partitions(missing)}" if missing else "",
+        f"not assigned: {format_partitions(unknown)}" if unknown else "",
     ]
     msg = (
         f"every one of the {len(partitions)} partitions that are read must be given, and no other; "
@@ -258,7 +258,8 @@ def starting_new_partitions_at(begin: StreamOffset, until: StreamOffset, word: i
 def _deleted(gone: Sequence[TopicPartition]) -> Iterable[DataLoss]:
     if gone:
         text = (
-            f"partitions are gone: {describe(gone)}. Some records in them may never have been read"
+            f"partitions are gone: {format_partitions(gone)}. "
+            "Some records in them may never have been read"
         )
         yield DataLoss(PARTITIONS_DELETED, text)
 

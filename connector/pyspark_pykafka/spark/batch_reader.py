@@ -49,8 +49,10 @@ class KafkaBatchReader(DataSourceReader):
         options = self._options
         broker = metadata_client(options)
         tps = broker.assigned(options.strategy).partitions
-        starting = resolve_start(options.starting, tps, broker, options.starting_fallback)
-        ending = resolve_end(options.ending, tps, broker)
+        starting = resolve_start(
+            options.starting_offsets, tps, broker, options.starting_offsets_fallback
+        )
+        ending = resolve_end(options.ending_offsets, tps, broker)
         wanted = self._filters.partitions(tps)
         starting, ending = (
             {tp: border[tp] for tp in wanted if tp in border} for border in (starting, ending)

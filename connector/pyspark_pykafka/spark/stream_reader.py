@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_pykafka.engines.selection import bytes_per_offset
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.progress.factory import make_progress
+from pyspark_pykafka.progress.factory import make_progress_sink
 from pyspark_pykafka.schema import check_source_schema
 from pyspark_pykafka.source.driver_read import DriverRead, NoPrefetch, Prefetch, fail_fast
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
@@ -57,7 +57,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         self._settings = fetch_settings(options, schema)
         quick = fail_fast(self._settings)
         sizes = partial(bytes_per_offset, settings=quick)
-        progress = make_progress(options)
+        progress = make_progress_sink(options)
         self._stream = MicroBatchStream(options, metadata_client(options), sizes, progress)
         self._prefetch = self._make_prefetch(quick)
 

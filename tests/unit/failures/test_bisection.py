@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError
-from pyspark_pykafka.failures.bisection import FailedRecord, Part, PoisonPolicy, isolate
+from pyspark_pykafka.failures.bisection import FailedRecord, PoisonPolicy, RecordSet, bisect
 from pyspark_pykafka.offsets import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -34,7 +34,7 @@ class Sink:
     runs: int = 0
     failures: int = 0
 
-    def run(self, part: Part) -> None:
+    def run(self, part: RecordSet) -> None:
         number, self.runs = self.runs, self.runs + 1
         places = [(tp, offset) for tp, offsets in part.offsets for offset in offsets]
         assert places, "an empty part was run"
@@ -49,14 +49,14 @@ class Sink:
         self.taken += places
 
 
-def batch(*offsets: range | list[int]) -> Part:
+def batch(*offsets: range | list[int]) -> RecordSet:
     """
     Return a batch of as many partitions.
     """
-    return Part(tuple((TopicPartition("t", p), each) for p, each in enumerate(offsets)))
+    return RecordSet(tuple((TopicPartition("t", p), each) for p, each in enumerate(offsets)))
 
 
-def places(part: Part) -> list[Place]:
+def places(part: RecordSet) -> list[Place]:
     """
     Return each record of a part.
     """
@@ -64,7 +64,7 @@ def places(part: Part) -> list[Place]:
 
 
 def run(
-    whole: Part, sink: Sink, policy: PoisonPolicy = EASY, probe_works: bool = True
+    whole: RecordSet, sink: Sink, policy: PoisonPolicy = EASY, probe_works: bool = True
 ) -> list[FailedRecord]:
     """
     Process a batch as the caller would: as a whole, then by isolation.
@@ -77,7 +77,7 @@ def run(
     try:
         sink.run(whole)
     except (ValueError, RuntimeError) as failure:
-        return isolate(whole, failure, sink.run, probe, policy=policy, sleep=lambda _: None)
+        return bisect(whole, failure, sink.run, probe, policy=policy, sleep=lambda _: None)
     return []
 
 
@@ -217,10 +217,10 @@ def test_errors_of_an_outage_blame_nobody() -> None:
     """
     The connector's own errors that pass are told at once, before anything is run again.
     """
-    asked: list[Part] = []
+    asked: list[RecordSet] = []
 
     with pytest.raises(BrokerUnavailableError):
-        isolate(
+        bisect(
             batch(range(9)),
             BrokerUnavailableError("gone"),
             asked.append,

@@ -22,7 +22,7 @@ from pyspark_pykafka.options import (
     GlobalTimestamp,
     Latest,
     NoStore,
-    Position,
+    OffsetLimit,
     SourceOptions,
     SpecificOffsets,
     SpecificTimestamps,
@@ -67,8 +67,8 @@ def test_defaults_are_those_of_the_jvm_connector() -> None:
     """
     one, other = batch(), stream()
 
-    assert (one.starting, other.starting) == (Earliest(), Latest())
-    assert one.ending == other.ending == Latest()
+    assert (one.starting_offsets, other.starting_offsets) == (Earliest(), Latest())
+    assert one.ending_offsets == other.ending_offsets == Latest()
     assert one.group_id_prefix == "spark-kafka-relation"
     assert other.group_id_prefix == "spark-kafka-source"
     assert one.fail_on_data_loss
@@ -192,11 +192,11 @@ def test_what_to_read_must_be_said_once(options: dict[str, str], text: str) -> N
         ),
     ],
 )
-def test_where_a_stream_starts(options: dict[str, str], expected: Position) -> None:
+def test_where_a_stream_starts(options: dict[str, str], expected: OffsetLimit) -> None:
     """
     S38: words in any case, JSON, times; the global time wins over times, times over offsets.
     """
-    assert stream(**options).starting == expected
+    assert stream(**options).starting_offsets == expected
 
 
 @pytest.mark.parametrize(
@@ -214,11 +214,11 @@ def test_where_a_stream_starts(options: dict[str, str], expected: Position) -> N
         ),
     ],
 )
-def test_where_a_batch_ends(options: dict[str, str], expected: Position) -> None:
+def test_where_a_batch_ends(options: dict[str, str], expected: OffsetLimit) -> None:
     """
     The same precedence as at the start; a time that no record reaches means latest.
     """
-    assert batch(**options).ending == expected
+    assert batch(**options).ending_offsets == expected
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_words_for_whole_topics() -> None:
     """
     text = '{"b":"LATEST","a":"Earliest","t":{"0":9}}'
 
-    starting = parse_stream_source({**MINIMAL, "startingOffsets": text}).starting
+    starting = parse_stream_source({**MINIMAL, "startingOffsets": text}).starting_offsets
 
     assert starting == SpecificOffsets(((T0, 9),), (("a", EARLIEST), ("b", LATEST)))
 
@@ -319,16 +319,16 @@ def test_committed_needs_a_group() -> None:
     named = {**MINIMAL, "startingOffsets": "committed", "kafka.group.id": "billing"}
 
     assert mistake.startswith("startingOffsets is 'committed' and kafka.group.id is missing")
-    assert parse_stream_source(named).starting == Committed()
+    assert parse_stream_source(named).starting_offsets == Committed()
 
 
 @pytest.mark.parametrize(
     ("name", "text", "field", "value"),
     [
-        ("startingOffsetsFallback", "ERROR", "starting_fallback", None),
-        ("startingOffsetsFallback", "latest", "starting_fallback", LATEST),
-        ("newPartitionOffsets", "Latest", "new_partitions", LATEST),
-        ("newPartitionOffsets", "earliest", "new_partitions", EARLIEST),
+        ("startingOffsetsFallback", "ERROR", "starting_offsets_fallback", None),
+        ("startingOffsetsFallback", "latest", "starting_offsets_fallback", LATEST),
+        ("newPartitionOffsets", "Latest", "new_partition_offsets", LATEST),
+        ("newPartitionOffsets", "earliest", "new_partition_offsets", EARLIEST),
         ("maxOffsetsPerTrigger", "9223372036854775807", "max_offsets_per_trigger", 2**63 - 1),
         ("maxOffsetsPerPartitionPerTrigger", "7", "max_offsets_per_partition_per_trigger", 7),
         ("maxBytesPerTrigger", "64m", "max_bytes_per_trigger", 64 << 20),
@@ -498,7 +498,7 @@ def test_committed_means_the_store() -> None:
     """
     options = {**ZOOKEEPER, "startingOffsets": "committed"}
 
-    assert stream(**options).starting == batch(**options).starting == Committed()
+    assert stream(**options).starting_offsets == batch(**options).starting_offsets == Committed()
 
 
 @pytest.mark.parametrize(
@@ -586,7 +586,7 @@ def test_any_offsets_are_read_back(offsets: dict[TopicPartition, int]) -> None:
     for tp, offset in offsets.items():
         document.setdefault(tp.topic, {})[str(tp.partition)] = offset
 
-    starting = stream(startingOffsets=json.dumps(document)).starting
+    starting = stream(startingOffsets=json.dumps(document)).starting_offsets
 
     assert starting == SpecificOffsets(tuple(sorted(offsets.items())))
 

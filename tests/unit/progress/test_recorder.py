@@ -14,7 +14,7 @@ from tests.support.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
-from pyspark_pykafka.progress.contract import NOWHERE
+from pyspark_pykafka.progress.contract import NO_PROGRESS_SINK
 from pyspark_pykafka.progress.record import Owner, Record
 from pyspark_pykafka.progress.recorder import Recorder
 from pyspark_pykafka.testing.waiting import wait_until
@@ -68,7 +68,7 @@ def test_what_is_complete_is_recorded_by_and_by(server: Server) -> None:
     """
     Without another call of the query's.
     """
-    recorder(server).completed(at(3))
+    recorder(server).record_completed(at(3))
 
     recorded(server, 3)
 
@@ -78,10 +78,10 @@ def test_a_batch_that_is_told_of_twice_is_written_once(server: Server) -> None:
     As one that Spark's next question shows to be complete, and its commit says so after that.
     """
     one = recorder(server)
-    one.completed(at(3))
+    one.record_completed(at(3))
     recorded(server, 3)
 
-    one.completed(at(3))
+    one.record_completed(at(3))
     one.finish()
 
     assert server.writes == 1
@@ -93,12 +93,12 @@ def test_what_is_complete_never_goes_back(server: Server) -> None:
     """
     server.down = True
     one = recorder(server)
-    one.completed(at(5, 1))
-    one.completed(at(3, 0))
+    one.record_completed(at(5, 1))
+    one.record_completed(at(3, 0))
 
     server.down = False
     one.finish()
-    one.completed(at(3, 0))
+    one.record_completed(at(3, 0))
     one.finish()
 
     assert (offset(server), server.writes) == (5, 1)
@@ -110,7 +110,7 @@ def test_a_topic_made_again_is_told_of_at_the_same_offsets(server: Server) -> No
     """
     one = recorder(server)
     for batch, topic_id in enumerate(("old", "new")):
-        one.completed(replace(at(3, batch), topic_ids={"t": topic_id}))
+        one.record_completed(replace(at(3, batch), topic_ids={"t": topic_id}))
         one.finish()
 
     assert server.records[T0].topic_id == "new"
@@ -122,7 +122,7 @@ def test_the_end_of_a_run_waits_for_its_last_batch(server: Server) -> None:
     """
     one = recorder(server)
 
-    one.completed(at(3))
+    one.record_completed(at(3))
     one.finish()
 
     assert (offset(server), server.alive) == (3, False)
@@ -133,7 +133,7 @@ def test_nothing_is_waited_for_where_nothing_was_done() -> None:
     A run that found nothing to read, and a query without a store, end at once.
     """
     recorder(Server(down=True)).finish()
-    NOWHERE.finish()
+    NO_PROGRESS_SINK.finish()
 
 
 def test_a_query_can_go_on_after_an_end(server: Server) -> None:
@@ -142,7 +142,7 @@ def test_a_query_can_go_on_after_an_end(server: Server) -> None:
     """
     one = recorder(server)
     for end in (3, 5):
-        one.completed(at(end))
+        one.record_completed(at(end))
         one.finish()
 
     assert (offset(server), server.alive) == (5, False)
@@ -155,7 +155,7 @@ def test_an_outage_holds_nothing_up(server: Server, caplog: pytest.LogCaptureFix
     server.down = True
     one = recorder(server)
     for end in range(50):
-        one.completed(at(end, end))
+        one.record_completed(at(end, end))
 
     server.down = False
 
@@ -171,7 +171,7 @@ def test_the_end_of_a_run_waits_no_longer_than_it_may(
     """
     server.down = True
     one = recorder(server, seconds=0.1)
-    one.completed(at(3))
+    one.record_completed(at(3))
 
     one.finish()
 
@@ -184,13 +184,13 @@ def test_an_error_for_good_stops_the_query(server: Server) -> None:
     """
     server.holder, server.alive = Owner("r", "z", 4), True
     one = recorder(server)
-    one.completed(at(3))
+    one.record_completed(at(3))
 
     for _ in range(2):
         with pytest.raises(ProgressError, match="held by query r"):
             one.finish()
     with pytest.raises(ProgressError, match="held by query r"):
-        one.completed(at(4))
+        one.record_completed(at(4))
 
 
 def test_a_process_that_was_replaced_is_told_without_anything_to_write(server: Server) -> None:
@@ -198,14 +198,14 @@ def test_a_process_that_was_replaced_is_told_without_anything_to_write(server: S
     An idle query learns of the one that took its place.
     """
     one = recorder(server)
-    one.completed(at(3))
+    one.record_completed(at(3))
     recorded(server, 3)
 
-    recorder(server, "b").completed(at(3))
+    recorder(server, "b").record_completed(at(3))
 
     def refused() -> str | None:
         try:
-            one.completed(at(3))
+            one.record_completed(at(3))
         except ProgressError as error:
             return None if "process b" in str(error) else str(error)
         return "not refused yet"
@@ -223,7 +223,7 @@ def test_a_fault_in_the_store_is_not_swallowed() -> None:
             raise LookupError(len(records))
 
     one = Recorder(lambda: Broken(Server()), "a")
-    one.completed(at(3))
+    one.record_completed(at(3))
 
     with pytest.raises(LookupError):
         one.finish()
@@ -237,7 +237,7 @@ def test_an_attempt_is_counted_once_through_an_outage(
     """
     server.down = True
     one = recorder(server)
-    one.replaying(at(3), at(5, 1))
+    one.record_replay(at(3), at(5, 1))
     server.down = False
 
     one.finish()
@@ -254,6 +254,6 @@ def test_only_one_thread_works(server: Server) -> None:
     before = threading.active_count()
     one = recorder(server)
     for end in range(5):
-        one.completed(at(end))
+        one.record_completed(at(end))
 
     assert threading.active_count() == before + 1

@@ -386,7 +386,7 @@ def test_epochs_come_back_from_a_checkpoint(epochs: Offsets) -> None:
     stood = StreamOffset(dict.fromkeys(epochs, 7), {"t": "id"}, epochs=epochs)
     whole = replace(stood, initial=stood)
 
-    assert StreamOffset.of(json.loads(json.dumps(whole.document()))) == whole
+    assert StreamOffset.from_json(json.loads(json.dumps(whole.to_json()))) == whole
 
 
 def test_a_plain_checkpoint_has_no_epochs(cluster: Cluster) -> None:

@@ -34,10 +34,10 @@ class Told:
     said: list[tuple[str, int, str, int]] = field(default_factory=list)
     stores: set[str] = field(default_factory=set)
 
-    def completed(self, done: StreamOffset) -> None:
+    def record_completed(self, done: StreamOffset) -> None:
         self._keep("completed", done)
 
-    def replaying(self, start: StreamOffset, end: StreamOffset) -> None:
+    def record_replay(self, start: StreamOffset, end: StreamOffset) -> None:
         assert start.offsets[T0] < end.offsets[T0]
         self._keep("replaying", end)
 

@@ -89,7 +89,7 @@ class Admin:
         tell_at = Deadline.after(_LONG_WAIT_SECONDS)
         patience = _PATIENCE_SECONDS
         while True:
-            seconds = max(deadline.remaining(at_most=patience), _LEAST_SECONDS)
+            seconds = max(deadline.remaining(max_seconds=patience), _LEAST_SECONDS)
             futures = question(self.client(), seconds)
             try:
                 return self._answers(futures, Deadline.after(seconds + _GRACE_SECONDS), doing)
@@ -150,7 +150,7 @@ class Admin:
             # Authentication errors never reach the future, only the client's error callback.
             self._fatal.raise_pending(doing)
             try:
-                return future.result(timeout=deadline.remaining(at_most=_SLICE_SECONDS))
+                return future.result(timeout=deadline.remaining(max_seconds=_SLICE_SECONDS))
             except NotYet as error:
                 if deadline.expired:
                     msg = f"{doing}: no broker answered in time"

@@ -220,7 +220,7 @@ class _RangeReader:
 
     def _poll(self, at_most: int, deadline: Deadline) -> list[Message]:
         self.client.fatal.raise_pending(f"reading {self.range}")
-        first = self.client.consumer.poll(deadline.remaining(at_most=_SLICE_SECONDS))
+        first = self.client.consumer.poll(deadline.remaining(max_seconds=_SLICE_SECONDS))
         if first is not None:
             # consume() waits until it has as many as asked for, so it may only take what is there.
             return [first, *self.client.consumer.consume(at_most - 1, timeout=0)]
@@ -356,7 +356,7 @@ class _RangeReader:
                 return low, high
             # No assignment delivers anything here: this only waits, and serves callbacks.
             self.client.consumer.unassign()
-            self.client.consumer.poll(deadline.remaining(at_most=_SLICE_SECONDS))
+            self.client.consumer.poll(deadline.remaining(max_seconds=_SLICE_SECONDS))
 
     def _on_out_of_range(self) -> None:
         low, high = _watermarks(self.client, self.range, self.settings)

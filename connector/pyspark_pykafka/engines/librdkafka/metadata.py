@@ -14,7 +14,14 @@ from pyspark_pykafka.engines.error_mapping import translating_errors
 from pyspark_pykafka.engines.librdkafka.admin import Admin
 from pyspark_pykafka.engines.metadata_contract import Topic
 from pyspark_pykafka.errors import BrokerUnavailableError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, LogEnds, Offsets, TopicPartition, describe
+from pyspark_pykafka.offsets import (
+    EARLIEST,
+    LATEST,
+    LogEnds,
+    Offsets,
+    TopicPartition,
+    format_partitions,
+)
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
@@ -113,7 +120,7 @@ class AdminMetadata:
         if silent:
             # librdkafka 2.16 goes on asking the leader that it knew, thousands of times a second.
             self._admin.renew()
-            msg = f"{describe(silent)}: no leader told the offsets; are all brokers up?"
+            msg = f"{format_partitions(silent)}: no leader told the offsets; are all brokers up?"
             raise BrokerUnavailableError(msg)
         return found
 
@@ -123,7 +130,7 @@ class AdminMetadata:
             lambda client, seconds: client.list_offsets(
                 positions, isolation_level=self._isolation, request_timeout=seconds
             ),
-            f"asking for the offsets of {describe(times)}",
+            f"asking for the offsets of {format_partitions(times)}",
             deadline,
         )
         found = LogEnds({}, {})

@@ -208,7 +208,7 @@ class _Task:
 
     def _metadata(self, topic: str, deadline: Deadline) -> Any:
         try:
-            seconds = max(deadline.remaining(at_most=1.0), _SLICE_SECONDS)
+            seconds = max(deadline.remaining(max_seconds=1.0), _SLICE_SECONDS)
             found = self.client.producer.list_topics(topic, timeout=seconds)
         except KafkaException as error:
             self._raise_failure()

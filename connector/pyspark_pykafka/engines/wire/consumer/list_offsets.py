@@ -25,7 +25,7 @@ from pyspark_pykafka.errors import (
     TimeoutExceededError,
     UnknownTopicError,
 )
-from pyspark_pykafka.offsets import NO_EPOCH, LogEnds, TopicPartition, describe
+from pyspark_pykafka.offsets import NO_EPOCH, LogEnds, TopicPartition, format_partitions
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def silent(tps: Iterable[TopicPartition]) -> BrokerUnavailableError:
     """
     Return the error for partitions of which no leader answers.
     """
-    msg = f"{describe(tps)}: no leader told the offsets; are all brokers up?"
+    msg = f"{format_partitions(tps)}: no leader told the offsets; are all brokers up?"
     return BrokerUnavailableError(msg)
 
 
@@ -200,7 +200,7 @@ def _naming(error: PykafkaError, topics: Wanted) -> PykafkaError:
     """
     if not isinstance(error, (BrokerUnavailableError, TimeoutExceededError)):
         return error
-    named = type(error)(f"{describe(_named(topics))}: no leader told the offsets: {error}")
+    named = type(error)(f"{format_partitions(_named(topics))}: no leader told the offsets: {error}")
     named.__cause__ = error
     return named
 

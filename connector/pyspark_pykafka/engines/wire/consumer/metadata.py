@@ -90,7 +90,7 @@ class _Attempt(NamedTuple):
         """
         Return until when leaders that are asked now have to answer.
         """
-        return Deadline.after(self.limit.remaining(at_most=self.patience), self.limit.now)
+        return Deadline.after(self.limit.remaining(max_seconds=self.patience), self.limit.now)
 
 
 class WireMetadata:
@@ -200,7 +200,7 @@ class WireMetadata:
                     if limit.expired:
                         raise trouble from error.__cause__
                     cluster.doubt_last()
-                pause = limit.remaining(at_most=backoff.next_pause())
+                pause = limit.remaining(max_seconds=backoff.next_pause())
                 # Before the pause that it falls into, which may be the last.
                 if tell_at.remaining() <= pause:
                     tell_at, seconds = NEVER, limit.remaining()

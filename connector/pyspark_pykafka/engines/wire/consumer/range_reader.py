@@ -282,7 +282,7 @@ class _RangeReader:
         deadline = Deadline.after(self.settings.end_retry_ms / 1000)
         backoff = Backoff(self.config.retry_backoff_seconds, self.config.retry_backoff_max_seconds)
         while not self.columns.done and not deadline.expired:
-            time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+            time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
             if self.asking.watermarks()[1] >= position:
                 return
 

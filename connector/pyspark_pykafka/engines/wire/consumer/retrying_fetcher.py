@@ -55,7 +55,7 @@ class _Patience:
 
     def pause(self, error: PykafkaError) -> None:
         backoff = self._reconnect if isinstance(error, BrokerUnavailableError) else self._retry
-        time.sleep(self.deadline.remaining(at_most=backoff.next_pause()))
+        time.sleep(self.deadline.remaining(max_seconds=backoff.next_pause()))
 
     def pause_stalled(self) -> bool:
         """

@@ -171,7 +171,7 @@ def _outcomes(
         if not running.running:
             return
         until = min(tell_at, start_at) if is_left else tell_at
-        outcome = running.next(deadline.remaining(at_most=max(until - now(), 0.0)))
+        outcome = running.next(deadline.remaining(max_seconds=max(until - now(), 0.0)))
         if outcome is not None:
             yield outcome
         elif now() >= tell_at:

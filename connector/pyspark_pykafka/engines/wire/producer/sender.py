@@ -144,7 +144,7 @@ class Sender:
             if deadline.expired:
                 active = self._active.values()
                 raise delivery_errors.buffer_full(tp, self._config.block_seconds, active)
-            self._turn(deadline.remaining(at_most=_MOST_WAIT_SECONDS))
+            self._turn(deadline.remaining(max_seconds=_MOST_WAIT_SECONDS))
 
     def _turn(self, seconds: float) -> None:
         """

@@ -121,7 +121,7 @@ class Coordinators:
             if deadline.expired:
                 break
             if missing:
-                time.sleep(deadline.remaining(at_most=backoff.next_pause()))
+                time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
         return replies
 
     def ask_once(

@@ -85,7 +85,7 @@ class _Settling:
             if not self._left or self._deadline.expired:
                 return self._outcomes | dict.fromkeys(self._left, Outcome.UNKNOWN)
             self._push(still_open)
-            time.sleep(self._deadline.remaining(at_most=self._backoff.next_pause()))
+            time.sleep(self._deadline.remaining(max_seconds=self._backoff.next_pause()))
 
     def _look(self) -> list[PreparedTransaction]:
         """

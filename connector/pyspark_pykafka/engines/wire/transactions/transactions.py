@@ -38,7 +38,7 @@ from pyspark_pykafka.errors import (
     PykafkaError,
     TimeoutExceededError,
 )
-from pyspark_pykafka.offsets import describe
+from pyspark_pykafka.offsets import format_partitions
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Transactions:
             version = connection.version(ADD_PARTITIONS)
             return add_partitions_request(version, transactional_id, identity, tps)
 
-        doing = f"adding {describe(tps)} to the transaction {transactional_id}"
+        doing = f"adding {format_partitions(tps)} to the transaction {transactional_id}"
         self._coordinators.ask(transactional_id, request, _worst_of_partitions, doing)
 
     def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
