@@ -15,7 +15,7 @@ import pytest
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.engines.selection import transactions_of
-from pyspark_pykafka.engines.wire.network.topic_replicas import find_replicas
+from pyspark_pykafka.engines.wire.network.topic_replicas import fetch_topic_replicas
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.errors import ExactlyOnceError, RecordError
 from pyspark_pykafka.options import parse_sink
@@ -87,7 +87,10 @@ class Stream:
         """
         with transactions_of(self.options.kafka) as transactions:
             limit = Deadline.after(SECONDS)
-            return find_replicas(transactions.cluster, self.ledger, limit).replicas is not None
+            return (
+                fetch_topic_replicas(transactions.cluster, self.ledger, limit).replication_factor
+                is not None
+            )
 
     def release(self, *more: str) -> str:
         """

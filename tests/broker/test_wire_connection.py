@@ -243,7 +243,7 @@ def test_plain_listener(secured: Secured) -> None:
     connection = secured.open("CLIENT")
 
     assert topics(connection).brokers[0].port == secured.ports["CLIENT"]
-    assert connection.usable
+    assert connection.is_usable
     connection.close()
 
 
@@ -518,6 +518,6 @@ def test_child_process_leaves_the_connection_alone(secured: Secured) -> None:
         os._exit(0)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert connection.usable
+    assert connection.is_usable
     assert topics(connection).brokers
     connection.close()

@@ -13,7 +13,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic
 from tests.support.proxied import ProxiedCluster
 
 from pyspark_pykafka.engines.selection import prepare, transactions_of
-from pyspark_pykafka.engines.wire.network.topic_replicas import find_replicas
+from pyspark_pykafka.engines.wire.network.topic_replicas import fetch_topic_replicas
 from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
@@ -185,7 +185,7 @@ def test_the_ledger_of_three_brokers(
     config = admin.describe_configs([resource])[resource].result(SECONDS)
     with transactions_of(settings(three)) as transactions:
         limit = Deadline.after(SECONDS)
-        found = find_replicas(transactions.cluster, "durable-ledger", limit)
+        found = fetch_topic_replicas(transactions.cluster, "durable-ledger", limit)
     assert found == (3, 3)
     assert config["min.insync.replicas"].value == "2"
     assert not [it for it in caplog.messages if "has one replica" in it]

@@ -141,7 +141,7 @@ class FatalErrors:
     """
     Remembers errors of a client's background threads that no call would ever return.
 
-    librdkafka tries to log in for ever and tells only its error callback; give it :meth:`note`.
+    librdkafka tries to log in for ever and tells only its error callback; give it :meth:`record`.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -150,14 +150,14 @@ class FatalErrors:
         self._cuts = 0
         self._last_cut = 0.0
 
-    def note(self, error: KafkaError) -> None:
+    def record(self, error: KafkaError) -> None:
         """
         Keep the error if it is final; called by librdkafka while the client is polled.
         """
         if self._first is not None:
             return
         if _CUT_OFF.search(error.str()):
-            self._note_cut(error)
+            self._record_disconnect(error)
         elif error.fatal() or (_meaning(error) in _FINAL and error.name() not in _HARMLESS):
             self._first = (error, _meaning(error))
 
@@ -170,7 +170,7 @@ class FatalErrors:
         (error, meaning), self._first, self._cuts = self._first, None, 0
         raise _map(error, meaning, doing)
 
-    def _note_cut(self, error: KafkaError) -> None:
+    def _record_disconnect(self, error: KafkaError) -> None:
         pause = self._now() - self._last_cut
         self._cuts = self._cuts + 1 if pause < _CUTS_APART_SECONDS else 1
         self._last_cut = self._now()

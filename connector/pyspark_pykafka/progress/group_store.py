@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Position
 
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
-from pyspark_pykafka.engines.librdkafka.admin import Admin
+from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 from pyspark_pykafka.errors import ProgressError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition, format_partitions
 from pyspark_pykafka.options import SubscribePattern
@@ -74,7 +74,7 @@ class GroupStore:
         self._kafka = kafka
         self._group = group
         self._broker = broker
-        self._admin = Admin(kafka)
+        self._admin = RetryingAdmin(kafka)
         self._fatal = FatalErrors()
         self._member: Consumer | None = None
         self._assignments = 0
@@ -140,7 +140,7 @@ class GroupStore:
             )
             return deleted
 
-        self._retrying(lambda: self._admin.ask(delete, doing))
+        self._retrying(lambda: self._admin.call(delete, doing))
 
     def close(self) -> None:
         """
@@ -172,7 +172,9 @@ class GroupStore:
         for portion in chunks(tps, _MOST_PER_QUESTION):
             positions = [Position(*tp) for tp in portion]
             with translating_errors(doing):
-                records.update(_records(asking.committed(positions, self._admin.seconds), doing))
+                records.update(
+                    _records(asking.committed(positions, self._admin.timeout_seconds), doing)
+                )
         return records
 
     def _wait_until_free(self, owner: Owner | None) -> None:
@@ -193,7 +195,7 @@ class GroupStore:
             time.sleep(_LOOK_AGAIN_SECONDS)
 
     def _strangers(self, owner: Owner | None) -> list[str]:
-        answers = self._admin.ask(
+        answers = self._admin.call(
             lambda client, seconds: client.describe_consumer_groups(
                 [self._group], request_timeout=seconds
             ),
@@ -214,12 +216,15 @@ class GroupStore:
         self._member.subscribe(
             topics, on_assign=self._assigned, on_revoke=_no_more, on_lost=_no_more
         )
-        before, deadline = self._assignments, Deadline.after(self._admin.seconds)
+        before, deadline = self._assignments, Deadline.after(self._admin.timeout_seconds)
         doing = f"joining the consumer group {self._group}"
         while self._assignments == before:
             self._serve(_POLL_SECONDS, doing)
             if deadline.expired:
-                msg = f"{doing}: its coordinator did not let us in within {self._admin.seconds} s"
+                msg = (
+                    f"{doing}: its coordinator did not let us in within "
+                    f"{self._admin.timeout_seconds} s"
+                )
                 raise TimeoutExceededError(msg)
 
     def _serve(self, seconds: float, doing: str) -> None:
@@ -238,7 +243,7 @@ class GroupStore:
         if error.name() in _NOT_A_MEMBER:
             self._expelled = error
         else:
-            self._fatal.note(error)
+            self._fatal.record(error)
 
     def _assigned(self, member: Consumer, _: list[Position]) -> None:
         member.assign([])
@@ -272,11 +277,11 @@ class GroupStore:
             )
 
     def _wait_for_commit(self, doing: str) -> tuple[KafkaError | None, list[Position]]:
-        deadline = Deadline.after(self._admin.seconds)
+        deadline = Deadline.after(self._admin.timeout_seconds)
         while self._answer is None:
             if deadline.expired:
                 # It may be on its way for ever so long, so what comes next must come after it.
-                msg = f"{doing}: no answer within {self._admin.seconds} s"
+                msg = f"{doing}: no answer within {self._admin.timeout_seconds} s"
                 raise ClaimLostError(msg)
             self._serve(_POLL_SECONDS, doing)
         return self._answer
@@ -288,7 +293,7 @@ class GroupStore:
         """
         Try again for a time while the coordinator moves, loads the group or does not answer.
         """
-        deadline = Deadline.after(self._admin.seconds)
+        deadline = Deadline.after(self._admin.timeout_seconds)
         return retry_until(work, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
 
     def _judge(self, error: KafkaError) -> None:

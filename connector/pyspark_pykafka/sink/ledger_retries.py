@@ -65,7 +65,7 @@ def reading_ledger(
             if telling.expired and not told:
                 told = True
                 logger.info("waiting for the ledger %s: %s", tp, trouble)
-            cluster.forget(tp.topic)
+            cluster.invalidate_metadata(tp.topic)
             time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.selection import transactions_of
-from pyspark_pykafka.engines.wire.network.topic_replicas import Replicas, find_replicas
+from pyspark_pykafka.engines.wire.network.topic_replicas import TopicReplicas, fetch_topic_replicas
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 from pyspark_pykafka.sink.ledger import Ledger
@@ -87,15 +87,15 @@ def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, writing: Writi
     """
     with transactions_of(kafka) as transactions:
         found = _look(transactions, topic.name)
-        if found.replicas is None:
+        if found.replication_factor is None:
             _check_never_there(transactions, kafka, topic, writing)
-            new_ledger(transactions, kafka, topic, found.brokers)
-        elif found.replicas == 1 < found.brokers:
+            new_ledger(transactions, kafka, topic, found.broker_count)
+        elif found.replication_factor == 1 < found.broker_count:
             logger.warning(
                 "the ledger %s has one replica on a cluster of %d brokers: while that broker is "
                 "away no micro-batch commits, and if its disk is lost, so is what the query has "
                 "committed. Give it more: kafka-reassign-partitions.sh, and min.insync.replicas=2",
-                *(topic.name, found.brokers),
+                *(topic.name, found.broker_count),
             )
 
 
@@ -110,7 +110,7 @@ def new_ledger(
     cluster, config = transactions.cluster, transactions.config
 
     def find() -> None:
-        cluster.forget(topic.name)
+        cluster.invalidate_metadata(topic.name)
         cluster.partitions(topic.name, Deadline.after(config.request_seconds))
 
     deadline = Deadline.after(config.block_seconds)
@@ -124,8 +124,8 @@ def renew_ledger(transactions: Transactions, kafka: KafkaSettings, topic: Ledger
     The entry that it begins with says that this was meant.
     """
     found = _look(transactions, topic.name)
-    if found.replicas is None:
-        new_ledger(transactions, kafka, topic, found.brokers)
+    if found.replication_factor is None:
+        new_ledger(transactions, kafka, topic, found.broker_count)
     Ledger(transactions.cluster, transactions.config, topic.name).append(Release(""))
 
 
@@ -133,7 +133,7 @@ def is_there(transactions: Transactions, topic: str) -> bool:
     """
     Return whether the brokers have a ledger.
     """
-    return _look(transactions, topic).replicas is not None
+    return _look(transactions, topic).replication_factor is not None
 
 
 def is_silent(transactions: Transactions, topic: str) -> bool:
@@ -146,10 +146,10 @@ def is_silent(transactions: Transactions, topic: str) -> bool:
     return not ledger.committed(*ledger.ended())
 
 
-def _look(transactions: Transactions, topic: str) -> Replicas:
-    def ask() -> Replicas:
+def _look(transactions: Transactions, topic: str) -> TopicReplicas:
+    def ask() -> TopicReplicas:
         limit = Deadline.after(transactions.config.request_seconds)
-        return find_replicas(transactions.cluster, topic, limit)
+        return fetch_topic_replicas(transactions.cluster, topic, limit)
 
     deadline = Deadline.after(transactions.config.block_seconds)
     return retry_until(ask, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
@@ -168,25 +168,25 @@ def _check_never_there(
     at_most = _LOOK_SECONDS if writing.is_first else None
     known = committed_before(transactions, writing.prefix, writing.query, at_most=at_most)
     # A broker that has not heard of the topic yet is not the last word: the controller is.
-    if known and _create(kafka, topic, 1, only_check=True):
+    if known and _create(kafka, topic, 1, validate_only=True):
         raise ledger_lost(writing.prefix, writing.query, topic.name, known[0], "is gone")
 
 
 def _create(
-    kafka: KafkaSettings, topic: LedgerTopic, brokers: int, *, only_check: bool = False
+    kafka: KafkaSettings, topic: LedgerTopic, brokers: int, *, validate_only: bool = False
 ) -> bool:
     """
     Make the topic, or only look whether that could be done; False if it is there.
     """
     # Once in the life of a query, and an import that every other task can do without.
-    from pyspark_pykafka.engines.librdkafka.admin import Admin
+    from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
     factor, in_sync = topic.durability(brokers)
     doing = f"making the topic {topic.name}, the ledger of an exactly-once stream"
     config = {**CONFIG, "min.insync.replicas": str(in_sync)}
     try:
-        return Admin(kafka).make_topic(
-            topic.name, config, doing, replication_factor=factor, only_check=only_check
+        return RetryingAdmin(kafka).create_topic(
+            topic.name, config, doing, replication_factor=factor, validate_only=validate_only
         )
     except KafkaClientError as error:
         if error.name != "INVALID_REPLICATION_FACTOR":

@@ -148,8 +148,8 @@ def test_final_errors_of_the_background_are_raised_once(
     Where librdkafka would try to log in for ever we raise; a later try gets its own answer.
     """
     fatal = FatalErrors()
-    fatal.note(of("_TRANSPORT"))
-    fatal.note(of(name, "refused"))
+    fatal.record(of("_TRANSPORT"))
+    fatal.record(of(name, "refused"))
 
     with pytest.raises(expected, match="reading: refused"):
         fatal.raise_pending("reading")
@@ -163,7 +163,7 @@ def test_what_passes_by_itself_is_not_raised(name: str) -> None:
     """
     fatal = FatalErrors()
 
-    fatal.note(of(name))
+    fatal.record(of(name))
 
     fatal.raise_pending("reading")
 
@@ -188,10 +188,10 @@ def test_a_handshake_cut_off_again_and_again_is_final(
     """
     fatal = FatalErrors(now=lambda: 100.0)
     for _ in range(4):
-        fatal.note(of(name, reason))
+        fatal.record(of(name, reason))
     fatal.raise_pending("reading")
 
-    fatal.note(of(name, reason))
+    fatal.record(of(name, reason))
 
     with pytest.raises(expected, match="reading: S"):
         fatal.raise_pending("reading")
@@ -205,7 +205,7 @@ def test_handshakes_cut_off_now_and_then_do_not_add_up() -> None:
     fatal = FatalErrors(now=lambda: float(next(times)))
 
     for _ in range(20):
-        fatal.note(of("_TRANSPORT", "SSL handshake failed: Disconnected"))
+        fatal.record(of("_TRANSPORT", "SSL handshake failed: Disconnected"))
 
     fatal.raise_pending("reading")
 

@@ -18,7 +18,7 @@ from pyspark_pykafka.engines.wire.consumer.list_offsets import told
 from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 from pyspark_pykafka.engines.wire.consumer.record_size import bytes_per_offset, measured
 from pyspark_pykafka.engines.wire.network.connection import Connection
-from pyspark_pykafka.engines.wire.network.metadata_freshness import Review, SeenEpochs
+from pyspark_pykafka.engines.wire.network.metadata_freshness import FreshnessCheck, LastSeenEpochs
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     ListedOffset,
     ListedOffsets,
@@ -135,13 +135,13 @@ def test_a_topic_made_again_beside_a_stale_broker(stale_first: bool) -> None:
     """
     That one broker still tells the old topic, in an old epoch, does not keep the new one away.
     """
-    seen = SeenEpochs()
-    seen.note("c", metadata(OLD, 5).topics[0])
-    review = Review("c", ("t",), seen)
+    seen = LastSeenEpochs()
+    seen.record("c", metadata(OLD, 5).topics[0])
+    review = FreshnessCheck("c", ("t",), seen)
     stale, fresh = metadata(OLD, 4), metadata(NEW, 0)
     for at, answer in enumerate([stale, fresh, fresh] if stale_first else [fresh, fresh, stale]):
         assert not review.is_settled
-        review.take(Address(f"b{at}", 1), answer)
+        review.add(Address(f"b{at}", 1), answer)
 
     assert review.is_settled
     assert review.result().topics[0].topic_id == NEW

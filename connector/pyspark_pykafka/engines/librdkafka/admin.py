@@ -46,16 +46,16 @@ _ANY = -1
 _MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "GROUP_ID_NOT_FOUND")
 
 
-class Admin:
+class RetryingAdmin:
     """
-    Makes its client when it is first asked for; ``seconds`` is what a question may take.
+    Makes its client when it is first asked for; ``timeout_seconds`` is what a question may take.
     """
 
     def __init__(self, kafka: KafkaSettings) -> None:
         self._kafka = kafka
         self._fatal = FatalErrors()
         self._client: AdminClient | None = None
-        self.seconds = api_timeout_ms(kafka) / 1000
+        self.timeout_seconds = api_timeout_ms(kafka) / 1000
 
     def client(self) -> AdminClient:
         """
@@ -63,29 +63,30 @@ class Admin:
         """
         if self._client is None:
             config = admin_config(self._kafka)
-            self._client = AdminClient({**config, "error_cb": self._fatal.note})
+            self._client = AdminClient({**config, "error_cb": self._fatal.record})
         return self._client
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """
         Let the next question go to another client, which knows nothing old of the cluster.
         """
         self._client = None
 
-    def ask(
+    def call(
         self,
         question: Callable[[AdminClient, float], Futures],
         doing: str,
         deadline: Deadline | None = None,
     ) -> dict[Any, Any]:
         """
-        Return the answers about all but those things that do not exist.
+        Return the results by subject, leaving out what does not exist.
 
-        ``question`` gets a client and how many seconds an answer may take; it is put again, each
-        time to a new client and with more time, until ``seconds`` are over, or the deadline. Raises
-        the errors of :mod:`pyspark_pykafka.errors`; ``doing`` is for their text.
+        ``question`` gets a client and a request timeout in seconds. It is called again, each time
+        with a new client and twice the timeout, until the deadline (by default
+        ``timeout_seconds`` from now). Raises the errors of :mod:`pyspark_pykafka.errors`;
+        ``doing`` is for their text.
         """
-        deadline = deadline or Deadline.after(self.seconds)
+        deadline = deadline or Deadline.after(self.timeout_seconds)
         tell_at = Deadline.after(_LONG_WAIT_SECONDS)
         patience = _PATIENCE_SECONDS
         while True:
@@ -95,7 +96,7 @@ class Admin:
                 return self._answers(futures, Deadline.after(seconds + _GRACE_SECONDS), doing)
             except TimeoutExceededError:
                 wait(futures.values(), timeout=_GRACE_SECONDS)
-                self.renew()
+                self.reset()
                 if deadline.expired:
                     raise
             if tell_at.expired:
@@ -103,31 +104,31 @@ class Admin:
                 logger.warning("%s: no answer yet; asking for %.0f s more", doing, seconds)
             patience *= 2
 
-    def make_topic(
+    def create_topic(
         self,
         name: str,
         config: Mapping[str, str],
         doing: str,
         *,
         replication_factor: int = _ANY,
-        only_check: bool = False,
+        validate_only: bool = False,
     ) -> bool:
         """
         Return once there is a topic of this name; a new one has one partition and this config.
 
-        False if there was one. With ``only_check`` nothing is made. Raises
-        :class:`AuthorizationError`, and the other errors of :meth:`ask`.
+        False if there was one. With ``validate_only`` nothing is made. Raises
+        :class:`AuthorizationError`, and the other errors of :meth:`call`.
         """
 
         def make(client: AdminClient, seconds: float) -> Futures:
             topic = NewTopic(name, 1, replication_factor, config=dict(config))
             made: Futures = client.create_topics(
-                [topic], request_timeout=seconds, validate_only=only_check
+                [topic], request_timeout=seconds, validate_only=validate_only
             )
             return made
 
         try:
-            self.ask(make, doing)
+            self.call(make, doing)
         except KafkaClientError as error:
             # Somebody else was faster.
             if error.name != "TOPIC_ALREADY_EXISTS":

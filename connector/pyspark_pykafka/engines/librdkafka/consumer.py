@@ -79,7 +79,7 @@ class _Client:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.fatal = FatalErrors()
-        self.consumer = Consumer({**config, "error_cb": self.fatal.note})
+        self.consumer = Consumer({**config, "error_cb": self.fatal.record})
 
     def close(self) -> None:
         self.consumer.close()

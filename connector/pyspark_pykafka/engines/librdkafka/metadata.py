@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import OffsetSpec
 
 from pyspark_pykafka.engines.error_mapping import translating_errors
-from pyspark_pykafka.engines.librdkafka.admin import Admin
+from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 from pyspark_pykafka.engines.metadata_contract import Topic
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import (
@@ -48,8 +48,8 @@ class AdminMetadata:
     """
 
     def __init__(self, kafka: KafkaSettings, isolation_level: str) -> None:
-        self._admin = Admin(kafka)
-        self.seconds = self._admin.seconds
+        self._admin = RetryingAdmin(kafka)
+        self.seconds = self._admin.timeout_seconds
         self._isolation = IsolationLevel[isolation_level.upper()]
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
@@ -63,8 +63,8 @@ class AdminMetadata:
         Return the topics whose names are chosen, of all that we may see.
         """
         with translating_errors("listing topics"):
-            self._admin.ask(_connecting, "connecting")
-            found = self._admin.client().list_topics(timeout=self._admin.seconds)
+            self._admin.call(_connecting, "connecting")
+            found = self._admin.client().list_topics(timeout=self._admin.timeout_seconds)
         return self.topics([name for name in found.topics if chosen(name)])
 
     def leaders(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
@@ -100,7 +100,7 @@ class AdminMetadata:
         if not names:
             return {}
         shown = sorted(names)
-        return self._admin.ask(
+        return self._admin.call(
             lambda client, seconds: client.describe_topics(
                 TopicCollection(shown), request_timeout=seconds
             ),
@@ -110,7 +110,7 @@ class AdminMetadata:
     def _asked(self, times: Mapping[TopicPartition, int]) -> LogEnds:
         if not times:
             return LogEnds({}, {})
-        deadline = Deadline.after(self._admin.seconds)
+        deadline = Deadline.after(self._admin.timeout_seconds)
         backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
         return retry_until(lambda: self._all_offsets(times, deadline), deadline, backoff)
 
@@ -119,14 +119,14 @@ class AdminMetadata:
         silent = [tp for tp, offset in found.offsets.items() if offset == _UNANSWERED]
         if silent:
             # librdkafka 2.16 goes on asking the leader that it knew, thousands of times a second.
-            self._admin.renew()
+            self._admin.reset()
             msg = f"{format_partitions(silent)}: no leader told the offsets; are all brokers up?"
             raise BrokerUnavailableError(msg)
         return found
 
     def _ask_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
         positions = {Position(tp.topic, tp.partition): _spec(at) for tp, at in times.items()}
-        answers = self._admin.ask(
+        answers = self._admin.call(
             lambda client, seconds: client.list_offsets(
                 positions, isolation_level=self._isolation, request_timeout=seconds
             ),

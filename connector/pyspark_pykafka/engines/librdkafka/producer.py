@@ -43,7 +43,7 @@ class _Client:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.fatal = FatalErrors()
-        self.producer = Producer({**config, "error_cb": self.fatal.note})
+        self.producer = Producer({**config, "error_cb": self.fatal.record})
 
     def close(self) -> None:
         # A task that failed is run again by Spark: what it still has queued must not go out.

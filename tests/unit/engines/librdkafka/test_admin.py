@@ -7,7 +7,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
-from pyspark_pykafka.engines.librdkafka.admin import Admin
+from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 
@@ -17,7 +17,7 @@ def test_the_last_question_has_time_for_an_answer() -> None:
     However little is left of the deadline: a question of milliseconds makes librdkafka abort the
     process when its client is closed.
     """
-    admin = Admin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}))
+    admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}))
     given = []
 
     def question(_: object, seconds: float) -> dict[str, Future[Any]]:
@@ -26,5 +26,5 @@ def test_the_last_question_has_time_for_an_answer() -> None:
         answer.set_result("told")
         return {"all": answer}
 
-    assert admin.ask(question, "asking", Deadline.after(0.002)) == {"all": "told"}
+    assert admin.call(question, "asking", Deadline.after(0.002)) == {"all": "told"}
     assert given[0] >= 1.0

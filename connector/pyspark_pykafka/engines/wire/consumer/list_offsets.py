@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.engines.error_mapping import map_error_code
-from pyspark_pykafka.engines.wire.network.connection import answering
+from pyspark_pykafka.engines.wire.network.connection import readable
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     LIST_OFFSETS,
     WantedOffset,
@@ -108,7 +108,7 @@ class _Asked:
                 continue
             try:
                 connection = self._idle(node, one, deadline)
-                if question.optional and not connection.speaks(question.api):
+                if question.optional and not connection.supports(question.api):
                     continue
                 version = connection.version(question.api)
                 connection.send(question.request(version, self.wanted[node]), deadline)
@@ -119,7 +119,7 @@ class _Asked:
 
     def receive(self, deadline: Deadline) -> None:
         while self.pending and not deadline.expired:
-            for connection in answering(list(self.pending), deadline.remaining()):
+            for connection in readable(list(self.pending), deadline.remaining()):
                 node = self.pending.pop(connection)
                 # What has begun to arrive is taken in, however late it began.
                 rest = Deadline.after(max(deadline.remaining(), _REST_SECONDS), deadline.now)
@@ -131,7 +131,7 @@ class _Asked:
 
     def leave(self) -> None:
         for connection, node in self.pending.items():
-            self.cluster.leave(connection)
+            self.cluster.drain(connection)
             msg = f"{connection.address}: no answer yet; is the broker up, and not overloaded?"
             self.found.troubles.append(_naming(TimeoutExceededError(msg), self.wanted[node]))
 

@@ -121,7 +121,12 @@ class WireMetadata:
         doing = "listing topics"
         answer = self._asked(
             lambda cluster, attempt: _metadata(
-                cluster, None, attempt.limit, doing, chosen=chosen, expected=self._matched
+                cluster,
+                None,
+                attempt.limit,
+                doing,
+                is_relevant=chosen,
+                expected_topics=self._matched,
             )
         )
         found = _existing(answer, doing, chosen)
@@ -174,7 +179,7 @@ class WireMetadata:
                 self._leaders.clear()
                 raise
             # Not sooner, or brokers would be connected to twice that are leaders anyway.
-            cluster.look_around()
+            cluster.open_spare_connection()
             return answers.found
 
         return self._asked(ask)
@@ -199,7 +204,7 @@ class WireMetadata:
                         trouble = error
                     if limit.expired:
                         raise trouble from error.__cause__
-                    cluster.doubt_last()
+                    cluster.demote_metadata_source()
                 pause = limit.remaining(max_seconds=backoff.next_pause())
                 # Before the pause that it falls into, which may be the last.
                 if tell_at.remaining() <= pause:
@@ -241,7 +246,7 @@ class WireMetadata:
             for tp in left:
                 sizes[tp.topic] = max(sizes.get(tp.topic, 0), tp.partition + 1)
             doing = _asking_for(sizes)
-            metadata = _metadata(cluster, sizes.keys(), attempt.limit, doing, at_least=sizes)
+            metadata = _metadata(cluster, sizes.keys(), attempt.limit, doing, min_partitions=sizes)
             self._remember(_existing(metadata, doing))
             given = self._by_leader(cluster, left, kind)
         for tp in given.unknown:
@@ -257,7 +262,7 @@ class WireMetadata:
             leader = self._leaders.get(topic, {}).get(index)
             if leader is None:
                 given.unknown.append(tp)
-            elif not cluster.names(leader.leader_id):
+            elif not cluster.has_broker(leader.leader_id):
                 given.leaderless.append(tp)
             else:
                 of_node = given.wanted.setdefault(leader.leader_id, {})

@@ -213,7 +213,7 @@ class PartitionFetcher:
         Start afresh after trouble: ask who leads, and drop the connection if it owes an answer.
         """
         self.stay_with_leader()
-        self.cluster.forget(self.tp.topic)
+        self.cluster.invalidate_metadata(self.tp.topic)
         if self._asked is not None:
             self.cluster.drop(self._asked.connection)
             self._asked = None

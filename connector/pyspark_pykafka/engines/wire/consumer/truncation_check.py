@@ -98,7 +98,7 @@ class LogCheck:
         Return the offset behind the last record up to the epoch, -1 where that cannot be told.
         """
         connection = cluster.connection(leader.node, deadline)
-        if not connection.speaks(OFFSET_FOR_LEADER_EPOCH):
+        if not connection.supports(OFFSET_FOR_LEADER_EPOCH):
             return -1
         wanted = {self.tp.topic: [WantedEpoch(self.tp.partition, leader.epoch, self.epoch)]}
         request = epoch_ends_request(connection.version(OFFSET_FOR_LEADER_EPOCH), wanted)

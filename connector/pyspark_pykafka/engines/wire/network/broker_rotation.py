@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import Address
 
 #: A broker whose answer was doubted is asked after the others for so long.
-DOUBT_SECONDS = 10.0
+DEMOTED_SECONDS = 10.0
 
 
-class Rotation:
+class BrokerRotation:
     """
     Brokers in the order in which to ask them: the one that was asked last comes after the others.
     """
@@ -51,15 +51,15 @@ class Rotation:
 
         return sorted(dict.fromkeys(known), key=rank)
 
-    def asked(self, address: Address) -> None:
+    def record_request(self, address: Address) -> None:
         """
         Note whose turn it was.
         """
         self._turns += 1
         self._asked[address] = self._turns
 
-    def doubt(self, address: Address) -> None:
+    def demote(self, address: Address) -> None:
         """
         Ask the others before this one for a while.
         """
-        self._doubted_until[address] = self._now() + DOUBT_SECONDS
+        self._doubted_until[address] = self._now() + DEMOTED_SECONDS

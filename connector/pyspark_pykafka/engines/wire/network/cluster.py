@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_mapping import map_error_code
-from pyspark_pykafka.engines.wire.network.broker_requests import Brokers
-from pyspark_pykafka.engines.wire.network.metadata_freshness import Review
-from pyspark_pykafka.engines.wire.network.racing import PASSING
+from pyspark_pykafka.engines.wire.network.broker_selector import BrokerSelector
+from pyspark_pykafka.engines.wire.network.metadata_freshness import FreshnessCheck
+from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
 from pyspark_pykafka.retry import Deadline
@@ -52,11 +52,12 @@ class Leader(NamedTuple):
 @dataclass(slots=True)
 class Cluster:
     """
-    The brokers of one configuration; what it knows may be old, so :meth:`forget` after an error.
+    The brokers of one configuration, and their metadata.
 
-    No broker's word is final: they are asked in turns, another one after each failure and before
-    a topic is said not to exist, and metadata with older leader epochs than those seen before are
-    not believed.
+    Metadata may be stale: call :meth:`invalidate_metadata` after an error. No single broker is
+    trusted: metadata requests rotate over the brokers, another broker is tried after each failure
+    and before a topic is reported as missing, and metadata with leader epochs older than those
+    seen before is rejected.
     """
 
     config: WireConfig
@@ -66,14 +67,14 @@ class Cluster:
     metadata_seconds: float = float("inf")
     chance: Callable[[], float] = field(default=random.random, repr=False)
     _addresses: dict[int, Address] = field(init=False, default_factory=dict)
-    _brokers: Brokers = field(init=False)
+    _brokers: BrokerSelector = field(init=False)
     _leaders: dict[str, dict[int, Leader]] = field(init=False, default_factory=dict)
     _learned: dict[str, float] = field(init=False, default_factory=dict)
     _told_by: dict[str, Address] = field(init=False, default_factory=dict)
     _told_last: Address | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._brokers = Brokers(self.config, self.chance)
+        self._brokers = BrokerSelector(self.config, self.chance)
 
     def leader(self, tp: TopicPartition, deadline: Deadline) -> Leader:
         """
@@ -93,7 +94,7 @@ class Cluster:
             raise BrokerUnavailableError(msg)
         return leader
 
-    def knows(self, topic: str) -> bool:
+    def has_metadata(self, topic: str) -> bool:
         """
         Return whether the next question about the topic's partitions asks no broker.
         """
@@ -106,12 +107,12 @@ class Cluster:
         Raises as :meth:`leader` does.
         """
         if time.monotonic() - self._learned.get(topic, 0.0) >= self.metadata_seconds:
-            self.forget(topic)
+            self.invalidate_metadata(topic)
         if topic not in self._leaders:
             self._learn(topic, deadline)
         leaders = self._leaders[topic]
         if not leaders:
-            self.forget(topic)
+            self.invalidate_metadata(topic)
             msg = f"the topic {topic} has no partitions yet; is it being made?"
             raise BrokerUnavailableError(msg)
         return len(leaders), [at for at, it in leaders.items() if it.node in self._addresses]
@@ -133,35 +134,35 @@ class Cluster:
         Return what the brokers say of these topics, or of all of them (None).
 
         Topics that do not exist are left out, once several brokers have said so. What ``more`` is
-        known of them is for :class:`Review`.
+        known of them is for :class:`FreshnessCheck`.
         """
-        review = Review(self.config.bootstrap, topics, **more)
+        review = FreshnessCheck(self.config.bootstrap, topics, **more)
         asked: set[Address] = set()
         request = partial(self._metadata_request, topics)
         while True:
             limit = deadline if not review.answers else self._of_another(deadline)
             try:
-                address, answer = self._brokers.ask(request, asked, limit)
-            except PASSING as error:
+                address, answer = self._brokers.request_from_any(request, asked, limit)
+            except TRANSIENT_ERRORS as error:
                 # All that answer have been asked.
                 if not review.answers:
                     raise
                 self._refuse_older(review, error)
                 break
             asked.add(address)
-            self._brokers.heard_of(Address(b.host, b.port) for b in answer.brokers)
-            if review.take(address, answer):
+            self._brokers.update_known_brokers(Address(b.host, b.port) for b in answer.brokers)
+            if review.add(address, answer):
                 self._told_last = address
             else:
-                self._brokers.doubt(address)
+                self._brokers.demote(address)
             if review.is_settled:
                 break
         found = review.result()
         self._addresses = {b.node_id: Address(b.host, b.port) for b in found.brokers}
-        self._brokers.heard_of(self._addresses.values())
+        self._brokers.update_known_brokers(self._addresses.values())
         return found
 
-    def names(self, node: int) -> bool:
+    def has_broker(self, node: int) -> bool:
         """
         Return whether there is a broker of this number, as far as is known.
         """
@@ -179,33 +180,33 @@ class Cluster:
         """
         return self._brokers.any_connection(deadline)
 
-    def doubt(self, address: Address) -> None:
+    def demote(self, address: Address) -> None:
         """
         Ask other brokers before this one for a while, since it did not do what it was asked for.
         """
-        self._brokers.doubt(address)
+        self._brokers.demote(address)
 
-    def doubt_last(self) -> None:
+    def demote_metadata_source(self) -> None:
         """
         The same with the broker that gave the last metadata, which led nowhere.
         """
         if self._told_last is not None:
-            self.doubt(self._told_last)
+            self.demote(self._told_last)
 
-    def look_around(self) -> None:
+    def open_spare_connection(self) -> None:
         """
         Connect to one more broker now and then, without waiting for it, so that it is asked, too.
         """
-        self._brokers.look_around()
+        self._brokers.open_spare_connection()
 
-    def forget(self, topic: str) -> None:
+    def invalidate_metadata(self, topic: str) -> None:
         """
         Ask again who leads the topic's partitions before they are used, and another broker.
         """
         self._leaders.pop(topic, None)
         told_by = self._told_by.pop(topic, None)
         if told_by is not None:
-            self.doubt(told_by)
+            self.demote(told_by)
 
     def connection(self, node: int, deadline: Deadline) -> Connection:
         """
@@ -245,11 +246,11 @@ class Cluster:
         """
         self._brokers.connections.drop(connection)
 
-    def leave(self, connection: Connection) -> None:
+    def drain(self, connection: Connection) -> None:
         """
         Keep a connection whose answers nobody waits for any more, once they have come.
         """
-        self._brokers.connections.leave(connection)
+        self._brokers.connections.drain(connection)
 
     def close(self) -> None:
         """
@@ -271,7 +272,7 @@ class Cluster:
         found = self.metadata((topic,), deadline)
         answer = next((t for t in found.topics if t.name == topic), None)
         if answer is None:
-            self.doubt_last()
+            self.demote_metadata_source()
             msg = f"the brokers do not have the topic {topic}"
             raise UnknownTopicError(msg)
         if answer.error_code not in _TOPIC_ERRORS_FOR_ALL:
@@ -290,8 +291,8 @@ class Cluster:
         """
         return Deadline.after(deadline.remaining(_OPINION_SECONDS), deadline.now)
 
-    def _refuse_older(self, review: Review, error: PykafkaError) -> None:
-        older = review.why_not()
+    def _refuse_older(self, review: FreshnessCheck, error: PykafkaError) -> None:
+        older = review.stale_reason()
         if older is not None:
             msg = (
                 f"no broker answers that is up to date: {older}; are brokers cut off from their "

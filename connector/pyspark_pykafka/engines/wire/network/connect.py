@@ -35,13 +35,13 @@ SHARE_SECONDS = 10.0
 _KNOWN_SHARE_SECONDS = 2.0
 
 #: When the next address of a name is tried beside those that have not answered yet.
-RACE_SECONDS = 1.0
+ATTEMPT_DELAY_SECONDS = 1.0
 
 _IN_HANDSHAKE = "; is it a TLS listener, and not a PLAINTEXT one?"
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
 
 
-def dial(address: Address, config: WireConfig, deadline: Deadline) -> tuple[Transport, Deadline]:
+def connect(address: Address, config: WireConfig, deadline: Deadline) -> tuple[Transport, Deadline]:
     """
     Return a connected transport, and the deadline of the rest of the connection's setup.
 
@@ -95,8 +95,8 @@ class _Dialling:
             return self._connected(deque(targets))
         finally:
             for attempt in self._pending.values():
-                if self._limit.now() - attempt.since >= RACE_SECONDS:
-                    REACHABILITY.failed(attempt.target)
+                if self._limit.now() - attempt.since >= ATTEMPT_DELAY_SECONDS:
+                    REACHABILITY.record_failure(attempt.target)
                 attempt.transport.close()
 
     def _connected(self, targets: deque[_Target]) -> Transport:
@@ -105,7 +105,7 @@ class _Dialling:
         while targets or self._pending:
             if targets and (not self._pending or now() >= start_at):
                 self._start(targets.popleft())
-                start_at = now() + RACE_SECONDS
+                start_at = now() + ATTEMPT_DELAY_SECONDS
             for attempt in self._ready(start_at if targets else math.inf):
                 found = self._finished(attempt)
                 if found is not None:
@@ -165,11 +165,11 @@ class _Dialling:
         if cause is not None:
             self._failed(attempt, cause)
             return None
-        REACHABILITY.reached(attempt.target)
+        REACHABILITY.record_success(attempt.target)
         return attempt.transport
 
     def _failed(self, attempt: _Attempt, cause: OSError) -> None:
-        REACHABILITY.failed(attempt.target)
+        REACHABILITY.record_failure(attempt.target)
         try:
             with attempt.transport.limited(Deadline.after(1), "connecting"):
                 raise cause

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark_pykafka.engines.wire.network.connect import dial
+from pyspark_pykafka.engines.wire.network.connect import connect
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
 from pyspark_pykafka.engines.wire.network.throttle import Throttle
 from pyspark_pykafka.engines.wire.protocol.api_versions import ANY_VERSION, Versions, ask_versions
@@ -72,7 +72,7 @@ class Connection:
         self.address = address
         self._config = config
         self._transport = transport
-        self._quota = Throttle(address)
+        self._throttle = Throttle(address)
         self._length = bytearray(_NUMBER.size)
         # Of Fetch responses alone: a login between two of them has memory of its own.
         self._fetched = FrameBuffer()
@@ -87,7 +87,7 @@ class Connection:
         """
         Connect, with TLS and a login where the configuration has them, and ask for API versions.
         """
-        transport, setup = dial(address, config, deadline)
+        transport, setup = connect(address, config, deadline)
         connection = cls(address, config, transport)
         try:
             connection._negotiate(setup)
@@ -111,17 +111,17 @@ class Connection:
         """
         Until when, on the monotonic clock, :meth:`send` would wait for the broker's quota.
         """
-        return self._quota.until
+        return self._throttle.until
 
     @property
-    def login_due(self) -> bool:
+    def is_login_due(self) -> bool:
         """
         Whether the login ends soon (KIP-368); :meth:`send` renews it once nothing is in flight.
         """
         return time.monotonic() >= self._login_due
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """
         Whether it is worth sending: open still, and not idle for longer than the settings allow.
 
@@ -140,18 +140,18 @@ class Connection:
         return self._transport.closed
 
     @property
-    def last_answer(self) -> float:
+    def last_response_at(self) -> float:
         """
         When the broker was heard of last, on the monotonic clock.
         """
         return self._answered
 
     @property
-    def has_read(self) -> bool:
+    def has_buffered_input(self) -> bool:
         """
         Whether a part of an answer has been taken from the socket already.
         """
-        return self._transport.has_read
+        return self._transport.has_buffered_input
 
     def fileno(self) -> int:
         """
@@ -167,7 +167,7 @@ class Connection:
         """
         return self._versions.common(request, at_most)
 
-    def speaks(self, request: Any) -> bool:
+    def supports(self, request: Any) -> bool:
         """
         Return whether the broker and we know a version of a request in common.
         """
@@ -179,8 +179,8 @@ class Connection:
 
         Logs in again before, where the broker wants that and no answer is outstanding.
         """
-        self._quota.wait(deadline)
-        if not self._pending and self.login_due:
+        self._throttle.wait(deadline)
+        if not self._pending and self.is_login_due:
             self._log_in(deadline)
         self._write(request, deadline)
 
@@ -194,7 +194,7 @@ class Connection:
         except PykafkaError:
             self.close()
             raise
-        self._quota.note(frame, getattr(response, "throttle_time_ms", 0))
+        self._throttle.record(frame, getattr(response, "throttle_time_ms", 0))
         return response
 
     def receive_frame(self, deadline: Deadline) -> Frame:
@@ -213,7 +213,7 @@ class Connection:
         self._used = self._answered = self._awaited_since = time.monotonic()
         self._transport.hint = ""
         if frame.response.API_KEY == _FETCH and len(frame.body) >= _NUMBER.size:
-            self._quota.note(frame, *_NUMBER.unpack(frame.body[: _NUMBER.size]))
+            self._throttle.record(frame, *_NUMBER.unpack(frame.body[: _NUMBER.size]))
         return frame
 
     def request(self, request: Any, deadline: Deadline) -> Any:
@@ -228,7 +228,7 @@ class Connection:
         Close the connection; answers that are under way are lost.
         """
         if self._pending and self._is_silent():
-            REACHABILITY.went_silent(self._answered, self._awaited_since)
+            REACHABILITY.record_silence(self._answered, self._awaited_since)
         self._pending.clear()
         self._transport.close()
 
@@ -313,11 +313,11 @@ class Connection:
         return Deadline.after(deadline.remaining(self._config.request_seconds))
 
 
-def answering(connections: Sequence[Connection], seconds: float) -> list[Connection]:
+def readable(connections: Sequence[Connection], seconds: float) -> list[Connection]:
     """
     Return those of the connections that have something to receive, waiting for the first one.
     """
-    ready = [connection for connection in connections if connection.has_read]
+    ready = [connection for connection in connections if connection.has_buffered_input]
     by_number = {connection.fileno(): connection for connection in connections}
     poll = select.poll()
     for number in by_number:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.network.connection import Connection
-from pyspark_pykafka.engines.wire.network.racing import PASSING, Attempts
+from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS, ConcurrentAttempts
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MOST_OPENED_AT_ONCE = 128
 
 
-class Connections:
+class ConnectionCache:
     """
     For one thread. Those that are opened, or waited for, in others come back through a queue.
     """
@@ -50,14 +50,14 @@ class Connections:
         """
         Return the connection to a broker, made now if there is none.
         """
-        known = self.known(address)
+        known = self.get_open(address)
         if known is not None:
             return known
-        made = self.new(address, deadline)
+        made = self.open(address, deadline)
         self._open[address] = made
         return made
 
-    def known(self, address: Address) -> Connection | None:
+    def get_open(self, address: Address) -> Connection | None:
         """
         Return the connection to a broker if there is one; what is of no use any more is closed.
         """
@@ -68,19 +68,19 @@ class Connections:
         self.drop(known)
         return None
 
-    def new(self, address: Address, deadline: Deadline) -> Connection:
+    def open(self, address: Address, deadline: Deadline) -> Connection:
         """
         Open a connection that nobody else has yet; any thread may do so.
         """
         try:
             made = Connection.open(address, self._config, deadline)
-        except PASSING:
-            REACHABILITY.failed(address)
+        except TRANSIENT_ERRORS:
+            REACHABILITY.record_failure(address)
             raise
-        REACHABILITY.reached(address)
+        REACHABILITY.record_success(address)
         return made
 
-    def all(
+    def get_all(
         self, addresses: Collection[Address], deadline: Deadline
     ) -> Iterator[tuple[Address, Connection | PykafkaError]]:
         """
@@ -90,7 +90,7 @@ class Connections:
         """
         missing = []
         for address in addresses:
-            known = self.known(address)
+            known = self.get_open(address)
             if known is None:
                 missing.append(address)
             else:
@@ -98,14 +98,14 @@ class Connections:
         for at in range(0, len(missing), _MOST_OPENED_AT_ONCE):
             yield from self._opened(missing[at : at + _MOST_OPENED_AT_ONCE], deadline)
 
-    def open_aside(self, address: Address, deadline: Deadline) -> None:
+    def open_in_background(self, address: Address, deadline: Deadline) -> None:
         """
         Open a connection while others work; once it is there it can be asked.
         """
 
         def opened() -> None:
             try:
-                self.give_back(self.new(address, deadline))
+                self.hand_back(self.open(address, deadline))
             except PykafkaError:
                 # It stays unreachable, which is noted, and is told when it is needed.
                 return
@@ -116,25 +116,25 @@ class Connections:
         """
         Keep a connection that has no answer under way, unless there is one to the broker already.
         """
-        if self.known(connection.address) is None:
+        if self.get_open(connection.address) is None:
             self._open[connection.address] = connection
         else:
             connection.close()
 
-    def take(self, connection: Connection) -> None:
+    def detach(self, connection: Connection) -> None:
         """
         Let the caller have a connection for himself.
         """
         if self._open.get(connection.address) is connection:
             del self._open[connection.address]
 
-    def leave(self, connection: Connection) -> None:
+    def drain(self, connection: Connection) -> None:
         """
         Keep a connection whose answers nobody waits for any more, once they have come.
         """
-        self.take(connection)
+        self.detach(connection)
 
-        def drain() -> None:
+        def receive_rest() -> None:
             limit = Deadline.after(self._config.request_seconds)
             try:
                 while connection.in_flight:
@@ -142,11 +142,11 @@ class Connections:
             except PykafkaError:
                 # Nobody waits for it, and it is closed.
                 return
-            self.give_back(connection)
+            self.hand_back(connection)
 
-        threading.Thread(target=drain, daemon=True).start()
+        threading.Thread(target=receive_rest, daemon=True).start()
 
-    def give_back(self, connection: Connection) -> None:
+    def hand_back(self, connection: Connection) -> None:
         """
         Keep a connection from now on; any thread may call this.
         """
@@ -158,14 +158,14 @@ class Connections:
         """
         Close a connection that failed, or that has an answer under way which nobody wants.
         """
-        self.take(connection)
+        self.detach(connection)
         connection.close()
 
     def close_idle(self, address: Address) -> None:
         """
         Close the connection to a broker unless an answer is under way.
         """
-        known = self.known(address)
+        known = self.get_open(address)
         if known is not None and not known.in_flight:
             self.drop(known)
 
@@ -185,12 +185,12 @@ class Connections:
             (address,) = addresses
             yield address, self._alone(address, deadline)
             return
-        attempts: Attempts[Connection] = Attempts(self.give_back)
+        attempts: ConcurrentAttempts[Connection] = ConcurrentAttempts(self.hand_back)
         # Not the caller's: who is slow now need not be dialled again the next time.
         limit = Deadline.after(self._config.setup_seconds)
         order = list(addresses)
         for address in order:
-            attempts.start(partial(self.new, address, limit))
+            attempts.start(partial(self.open, address, limit))
         left = set(order)
         try:
             while left and (outcome := attempts.next(deadline.remaining())) is not None:
@@ -205,7 +205,7 @@ class Connections:
                 else:
                     raise outcome.error
         finally:
-            attempts.end()
+            attempts.stop()
         for address in left:
             yield address, _slow(address)
 
@@ -229,8 +229,8 @@ class Connections:
 
 def _is_good(connection: Connection) -> bool:
     if connection.in_flight:
-        return connection.usable
-    return REACHABILITY.is_trusted(connection.last_answer) and connection.usable
+        return connection.is_usable
+    return REACHABILITY.is_trusted(connection.last_response_at) and connection.is_usable
 
 
 def _next(returned: queue.SimpleQueue[Connection]) -> Connection | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _UNKNOWN_TOPIC_OR_PARTITION = 3
 
 #: That a topic does not exist is believed when so many brokers say it, or all that answer.
-OPINIONS = 3
+MIN_CONFIRMATIONS = 3
 
 # That a topic was made again is believed against older metadata of it when so many brokers agree.
 _AGREEING = 2
@@ -27,7 +27,7 @@ _AGREEING = 2
 _MOST_TOPICS = 10_000
 
 
-class SeenEpochs:
+class LastSeenEpochs:
     """
     The highest leader epoch that was seen of each partition, by the topic's id (KIP-320, KIP-516).
 
@@ -39,13 +39,13 @@ class SeenEpochs:
         self._epochs: dict[tuple[Hashable, UUID], dict[int, int]] = {}
         self._ids: dict[tuple[Hashable, str], UUID] = {}
 
-    def id_of(self, cluster: Hashable, name: str) -> UUID | None:
+    def topic_id(self, cluster: Hashable, name: str) -> UUID | None:
         """
         Return the id under which a topic of a cluster was seen last.
         """
         return self._ids.get((cluster, name))
 
-    def older(self, cluster: Hashable, topic: TopicMetadata) -> str | None:
+    def staleness(self, cluster: Hashable, topic: TopicMetadata) -> str | None:
         """
         Return what shows that metadata is older than what was seen before, or None.
         """
@@ -62,7 +62,7 @@ class SeenEpochs:
                 return f"it has leader epoch {told[index]} for {topic.name}-{index}, not {epoch}"
         return None
 
-    def note(self, cluster: Hashable, topic: TopicMetadata) -> None:
+    def record(self, cluster: Hashable, topic: TopicMetadata) -> None:
         """
         Remember what metadata tells of a topic.
         """
@@ -87,11 +87,11 @@ def _shorten(known: dict[Any, Any]) -> None:
 
 
 #: What all connections of this process share. A clone of a cluster has the same ids.
-SEEN_EPOCHS = SeenEpochs()
+LAST_SEEN_EPOCHS = LastSeenEpochs()
 
 
 @dataclass(slots=True)
-class Review:
+class FreshnessCheck:
     """
     Takes the answers of one broker after another, until there is one to believe of each topic.
 
@@ -101,11 +101,11 @@ class Review:
     """
 
     cluster: Hashable
-    names: Collection[str] | None
-    seen: SeenEpochs = field(default_factory=lambda: SEEN_EPOCHS)
-    expected: Collection[str] = ()
-    at_least: Mapping[str, int] = field(default_factory=dict)
-    chosen: Callable[[str], object] = lambda _: True
+    requested: Collection[str] | None
+    seen: LastSeenEpochs = field(default_factory=lambda: LAST_SEEN_EPOCHS)
+    expected_topics: Collection[str] = ()
+    min_partitions: Mapping[str, int] = field(default_factory=dict)
+    is_relevant: Callable[[str], object] = lambda _: True
     answers: int = field(init=False, default=0)
     _best: Metadata | None = field(init=False, default=None)
     _found: dict[str, TopicMetadata] = field(init=False, default_factory=dict)
@@ -115,16 +115,16 @@ class Review:
     #: How many brokers told the same other topic of a known name.
     _agreed: Counter[str] = field(init=False, default_factory=Counter)
 
-    def take(self, address: Address, answer: Metadata) -> bool:
+    def add(self, address: Address, answer: Metadata) -> bool:
         """
         Take an answer, and return whether it is to be believed.
         """
         self.answers += 1
         is_fresh = True
         for topic in answer.topics:
-            if topic.name is None or not self.chosen(topic.name):
+            if topic.name is None or not self.is_relevant(topic.name):
                 continue
-            is_fresh = self._take(topic.name, topic, address) and is_fresh
+            is_fresh = self._add(topic.name, topic, address) and is_fresh
         if self._best is None or is_fresh:
             self._best = answer
         return is_fresh
@@ -136,9 +136,9 @@ class Review:
         """
         if self._stale:
             return False
-        return self.answers >= OPINIONS or not self._unconfirmed
+        return self.answers >= MIN_CONFIRMATIONS or not self._unconfirmed
 
-    def why_not(self) -> str | None:
+    def stale_reason(self) -> str | None:
         """
         Return what is wrong with all answers there are, or None where they can be believed.
         """
@@ -153,19 +153,19 @@ class Review:
             raise RuntimeError(msg)
         found = {**self._changed, **self._found}
         for topic in found.values():
-            self.seen.note(self.cluster, topic)
+            self.seen.record(self.cluster, topic)
         return self._best._replace(topics=list(found.values()))
 
-    def _take(self, name: str, topic: TopicMetadata, address: Address) -> bool:
+    def _add(self, name: str, topic: TopicMetadata, address: Address) -> bool:
         if topic.error_code == _UNKNOWN_TOPIC_OR_PARTITION:
             return True
-        older = self.seen.older(self.cluster, topic)
+        older = self.seen.staleness(self.cluster, topic)
         if older is not None:
             self._older[name] = f"{address}: {older}"
             return False
-        known = self.seen.id_of(self.cluster, name)
+        known = self.seen.topic_id(self.cluster, name)
         is_other = topic.topic_id is not None and known not in {None, topic.topic_id}
-        is_smaller = len(topic.partitions) < self.at_least.get(name, 0)
+        is_smaller = len(topic.partitions) < self.min_partitions.get(name, 0)
         if is_other or is_smaller:
             told = self._changed.setdefault(name, topic)
             if is_other and told.topic_id == topic.topic_id:
@@ -190,5 +190,5 @@ class Review:
         """
         The topics of which one broker alone says that they are gone, or others now.
         """
-        wanted = {*(self.names or ()), *self.expected, *self._changed}
+        wanted = {*(self.requested or ()), *self.expected_topics, *self._changed}
         return wanted - self._found.keys()

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from pyspark_pykafka.engines.wire.network.connection import answering
+from pyspark_pykafka.engines.wire.network.connection import readable
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import Address
 
     #: Makes a request in a version that the broker at the other end knows.
-    MakesRequest = Callable[[Connection], Request]
+    RequestFactory = Callable[[Connection], Request]
 
 K = TypeVar("K")
 
 logger = logging.getLogger("pyspark_pykafka")
 
 # What a broker is sent before its first answer is taken in.
-_MOST_IN_FLIGHT = 100
+_MAX_IN_FLIGHT = 100
 # Connections that are opened at the same time.
-_MOST_DIALS = 32
+_MAX_CONNECTING = 32
 
 # A wait that is longer is told.
-_LONG_SECONDS = 5.0
+_LOG_AFTER_SECONDS = 5.0
 
 
-class Exchanged(NamedTuple, Generic[K]):
+class PipelineResult(NamedTuple, Generic[K]):
     """
     The answers by the requests' keys, and why brokers have not given the others.
     """
@@ -47,22 +47,22 @@ class Exchanged(NamedTuple, Generic[K]):
     failed: dict[Address, PykafkaError]
 
 
-def exchange(
+def request_pipelined(
     cluster: Cluster,
-    wanted: Mapping[Address, Sequence[tuple[K, MakesRequest]]],
+    wanted: Mapping[Address, Sequence[tuple[K, RequestFactory]]],
     deadline: Deadline,
     request_seconds: float,
-) -> Exchanged[K]:
+) -> PipelineResult[K]:
     """
     Send every broker its requests, all at the same time, and return what they answer.
 
     A broker that cannot be reached, or is silent for ``request_seconds`` or up to the deadline,
     takes nothing from the others.
     """
-    done: Exchanged[K] = Exchanged({}, {})
+    done: PipelineResult[K] = PipelineResult({}, {})
     opened = connect_all(cluster, wanted, deadline, done.failed)
     open_ones = [
-        _Conversation(connection, wanted[address], deadline, request_seconds)
+        _BrokerPipeline(connection, wanted[address], deadline, request_seconds)
         for address, connection in opened.items()
     ]
     try:
@@ -101,7 +101,8 @@ def connect_all(
                 others[address] = error
 
     threads = [
-        threading.Thread(target=work, daemon=True) for _ in range(min(len(waiting), _MOST_DIALS))
+        threading.Thread(target=work, daemon=True)
+        for _ in range(min(len(waiting), _MAX_CONNECTING))
     ]
     for thread in threads[1:]:
         thread.start()
@@ -114,7 +115,7 @@ def connect_all(
     return opened
 
 
-class _Conversation(Generic[K]):
+class _BrokerPipeline(Generic[K]):
     """
     What is said to one broker.
     """
@@ -122,7 +123,7 @@ class _Conversation(Generic[K]):
     def __init__(
         self,
         connection: Connection,
-        wanted: Sequence[tuple[K, MakesRequest]],
+        wanted: Sequence[tuple[K, RequestFactory]],
         deadline: Deadline,
         request_seconds: float,
     ) -> None:
@@ -146,7 +147,7 @@ class _Conversation(Generic[K]):
         """
         How many seconds nothing has to be done but to take in answers.
         """
-        until = self._heard + (self._request_seconds if self._told else _LONG_SECONDS)
+        until = self._heard + (self._request_seconds if self._told else _LOG_AFTER_SECONDS)
         if not self._in_flight:
             until = min(until, self.connection.throttled_until)
         return max(min(until - time.monotonic(), self._deadline.remaining()), 0.0)
@@ -155,7 +156,7 @@ class _Conversation(Generic[K]):
         """
         Send as many requests as the broker takes now.
         """
-        while self._waiting and len(self._in_flight) < _MOST_IN_FLIGHT:
+        while self._waiting and len(self._in_flight) < _MAX_IN_FLIGHT:
             if self.connection.throttled_until > time.monotonic():
                 self._heard = time.monotonic()
                 return
@@ -178,7 +179,7 @@ class _Conversation(Generic[K]):
         """
         silent = time.monotonic() - self._heard
         count = len(self._in_flight) + len(self._waiting)
-        if silent >= _LONG_SECONDS and not self._told:
+        if silent >= _LOG_AFTER_SECONDS and not self._told:
             self._told = True
             address = self.connection.address
             logger.info("waiting for %s to answer %d requests on transactions", address, count)
@@ -194,8 +195,8 @@ class _Conversation(Generic[K]):
 
 
 def _turn(
-    cluster: Cluster, open_ones: list[_Conversation[K]], done: Exchanged[K]
-) -> list[_Conversation[K]]:
+    cluster: Cluster, open_ones: list[_BrokerPipeline[K]], done: PipelineResult[K]
+) -> list[_BrokerPipeline[K]]:
     """
     Send and receive what can be now; return the conversations that go on.
     """
@@ -204,7 +205,7 @@ def _turn(
     going = [one for one in open_ones if _goes_on(one, done)]
     by_connection = {one.connection: one for one in going}
     pause = min((one.pause for one in going), default=0.0)
-    for connection in answering(list(by_connection), pause) if going else ():
+    for connection in readable(list(by_connection), pause) if going else ():
         one = by_connection[connection]
         _step(cluster, one, lambda: done.answers.__setitem__(*one.receive()), done)  # noqa: B023
     for one in going:
@@ -213,12 +214,12 @@ def _turn(
     return [one for one in going if _goes_on(one, done)]
 
 
-def _goes_on(one: _Conversation[K], done: Exchanged[K]) -> bool:
+def _goes_on(one: _BrokerPipeline[K], done: PipelineResult[K]) -> bool:
     return not one.done and one.connection.address not in done.failed
 
 
 def _step(
-    cluster: Cluster, one: _Conversation[K], step: Callable[[], None], done: Exchanged[K]
+    cluster: Cluster, one: _BrokerPipeline[K], step: Callable[[], None], done: PipelineResult[K]
 ) -> None:
     try:
         step()

@@ -26,10 +26,10 @@ LONG_WAIT_SECONDS = 5.0
 _SHOWN = 5
 
 #: Of these each attempt fails for itself; any other error ends the race.
-PASSING = (BrokerUnavailableError, TimeoutExceededError)
+TRANSIENT_ERRORS = (BrokerUnavailableError, TimeoutExceededError)
 
 
-class Outcome(NamedTuple, Generic[T]):
+class AttemptResult(NamedTuple, Generic[T]):
     """
     What an attempt returned, or the error that it raised.
     """
@@ -47,18 +47,18 @@ class Outcome(NamedTuple, Generic[T]):
         return self.value  # type: ignore[return-value] # without an error it is there
 
 
-class Attempts(Generic[T]):
+class ConcurrentAttempts(Generic[T]):
     """
     Runs each attempt in a thread of its own, and collects what comes of them.
 
-    ``late`` gets what is returned after :meth:`end`, in the attempt's thread.
+    ``on_late_result`` gets what is returned after :meth:`stop`, in the attempt's thread.
     """
 
-    def __init__(self, late: Callable[[T], None]) -> None:
-        self._late = late
-        self._outcomes: queue.SimpleQueue[Outcome[T]] = queue.SimpleQueue()
+    def __init__(self, on_late_result: Callable[[T], None]) -> None:
+        self._on_late_result = on_late_result
+        self._results: queue.SimpleQueue[AttemptResult[T]] = queue.SimpleQueue()
         self._turn = threading.Lock()
-        self._ended = False
+        self._stopped = False
         self.started = 0
         self.running = 0
 
@@ -71,76 +71,77 @@ class Attempts(Generic[T]):
         self.started += 1
         self.running += 1
 
-    def next(self, seconds: float) -> Outcome[T] | None:
+    def next(self, seconds: float) -> AttemptResult[T] | None:
         """
         Return what an attempt came to, or None if none ends within the time.
         """
         try:
-            found = self._outcomes.get(timeout=min(seconds, threading.TIMEOUT_MAX))
+            found = self._results.get(timeout=min(seconds, threading.TIMEOUT_MAX))
         except queue.Empty:
             return None
         self.running -= 1
         return found
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """
         Want no more; what has not been taken is late.
         """
         with self._turn:
-            self._ended = True
+            self._stopped = True
         while (left := self.next(0)) is not None:
             self._give_up(left)
 
     def _run(self, number: int, attempt: Callable[[], T]) -> None:
         try:
-            found: Outcome[T] = Outcome(number, attempt(), None)
+            found: AttemptResult[T] = AttemptResult(number, attempt(), None)
         except BaseException as error:  # noqa: BLE001 # it is raised where it is awaited
-            found = Outcome(number, None, error)
+            found = AttemptResult(number, None, error)
         with self._turn:
-            if not self._ended:
-                self._outcomes.put(found)
+            if not self._stopped:
+                self._results.put(found)
                 return
         self._give_up(found)
 
-    def _give_up(self, outcome: Outcome[T]) -> None:
+    def _give_up(self, outcome: AttemptResult[T]) -> None:
         if outcome.error is None:
-            self._late(outcome.unwrap())
+            self._on_late_result(outcome.unwrap())
 
 
 def race(
     attempts: Sequence[Callable[[], T]],
-    pause: float,
+    delay_seconds: float,
     deadline: Deadline,
     *,
-    late: Callable[[T], None],
-    overtaken: Callable[[int], None],
-    awaited: str,
+    on_late_result: Callable[[T], None],
+    on_overtaken: Callable[[int], None],
+    goal: str,
 ) -> T:
     """
-    Return what the first attempt returns that comes to an end without an error.
+    Return the result of the first attempt that succeeds.
 
-    The next one starts after ``pause`` seconds, or at once when all before it have failed.
-    ``late`` gets what others return later, ``overtaken`` the numbers of those that began before the
-    one that won, and have not ended. Raises :class:`BrokerUnavailableError` with all
-    reasons if none is left, or the time is over, and any other error of an attempt at once.
+    The next attempt starts after ``delay_seconds``, or at once if all earlier ones have failed.
+    ``on_late_result`` gets the results of attempts that succeed after the winner, ``on_overtaken``
+    the number of each unfinished attempt that started before the winner. Raises
+    :class:`BrokerUnavailableError` with all reasons if every attempt failed or the deadline has
+    passed, and at once any error that is not in :data:`TRANSIENT_ERRORS`.
     """
-    running: Attempts[T] = Attempts(late)
+    running: ConcurrentAttempts[T] = ConcurrentAttempts(on_late_result)
     failures: list[BaseException] = []
     ended: set[int] = set()
     try:
-        for outcome in _outcomes(running, attempts, pause, deadline, awaited):
+        for outcome in _results(running, attempts, delay_seconds, deadline, goal):
             ended.add(outcome.attempt)
             if outcome.error is None:
                 for number in range(outcome.attempt):
                     if number not in ended:
-                        overtaken(number)
+                        on_overtaken(number)
                 return outcome.unwrap()
-            if not isinstance(outcome.error, PASSING):
+            if not isinstance(outcome.error, TRANSIENT_ERRORS):
                 raise outcome.error
             failures.append(outcome.error)
     finally:
         unanswered = running.running
-        running.end()
+        running.stop()
     reasons = list(map(str, failures[:_SHOWN]))
     if len(failures) > _SHOWN:
         reasons.append(f"and {len(failures) - _SHOWN} more")
@@ -150,13 +151,13 @@ def race(
     raise BrokerUnavailableError(msg) from (failures[-1] if failures else None)
 
 
-def _outcomes(
-    running: Attempts[T],
+def _results(
+    running: ConcurrentAttempts[T],
     attempts: Sequence[Callable[[], T]],
-    pause: float,
+    delay_seconds: float,
     deadline: Deadline,
-    awaited: str,
-) -> Iterator[Outcome[T]]:
+    goal: str,
+) -> Iterator[AttemptResult[T]]:
     """
     Yield what attempts come to, until none is left or the time is over.
     """
@@ -166,7 +167,7 @@ def _outcomes(
         is_left = running.started < len(attempts)
         if is_left and (not running.running or now() >= start_at):
             running.start(attempts[running.started])
-            start_at = now() + pause
+            start_at = now() + delay_seconds
             continue
         if not running.running:
             return
@@ -176,5 +177,5 @@ def _outcomes(
             yield outcome
         elif now() >= tell_at:
             seconds = deadline.remaining()
-            logger.warning("still waiting for %s, for %.0f s at most", awaited, seconds)
+            logger.warning("still waiting for %s, for %.0f s at most", goal, seconds)
             tell_at = float("inf")

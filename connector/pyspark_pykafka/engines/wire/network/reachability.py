@@ -30,7 +30,7 @@ class Reachability:
         self._unreachable_until: dict[Hashable, float] = {}
         self._silent_since = -math.inf
 
-    def failed(self, address: Hashable) -> None:
+    def record_failure(self, address: Hashable) -> None:
         """
         Note that an address could not be reached.
         """
@@ -40,7 +40,7 @@ class Reachability:
                 self._unreachable_until.pop(known, None)
         self._unreachable_until[address] = now + UNREACHABLE_SECONDS
 
-    def reached(self, address: Hashable) -> None:
+    def record_success(self, address: Hashable) -> None:
         """
         Note that an address was reached.
         """
@@ -58,19 +58,19 @@ class Reachability:
         """
         return sorted(addresses, key=self.is_unreachable)
 
-    def went_silent(self, last_answer: float, sent: float) -> None:
+    def record_silence(self, last_response_at: float, sent: float) -> None:
         """
         Note that a request was never answered: when it was sent, and the last answer before it.
 
         A firewall that forgets idle connections forgets all that were idle for about as long.
         """
-        self._silent_since = max(self._silent_since, (last_answer + sent) / 2)
+        self._silent_since = max(self._silent_since, (last_response_at + sent) / 2)
 
-    def is_trusted(self, last_answer: float) -> bool:
+    def is_trusted(self, last_response_at: float) -> bool:
         """
         Whether a connection has been answered on long after every one that went silent.
         """
-        return last_answer > self._silent_since
+        return last_response_at > self._silent_since
 
 
 #: What all connections of this process share.

@@ -33,7 +33,7 @@ class Throttle:
         self._address = address
         self.until = 0.0
 
-    def note(self, frame: Frame, milliseconds: int) -> None:
+    def record(self, frame: Frame, milliseconds: int) -> None:
         """
         Take in what an answer says of the quota.
         """

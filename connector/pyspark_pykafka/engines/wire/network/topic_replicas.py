@@ -19,27 +19,27 @@ _OLDEST, _NEWEST, _FLEXIBLE = 5, 8, 9
 _LEADER_EPOCHS = 7
 
 
-class Replicas(NamedTuple):
+class TopicReplicas(NamedTuple):
     """
     How many brokers there are, and how many replicas a topic's first partition has, if it exists.
     """
 
-    brokers: int
-    replicas: int | None
+    broker_count: int
+    replication_factor: int | None
 
 
-def find_replicas(cluster: Cluster, topic: str, deadline: Deadline) -> Replicas:
+def fetch_topic_replicas(cluster: Cluster, topic: str, deadline: Deadline) -> TopicReplicas:
     """
     Return what some broker says of a topic now.
     """
     connection = cluster.any_connection(deadline)
     version = connection.version(_REPLICAS)
     body = metadata_request(version, [topic], creates=False).body
-    found: Replicas = cluster.request(connection, Request(_REPLICAS, version, body), deadline)
+    found: TopicReplicas = cluster.request(connection, Request(_REPLICAS, version, body), deadline)
     return found
 
 
-def read_replicas(body: memoryview, version: int) -> Replicas:
+def decode_topic_replicas(body: memoryview, version: int) -> TopicReplicas:
     """
     Return what an answer about one topic says.
     """
@@ -56,7 +56,7 @@ def read_replicas(body: memoryview, version: int) -> Replicas:
     replicas = None
     for _ in range(reader.count()):
         replicas = _of_topic(reader, version)
-    return Replicas(brokers, replicas)
+    return TopicReplicas(brokers, replicas)
 
 
 def _of_topic(reader: Reader, version: int) -> int | None:
@@ -78,4 +78,6 @@ def _of_topic(reader: Reader, version: int) -> int | None:
     return counts[0] if counts else None
 
 
-_REPLICAS = ApiSpec.of("Metadata", METADATA.API_KEY, (_OLDEST, _NEWEST), _FLEXIBLE, read_replicas)
+_REPLICAS = ApiSpec.of(
+    "Metadata", METADATA.API_KEY, (_OLDEST, _NEWEST), _FLEXIBLE, decode_topic_replicas
+)

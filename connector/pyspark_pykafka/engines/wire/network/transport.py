@@ -68,7 +68,7 @@ class Transport:
                 _drop(rest, self._send_some(rest))
 
     @property
-    def has_read(self) -> bool:
+    def has_buffered_input(self) -> bool:
         """
         Whether bytes wait in TLS's own buffer, which no poll of the socket would tell of.
         """

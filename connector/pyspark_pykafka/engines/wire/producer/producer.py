@@ -279,7 +279,7 @@ class _Producer:
                 raise map_error_code(answer.error_code, "asking for a producer id")
         except PykafkaError:
             # One that is cut off from its controllers has none to give; any other has.
-            self.cluster.doubt(connection.address)
+            self.cluster.demote(connection.address)
             raise
         return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 

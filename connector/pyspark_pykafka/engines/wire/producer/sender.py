@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines import row_errors
 from pyspark_pykafka.engines.error_mapping import map_error_code
-from pyspark_pykafka.engines.wire.network.connection import answering
+from pyspark_pykafka.engines.wire.network.connection import readable
 from pyspark_pykafka.engines.wire.producer import delivery_errors
 from pyspark_pykafka.engines.wire.producer.in_flight import InFlight
 from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
@@ -176,7 +176,7 @@ class Sender:
             self._held_until = min(self._held_until, connection.throttled_until)
             return False
         under_way = self._under_way.count(connection)
-        if under_way and connection.login_due:
+        if under_way and connection.is_login_due:
             # A connection logs in again only when all has been answered, and is cut if it does not.
             return False
         return under_way < self._config.in_flight
@@ -194,7 +194,7 @@ class Sender:
                 if node is not None:
                     ready.setdefault(node, []).append(queue)
         for topic in asked:
-            self._cluster.forget(topic)
+            self._cluster.invalidate_metadata(topic)
         return ready
 
     def _leader(self, queue: PartitionQueue, asked: dict[str, PykafkaError]) -> int | None:
@@ -206,7 +206,7 @@ class Sender:
         """
         topic = queue.tp.topic
         try:
-            if topic in asked and not self._cluster.knows(topic):
+            if topic in asked and not self._cluster.has_metadata(topic):
                 raise asked[topic]
             node = self._cluster.leader(queue.tp, self._request_deadline()).node
         except PykafkaError as error:
@@ -223,7 +223,7 @@ class Sender:
         except PykafkaError as error:
             self._patience.bear(error)
             for queue in queues:
-                self._cluster.forget(queue.tp.topic)
+                self._cluster.invalidate_metadata(queue.tp.topic)
                 queue.postponed(self._patience.retry_at(queue.tp), error)
             return None
 
@@ -279,11 +279,11 @@ class Sender:
                 # Everything waits for its next try.
                 time.sleep(seconds)
             return
-        ready = answering(owing, seconds)
+        ready = readable(owing, seconds)
         while ready:
             for connection in ready:
                 self._receive_from(connection)
-            ready = answering(self._under_way.connections, 0.0)
+            ready = readable(self._under_way.connections, 0.0)
 
     def _receive_from(self, connection: Connection) -> None:
         until = max(self._under_way.expires(connection), self._now() + _REST_SECONDS)
@@ -331,7 +331,7 @@ class Sender:
             return
         if error.retriable:
             # Whoever cannot reach its replicas, say, may be the leader in its own eyes only.
-            self._cluster.forget(queue.tp.topic)
+            self._cluster.invalidate_metadata(queue.tp.topic)
         self._patience.bear(error, queue.tp)
         self._again(queue, batch, error)
 
@@ -366,7 +366,7 @@ class Sender:
         self._patience.bear(error)
         for batches in self._under_way.lost(connection):
             for tp, batch in batches.items():
-                self._cluster.forget(tp.topic)
+                self._cluster.invalidate_metadata(tp.topic)
                 self._again(self._queues[tp], batch, error)
 
     def _expire(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
-from pyspark_pykafka.engines.wire.network.pipeline import exchange
+from pyspark_pykafka.engines.wire.network.pipeline import request_pipelined
 from pyspark_pykafka.engines.wire.protocol.coordinator import (
     FIND_COORDINATORS,
     MANY_COORDINATORS,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.network.connection import Connection
-    from pyspark_pykafka.engines.wire.network.pipeline import MakesRequest
+    from pyspark_pykafka.engines.wire.network.pipeline import RequestFactory
     from pyspark_pykafka.engines.wire.protocol.coordinator import Coordinator, CoordinatorsFound
     from pyspark_pykafka.settings.wire_config import ProducerConfig
 
@@ -74,7 +74,9 @@ class Coordinators:
     refused: Callable[[int, str], PykafkaError]
     known: dict[str, Address] = field(default_factory=dict)
 
-    def ask(self, name: str, request: MakesRequest, code: Callable[[Any], int], doing: str) -> Any:
+    def ask(
+        self, name: str, request: RequestFactory, code: Callable[[Any], int], doing: str
+    ) -> Any:
         """
         Ask the coordinator of a name until it is done, or refused for good.
         """
@@ -99,7 +101,7 @@ class Coordinators:
         return self.retrying(once, doing)
 
     def ask_all(
-        self, requests: Mapping[str, MakesRequest], code: Callable[[Any], int], doing: str
+        self, requests: Mapping[str, RequestFactory], code: Callable[[Any], int], doing: str
     ) -> dict[str, Reply]:
         """
         Ask the coordinators of many names, all at once, until each is done or refused for good.
@@ -125,7 +127,7 @@ class Coordinators:
         return replies
 
     def ask_once(
-        self, requests: Mapping[str, MakesRequest], deadline: Deadline
+        self, requests: Mapping[str, RequestFactory], deadline: Deadline
     ) -> tuple[dict[str, Any], dict[str, PykafkaError]]:
         """
         Return the answers that come at the first try, and the errors of the others, by name.
@@ -137,7 +139,9 @@ class Coordinators:
             address: [(name, requests[name]) for name in names]
             for address, names in by_address.items()
         }
-        answers, failed = exchange(self.cluster, wanted, deadline, self.config.request_seconds)
+        answers, failed = request_pipelined(
+            self.cluster, wanted, deadline, self.config.request_seconds
+        )
         self._failed(failed)
         for address, error in failed.items():
             errors |= {name: error for name in by_address[address] if name not in answers}
@@ -146,7 +150,7 @@ class Coordinators:
     def ask_together(
         self,
         names: Iterable[str],
-        request: Callable[[Sequence[str]], MakesRequest],
+        request: Callable[[Sequence[str]], RequestFactory],
         deadline: Deadline,
     ) -> list[Any]:
         """
@@ -159,18 +163,22 @@ class Coordinators:
             ]
             for address, some in self._addresses(names, deadline)[0].items()
         }
-        answers, failed = exchange(self.cluster, wanted, deadline, self.config.request_seconds)
+        answers, failed = request_pipelined(
+            self.cluster, wanted, deadline, self.config.request_seconds
+        )
         self._failed(failed)
         return list(answers.values())
 
     def ask_everyone(
-        self, request: MakesRequest, deadline: Deadline
+        self, request: RequestFactory, deadline: Deadline
     ) -> tuple[dict[Address, Any], dict[Address, PykafkaError]]:
         """
         Return what all brokers of the cluster answer to one question, and who does not, and why.
         """
         wanted = {at: [(at, request)] for at in self.cluster.addresses(deadline)}
-        answers, failed = exchange(self.cluster, wanted, deadline, self.config.request_seconds)
+        answers, failed = request_pipelined(
+            self.cluster, wanted, deadline, self.config.request_seconds
+        )
         return answers, failed
 
     def note(self, name: str, code: int) -> None:
@@ -189,7 +197,7 @@ class Coordinators:
 
     def _round(
         self,
-        requests: Mapping[str, MakesRequest],
+        requests: Mapping[str, RequestFactory],
         code: Callable[[Any], int],
         doing: str,
         deadline: Deadline,

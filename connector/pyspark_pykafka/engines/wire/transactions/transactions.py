@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.contract import TransactionalIdPattern
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.network.connection import Connection
-    from pyspark_pykafka.engines.wire.network.pipeline import MakesRequest
+    from pyspark_pykafka.engines.wire.network.pipeline import RequestFactory
     from pyspark_pykafka.engines.wire.protocol.coordinator import (
         TransactionsDescribed,
         TransactionState,
@@ -497,7 +497,7 @@ def is_committed(wanted: PreparedTransaction, found: TransactionDescription | No
 
 def _check_lookups(connection: Connection) -> None:
     # Here, where no record has been sent: at the end nobody could see what has become of them.
-    missing = [it.name for it in _LOOKUPS if not connection.speaks(it)]
+    missing = [it.name for it in _LOOKUPS if not connection.supports(it)]
     if missing:
         msg = (
             f"exactly-once needs brokers that tell of their transactions, from Kafka 3.0 on "
@@ -507,7 +507,7 @@ def _check_lookups(connection: Connection) -> None:
         raise KafkaClientError(msg, *UNSUPPORTED_VERSION, retriable=False)
 
 
-def _beginning(name: str, timeout_ms: int) -> MakesRequest:
+def _beginning(name: str, timeout_ms: int) -> RequestFactory:
     def request(connection: Connection) -> Request:
         _check_lookups(connection)
         return init_producer_id_request(connection.version(INIT_PRODUCER_ID), name, timeout_ms)
@@ -515,14 +515,14 @@ def _beginning(name: str, timeout_ms: int) -> MakesRequest:
     return request
 
 
-def _ending(prepared: PreparedTransaction, *, commit: bool) -> MakesRequest:
+def _ending(prepared: PreparedTransaction, *, commit: bool) -> RequestFactory:
     name, *identity = prepared
     return lambda connection: end_request(
         connection.version(END), name, ProducerIdAndEpoch(*identity), commit=commit
     )
 
 
-def _listing(states: list[str]) -> MakesRequest:
+def _listing(states: list[str]) -> RequestFactory:
     def request(connection: Connection) -> Request:
         _check_lookups(connection)
         return list_transactions_request(connection.version(LIST_TRANSACTIONS), states)
@@ -530,7 +530,7 @@ def _listing(states: list[str]) -> MakesRequest:
     return request
 
 
-def _describing(names: Sequence[str]) -> MakesRequest:
+def _describing(names: Sequence[str]) -> RequestFactory:
     def request(connection: Connection) -> Request:
         _check_lookups(connection)
         return describe_transactions_request(connection.version(DESCRIBE_TRANSACTIONS), names)

@@ -14,8 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.engines.wire.network.broker_rotation import DOUBT_SECONDS, Rotation
-from pyspark_pykafka.engines.wire.network.metadata_freshness import OPINIONS, Review, SeenEpochs
+from pyspark_pykafka.engines.wire.network.broker_rotation import DEMOTED_SECONDS, BrokerRotation
+from pyspark_pykafka.engines.wire.network.metadata_freshness import (
+    MIN_CONFIRMATIONS,
+    FreshnessCheck,
+    LastSeenEpochs,
+)
 from pyspark_pykafka.engines.wire.network.racing import race
 from pyspark_pykafka.engines.wire.protocol.metadata import (
     BrokerMetadata,
@@ -34,12 +38,12 @@ A, B, C = (Address(name, 9092) for name in "abc")
 ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
-def rotation(clock: list[float] | None = None, away: tuple[Address, ...] = ()) -> Rotation:
+def rotation(clock: list[float] | None = None, away: tuple[Address, ...] = ()) -> BrokerRotation:
     """
     Return one in which chance does not matter.
     """
     times = clock or [0.0]
-    return Rotation(away.__contains__, lambda: 0.0, lambda: times[0])
+    return BrokerRotation(away.__contains__, lambda: 0.0, lambda: times[0])
 
 
 def test_brokers_take_turns() -> None:
@@ -49,7 +53,7 @@ def test_brokers_take_turns() -> None:
     turns, asked = rotation(), []
     for _ in range(6):
         first = turns.ordered([A, B, C], [A, B, C])[0]
-        turns.asked(first)
+        turns.record_request(first)
         asked.append(first)
 
     assert asked == [A, B, C, A, B, C]
@@ -60,7 +64,7 @@ def test_open_connections_come_first() -> None:
     Nobody is connected to for a turn, as long as another can be asked.
     """
     turns = rotation()
-    turns.asked(B)
+    turns.record_request(B)
 
     assert turns.ordered([A, B, C], [B]) == [B, A, C]
 
@@ -71,10 +75,10 @@ def test_doubted_brokers_come_later_for_a_while() -> None:
     """
     clock = [0.0]
     turns = rotation(clock, (B,))
-    turns.doubt(A)
+    turns.demote(A)
 
     assert turns.ordered([A, B, C], [A]) == [C, A, B]
-    clock[0] += DOUBT_SECONDS
+    clock[0] += DEMOTED_SECONDS
     assert turns.ordered([A, B, C], [A]) == [A, C, B]
 
 
@@ -84,8 +88,8 @@ def test_nobody_is_left_out(known: list[Address], ready: set[Address]) -> None:
     Whatever happened before, each broker is in the order, once.
     """
     turns = rotation(away=(C,))
-    turns.doubt(A)
-    turns.asked(B)
+    turns.demote(A)
+    turns.record_request(B)
 
     assert sorted(turns.ordered(known, ready)) == sorted(set(known))
 
@@ -103,15 +107,17 @@ def metadata(*topics: TopicMetadata) -> Metadata:
     return Metadata(0, [BrokerMetadata(1, "a", 9092)], list(topics))
 
 
-def seeing(*topics: TopicMetadata) -> SeenEpochs:
-    seen = SeenEpochs()
+def seeing(*topics: TopicMetadata) -> LastSeenEpochs:
+    seen = LastSeenEpochs()
     for one in topics:
-        seen.note("c", one)
+        seen.record("c", one)
     return seen
 
 
-def review(seen: SeenEpochs | None = None, names: tuple[str, ...] | None = ("t",)) -> Review:
-    return Review("c", names, seen or SeenEpochs())
+def review(
+    seen: LastSeenEpochs | None = None, names: tuple[str, ...] | None = ("t",)
+) -> FreshnessCheck:
+    return FreshnessCheck("c", names, seen or LastSeenEpochs())
 
 
 def test_first_answer_is_enough() -> None:
@@ -120,7 +126,7 @@ def test_first_answer_is_enough() -> None:
     """
     one = review()
 
-    assert one.take(A, metadata(topic(4, 5)))
+    assert one.add(A, metadata(topic(4, 5)))
     assert one.is_settled
     assert one.result() == metadata(topic(4, 5))
 
@@ -137,14 +143,14 @@ def test_what_is_older_is_not_believed(stale: TopicMetadata) -> None:
     However many brokers say so; a broker that is up to date is.
     """
     one = review(seeing(topic(5, 5)))
-    for _ in range(2 * OPINIONS):
-        assert not one.take(A, metadata(stale))
+    for _ in range(2 * MIN_CONFIRMATIONS):
+        assert not one.add(A, metadata(stale))
         assert not one.is_settled
-    assert str(A) in str(one.why_not())
+    assert str(A) in str(one.stale_reason())
 
-    assert one.take(B, metadata(topic(5, 6)))
+    assert one.add(B, metadata(topic(5, 6)))
     assert one.is_settled
-    assert one.why_not() is None
+    assert one.stale_reason() is None
     assert one.result() == metadata(topic(5, 6))
 
 
@@ -160,14 +166,14 @@ def test_low_epochs_that_say_nothing(told: TopicMetadata) -> None:
     """
     A topic of another id is another one, and old brokers do not tell.
     """
-    assert seeing(topic(5)).older("c", told) is None
+    assert seeing(topic(5)).staleness("c", told) is None
 
 
 def test_clusters_do_not_share_what_was_seen() -> None:
     """
     A clone has the ids of its original.
     """
-    assert seeing(topic(5)).older("another", topic(4)) is None
+    assert seeing(topic(5)).staleness("another", topic(4)) is None
 
 
 def test_epochs_only_grow() -> None:
@@ -176,9 +182,9 @@ def test_epochs_only_grow() -> None:
     """
     seen = seeing(topic(5, 3), topic(4, 6))
 
-    assert seen.older("c", topic(5, 6)) is None
-    assert seen.older("c", topic(5, 5)) is not None
-    assert seen.older("c", topic(4, 6)) is not None
+    assert seen.staleness("c", topic(5, 6)) is None
+    assert seen.staleness("c", topic(5, 5)) is not None
+    assert seen.staleness("c", topic(4, 6)) is not None
 
 
 def test_a_missing_topic_is_for_several_to_say() -> None:
@@ -186,17 +192,17 @@ def test_a_missing_topic_is_for_several_to_say() -> None:
     One that knows it is believed against others that do not.
     """
     one = review()
-    one.take(A, metadata(missing()))
+    one.add(A, metadata(missing()))
     assert not one.is_settled
-    one.take(B, metadata(topic(1)))
+    one.add(B, metadata(topic(1)))
 
     assert one.is_settled
     assert one.result() == metadata(topic(1))
 
     two = review()
-    for at in range(OPINIONS):
+    for at in range(MIN_CONFIRMATIONS):
         assert two.is_settled is False
-        two.take((A, B, C)[at], metadata(missing()))
+        two.add((A, B, C)[at], metadata(missing()))
     assert two.is_settled
     assert two.result() == metadata()
 
@@ -207,14 +213,14 @@ def test_a_topic_made_again_is_for_several_to_say() -> None:
     """
     again = topic(0, topic_id=OTHER_ID)
     one = review(seeing(topic(5)))
-    one.take(A, metadata(again))
+    one.add(A, metadata(again))
     assert not one.is_settled
-    one.take(B, metadata(topic(5)))
+    one.add(B, metadata(topic(5)))
     assert one.result() == metadata(topic(5))
 
     two = review(seeing(topic(5)))
     for address in (A, B, C):
-        two.take(address, metadata(again))
+        two.add(address, metadata(again))
     assert two.is_settled
     assert two.result() == metadata(again)
 
@@ -223,10 +229,12 @@ def test_of_all_topics_the_chosen_ones_matter() -> None:
     """
     A topic that was there must be missing with several brokers; of others nothing is kept.
     """
-    one = Review("c", None, SeenEpochs(), expected=("t", "u"), chosen={"t", "u"}.__contains__)
-    one.take(A, metadata(topic(1), topic(9, name="x")))
+    one = FreshnessCheck(
+        "c", None, LastSeenEpochs(), expected_topics=("t", "u"), is_relevant={"t", "u"}.__contains__
+    )
+    one.add(A, metadata(topic(1), topic(9, name="x")))
     assert not one.is_settled
-    one.take(B, metadata(topic(1), topic(1, name="u", topic_id=OTHER_ID)))
+    one.add(B, metadata(topic(1), topic(1, name="u", topic_id=OTHER_ID)))
 
     assert one.is_settled
     assert [it.name for it in one.result().topics] == ["t", "u"]
@@ -240,8 +248,8 @@ def failing(error: PykafkaError) -> Callable[[], str]:
 
 
 def run(*attempts: Callable[[], str], seconds: float = 5, **more: Callable[..., None]) -> str:
-    given = {"late": lambda _: None, "overtaken": lambda _: None, **more}
-    return race(list(attempts), 0.05, Deadline.after(seconds), **given, awaited="it")  # type: ignore[arg-type]
+    given = {"on_late_result": lambda _: None, "on_overtaken": lambda _: None, **more}
+    return race(list(attempts), 0.05, Deadline.after(seconds), **given, goal="it")  # type: ignore[arg-type]
 
 
 def test_a_failure_starts_the_next_attempt() -> None:
@@ -278,7 +286,7 @@ def test_a_slow_attempt_is_overtaken_and_comes_late() -> None:
         late.append(value)
         came.set()
 
-    assert run(slowly, lambda: "fast", late=keep, overtaken=slow.append) == "fast"
+    assert run(slowly, lambda: "fast", on_late_result=keep, on_overtaken=slow.append) == "fast"
     assert slow == [0]
     go.set()
     assert came.wait(5)

@@ -335,9 +335,9 @@ def test_addresses_are_remembered_for_a_while() -> None:
     """
     clock = [100.0]
     reachability = Reachability(lambda: clock[0])
-    reachability.failed("a")
-    reachability.failed("b")
-    reachability.reached("b")
+    reachability.record_failure("a")
+    reachability.record_failure("b")
+    reachability.record_success("b")
 
     assert reachability.ordered(["a", "b", "c"]) == ["b", "c", "a"]
     clock[0] += UNREACHABLE_SECONDS
@@ -349,8 +349,8 @@ def test_connections_are_trusted_that_answered_later() -> None:
     One that was idle for less than half as long as the silent one is not forgotten.
     """
     reachability = Reachability()
-    reachability.went_silent(4.0, 6.0)
-    reachability.went_silent(3.0, 6.0)
+    reachability.record_silence(4.0, 6.0)
+    reachability.record_silence(3.0, 6.0)
 
     assert [reachability.is_trusted(at) for at in (4.0, 5.0, 6.0)] == [False, False, True]
 

@@ -270,7 +270,7 @@ def test_wrong_correlation_closes(scene: Callable[..., Scene]) -> None:
 
     with pytest.raises(BrokerUnavailableError, match="answer 77 came for request 2"):
         connection.request(asking(1), soon())
-    assert not connection.usable
+    assert not connection.is_usable
     assert connection.in_flight == 0
 
 
@@ -351,7 +351,7 @@ def test_silence_ends_at_the_deadline(scene: Callable[..., Scene]) -> None:
     with pytest.raises(TimeoutExceededError, match="the time for Metadata is over"):
         connection.request(asking(1), soon(0.3))
     assert 0.25 < time.monotonic() - began < 2
-    assert not connection.usable
+    assert not connection.is_usable
 
 
 def test_drops_do_not_stretch_the_deadline(scene: Callable[..., Scene]) -> None:
@@ -421,7 +421,7 @@ def test_every_address_of_a_name_is_tried(
     live = (*dead[:4], tuple(there.address))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [dead, live])
 
-    assert there.open().usable
+    assert there.open().is_usable
 
 
 def test_name_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,7 +480,7 @@ def test_quota_beyond_the_deadline_is_told(scene: Callable[..., Scene]) -> None:
     with pytest.raises(TimeoutExceededError, match="the broker's quota"):
         connection.request(asking(6), soon(3))
     assert time.monotonic() - began < 1
-    assert connection.usable
+    assert connection.is_usable
 
 
 def test_old_versions_were_throttled_by_the_broker(scene: Callable[..., Scene]) -> None:
@@ -516,7 +516,7 @@ def test_header_that_does_not_end(scene: Callable[..., Scene]) -> None:
         connection = scene(GREETING, saying(tags)).open()
         with pytest.raises(KafkaClientError, match="header of an answer does not end"):
             connection.request(asking(12), soon())
-        assert not connection.usable
+        assert not connection.is_usable
 
 
 def test_body_of_another_kind(scene: Callable[..., Scene]) -> None:
@@ -527,7 +527,7 @@ def test_body_of_another_kind(scene: Callable[..., Scene]) -> None:
 
     with pytest.raises(KafkaClientError, match="no MetadataResponse"):
         connection.request(asking(1), soon())
-    assert not connection.usable
+    assert not connection.is_usable
 
 
 def test_closed_connection_is_noticed(scene: Callable[..., Scene]) -> None:
@@ -535,12 +535,12 @@ def test_closed_connection_is_noticed(scene: Callable[..., Scene]) -> None:
     A connection that the broker closed while it lay idle is not lent again.
     """
     connection = scene(GREETING, ending).open()
-    assert connection.usable
+    assert connection.is_usable
     connection.send(asking(1), soon())
     with pytest.raises(BrokerUnavailableError, match="does the listener want a login"):
         connection.receive(soon())
 
-    assert not connection.usable
+    assert not connection.is_usable
     with pytest.raises(BrokerUnavailableError, match="the connection ended"):
         connection.send(asking(1), soon())
 
@@ -551,10 +551,10 @@ def test_idle_connection_ages(scene: Callable[..., Scene]) -> None:
     """
     connection = scene(GREETING).open(connections_max_idle_ms="30")
     deadline = soon()
-    while connection.usable and not deadline.expired:
+    while connection.is_usable and not deadline.expired:
         time.sleep(0.01)
 
-    assert not connection.usable
+    assert not connection.is_usable
 
 
 def test_buffer_is_used_again() -> None:
@@ -729,7 +729,7 @@ def test_login_that_is_not_renewed_closes(scene: Callable[..., Scene]) -> None:
 
     with pytest.raises(AuthenticationError, match="the broker says: gone"):
         connection.request(asking(1), soon())
-    assert not connection.usable
+    assert not connection.is_usable
 
 
 def test_scram_names_are_escaped() -> None:

@@ -126,7 +126,7 @@ def test_metadata_of_before_are_not_believed(stubs: StubCluster) -> None:
     first.close()
 
     later = cluster_of(servers)
-    later.doubt(later.config.bootstrap[0])
+    later.demote(later.config.bootstrap[0])
     assert later.leader(P0, soon()).node == 1
     later.close()
     assert stubs.get("metadata_asked")[:2] == (1, STALE)
@@ -138,10 +138,10 @@ def test_stale_brokers_alone_are_an_error(stubs: StubCluster) -> None:
     """
     servers = bootstrap(stubs, STALE)
     cluster = cluster_of(servers)
-    cluster.forget("t")
+    cluster.invalidate_metadata("t")
     stubs.set(stale=())
     assert cluster.leader(P0, soon()).epoch == 5
-    cluster.forget("t")
+    cluster.invalidate_metadata("t")
     stubs.set(stale=(0, 1, 2))
 
     with pytest.raises(BrokerUnavailableError, match="leader epoch 4 for t-0, not 5; are brokers"):
@@ -155,7 +155,7 @@ def test_another_broker_is_asked_after_a_failure(stubs: StubCluster) -> None:
     """
     cluster = cluster_of(bootstrap(stubs, STALE, 1))
     assert cluster.leader(P0, soon()).node == STALE
-    cluster.forget("t")
+    cluster.invalidate_metadata("t")
 
     assert cluster.leader(P0, soon()).node == 1
     cluster.close()

@@ -9,9 +9,9 @@ from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.topic_replicas import (
-    Replicas,
-    find_replicas,
-    read_replicas,
+    TopicReplicas,
+    decode_topic_replicas,
+    fetch_topic_replicas,
 )
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
@@ -55,7 +55,7 @@ def test_replicas_are_counted(version: int, replicas: tuple[int, ...]) -> None:
     )
     body = memoryview(answer.encode(version=version))
 
-    assert read_replicas(body, version) == Replicas(2, len(replicas))
+    assert decode_topic_replicas(body, version) == TopicReplicas(2, len(replicas))
 
 
 @pytest.mark.parametrize(("topic", "replicas"), [("orders-ledger", 1), ("other", None)])
@@ -66,7 +66,7 @@ def test_replicas_of_a_cluster(topic: str, replicas: int | None) -> None:
     with StubCluster(Behaviour(brokers=2, topics={"orders-ledger": 1})) as stubs:
         kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
         cluster = Cluster(wire_producer_config(kafka).direct)
-        found = find_replicas(cluster, topic, Deadline.after(10))
+        found = fetch_topic_replicas(cluster, topic, Deadline.after(10))
         cluster.close()
 
-    assert (found.brokers, found.replicas) == (2, replicas)
+    assert (found.broker_count, found.replication_factor) == (2, replicas)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.wire.network.broker_rotation import Rotation
-from pyspark_pykafka.engines.wire.network.connection import answering
-from pyspark_pykafka.engines.wire.network.connection_cache import Connections
-from pyspark_pykafka.engines.wire.network.racing import PASSING, race
+from pyspark_pykafka.engines.wire.network.broker_rotation import BrokerRotation
+from pyspark_pykafka.engines.wire.network.connection import readable
+from pyspark_pykafka.engines.wire.network.connection_cache import ConnectionCache
+from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS, race
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
 from pyspark_pykafka.retry import Deadline
@@ -26,61 +26,61 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
     #: Makes a request in a version that the broker at the other end knows.
-    MakesRequest = Callable[[Connection], Request]
+    RequestFactory = Callable[[Connection], Request]
 
 # The next broker is asked beside those that have not answered within this time.
-RACE_SECONDS = 1.5
+ATTEMPT_DELAY_SECONDS = 1.5
 
 #: How often one more broker is connected to, so that it can be asked in turn.
-LOOK_AROUND_SECONDS = 10.0
+SPARE_INTERVAL_SECONDS = 10.0
 # Where one broker alone is connected to, at once, but not again and again.
-_LEAST_LOOK_SECONDS = 1.0
-_LEAST_IN_TURN = 2
+_MIN_SPARE_INTERVAL_SECONDS = 1.0
+_MIN_IN_ROTATION = 2
 # So many of these are kept beside the connections that are of other use.
-_MOST_ASIDE = 2
+_MAX_SPARES = 2
 
-_ADVERTISED = "advertised.listeners"
+_ADVERTISED_LISTENERS = "advertised.listeners"
 _SHOWN = 5
 
 
 @dataclass(slots=True)
-class Brokers:
+class BrokerSelector:
     """
     Connections to all brokers that were heard of; without any, to those of the settings.
     """
 
     config: WireConfig
     chance: Callable[[], float]
-    connections: Connections = field(init=False)
-    _known: tuple[Address, ...] = field(init=False, default=())
-    _rotation: Rotation = field(init=False)
-    _looked_around: float = field(init=False, default=float("-inf"))
-    _aside: list[Address] = field(init=False, default_factory=list)
+    connections: ConnectionCache = field(init=False)
+    _advertised: tuple[Address, ...] = field(init=False, default=())
+    _rotation: BrokerRotation = field(init=False)
+    _last_spare_at: float = field(init=False, default=float("-inf"))
+    _spares: list[Address] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self.connections = Connections(self.config)
-        self._rotation = Rotation(REACHABILITY.is_unreachable, self.chance)
+        self.connections = ConnectionCache(self.config)
+        self._rotation = BrokerRotation(REACHABILITY.is_unreachable, self.chance)
 
-    def heard_of(self, addresses: Iterable[Address]) -> None:
+    def update_known_brokers(self, addresses: Iterable[Address]) -> None:
         """
         Note where the brokers are, as one of them said.
         """
-        self._known = tuple(addresses)
+        self._advertised = tuple(addresses)
 
-    def doubt(self, address: Address) -> None:
+    def demote(self, address: Address) -> None:
         """
         Ask other brokers before this one for a while.
         """
-        self._rotation.doubt(address)
+        self._rotation.demote(address)
 
     def connection(self, address: Address, deadline: Deadline) -> Connection:
         """
         Return the connection to a broker that another one has named.
         """
-        self._used(address)
+        self._claim_spare(address)
         try:
             return self.connections.get(address, deadline)
-        except PASSING as error:
+        except TRANSIENT_ERRORS as error:
             raise self._with_hint(error, address) from error
 
     def each(
@@ -90,9 +90,12 @@ class Brokers:
         Yield the connection to each of several brokers, or the error that there was.
         """
         for address in addresses:
-            self._used(address)
-        for address, one in self.connections.all(addresses, deadline):
-            yield address, self._with_hint(one, address) if isinstance(one, PASSING) else one
+            self._claim_spare(address)
+        for address, one in self.connections.get_all(addresses, deadline):
+            yield (
+                address,
+                self._with_hint(one, address) if isinstance(one, TRANSIENT_ERRORS) else one,
+            )
 
     def any_connection(self, deadline: Deadline) -> Connection:
         """
@@ -101,23 +104,23 @@ class Brokers:
         idle = self.connections.idle()
         order = self._in_order(idle, ())
         if order[0] in idle:
-            self._rotation.asked(order[0])
+            self._rotation.record_request(order[0])
             return idle[order[0]]
-        attempts = [partial(self.connections.new, address, deadline) for address in order]
+        attempts = [partial(self.connections.open, address, deadline) for address in order]
         made = race(
             attempts,
-            RACE_SECONDS,
+            ATTEMPT_DELAY_SECONDS,
             deadline,
-            late=self.connections.give_back,
-            overtaken=lambda number: REACHABILITY.failed(order[number]),
-            awaited=f"a connection to {_shown(order)}",
+            on_late_result=self.connections.hand_back,
+            on_overtaken=lambda number: REACHABILITY.record_failure(order[number]),
+            goal=f"a connection to {_shown(order)}",
         )
-        self._rotation.asked(made.address)
+        self._rotation.record_request(made.address)
         self.connections.add(made)
         return self.connections.get(made.address, deadline)
 
-    def ask(
-        self, request: MakesRequest, excluded: Collection[Address], deadline: Deadline
+    def request_from_any(
+        self, request: RequestFactory, excluded: Collection[Address], deadline: Deadline
     ) -> tuple[Address, Metadata]:
         """
         Ask the first broker that answers; authentication and TLS errors are final at once.
@@ -130,29 +133,29 @@ class Brokers:
         if not order:
             msg = "no broker is left to ask"
             raise BrokerUnavailableError(msg)
-        attempts = [partial(self._ask_anew, address, request, deadline) for address in order]
+        attempts = [partial(self._request_on_new, address, request, deadline) for address in order]
         if order[0] in idle:
-            answer = self._ask_at_once(idle[order[0]], request, deadline)
+            answer = self._request_on_open(idle[order[0]], request, deadline)
             if answer is not None:
-                self._rotation.asked(order[0])
+                self._rotation.record_request(order[0])
                 return order[0], answer
             if not idle[order[0]].closed:
                 # It may be slow only; a new connection to its broker comes last.
-                attempts = [partial(self._await, idle[order[0]]), *attempts[1:], attempts[0]]
+                attempts = [partial(self._receive_late, idle[order[0]]), *attempts[1:], attempts[0]]
         connection, found = race(
             attempts,
-            RACE_SECONDS,
+            ATTEMPT_DELAY_SECONDS,
             deadline,
-            late=lambda answer: self.connections.give_back(answer[0]),
+            on_late_result=lambda answer: self.connections.hand_back(answer[0]),
             # The last attempt may be a second one at the first broker, and is never overtaken.
-            overtaken=lambda number: REACHABILITY.failed(order[number]),
-            awaited=f"an answer from {_shown(order)}",
+            on_overtaken=lambda number: REACHABILITY.record_failure(order[number]),
+            goal=f"an answer from {_shown(order)}",
         )
-        self._rotation.asked(connection.address)
+        self._rotation.record_request(connection.address)
         self.connections.add(connection)
         return connection.address, found
 
-    def look_around(self) -> None:
+    def open_spare_connection(self) -> None:
         """
         Connect to one more broker every few seconds, without waiting for it, to be asked in turn.
 
@@ -160,20 +163,22 @@ class Brokers:
         """
         now = time.monotonic()
         idle = self.connections.idle()
-        others = [address for address in self._known if address not in idle]
-        seconds = LOOK_AROUND_SECONDS if len(idle) >= _LEAST_IN_TURN else _LEAST_LOOK_SECONDS
-        if not others or now - self._looked_around < seconds:
+        others = [address for address in self._advertised if address not in idle]
+        seconds = (
+            SPARE_INTERVAL_SECONDS if len(idle) >= _MIN_IN_ROTATION else _MIN_SPARE_INTERVAL_SECONDS
+        )
+        if not others or now - self._last_spare_at < seconds:
             return
-        self._looked_around = now
+        self._last_spare_at = now
         address = self._rotation.ordered(others, ())[0]
-        self.connections.open_aside(address, Deadline.after(self.config.setup_seconds))
-        self._aside.append(address)
-        if len(self._aside) > _MOST_ASIDE:
-            self.connections.close_idle(self._aside.pop(0))
+        self.connections.open_in_background(address, Deadline.after(self.config.setup_seconds))
+        self._spares.append(address)
+        if len(self._spares) > _MAX_SPARES:
+            self.connections.close_idle(self._spares.pop(0))
 
-    def _used(self, address: Address) -> None:
-        if address in self._aside:
-            self._aside.remove(address)
+    def _claim_spare(self, address: Address) -> None:
+        if address in self._spares:
+            self._spares.remove(address)
 
     def _in_order(
         self, idle: Mapping[Address, Connection], excluded: Collection[Address]
@@ -184,13 +189,13 @@ class Brokers:
         now = time.monotonic()
         # One whose quota is used up would be waited for.
         ready = {address for address, it in idle.items() if it.throttled_until <= now}
-        order = self._rotation.ordered([*idle, *self._known], ready)
+        order = self._rotation.ordered([*idle, *self._advertised], ready)
         rest = [address for address in self.config.bootstrap if address not in order]
         order += self._rotation.ordered(rest, ())
         return [address for address in order if address not in excluded]
 
-    def _ask_at_once(
-        self, connection: Connection, request: MakesRequest, deadline: Deadline
+    def _request_on_open(
+        self, connection: Connection, request: RequestFactory, deadline: Deadline
     ) -> Metadata | None:
         """
         Return the answer over an open connection, or None if it does not come at once.
@@ -199,29 +204,29 @@ class Brokers:
         """
         try:
             connection.send(request(connection), deadline)
-            if answering([connection], deadline.remaining(RACE_SECONDS)):
+            if readable([connection], deadline.remaining(ATTEMPT_DELAY_SECONDS)):
                 answer: Metadata = connection.receive(deadline)
                 return answer
-        except PASSING:
+        except TRANSIENT_ERRORS:
             self.connections.drop(connection)
         except BaseException:
             self.connections.drop(connection)
             raise
-        self.connections.take(connection)
+        self.connections.detach(connection)
         return None
 
-    def _ask_anew(
-        self, address: Address, request: MakesRequest, deadline: Deadline
+    def _request_on_new(
+        self, address: Address, request: RequestFactory, deadline: Deadline
     ) -> tuple[Connection, Metadata]:
-        connection = self.connections.new(address, deadline)
+        connection = self.connections.open(address, deadline)
         try:
             connection.send(request(connection), deadline)
         except BaseException:
             connection.close()
             raise
-        return self._await(connection)
+        return self._receive_late(connection)
 
-    def _await(self, connection: Connection) -> tuple[Connection, Metadata]:
+    def _receive_late(self, connection: Connection) -> tuple[Connection, Metadata]:
         # A late answer shows that the connection is well, whoever has stopped waiting meanwhile.
         limit = Deadline.after(self.config.request_seconds)
         try:
@@ -234,11 +239,11 @@ class Brokers:
         """
         Say of an address that only brokers have named where it comes from.
         """
-        if address in self.config.bootstrap or _ADVERTISED in str(error):
+        if address in self.config.bootstrap or _ADVERTISED_LISTENERS in str(error):
             return error
         msg = (
-            f"{error} The brokers themselves have named {address}: their {_ADVERTISED} must be "
-            "what clients can reach"
+            f"{error} The brokers themselves advertise {address}: their {_ADVERTISED_LISTENERS} "
+            "must be addresses that clients can reach"
         )
         return type(error)(msg)
 
