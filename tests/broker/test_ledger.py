@@ -27,7 +27,9 @@ from pyspark_pykafka.sink.transactional_ids import any_query_pattern
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.engines.wire.transactions.transactions import PreparedTransaction
+    from pyspark_pykafka.engines.wire.transactions.values import (
+        PreparedTransaction,
+    )
     from pyspark_pykafka.sink.delivery import TaskCommitMessage
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
@@ -167,7 +169,7 @@ def test_what_a_micro_batch_costs(kafka_cluster: KafkaCluster, topic: NewTopicNa
     # An entry and a marker for each task, and the intent.
     assert batches * 2 * 2 <= ends(stream, stream.ledger) <= batches * (2 * 2 + 2)
     with transactions_of(stream.options.kafka) as transactions:
-        assert len(transactions.names(any_query_pattern(stream.topic))) == 2 * 2
+        assert len(transactions.list_ids(any_query_pattern(stream.topic))) == 2 * 2
 
 
 def ends(stream: Stream, topic: str) -> int:
@@ -175,7 +177,7 @@ def ends(stream: Stream, topic: str) -> int:
     Return the offset of the next record of a topic of one partition.
     """
     with transactions_of(stream.options.kafka) as transactions:
-        return Ledger(transactions.cluster, transactions.config, topic).end()
+        return Ledger(transactions.cluster, transactions.config, topic).high_watermark()
 
 
 @pytest.mark.parametrize("batch", [0, 1])

@@ -20,20 +20,19 @@ from tests.support.streams import SECONDS
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.engines.selection import prepare, transactions_of
-from pyspark_pykafka.engines.wire.transactions.transactions import (
-    FencedError,
+from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Transactions
+from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
-    State,
-    Transactions,
+    TransactionState,
 )
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
-from pyspark_pykafka.sink.intents import intent_of
+from pyspark_pykafka.sink.intents import make_intent
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import CommittableBatch, ledger_topic
-from pyspark_pykafka.sink.transactional_ids import of_prefix, task_id
+from pyspark_pykafka.sink.transactional_ids import prefix_pattern, task_id
 from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -117,7 +116,7 @@ def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
     Return the transactions that are open.
     """
     with transactions_of(settings(cluster, prefix).kafka) as transactions:
-        return transactions.names(of_prefix(prefix), [State.ONGOING])
+        return transactions.list_ids(prefix_pattern(prefix), [TransactionState.ONGOING])
 
 
 def await_ended(copy: Copy) -> None:
@@ -215,7 +214,7 @@ def test_a_task_that_is_stopped_leaves_nothing(copy: Copy) -> None:
 
     def other_writes() -> str | None:
         with transactions_of(kafka) as transactions:
-            open_now = transactions.names(of_prefix(prefix), [State.ONGOING])
+            open_now = transactions.list_ids(prefix_pattern(prefix), [TransactionState.ONGOING])
             return None if open_now else "none is open"
 
     def fail_amid(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -330,7 +329,7 @@ def time_passes(sink: Sink) -> None:
     Abort what a driver that died has left open, as the coordinators do in the end.
     """
     with transactions_of(settings(sink.cluster, sink.topic).kafka) as it:
-        for name in it.names(of_prefix(sink.topic), [State.ONGOING]):
+        for name in it.list_ids(prefix_pattern(sink.topic), [TransactionState.ONGOING]):
             it.abort(name)
 
 
@@ -442,8 +441,8 @@ def test_an_intent_that_comes_late(sink: Sink) -> None:
     with transactions_of(settings(sink.cluster, sink.topic).kafka) as it:
         ledger = Ledger(it.cluster, it.config, ledger_topic(sink.topic))
         # By a version that did not look again before it committed.
-        ledger.append(intent_of(done, done.written))
-        it.end(PreparedTransaction(*done.written[1].prepared), commit=True)
+        ledger.append(make_intent(done, done.committables))
+        it.end(done.committables[1].prepared, commit=True)
     theirs.append(other.write(0, 1, 3, attempt=1))
     other.commit(0, theirs)
 
@@ -455,7 +454,7 @@ def waiting(told: list[TaskCommitMessage]) -> list[Committable]:
     """
     Return the transactions that tasks have left open.
     """
-    return [it.waiting for it in told if it.waiting is not None]
+    return [it.committable for it in told if it.committable is not None]
 
 
 @pytest.mark.parametrize("rows", [(2, 3), (0, 0)], ids=["rows", "none"])

@@ -18,11 +18,10 @@ from pyspark_pykafka.engines.wire.producer.producer import (
     prepare,
     transactions_of,
 )
-from pyspark_pykafka.engines.wire.transactions.transactions import (
-    FencedError,
+from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Transactions
+from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
-    State,
-    Transactions,
+    TransactionState,
 )
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
@@ -35,13 +34,15 @@ from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink import batch_committer
 from pyspark_pykafka.sink.batch_committer import abort_write, commit_write
-from pyspark_pykafka.sink.transactional_ids import beginning_with, write_pattern
+from pyspark_pykafka.sink.transactional_ids import starting_with_pattern, write_pattern
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_pykafka.engines.wire.transactions.transactions import TransactionDescription
+    from pyspark_pykafka.engines.wire.transactions.values import (
+        TransactionDescription,
+    )
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
 
@@ -49,7 +50,7 @@ SECONDS = 30.0
 TIMEOUT_MS = 60_000
 COMMITTED = {"isolation.level": "read_committed"}
 #: Its partitions may learn of it a moment later.
-ABORTED = {State.PREPARE_ABORT, State.COMPLETE_ABORT, State.EMPTY}
+ABORTED = {TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT, TransactionState.EMPTY}
 
 PREPARING = """
 import sys
@@ -101,7 +102,7 @@ class Sink:
         with transactions_of(self.settings) as transactions:
             transactions.end(prepared, commit=commit)
 
-    def state(self, name: str) -> State | None:
+    def state(self, name: str) -> TransactionState | None:
         """
         Return where the transaction of this name stands.
         """
@@ -172,7 +173,7 @@ def test_ending_twice_is_ending_once(sink: Sink) -> None:
         sink.end(prepared, commit=True)
 
     assert sink.visible() == [b"x"]
-    assert sink.state("a") is State.COMPLETE_COMMIT
+    assert sink.state("a") is TransactionState.COMPLETE_COMMIT
 
 
 def test_aborted_records_are_never_seen(sink: Sink) -> None:
@@ -215,7 +216,7 @@ def test_a_late_end_does_not_hit_the_next_transaction(sink: Sink) -> None:
         with pytest.raises(FencedError):
             sink.end(first, commit=commit)
 
-    assert sink.state("a") is State.ONGOING
+    assert sink.state("a") is TransactionState.ONGOING
     sink.end(second, commit=True)
     assert sink.visible() == [b"first", b"second"]
 
@@ -256,7 +257,7 @@ def test_a_task_that_comes_after_the_end(sink: Sink, commit: bool) -> None:
     with transactions_of(sink.settings) as transactions:
         finish = commit_write if commit else abort_write
         finish(transactions, [done], write_pattern(sink.topic), end)
-    late = Transaction(f"{sink.topic}-1-0", TIMEOUT_MS, end=end)
+    late = Transaction(f"{sink.topic}-1-0", TIMEOUT_MS, fence_id=end)
 
     with pytest.raises(FencedError, match="-1-0 belongs to has ended without it"):
         prepare([rows(b"late")], sink.settings, sink.topic, late)
@@ -282,7 +283,7 @@ def test_what_is_committed_is_no_failure(
     Brokers that cannot be reached just after the commit: an error would have it all written again.
     """
     done = sink.prepare("0-0", b"done")
-    monkeypatch.setattr(Transactions, "mark", nobody_to_tell)
+    monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
     with transactions_of(sink.settings) as transactions:
         commit_write(transactions, [done], write_pattern(sink.topic), "first")
 
@@ -297,7 +298,7 @@ def test_a_part_that_is_committed_is_told(sink: Sink, monkeypatch: pytest.Monkey
     """
     waiting = [sink.prepare(name, name.encode()) for name in ("0-0", "1-0", "2-0")]
     sink.end(waiting[1], commit=False)
-    monkeypatch.setattr(batch_committer, "_check_open", lambda *_: None)
+    monkeypatch.setattr(batch_committer, "check_open", lambda *_: None)
 
     with (
         transactions_of(sink.settings) as transactions,
@@ -359,15 +360,15 @@ def test_an_abort_goes_on_after_an_error(sink: Sink, monkeypatch: pytest.MonkeyP
     One coordinator is away: what others coordinate is aborted all the same, and the error told.
     """
     told, lost = sink.prepare("0-1", b"x"), sink.prepare("0-0", b"x")
-    monkeypatch.setattr(Transactions, "mark", nobody_to_tell)
+    monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
     with (
         transactions_of(sink.settings) as transactions,
         pytest.raises(BrokerUnavailableError, match="nobody to tell first"),
     ):
         abort_write(transactions, [told], write_pattern(sink.topic), "first")
 
-    assert sink.state("0-1") is not State.ONGOING
-    assert sink.state("0-0") is not State.ONGOING
+    assert sink.state("0-1") is not TransactionState.ONGOING
+    assert sink.state("0-0") is not TransactionState.ONGOING
     for one in (told, lost):
         with pytest.raises(FencedError):
             sink.end(one, commit=True)
@@ -384,8 +385,8 @@ def test_a_prefix_that_another_begins_with(sink: Sink, commit: bool) -> None:
         finish = commit_write if commit else abort_write
         finish(transactions, [done], write_pattern(sink.topic), f"{sink.topic}-ended-first")
 
-    assert sink.state("0-0") is not State.ONGOING
-    assert sink.state("2-0-0") is State.ONGOING
+    assert sink.state("0-0") is not TransactionState.ONGOING
+    assert sink.state("2-0-0") is TransactionState.ONGOING
     with pytest.raises(FencedError):
         sink.end(lost, commit=True)
     sink.end(other, commit=True)
@@ -406,22 +407,28 @@ def test_transactions_are_found_by_their_names(sink: Sink) -> None:
     With where they stand, and how much they hold.
     """
     prefix = f"{sink.topic}-"
-    names = beginning_with(prefix)
+    names = starting_with_pattern(prefix)
     done, open_one = sink.prepare("done", b"x"), sink.prepare("open", b"y")
     sink.end(done, commit=True)
 
     with transactions_of(sink.settings) as transactions:
         wait_until(
             lambda: (
-                None if transactions.names(names, [State.ONGOING]) == [f"{prefix}open"] else "both"
+                None
+                if transactions.list_ids(names, [TransactionState.ONGOING]) == [f"{prefix}open"]
+                else "both"
             ),
             SECONDS,
         )
-        assert transactions.names(names) == [f"{prefix}done", f"{prefix}open"]
-        assert transactions.names(beginning_with(f"{prefix}other")) == []
+        assert transactions.list_ids(names) == [f"{prefix}done", f"{prefix}open"]
+        assert transactions.list_ids(starting_with_pattern(f"{prefix}other")) == []
         found = transactions.describe(open_one.transactional_id)
     assert found is not None
-    assert (found.state, found.partitions, found.timeout_ms) == (State.ONGOING, 1, TIMEOUT_MS)
+    assert (found.state, found.partitions, found.timeout_ms) == (
+        TransactionState.ONGOING,
+        1,
+        TIMEOUT_MS,
+    )
     assert (found.producer_id, found.epoch) == open_one[1:]
     sink.end(open_one, commit=False)
 

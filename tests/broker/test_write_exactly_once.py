@@ -194,12 +194,12 @@ def test_an_attempt_of_a_stage_that_runs_again(kafka_cluster: KafkaCluster, name
     delivery = ExactlyOnceBatch(parse_sink(options, streaming=False))
     row = pa.RecordBatch.from_pydict({"value": [b"1"]})
     first, again = (delivery.write([row], SinkTask(0, 0, "", -1, at)) for at in (7, 8))
-    assert first.waiting is not None
-    assert again.waiting is not None
+    assert first.committable is not None
+    assert again.committable is not None
     delivery.commit([first], 1, -1)
 
     assert seen(kafka_cluster, name) == [1]
-    prefix = first.waiting.prepared[0].removesuffix("-0-0")
+    prefix = first.committable.prepared[0].removesuffix("-0-0")
     assert open_transactions(kafka_cluster, prefix) == []
 
 

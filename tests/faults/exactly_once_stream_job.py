@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from pyspark_pykafka.engines.wire.transactions.transactions import (
+    from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.engines.wire.transactions.values import (
         PreparedTransaction,
-        Transactions,
     )
 
 #: Points at which the driver dies; the last one leaves as many transactions committed as ``count``.

@@ -17,9 +17,11 @@ from tests.support.proxied import ProxiedCluster
 from tests.support.row_checker import Verdict, check_rows, row_of
 
 from pyspark_pykafka.engines.selection import transactions_of
-from pyspark_pykafka.engines.wire.transactions.transactions import State
+from pyspark_pykafka.engines.wire.transactions.values import (
+    TransactionState,
+)
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.sink.transactional_ids import of_prefix
+from pyspark_pykafka.sink.transactional_ids import prefix_pattern
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ SECONDS = 180.0
 ROWS = 80
 FILES = 4
 COMMITTED = {"isolation.level": "read_committed"}
-DECIDED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+DECIDED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 _OURS = "pyspark_pykafka.errors."
 CONF = {
     "spark.master": "local[3]",
@@ -167,7 +169,7 @@ class ShapedStream:
         Return the transactions that are open now.
         """
         with self.cluster.transactions() as transactions:
-            return transactions.names(of_prefix(self.output), [State.ONGOING])
+            return transactions.list_ids(prefix_pattern(self.output), [TransactionState.ONGOING])
 
     def hold(self, batch: int, choose: Callable[[int], int]) -> Hold:
         """
@@ -191,7 +193,7 @@ class ShapedStream:
             of = hold.allowed
             return f"{self.shape}: {len(hold.passed)} of {of} commits came, {hold.held} are held"
         with self.cluster.transactions() as transactions:
-            found = transactions.describe_some(hold.passed).values()
+            found = transactions.describe_reachable(hold.passed).values()
         undecided = [it.transactional_id for it in found if it.state not in DECIDED]
         return f"{self.shape}: undecided are {undecided}" if undecided else None
 

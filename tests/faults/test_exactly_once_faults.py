@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_pykafka.engines.selection import transactions_of
-from pyspark_pykafka.engines.wire.transactions.transactions import State
+from pyspark_pykafka.engines.wire.transactions.values import (
+    TransactionState,
+)
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.sink.transactional_ids import of_prefix
+from pyspark_pykafka.sink.transactional_ids import prefix_pattern
 from pyspark_pykafka.testing import KafkaCluster
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -72,7 +74,7 @@ def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
     """
     kafka = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
     with transactions_of(kafka) as transactions:
-        return transactions.names(of_prefix(prefix), [State.ONGOING])
+        return transactions.list_ids(prefix_pattern(prefix), [TransactionState.ONGOING])
 
 
 @pytest.mark.parametrize("fault", ["workers killed", "task failed"])

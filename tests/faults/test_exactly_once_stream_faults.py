@@ -27,9 +27,11 @@ from confluent_kafka import TopicPartition as Position
 from tests.faults.jobs import end, start_job, stop_all
 
 from pyspark_pykafka.engines.selection import transactions_of
-from pyspark_pykafka.engines.wire.transactions.transactions import State
+from pyspark_pykafka.engines.wire.transactions.values import (
+    TransactionState,
+)
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.sink.transactional_ids import of_prefix
+from pyspark_pykafka.sink.transactional_ids import prefix_pattern
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.ports import free_ports
 from pyspark_pykafka.testing.waiting import wait_until
@@ -193,8 +195,8 @@ class History:
         """
         kafka = KafkaSettings.of({"bootstrap.servers": self.cluster.bootstrap})
         with transactions_of(kafka) as transactions:
-            names = of_prefix(self.options["transactionalIdPrefix"])
-            return transactions.names(names, [State.ONGOING])
+            names = prefix_pattern(self.options["transactionalIdPrefix"])
+            return transactions.list_ids(names, [TransactionState.ONGOING])
 
     def await_ended(self) -> None:
         """

@@ -28,11 +28,10 @@ from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
 from pyspark_pykafka.engines.wire.producer.producer import Transaction, prepare, transactions_of
 from pyspark_pykafka.engines.wire.producer.sender import Sender
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, ProducerIdAndEpoch
-from pyspark_pykafka.engines.wire.transactions.transactions import (
-    FencedError,
+from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Transactions
+from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
-    State,
-    Transactions,
+    TransactionState,
 )
 from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(240)
 
 NODES = {1, 2, 3}
-ENDED = {State.EMPTY, State.COMPLETE_ABORT}
+ENDED = {TransactionState.EMPTY, TransactionState.COMPLETE_ABORT}
 BATCHES, ROWS, KEYS = 40, 500, 480
 PARTITIONS = 6
 #: Many small requests, and a writer that gets ahead of the brokers by one batch of rows at most.
@@ -319,7 +318,7 @@ def test_refusals_for_acknowledgements_are_caught(
     def content(self: Sender, queue: PartitionQueue, batch: ProducerBatch, _error: Any) -> None:
         self._acknowledge(queue, batch)
 
-    monkeypatch.setattr(Sender, "_again", content)
+    monkeypatch.setattr(Sender, "_retry", content)
     moving_leaders(three, "forgotten")
 
     assert examined(three, "forgotten").lost
@@ -375,11 +374,11 @@ def test_leader_killed_with_answers_owed(
     first = leader(three, name)
     silent, heir = sorted(NODES - {first})
     served: list[Sender] = []
-    serve = Sender.serve
+    poll = Sender.poll
 
-    def noted(self: Sender) -> None:
+    def counted(self: Sender) -> None:
         served.append(self)
-        serve(self)
+        poll(self)
 
     def given() -> Iterator[pa.RecordBatch]:
         numbered = rows(batches=12)
@@ -397,7 +396,7 @@ def test_leader_killed_with_answers_owed(
         three.resume(silent)
         yield from numbered
 
-    monkeypatch.setattr(Sender, "serve", noted)
+    monkeypatch.setattr(Sender, "poll", counted)
     with on_retry() as said:
         written = write_all(three, name, given(), buffer_memory=1_048_576)
     victims.bring_back()
@@ -507,7 +506,7 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
     kafka = settings(three.bootstrap)
     with transactions_of(kafka) as transactions:
         # The first question makes the coordinator's topic; who it is has not to be asked again.
-        transactions.mark(f"{name}-ended-1")
+        transactions.register_id(f"{name}-ended-1")
     node = no_coordinator(three)
     leaders = three.admin().list_topics(topic, timeout=10).topics[topic].partitions
     there = [number for number, it in leaders.items() if it.leader == node]
@@ -519,14 +518,14 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
     won = prepare([rest], kafka, topic, Transaction(f"{name}-0-1", 60_000)).prepared
     assert won is not None
 
-    def names(
-        _: Transactions, family: TransactionalIdPattern, states: Sequence[State]
+    def list_ids(
+        _: Transactions, family: TransactionalIdPattern, states: Sequence[TransactionState]
     ) -> list[str]:
-        wanted = State.PREPARE_ABORT if failed else State.ONGOING
+        wanted = TransactionState.PREPARE_ABORT if failed else TransactionState.ONGOING
         return [f"{family.head}-0-0"] if wanted in states else []
 
     # All brokers would be asked for these, and the frozen one would not answer.
-    monkeypatch.setattr(Transactions, "names", names)
+    monkeypatch.setattr(Transactions, "list_ids", list_ids)
     with transactions_of(kafka) as transactions, ThreadPoolExecutor(1) as other:
         with frozen(three, node):
             if failed:
@@ -552,14 +551,14 @@ def test_an_abort_is_not_waited_for(three: KafkaCluster) -> None:
 
     with transactions_of(kafka) as transactions:
 
-        def state() -> State:
+        def state() -> TransactionState:
             found = transactions.describe(prepared.transactional_id)
             assert found is not None
             return found.state
 
         with frozen(three, no_coordinator(three)):
             transactions.abort(prepared.transactional_id)
-            assert state() is State.PREPARE_ABORT
+            assert state() is TransactionState.PREPARE_ABORT
             with pytest.raises(FencedError):
                 transactions.end(prepared, commit=True)
         wait_until(lambda: None if state() in ENDED else state().value, 30)

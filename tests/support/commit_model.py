@@ -14,12 +14,12 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.engines.wire.producer.producer import Transaction, free_name
-from pyspark_pykafka.engines.wire.transactions.transactions import (
-    FencedError,
+from pyspark_pykafka.engines.wire.producer.producer import Transaction, choose_free_id
+from pyspark_pykafka.engines.wire.transactions.transactions import FencedError
+from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
-    State,
     TransactionDescription,
+    TransactionState,
 )
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.sink import micro_batch_committer
@@ -68,7 +68,7 @@ class Open:
 
     prepared: PreparedTransaction
     rows: list[tuple[int, str]] = field(default_factory=list)
-    state: State = State.EMPTY
+    state: TransactionState = TransactionState.EMPTY
 
 
 @dataclass
@@ -94,7 +94,7 @@ class World:
         Give a name to a task; what is open under it is aborted.
         """
         before = self.names.get(name)
-        self.excused |= before is not None and before.state is State.ONGOING
+        self.excused |= before is not None and before.state is TransactionState.ONGOING
         return self.fence(name)
 
     def fence(self, name: str) -> PreparedTransaction:
@@ -105,7 +105,7 @@ class World:
         if before is None:
             made = PreparedTransaction(name, len(self.names), 0)
         else:
-            self._finish(before, State.COMPLETE_ABORT)
+            self._finish(before, TransactionState.COMPLETE_ABORT)
             made = before.prepared._replace(epoch=before.prepared.epoch + 1)
         self.names[name] = Open(made)
         return made
@@ -115,9 +115,9 @@ class World:
         Write rows and their marker into a transaction.
         """
         found = self._held(prepared)
-        if found.state not in {State.EMPTY, State.ONGOING}:
+        if found.state not in {TransactionState.EMPTY, TransactionState.ONGOING}:
             raise FencedError(str(prepared))
-        found.state = State.ONGOING
+        found.state = TransactionState.ONGOING
         found.rows += [(marker.batch, row) for row in rows]
         self.log.append((found, marker))
         return len(self.log) - 1
@@ -126,9 +126,9 @@ class World:
         """
         End a transaction, or find it ended in this way.
         """
-        wanted = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+        wanted = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
         found = self._held(prepared)
-        if found.state not in {State.ONGOING, wanted}:
+        if found.state not in {TransactionState.ONGOING, wanted}:
             raise FencedError(str(prepared))
         self._finish(found, wanted)
 
@@ -144,7 +144,9 @@ class World:
         """
         Return the last stable offset.
         """
-        still = (at for at, (it, _) in enumerate(self.log) if it and it.state is State.ONGOING)
+        still = (
+            at for at, (it, _) in enumerate(self.log) if it and it.state is TransactionState.ONGOING
+        )
         return next(still, len(self.log))
 
     def read(self, start: int, end: int, *, committed: bool) -> list[tuple[int, Entry]]:
@@ -156,7 +158,9 @@ class World:
             (at, entry)
             for at, (it, entry) in enumerate(self.log[start:end], start)
             if entry is not None
-            and not (committed and it is not None and it.state is not State.COMPLETE_COMMIT)
+            and not (
+                committed and it is not None and it.state is not TransactionState.COMPLETE_COMMIT
+            )
         ]
 
     def time_out(self, name: str) -> None:
@@ -164,20 +168,22 @@ class World:
         Abort what is open under a name, as a coordinator does.
         """
         self.excused = True
-        self._finish(self.names[name], State.COMPLETE_ABORT)
+        self._finish(self.names[name], TransactionState.COMPLETE_ABORT)
 
     @property
     def ongoing(self) -> list[str]:
         """
         Return the names under which something is open.
         """
-        return sorted(name for name, it in self.names.items() if it.state is State.ONGOING)
+        return sorted(
+            name for name, it in self.names.items() if it.state is TransactionState.ONGOING
+        )
 
     def visible(self, batch: int) -> Counter[str]:
         """
         Return the rows of a batch that readers of committed records see.
         """
-        done = [it for it in self.ended if it.state is State.COMPLETE_COMMIT]
+        done = [it for it in self.ended if it.state is TransactionState.COMPLETE_COMMIT]
         return Counter(row for it in done for at, row in it.rows if at == batch)
 
     def _held(self, prepared: PreparedTransaction) -> Open:
@@ -186,8 +192,8 @@ class World:
             raise FencedError(str(prepared))
         return found
 
-    def _finish(self, found: Open, state: State) -> None:
-        if found.state is State.ONGOING:
+    def _finish(self, found: Open, state: TransactionState) -> None:
+        if found.state is TransactionState.ONGOING:
             found.state = state
             self.ended.append(found)
             self.log.append((None, None))
@@ -332,14 +338,14 @@ class MemoryTransactions:
         doing = f"{'commit' if commit else 'abort'} {one.transactional_id} {one.epoch}"
         self.process.call(doing, lambda: self.world.end(one, commit=commit))
 
-    def abort_names(self, names: Sequence[str]) -> None:
+    def abort_ids(self, names: Sequence[str]) -> None:
         """
         Abort what is open under names, whoever's it is.
         """
         for name in names:
             self.process.call(f"fence {name}", lambda name=name: self.world.fence(name))
 
-    def describe_some(self, names: Sequence[str]) -> dict[str, TransactionDescription | None]:
+    def describe_reachable(self, names: Sequence[str]) -> dict[str, TransactionDescription | None]:
         """
         Return the same, or nothing without an answer.
         """
@@ -348,7 +354,7 @@ class MemoryTransactions:
         except TimeoutExceededError:
             return {}
 
-    def mark(self, name: str) -> None:
+    def register_id(self, name: str) -> None:
         """
         Let the brokers know a name, under which nothing is open.
         """
@@ -358,13 +364,13 @@ class MemoryTransactions:
             lambda: names.setdefault(name, Open(PreparedTransaction(name, len(names), 0))),
         )
 
-    def limited(self, _: float) -> MemoryTransactions:
+    def with_time_limit(self, _: float) -> MemoryTransactions:
         """
         Return itself: its patience is counted otherwise.
         """
         return self
 
-    def committed_names(
+    def list_committed_ids(
         self, family: TransactionalIdPattern, *, at_most: float | None = None
     ) -> list[str]:
         """
@@ -374,13 +380,15 @@ class MemoryTransactions:
 
         def done() -> list[str]:
             names = self.world.names.items()
-            found = [name for name, it in names if it.state is State.COMPLETE_COMMIT]
+            found = [name for name, it in names if it.state is TransactionState.COMPLETE_COMMIT]
             return [name for name in found if family.has(name)]
 
         found: list[str] = self.process.call(f"list committed {family.head}", done)
         return found
 
-    def open_names(self, family: TransactionalIdPattern, _: Iterable[State]) -> list[str]:
+    def list_reachable_ids(
+        self, family: TransactionalIdPattern, _: Iterable[TransactionState]
+    ) -> list[str]:
         """
         Return the names under which something is open.
         """
@@ -405,16 +413,16 @@ class MemoryLedger(Ledger):
         process: Process = self.process  # type: ignore[attr-defined]
         return process.call(what, lambda: effect(process.world))
 
-    def ended(self) -> tuple[int, int]:
+    def watermarks(self) -> tuple[int, int]:
         return (0, self._call("last stable offset", lambda world: world.stable))
 
-    def end(self) -> int:
+    def high_watermark(self) -> int:
         found: int = self._call("end of the ledger", lambda world: len(world.log) - world.lag)
         return found
 
-    def wait_until_ended(self, offset: int) -> None:
+    def wait_until_stable(self, offset: int) -> None:
         for _ in range(PATIENCE):
-            if self.ended()[1] >= offset:
+            if self.watermarks()[1] >= offset:
                 return
         raise TimeoutExceededError("wait_until_ended")
 
@@ -476,7 +484,7 @@ def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callab
 def _write(process: Process, transactions: Any, batch: int, task: int, rows: str) -> Committable:
     name = stream_task_id(PREFIX, QUERY, batch, task, 0)
     # Attempts are numbered anew whenever a driver starts.
-    name = free_name(transactions, Transaction(name, 1, fallback_id(name, task)))
+    name = choose_free_id(transactions, Transaction(name, 1, fallback_id(name, task)))
     prepared = transactions.begin(name)
     marker = Marker(QUERY, batch, process.name, task, len(rows), content(rows))
     at = process.call(

@@ -10,29 +10,40 @@ from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, br
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
 from pyspark_pykafka.engines.selection import transactions_of
-from pyspark_pykafka.engines.wire.transactions.transactions import State
+from pyspark_pykafka.engines.wire.transactions.values import (
+    TransactionState,
+)
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.sink.ledger_entries import ledger_topic
-from pyspark_pykafka.sink.ledger_topic import LedgerTopic, is_silent, is_there, renew_ledger
-from pyspark_pykafka.sink.micro_batch_committer import (
-    complete,
-    half_committed,
-    owner_of,
-    release,
-    visible_of,
+from pyspark_pykafka.sink.ledger_topic import (
+    LedgerTopic,
+    is_ledger_empty,
+    ledger_exists,
+    recreate_ledger,
 )
-from pyspark_pykafka.sink.transactional_ids import any_query_pattern, beginning_with, of_prefix
+from pyspark_pykafka.sink.micro_batch_committer import (
+    complete_batch,
+    find_partly_committed,
+    read_batch_state,
+    read_prefix_owner,
+    release_prefix,
+)
+from pyspark_pykafka.sink.transactional_ids import (
+    any_query_pattern,
+    prefix_pattern,
+    starting_with_pattern,
+)
 
 if TYPE_CHECKING:
     import argparse
 
-    from pyspark_pykafka.engines.wire.transactions.transactions import (
+    from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.engines.wire.transactions.values import (
         TransactionDescription,
-        Transactions,
     )
     from pyspark_pykafka.settings import KafkaSettings
 
-_OPEN = (State.ONGOING, State.PREPARE_EPOCH_FENCE)
+_OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
 
 
 def _settings(chosen: argparse.Namespace) -> KafkaSettings:
@@ -41,7 +52,9 @@ def _settings(chosen: argparse.Namespace) -> KafkaSettings:
 
 def _list(chosen: argparse.Namespace) -> int:
     with transactions_of(_settings(chosen)) as transactions:
-        names = transactions.names(beginning_with(chosen.prefix), () if chosen.all else _OPEN)
+        names = transactions.list_ids(
+            starting_with_pattern(chosen.prefix), () if chosen.all else _OPEN
+        )
         found = [it for it in transactions.describe_all(names).values() if it is not None]
     if chosen.json:
         print(json.dumps([_as_json(it) for it in found], indent=2))
@@ -66,11 +79,11 @@ def _as_json(found: TransactionDescription) -> dict[str, Any]:
 
 def _abort(chosen: argparse.Namespace) -> int:
     with transactions_of(_settings(chosen)) as transactions:
-        found = transactions.names(of_prefix(chosen.prefix), _OPEN)
-        kept = _half_committed(transactions, chosen.prefix, found)
+        found = transactions.list_ids(prefix_pattern(chosen.prefix), _OPEN)
+        kept = _partly_committed(transactions, chosen.prefix, found)
         names = [name for name in found if name not in kept]
         if chosen.execute:
-            transactions.abort_names(names)
+            transactions.abort_ids(names)
         for name in names:
             print(f"{'aborted' if chosen.execute else 'would abort'} {name}")
     for name in sorted(kept):
@@ -85,27 +98,27 @@ def _abort(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _half_committed(transactions: Transactions, prefix: str, names: list[str]) -> set[str]:
+def _partly_committed(transactions: Transactions, prefix: str, names: list[str]) -> set[str]:
     """
     Return those of open transactions that belong to a micro-batch which is committed in part.
     """
     if not any(map(any_query_pattern(prefix).has, names)):
         return set()
-    if not is_there(transactions, ledger_topic(prefix)):
+    if not ledger_exists(transactions, ledger_topic(prefix)):
         return set()
-    return {one.transactional_id for one in half_committed(transactions, prefix)}
+    return {one.transactional_id for one in find_partly_committed(transactions, prefix)}
 
 
 def _release(chosen: argparse.Namespace) -> int:
     with transactions_of(_settings(chosen)) as transactions:
-        if is_silent(transactions, ledger_topic(chosen.prefix)):
+        if is_ledger_empty(transactions, ledger_topic(chosen.prefix)):
             return _renew(transactions, chosen)
-        held = owner_of(transactions, chosen.prefix)
+        held = read_prefix_owner(transactions, chosen.prefix)
         if held is None:
             print(f"No query has the prefix {chosen.prefix}.")
             return 0
         if chosen.execute:
-            release(transactions, held, chosen.prefix)
+            release_prefix(transactions, held, chosen.prefix)
     verb = "released" if chosen.execute else "would release"
     print(f"{verb} {chosen.prefix} from the query {held.query}, last batch {held.batch}")
     if not chosen.execute:
@@ -115,11 +128,11 @@ def _release(chosen: argparse.Namespace) -> int:
 
 def _describe(chosen: argparse.Namespace) -> int:
     with transactions_of(_settings(chosen)) as transactions:
-        held = owner_of(transactions, chosen.prefix)
+        held = read_prefix_owner(transactions, chosen.prefix)
         if held is None:
             print(f"No query has the prefix {chosen.prefix}.")
             return 0
-        found = visible_of(transactions, held, chosen.prefix)
+        found = read_batch_state(transactions, held, chosen.prefix)
     state = "complete" if found.is_whole else "in part"
     print(f"query {held.query}, batch {held.batch}, {state}: {found}")
     if not found.is_whole:
@@ -133,11 +146,11 @@ def _describe(chosen: argparse.Namespace) -> int:
 
 def _complete(chosen: argparse.Namespace) -> int:
     with transactions_of(_settings(chosen)) as transactions:
-        held = owner_of(transactions, chosen.prefix)
+        held = read_prefix_owner(transactions, chosen.prefix)
         if held is None:
             print(f"No query has the prefix {chosen.prefix}.")
             return 0
-        act = complete if chosen.execute else visible_of
+        act = complete_batch if chosen.execute else read_batch_state
         found = act(transactions, held, chosen.prefix)
     verb = "completed" if chosen.execute else "would complete"
     print(f"{verb} batch {held.batch} of the query {held.query}: {found}")
@@ -150,13 +163,13 @@ def _renew(transactions: Transactions, chosen: argparse.Namespace) -> int:
     """
     Start a ledger anew of which the brokers know that it said something.
     """
-    known = transactions.committed_names(any_query_pattern(chosen.prefix))
+    known = transactions.list_committed_ids(any_query_pattern(chosen.prefix))
     topic = LedgerTopic(ledger_topic(chosen.prefix))
     if not known:
         print(f"No query has the prefix {chosen.prefix}.")
         return 0
     if chosen.execute:
-        renew_ledger(transactions, _settings(chosen), topic)
+        recreate_ledger(transactions, _settings(chosen), topic)
     verb = "started" if chosen.execute else "would start"
     print(
         f"{verb} the ledger {topic.name} anew; it does not tell of {known[0]}, which is committed"

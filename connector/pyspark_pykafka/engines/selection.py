@@ -87,19 +87,21 @@ def prepare(
     *,
     fallback: FallbackId | None = None,
     ledger: Ledger | None = None,
-    end: str | None = None,
+    fence_id: str | None = None,
 ) -> OpenTransaction:
     """
     Write every row into a transaction of this name, which stays open, and its entry for the ledger.
 
     If a transaction of the name is open, it is aborted, or ``fallback`` is used if it is given.
     It stays open for ``kafka.transaction.timeout.ms`` at most, and not at all once the brokers know
-    the name ``end``. Raises :class:`OptionsError` where the wire engine cannot be used: librdkafka
+    ``fence_id``. Raises :class:`OptionsError` where the wire engine cannot be used: librdkafka
     cannot hand a transaction over.
     """
     wire = _wire_producing(kafka)
-    note = None if ledger is None else wire.LedgerRecord(*ledger)
-    wanted = wire.Transaction(name, transaction_timeout_ms(kafka), fallback, note, end)
+    ledger_record = None if ledger is None else wire.LedgerRecord(*ledger)
+    wanted = wire.Transaction(
+        name, transaction_timeout_ms(kafka), fallback, ledger_record, fence_id
+    )
     written: OpenTransaction = wire.prepare(batches, kafka, topic, wanted)
     return written
 

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
-from pyspark_pykafka.engines.wire.transactions.transactions import (
-    FencedError,
+from pyspark_pykafka.engines.wire.transactions.transactions import FencedError
+from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
-    State,
+    TransactionState,
 )
 from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.sink.transactional_ids import other_attempt_ids
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark_pykafka.engines.contract import TransactionalIdPattern
-    from pyspark_pykafka.engines.wire.transactions.transactions import (
+    from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.engines.wire.transactions.values import (
         TransactionDescription,
-        Transactions,
     )
 
     Waiting = Iterable[tuple[str, int, int]]
@@ -40,7 +40,11 @@ _CLEARING_SECONDS = 2.0
 _LISTING_SECONDS = 5.0
 
 # What holds readers up: a partition may not know yet of one that is being aborted.
-_IN_THE_WAY = (State.ONGOING, State.PREPARE_EPOCH_FENCE, State.PREPARE_ABORT)
+_IN_THE_WAY = (
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_EPOCH_FENCE,
+    TransactionState.PREPARE_ABORT,
+)
 
 
 def commit_write(
@@ -55,13 +59,13 @@ def commit_write(
     be, and :class:`ExactlyOnceError` if some are, or that cannot be told.
     """
     waiting = [PreparedTransaction(*one) for one in prepared]
-    started = _check_open(transactions, waiting)
+    started = check_open(transactions, waiting)
     try:
         transactions.end_all(waiting, commit=True)
     except PykafkaError as error:
         _check_decided(transactions, waiting, error, started)
     try:
-        swept = _clear_losers(transactions, waiting, names, end)
+        swept = _abort_lost_attempts(transactions, waiting, names, end)
         transactions.wait_until_visible([*(one.transactional_id for one in waiting), *swept])
     except PykafkaError as error:
         # An error would have the user write again what is committed.
@@ -84,10 +88,10 @@ def abort_write(
     """
     with ExitStack() as steps:
         # They run from the last to the first, each whether or not those before it have failed.
-        steps.callback(_sweep, transactions, names)
+        steps.callback(abort_lingering, transactions, names)
         waiting = [PreparedTransaction(*one) for one in prepared]
         steps.callback(transactions.end_all, waiting, commit=False)
-        steps.callback(transactions.mark, end)
+        steps.callback(transactions.register_id, end)
 
 
 def _check_decided(
@@ -128,7 +132,7 @@ def _came_to_nothing(error: PykafkaError) -> PykafkaError:
     return FencedError(msg) if isinstance(error, FencedError) else TimeoutExceededError(msg)
 
 
-def _check_open(
+def check_open(
     transactions: Transactions, waiting: Sequence[PreparedTransaction]
 ) -> dict[str, int]:
     """
@@ -153,7 +157,7 @@ def _check_open(
 
 def _check(wanted: PreparedTransaction, found: TransactionDescription | None) -> None:
     ours = found is not None and found.prepared == wanted
-    if found is not None and ours and found.state is State.ONGOING:
+    if found is not None and ours and found.state is TransactionState.ONGOING:
         return
     what = "unknown to the brokers" if found is None else f"in the state {found.state.value}"
     if found is not None and not ours:
@@ -166,7 +170,7 @@ def _check(wanted: PreparedTransaction, found: TransactionDescription | None) ->
     raise FencedError(msg)
 
 
-def _clear_losers(
+def _abort_lost_attempts(
     transactions: Transactions,
     winners: Sequence[PreparedTransaction],
     names: TransactionalIdPattern,
@@ -175,14 +179,14 @@ def _clear_losers(
     """
     Abort what attempts that lost have left open, and return its names.
     """
-    quick = transactions.limited(_CLEARING_SECONDS)
-    _best_effort(lambda: quick.mark(end))
-    found = _lost_attempts(transactions, [one.transactional_id for one in winners], names)
-    _best_effort(lambda: transactions.abort_names(found))
+    quick = transactions.with_time_limit(_CLEARING_SECONDS)
+    _best_effort(lambda: quick.register_id(end))
+    found = find_lost_attempts(transactions, [one.transactional_id for one in winners], names)
+    _best_effort(lambda: transactions.abort_ids(found))
     return found
 
 
-def _lost_attempts(
+def find_lost_attempts(
     transactions: Transactions, winners: Iterable[str], names: TransactionalIdPattern
 ) -> list[str]:
     """
@@ -194,11 +198,11 @@ def _lost_attempts(
     """
     won = set(winners)
     others = other_attempt_ids(won)
-    quick = transactions.limited(_CLEARING_SECONDS)
-    described = quick.describe_some([*others.names, *others.signs])
+    quick = transactions.with_time_limit(_CLEARING_SECONDS)
+    described = quick.describe_reachable([*others.names, *others.signs])
     found = {name for name, it in described.items() if it and it.state in _IN_THE_WAY}
     if found or others.ran_again or any(described.get(sign) for sign in others.signs):
-        found |= set(_open(transactions, names))
+        found |= set(list_open_ids(transactions, names))
     return sorted(found - won)
 
 
@@ -213,18 +217,18 @@ def _best_effort(step: Callable[[], None]) -> None:
         )
 
 
-def _sweep(transactions: Transactions, names: TransactionalIdPattern) -> list[str]:
+def abort_lingering(transactions: Transactions, names: TransactionalIdPattern) -> list[str]:
     """
     Abort what is open still, and return its names; it would hold readers up until its time is over.
     """
-    found = _open(transactions, names)
-    transactions.abort_names(found)
+    found = list_open_ids(transactions, names)
+    transactions.abort_ids(found)
     return found
 
 
-def _open(transactions: Transactions, names: TransactionalIdPattern) -> list[str]:
+def list_open_ids(transactions: Transactions, names: TransactionalIdPattern) -> list[str]:
     """
     Return what is open, as far as brokers say so in time.
     """
-    quick = transactions.limited(_LISTING_SECONDS)
-    return quick.open_names(names, _IN_THE_WAY)
+    quick = transactions.with_time_limit(_LISTING_SECONDS)
+    return quick.list_reachable_ids(names, _IN_THE_WAY)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.engines.wire.producer.producer import OpenTransaction
+    from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
     from pyspark_pykafka.options import SinkOptions
 
 
@@ -52,13 +53,13 @@ class SinkTask:
 @dataclass(frozen=True, slots=True)
 class TaskCommitMessage:
     """
-    What a task tells the driver; ``waiting`` is its open transaction, None without one.
+    What a task tells the driver; ``committable`` is its open transaction, None without one.
 
     ``prefix``, ``query`` and ``write`` say whose it is, for a stream: the writer that commits it is
     another one than its tasks had, where a batch has the same.
     """
 
-    waiting: Committable | None = None
+    committable: Committable | None = None
     prefix: str = ""
     query: str = ""
     write: str = ""
@@ -66,7 +67,7 @@ class TaskCommitMessage:
 
 class Delivery(Protocol):
     """
-    Crosses with the writer to the executors; ``tasks`` below is what the tasks have told.
+    Crosses with the writer to the executors; ``tasks`` below is the messages of the tasks.
     """
 
     def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
@@ -74,18 +75,18 @@ class Delivery(Protocol):
         Write a task's rows; all of them are acknowledged then.
         """
 
-    def commit(self, told: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
+    def commit(self, messages: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
         """
         Make everything visible, once all tasks are done; ``tasks`` is their number.
         """
 
-    def abort(self, told: Sequence[TaskCommitMessage], tasks: int) -> None:
+    def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
         Leave nothing visible, after a task has failed for good, or the commit has.
         """
 
 
-def delivery(options: SinkOptions, *, streaming: bool) -> Delivery:
+def make_delivery(options: SinkOptions, *, streaming: bool) -> Delivery:
     """
     Return what the options ask for.
 
@@ -128,12 +129,12 @@ class AtLeastOnce:
         produce(batches, options.kafka, options.topic, options.engine)
         return TaskCommitMessage()
 
-    def commit(self, told: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
+    def commit(self, messages: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
         """
         Do nothing: all is visible.
         """
 
-    def abort(self, told: Sequence[TaskCommitMessage], tasks: int) -> None:
+    def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
         Do nothing: what is visible stays.
         """
@@ -147,7 +148,7 @@ class ExactlyOnceBatch:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._prefix = options.transactional_id_prefix or f"pykafka-{uuid4().hex}"
-        self._end = fence_id(self._prefix, uuid4().hex)
+        self._fence_id = fence_id(self._prefix, uuid4().hex)
 
     def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
         """
@@ -160,11 +161,11 @@ class ExactlyOnceBatch:
         given = options.transactional_id_prefix
         fallback = None if given else fallback_id(name, task.attempt_id)
         opened = prepare(
-            batches, options.kafka, options.topic, name, fallback=fallback, end=self._end
+            batches, options.kafka, options.topic, name, fallback=fallback, fence_id=self._fence_id
         )
-        return TaskCommitMessage(_waiting(opened, task.partition))
+        return TaskCommitMessage(_committable(opened, task.partition))
 
-    def commit(self, told: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:  # noqa: ARG002
+    def commit(self, messages: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:  # noqa: ARG002
         """
         Commit all tasks, if all are open still.
         """
@@ -172,16 +173,20 @@ class ExactlyOnceBatch:
         from pyspark_pykafka.sink.batch_committer import commit_write
 
         with transactions_of(self._options.kafka) as transactions:
-            commit_write(transactions, _prepared(told), write_pattern(self._prefix), self._end)
+            commit_write(
+                transactions, _prepared(messages), write_pattern(self._prefix), self._fence_id
+            )
 
-    def abort(self, told: Sequence[TaskCommitMessage], tasks: int) -> None:  # noqa: ARG002
+    def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:  # noqa: ARG002
         """
         Abort all tasks, and what attempts that lost have left.
         """
         from pyspark_pykafka.sink.batch_committer import abort_write
 
         with transactions_of(self._options.kafka) as transactions:
-            abort_write(transactions, _prepared(told), write_pattern(self._prefix), self._end)
+            abort_write(
+                transactions, _prepared(messages), write_pattern(self._prefix), self._fence_id
+            )
 
 
 class ExactlyOnceStream:
@@ -198,15 +203,19 @@ class ExactlyOnceStream:
         """
         Write a task's rows and its entry for the ledger, and leave them invisible.
         """
-        from pyspark_pykafka.sink.ledger_topic import LedgerTopic, Writing, ensure_ledger_topic
+        from pyspark_pykafka.sink.ledger_topic import (
+            LedgerTopic,
+            MicroBatchWrite,
+            ensure_ledger_topic,
+        )
 
         options = self._options
         # The query's id stays the same for as long as its checkpoint is there.
         prefix = options.transactional_id_prefix or f"pykafka-{task.query}"
         topic = ledger_topic(prefix)
         durability = (options.ledger_replication_factor, options.ledger_min_insync_replicas)
-        writing = Writing(prefix, task.query, is_first=task.batch <= 0)
-        ensure_ledger_topic(options.kafka, LedgerTopic(topic, *durability), writing)
+        write = MicroBatchWrite(prefix, task.query, is_first=task.batch <= 0)
+        ensure_ledger_topic(options.kafka, LedgerTopic(topic, *durability), write)
 
         def entry(records: int, content: str) -> tuple[bytes, bytes]:
             it = (task.query, task.batch, self._write, task.partition, records, content)
@@ -218,49 +227,53 @@ class ExactlyOnceStream:
         opened = prepare(
             batches, options.kafka, options.topic, name, fallback=fallback, ledger=(topic, entry)
         )
-        return TaskCommitMessage(_waiting(opened, task.partition), prefix, task.query, self._write)
+        return TaskCommitMessage(
+            _committable(opened, task.partition), prefix, task.query, self._write
+        )
 
-    def commit(self, told: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
+    def commit(self, messages: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
         """
         Commit all tasks but those that an earlier execution of the batch has committed.
         """
-        if not told:
+        if not messages:
             return
         from pyspark_pykafka.sink.micro_batch_committer import commit_micro_batch
 
         # Without any row, too: the batch may have had some before, and a part be committed.
-        written, of = _written(told), told[0]
-        done = CommittableBatch(of.prefix, of.query, batch, of.write, tasks, written)
+        committables, first = _committables(messages), messages[0]
+        done = CommittableBatch(first.prefix, first.query, batch, first.write, tasks, committables)
         with transactions_of(self._options.kafka) as transactions:
             commit_micro_batch(transactions, done)
 
-    def abort(self, told: Sequence[TaskCommitMessage], tasks: int) -> None:
+    def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
         Abort all tasks, and what attempts that lost have left, unless the commit was decided.
         """
-        if not told:
+        if not messages:
             return
         from pyspark_pykafka.sink.micro_batch_committer import abort_micro_batch
 
-        of = told[0]
+        first = messages[0]
         with transactions_of(self._options.kafka) as transactions:
             # Where a task has failed the driver has not begun to commit.
-            begun = len(told) == tasks
-            whose = (of.prefix, of.query, of.write)
-            abort_micro_batch(transactions, *whose, _written(told), maybe_committing=begun)
+            maybe_committing = len(messages) == tasks
+            whose = (first.prefix, first.query, first.write)
+            abort_micro_batch(
+                transactions, *whose, _committables(messages), maybe_committing=maybe_committing
+            )
 
 
-def _waiting(opened: OpenTransaction, task: int) -> Committable | None:
+def _committable(opened: OpenTransaction, task: int) -> Committable | None:
     if opened.prepared is None:
         return None
-    name, producer_id, epoch = opened.prepared
-    who = (name, producer_id, epoch)
-    return Committable(task, opened.records, who, opened.noted, opened.content)
+    return Committable(
+        task, opened.records, opened.prepared, opened.ledger_offset, opened.content_hash
+    )
 
 
-def _written(told: Sequence[TaskCommitMessage]) -> tuple[Committable, ...]:
-    return tuple(it.waiting for it in told if it.waiting is not None)
+def _committables(messages: Sequence[TaskCommitMessage]) -> tuple[Committable, ...]:
+    return tuple(it.committable for it in messages if it.committable is not None)
 
 
-def _prepared(told: Sequence[TaskCommitMessage]) -> list[tuple[str, int, int]]:
-    return [task.prepared for task in _written(told)]
+def _prepared(messages: Sequence[TaskCommitMessage]) -> list[PreparedTransaction]:
+    return [task.prepared for task in _committables(messages)]

@@ -20,25 +20,30 @@ from pyspark_pykafka.sink.transactional_ids import micro_batch_id_prefix
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, Entry, Placed
+    from pyspark_pykafka.sink.ledger_entries import (
+        Committable,
+        CommittableBatch,
+        EntriesWithOffsets,
+        Entry,
+    )
 
     #: Transactional id, producer id, epoch.
-    Named = tuple[str, int, int]
+    NamedTransaction = tuple[str, int, int]
 
 
-def intent_of(written: CommittableBatch, new: Iterable[Committable]) -> Intent:
+def make_intent(batch: CommittableBatch, new: Iterable[Committable]) -> Intent:
     """
     Return what to tell the ledger before these tasks of a write are committed.
     """
-    head = _head(written.prefix, written.query, written.batch)
+    head = _head(batch.prefix, batch.query, batch.batch)
     named = [(name.removeprefix(head), *who) for name, *who in (it.prepared for it in new)]
     packed = zlib.compress(json.dumps(named, separators=(",", ":")).encode())
-    first = -1 if written.first is None else written.first
-    told = (written.query, written.batch, written.write, written.tasks, len(written.written))
+    first = -1 if batch.first_marker_offset is None else batch.first_marker_offset
+    told = (batch.query, batch.batch, batch.write, batch.tasks, len(batch.committables))
     return Intent(*told, first, base64.b64encode(packed).decode())
 
 
-def named(prefix: str, intent: Intent) -> list[Named]:
+def named_transactions(prefix: str, intent: Intent) -> list[NamedTransaction]:
     """
     Return the transactions that an intent names; those of older versions name none.
     """
@@ -49,7 +54,7 @@ def named(prefix: str, intent: Intent) -> list[Named]:
     return [(head + tail, producer_id, epoch) for tail, producer_id, epoch in rows]
 
 
-def intents_of(query: str, placed: Placed) -> list[tuple[int, Intent]]:
+def find_intents(query: str, placed: EntriesWithOffsets) -> list[tuple[int, Intent]]:
     """
     Return a query's intents with their offsets; of copies of one, which an append may leave that
     was tried again, the first.
@@ -61,14 +66,14 @@ def intents_of(query: str, placed: Placed) -> list[tuple[int, Intent]]:
     return list(found.values())
 
 
-def is_binding(intent: Intent, placed: Placed) -> bool:
+def is_binding(intent: Intent, placed: EntriesWithOffsets) -> bool:
     """
     Whether an intent decides; ``placed`` is all that stands from the write's first marker on.
     """
-    return objection(intent.query, intent.batch, intent.write, placed) is None
+    return find_objection(intent.query, intent.batch, intent.write, placed) is None
 
 
-def objection(query: str, batch: int, write: str, placed: Placed) -> Entry | None:
+def find_objection(query: str, batch: int, write: str, placed: EntriesWithOffsets) -> Entry | None:
     """
     Return what speaks against a write's intent, or None.
 
@@ -85,18 +90,18 @@ def objection(query: str, batch: int, write: str, placed: Placed) -> Entry | Non
     return None
 
 
-def check_binding(written: CommittableBatch, placed: Placed) -> None:
+def check_binding(batch: CommittableBatch, placed: EntriesWithOffsets) -> None:
     """
     Raise :class:`ConcurrentWriteError` unless the intent of a write decides.
 
     ``placed`` is what stands from the write's first marker on, up to the intent.
     """
-    found = objection(written.query, written.batch, written.write, placed)
+    found = find_objection(batch.query, batch.batch, batch.write, placed)
     if found is None:
         return
     msg = (
-        f"batch {written.batch} of the query {written.query} is not this process's to commit any "
-        f"more ('{written.prefix}'): {_told(found)}. Nothing of this write is visible; start it "
+        f"batch {batch.batch} of the query {batch.query} is not this process's to commit any "
+        f"more ('{batch.prefix}'): {_told(found)}. Nothing of this write is visible; start it "
         "again when it is the only one"
     )
     raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)

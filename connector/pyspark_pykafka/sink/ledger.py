@@ -24,7 +24,7 @@ from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.ledger_entries import INTENT_KEY, from_record, to_record
-from pyspark_pykafka.sink.ledger_retries import lost_or_moved, reading_ledger
+from pyspark_pykafka.sink.ledger_retries import missing_entries_error, retry_ledger_read
 from pyspark_pykafka.sink.replay import covers_batch
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.settings.wire_config import ProducerConfig
-    from pyspark_pykafka.sink.ledger_entries import Entry, Intent, Placed
+    from pyspark_pykafka.sink.ledger_entries import EntriesWithOffsets, Entry, Intent
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ _LEAST_PAUSE = 0.005
 _LOOK_MS = 5_000
 
 # Who appends an intent needs no sequence numbers: told twice, it says the same.
-_NOBODY = ProducerIdAndEpoch(-1, -1)
+_NO_PRODUCER_ID = ProducerIdAndEpoch(-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +69,25 @@ class Ledger:
         """
         return TopicPartition(self.topic, PARTITION)
 
-    def ended(self) -> tuple[int, int]:
+    def watermarks(self) -> tuple[int, int]:
         """
         Return the log start, and the offset before which every transaction has ended.
         """
-        return self._patiently(lambda _: self._asking(_COMMITTED).borders())
+        return self._patiently(lambda _: self._fetcher(_COMMITTED).borders())
 
-    def end(self) -> int:
+    def high_watermark(self) -> int:
         """
         Return the offset of the next entry.
         """
-        return self._patiently(lambda _: self._asking(_ALL).borders())[1]
+        return self._patiently(lambda _: self._fetcher(_ALL).borders())[1]
 
-    def wait_until_ended(self, offset: int) -> None:
+    def wait_until_stable(self, offset: int) -> None:
         """
         Return once every transaction before an offset has ended.
         """
         deadline = Deadline.after(self.config.block_seconds)
         backoff = Backoff(_LEAST_PAUSE, self.config.direct.retry_backoff_max_seconds)
-        while self.ended()[1] < offset:
+        while self.watermarks()[1] < offset:
             if deadline.expired:
                 msg = (
                     f"transactions of other writers stayed open in {self.tp} before offset "
@@ -97,13 +97,13 @@ class Ledger:
                 raise TimeoutExceededError(msg)
             time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
 
-    def committed(self, start: int, end: int) -> list[Entry]:
+    def read_committed(self, start: int, end: int) -> list[Entry]:
         """
         Return what was committed between two offsets.
         """
         return [entry for _, entry in self._read(start, end, _COMMITTED)]
 
-    def committed_back(self, low: int, end: int, batch: int, width: int) -> list[Entry]:
+    def read_committed_back(self, low: int, end: int, batch: int, width: int) -> list[Entry]:
         """
         Return what was committed between two offsets, as far back as it can be about a batch.
 
@@ -112,17 +112,17 @@ class Ledger:
         entries: list[Entry] = []
         while end > low and not covers_batch(entries, batch):
             start = max(low, end - width)
-            entries = self.committed(start, end) + entries
+            entries = self.read_committed(start, end) + entries
             end, width = start, 2 * width
         return entries
 
-    def all_since(self, start: int) -> Placed:
+    def read_all_from(self, start: int) -> EntriesWithOffsets:
         """
         Return what stands from an offset on, whether it was committed or not, and where.
         """
-        return self.all_between(start, self.end())
+        return self.read_all(start, self.high_watermark())
 
-    def all_between(self, start: int, end: int) -> Placed:
+    def read_all(self, start: int, end: int) -> EntriesWithOffsets:
         """
         Return what stands between two offsets, whether it was committed or not, and where.
         """
@@ -134,7 +134,7 @@ class Ledger:
 
         All replicas in sync have it then. Those that are ``outdated`` may be compacted away.
         """
-        sender = Sender(self.cluster, self.config, IdempotentSession(_NOBODY), {})
+        sender = Sender(self.cluster, self.config, IdempotentSession(_NO_PRODUCER_ID), {})
         gone = [(it.key.encode(), None) for it in outdated]
         sender.put(self.tp, encode_some(self.topic, [*gone, to_record(entry)]))
         sender.flush()
@@ -156,7 +156,7 @@ class Ledger:
         """
         Look again, as long as a writer may be blocked, after whatever may pass.
         """
-        return reading_ledger(self.tp, look, self.cluster, self.config)
+        return retry_ledger_read(self.tp, look, self.cluster, self.config)
 
     def _fetched(
         self, wanted: OffsetRange, isolation_level: str, seconds: float
@@ -167,9 +167,9 @@ class Ledger:
         except DataLossError as error:
             partition = PartitionFetcher(self.cluster, self.tp, _ALL)
             low, _ = partition.borders(Deadline.after(_LOOK_MS / 1000))
-            raise lost_or_moved(wanted, low, error) from error
+            raise missing_entries_error(wanted, low, error) from error
 
-    def _asking(self, isolation_level: str) -> RetryingFetcher:
+    def _fetcher(self, isolation_level: str) -> RetryingFetcher:
         partition = PartitionFetcher(self.cluster, self.tp, isolation_level)
         return RetryingFetcher(partition, _LOOK_MS)
 

@@ -16,6 +16,8 @@ from pyspark_pykafka.errors import ExactlyOnceError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
+
 
 @dataclass(frozen=True, slots=True)
 class Marker:
@@ -103,7 +105,7 @@ class Release:
 Entry: TypeAlias = "Marker | Intent | Release | Withdrawal | Completion"
 
 #: Entries with their offsets.
-Placed: TypeAlias = "Sequence[tuple[int, Entry]]"
+EntriesWithOffsets: TypeAlias = "Sequence[tuple[int, Entry]]"
 
 #: What the keys of intents begin with; once a later batch is written, a tombstone removes them.
 INTENT_KEY = "intent-"
@@ -120,16 +122,16 @@ _KINDS: dict[str, type[Entry]] = {
 @dataclass(frozen=True, slots=True)
 class Committable:
     """
-    A task whose rows wait in the transaction ``prepared``: (transactional id, producer id, epoch).
+    A task whose rows are in the open transaction ``prepared``.
 
-    ``marked`` is the offset of its marker in the ledger, ``content`` the hash that this tells.
+    ``marker_offset`` is the offset of its marker in the ledger, ``content_hash`` the hash in it.
     """
 
     task: int
     records: int
-    prepared: tuple[str, int, int]
-    marked: int
-    content: str = ""
+    prepared: PreparedTransaction
+    marker_offset: int
+    content_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +145,14 @@ class CommittableBatch:
     batch: int
     write: str
     tasks: int
-    written: tuple[Committable, ...]
+    committables: tuple[Committable, ...]
 
     @property
-    def first(self) -> int | None:
+    def first_marker_offset(self) -> int | None:
         """
         The offset of the first marker; earlier ones are of earlier writes. None without rows.
         """
-        return min((task.marked for task in self.written), default=None)
+        return min((task.marker_offset for task in self.committables), default=None)
 
 
 def ledger_topic(prefix: str) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 
 
-def committed_before(
+def list_committed_task_ids(
     transactions: Transactions, prefix: str, query: str, *, at_most: float | None = None
 ) -> list[str]:
     """
@@ -22,10 +22,10 @@ def committed_before(
     Brokers remember them for ``transactional.id.expiration.ms``, seven days. All have to answer,
     but where ``at_most`` says how many seconds to give them.
     """
-    return transactions.committed_names(query_pattern(prefix, query), at_most=at_most)
+    return transactions.list_committed_ids(query_pattern(prefix, query), at_most=at_most)
 
 
-def check_not_emptied(
+def check_ledger_not_emptied(
     transactions: Transactions, prefix: str, query: str, batch: int, topic: str
 ) -> None:
     """
@@ -38,13 +38,17 @@ def check_not_emptied(
         return
     turn = stream_task_id(prefix, query, batch - 1, 0, 0).removesuffix("-0-0")
     known = [
-        it for it in committed_before(transactions, prefix, query) if it.startswith(f"{turn}-")
+        it
+        for it in list_committed_task_ids(transactions, prefix, query)
+        if it.startswith(f"{turn}-")
     ]
     if known:
-        raise ledger_lost(prefix, query, topic, known[0], "is empty")
+        raise ledger_lost_error(prefix, query, topic, known[0], "is empty")
 
 
-def ledger_lost(prefix: str, query: str, topic: str, known: str, how: str) -> ExactlyOnceError:
+def ledger_lost_error(
+    prefix: str, query: str, topic: str, known: str, how: str
+) -> ExactlyOnceError:
     """
     Return the error for a ledger that is missing or empty, though ``known`` was committed.
     """

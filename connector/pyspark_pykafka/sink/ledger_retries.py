@@ -36,7 +36,7 @@ _LOOK_SECONDS, _LEAST_LOOK_SECONDS = 10.0, 1.0
 _LONG_SECONDS = 5.0
 
 
-def reading_ledger(
+def retry_ledger_read(
     tp: TopicPartition, look: Callable[[float], T], cluster: Cluster, config: ProducerConfig
 ) -> T:
     """
@@ -69,7 +69,7 @@ def reading_ledger(
             time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
 
 
-def lost_or_moved(wanted: OffsetRange, low: int, error: DataLossError) -> PykafkaError:
+def missing_entries_error(wanted: OffsetRange, low: int, error: DataLossError) -> PykafkaError:
     """
     Return the error for entries that are not where they were seen; ``low`` is the log start now.
 

@@ -15,7 +15,7 @@ from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import Release
-from pyspark_pykafka.sink.ledger_loss import committed_before, ledger_lost
+from pyspark_pykafka.sink.ledger_loss import ledger_lost_error, list_committed_task_ids
 
 if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
@@ -37,7 +37,7 @@ CONFIG = {
 }
 
 #: Where the cluster has so many brokers.
-REPLICAS = 3
+MAX_REPLICAS = 3
 
 _LEAST_PAUSE, _MOST_PAUSE = 0.02, 0.5
 # For a look that is not needed for certain.
@@ -60,12 +60,12 @@ class LedgerTopic:
 
         One replica may be away, where there is more than one.
         """
-        factor = self.replication_factor or max(min(brokers, REPLICAS), 1)
-        return factor, self.min_insync_replicas or max(min(factor - 1, REPLICAS - 1), 1)
+        factor = self.replication_factor or max(min(brokers, MAX_REPLICAS), 1)
+        return factor, self.min_insync_replicas or max(min(factor - 1, MAX_REPLICAS - 1), 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class MicroBatchWrite:
     """
     Which micro-batch is about to be written: of a later one than the first, there are earlier ones.
     """
@@ -77,7 +77,7 @@ class Writing:
 
 # Asked by every task; once there is one, it stays.
 @lru_cache(maxsize=16)
-def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, writing: Writing) -> None:
+def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, write: MicroBatchWrite) -> None:
     """
     Return once the brokers have the topic, made if it was missing and never there.
 
@@ -88,8 +88,8 @@ def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, writing: Writi
     with transactions_of(kafka) as transactions:
         found = _look(transactions, topic.name)
         if found.replication_factor is None:
-            _check_never_there(transactions, kafka, topic, writing)
-            new_ledger(transactions, kafka, topic, found.broker_count)
+            _check_never_there(transactions, kafka, topic, write)
+            create_ledger_topic(transactions, kafka, topic, found.broker_count)
         elif found.replication_factor == 1 < found.broker_count:
             logger.warning(
                 "the ledger %s has one replica on a cluster of %d brokers: while that broker is "
@@ -99,7 +99,7 @@ def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, writing: Writi
             )
 
 
-def new_ledger(
+def create_ledger_topic(
     transactions: Transactions, kafka: KafkaSettings, topic: LedgerTopic, brokers: int
 ) -> None:
     """
@@ -117,7 +117,7 @@ def new_ledger(
     retry_until(find, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
 
 
-def renew_ledger(transactions: Transactions, kafka: KafkaSettings, topic: LedgerTopic) -> None:
+def recreate_ledger(transactions: Transactions, kafka: KafkaSettings, topic: LedgerTopic) -> None:
     """
     Let queries start again with a ledger that was lost, made anew if it is missing.
 
@@ -125,25 +125,25 @@ def renew_ledger(transactions: Transactions, kafka: KafkaSettings, topic: Ledger
     """
     found = _look(transactions, topic.name)
     if found.replication_factor is None:
-        new_ledger(transactions, kafka, topic, found.broker_count)
+        create_ledger_topic(transactions, kafka, topic, found.broker_count)
     Ledger(transactions.cluster, transactions.config, topic.name).append(Release(""))
 
 
-def is_there(transactions: Transactions, topic: str) -> bool:
+def ledger_exists(transactions: Transactions, topic: str) -> bool:
     """
     Return whether the brokers have a ledger.
     """
     return _look(transactions, topic).replication_factor is not None
 
 
-def is_silent(transactions: Transactions, topic: str) -> bool:
+def is_ledger_empty(transactions: Transactions, topic: str) -> bool:
     """
     Return whether a ledger is missing, or nothing is committed in it.
     """
-    if not is_there(transactions, topic):
+    if not ledger_exists(transactions, topic):
         return True
     ledger = Ledger(transactions.cluster, transactions.config, topic)
-    return not ledger.committed(*ledger.ended())
+    return not ledger.read_committed(*ledger.watermarks())
 
 
 def _look(transactions: Transactions, topic: str) -> TopicReplicas:
@@ -156,7 +156,7 @@ def _look(transactions: Transactions, topic: str) -> TopicReplicas:
 
 
 def _check_never_there(
-    transactions: Transactions, kafka: KafkaSettings, topic: LedgerTopic, writing: Writing
+    transactions: Transactions, kafka: KafkaSettings, topic: LedgerTopic, write: MicroBatchWrite
 ) -> None:
     """
     Raise :class:`ExactlyOnceError` if the query has committed transactions under this prefix.
@@ -165,11 +165,11 @@ def _check_never_there(
     ledger. All brokers have to answer, but for a query's first batch, which has nothing before it
     unless it is a replay.
     """
-    at_most = _LOOK_SECONDS if writing.is_first else None
-    known = committed_before(transactions, writing.prefix, writing.query, at_most=at_most)
+    at_most = _LOOK_SECONDS if write.is_first else None
+    known = list_committed_task_ids(transactions, write.prefix, write.query, at_most=at_most)
     # A broker that has not heard of the topic yet is not the last word: the controller is.
     if known and _create(kafka, topic, 1, validate_only=True):
-        raise ledger_lost(writing.prefix, writing.query, topic.name, known[0], "is gone")
+        raise ledger_lost_error(write.prefix, write.query, topic.name, known[0], "is gone")
 
 
 def _create(

@@ -8,21 +8,26 @@ import logging
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark_pykafka.engines.wire.transactions.transactions import (
-    FencedError,
+from pyspark_pykafka.engines.wire.transactions.transactions import FencedError
+from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
-    State,
+    TransactionState,
 )
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Backoff, Deadline
-from pyspark_pykafka.sink.batch_committer import _check_open, _lost_attempts, _open, _sweep
+from pyspark_pykafka.sink.batch_committer import (
+    abort_lingering,
+    check_open,
+    find_lost_attempts,
+    list_open_ids,
+)
 from pyspark_pykafka.sink.intents import (
     check_binding,
-    intent_of,
-    intents_of,
+    find_intents,
+    find_objection,
     is_binding,
-    named,
-    objection,
+    make_intent,
+    named_transactions,
     outdated,
 )
 from pyspark_pykafka.sink.ledger import Ledger
@@ -34,26 +39,31 @@ from pyspark_pykafka.sink.ledger_entries import (
     Withdrawal,
     ledger_topic,
 )
-from pyspark_pykafka.sink.ledger_loss import check_not_emptied
+from pyspark_pykafka.sink.ledger_loss import check_ledger_not_emptied
 from pyspark_pykafka.sink.replay import (
+    batch_state,
     check_not_superseded,
     check_owner,
     check_single_writer,
     committed_tasks,
-    owner,
-    visible,
+    prefix_owner,
 )
 from pyspark_pykafka.sink.transactional_ids import any_query_pattern, query_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark_pykafka.engines.wire.transactions.transactions import (
+    from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.engines.wire.transactions.values import (
         TransactionDescription,
-        Transactions,
     )
-    from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, Entry, Placed
-    from pyspark_pykafka.sink.replay import Visible
+    from pyspark_pykafka.sink.ledger_entries import (
+        Committable,
+        CommittableBatch,
+        EntriesWithOffsets,
+        Entry,
+    )
+    from pyspark_pykafka.sink.replay import BatchState
 
     Entries: TypeAlias = Sequence[Entry]
 
@@ -77,9 +87,9 @@ def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> N
     ledger = _ledger(transactions, batch.prefix)
     before = _committed_before(transactions, ledger, batch)
     done = committed_tasks(batch, before)
-    new = [task for task in batch.written if task.task not in done]
+    new = [task for task in batch.committables if task.task not in done]
     if new:
-        _check_open(transactions, _prepared(new))
+        check_open(transactions, _prepared(new))
         _decide(ledger, batch, new, before)
         transactions.end_all(_prepared(new), commit=True)
     if done:
@@ -88,7 +98,7 @@ def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> N
             "tasks %d were not written again",
             *(batch.batch, batch.query, batch.tasks, len(done)),
         )
-        again = [task for task in batch.written if task.task in done]
+        again = [task for task in batch.committables if task.task in done]
         transactions.end_all(_prepared(again), commit=False)
 
 
@@ -111,12 +121,12 @@ def abort_micro_batch(
     if not written:
         # Nothing tells whether another process has gone on; the next micro-batch clears up.
         return
-    ledger, first = _ledger(transactions, prefix), min(task.marked for task in written)
+    ledger, first = _ledger(transactions, prefix), min(task.marker_offset for task in written)
     if maybe_committing:
         # An intent that is still under way comes behind this, and decides nothing.
         end = ledger.append(Withdrawal(query, write))
         # Up to there, whatever a leader that has only now become it tells of the end.
-        if _is_decided(ledger.all_between(first, end), query, write):
+        if _is_decided(ledger.read_all(first, end), query, write):
             logger.warning(
                 "the commit of a micro-batch of the query %s failed after it was decided; nothing "
                 "is aborted: the next run commits what is still open",
@@ -125,7 +135,7 @@ def abort_micro_batch(
             return
     transactions.end_all(_prepared(written), commit=False)
     try:
-        _sweep_alone(transactions, ledger, (prefix, query, write), first)
+        _abort_lingering_if_alone(transactions, ledger, (prefix, query, write), first)
     except PykafkaError as error:
         logger.warning(
             "it cannot be told whether another process has gone on with the query %s: %s; what "
@@ -134,68 +144,68 @@ def abort_micro_batch(
         )
 
 
-def owner_of(transactions: Transactions, prefix: str) -> Marker | None:
+def read_prefix_owner(transactions: Transactions, prefix: str) -> Marker | None:
     """
     Return the last committed entry of the query that a prefix belongs to, or None.
 
     Raises :class:`UnknownTopicError` if the prefix never had a ledger.
     """
     ledger = _ledger(transactions, prefix)
-    return owner(ledger.committed(*ledger.ended()))
+    return prefix_owner(ledger.read_committed(*ledger.watermarks()))
 
 
-def visible_of(transactions: Transactions, held: Marker, prefix: str) -> Visible:
+def read_batch_state(transactions: Transactions, held: Marker, prefix: str) -> BatchState:
     """
     Return what is committed of the last batch of the query that has a prefix.
     """
     ledger = _ledger(transactions, prefix)
-    low, _ = ledger.ended()
-    return _visible(ledger, held, ledger.all_between(low, ledger.end()))
+    low, _ = ledger.watermarks()
+    return _batch_state(ledger, held, ledger.read_all(low, ledger.high_watermark()))
 
 
-def half_committed(transactions: Transactions, prefix: str) -> list[PreparedTransaction]:
+def find_partly_committed(transactions: Transactions, prefix: str) -> list[PreparedTransaction]:
     """
     Return what is open still of writes that have decided to commit it, and have begun to.
     """
     ledger = _ledger(transactions, prefix)
-    low, ended = ledger.ended()
-    placed = ledger.all_between(ended, ledger.end())
+    low, ended = ledger.watermarks()
+    placed = ledger.read_all(ended, ledger.high_watermark())
     found: list[PreparedTransaction] = []
     for query in sorted({it.query for _, it in placed if isinstance(it, Intent)}):
-        for offset, intent in intents_of(query, placed):
-            waiting = [PreparedTransaction(*one) for one in named(prefix, intent)]
+        for offset, intent in find_intents(query, placed):
+            waiting = [PreparedTransaction(*one) for one in named_transactions(prefix, intent)]
             still = _still_open(transactions, waiting)
             since = max(low, intent.first)
             if 0 < len(still) < len(waiting) and is_binding(
-                intent, ledger.all_between(since, offset + 1)
+                intent, ledger.read_all(since, offset + 1)
             ):
                 found += still
     return found
 
 
-def release(transactions: Transactions, held: Marker, prefix: str) -> None:
+def release_prefix(transactions: Transactions, held: Marker, prefix: str) -> None:
     """
     Let another query have the prefix, and the same one write a batch whole again.
 
     What queries have open under the prefix is aborted.
     """
-    _sweep(transactions, any_query_pattern(prefix))
+    abort_lingering(transactions, any_query_pattern(prefix))
     _ledger(transactions, prefix).append(Release(held.query))
 
 
-def complete(transactions: Transactions, held: Marker, prefix: str) -> Visible:
+def complete_batch(transactions: Transactions, held: Marker, prefix: str) -> BatchState:
     """
     Count the last batch of the query that has the prefix as done, and return what is visible of it.
 
     What a driver had decided to commit, and is open still, is committed; the rest is given up.
     """
     ledger = _ledger(transactions, prefix)
-    end = ledger.end()
-    low, ended = ledger.ended()
+    end = ledger.high_watermark()
+    low, ended = ledger.watermarks()
     _roll_forward(transactions, ledger, (prefix, held.query), low, (ended, end))
-    _sweep(transactions, query_pattern(prefix, held.query))
-    ledger.wait_until_ended(end)
-    found = _visible(ledger, held, ledger.all_between(low, end))
+    abort_lingering(transactions, query_pattern(prefix, held.query))
+    ledger.wait_until_stable(end)
+    found = _batch_state(ledger, held, ledger.read_all(low, end))
     if not found.is_whole:
         ledger.append(Completion(held.query, held.batch))
     return found
@@ -206,14 +216,14 @@ def _ledger(transactions: Transactions, prefix: str) -> Ledger:
 
 
 def _prepared(written: Sequence[Committable]) -> list[PreparedTransaction]:
-    return [PreparedTransaction(*task.prepared) for task in written]
+    return [task.prepared for task in written]
 
 
-def _visible(ledger: Ledger, held: Marker, everything: Placed) -> Visible:
-    low, ended = ledger.ended()
+def _batch_state(ledger: Ledger, held: Marker, everything: EntriesWithOffsets) -> BatchState:
+    low, ended = ledger.watermarks()
     # An intent counts wherever it stands; a marker only once it is committed.
     intents = [it for _, it in everything if isinstance(it, Intent)]
-    return visible(held.query, held.batch, [*ledger.committed(low, ended), *intents])
+    return batch_state(held.query, held.batch, [*ledger.read_committed(low, ended), *intents])
 
 
 def _decide(
@@ -222,13 +232,13 @@ def _decide(
     """
     Tell the ledger what is committed now, unless somebody else was first.
     """
-    intent = intent_of(batch, new)
+    intent = make_intent(batch, new)
     end = ledger.append(intent, outdated(batch.query, batch.batch, before))
-    check_binding(batch, ledger.all_between(intent.first, end))
+    check_binding(batch, ledger.read_all(intent.first, end))
 
 
-def _is_decided(placed: Placed, query: str, write: str) -> bool:
-    own = [intent for _, intent in intents_of(query, placed) if intent.write == write]
+def _is_decided(placed: EntriesWithOffsets, query: str, write: str) -> bool:
+    own = [intent for _, intent in find_intents(query, placed) if intent.write == write]
     return any(is_binding(intent, placed) for intent in own)
 
 
@@ -239,31 +249,35 @@ def _committed_before(
     Return what earlier writes have committed, once every earlier one has ended.
     """
     # Without rows there is no marker: then all counts that is there now.
-    first = ledger.end() if batch.first is None else batch.first
-    low, ended = ledger.ended()
+    first = (
+        ledger.high_watermark() if batch.first_marker_offset is None else batch.first_marker_offset
+    )
+    low, ended = ledger.watermarks()
     ended = min(ended, first)
     width = _OFFSETS_PER_TASK * batch.tasks + _LEAST_OFFSETS
-    committed = ledger.committed_back(low, ended, batch.batch, width)
+    committed = ledger.read_committed_back(low, ended, batch.batch, width)
     check_owner(batch, committed)
     check_not_superseded(batch, committed)
     decided: list[PreparedTransaction] = []
     if ended < first:
         whose = (batch.prefix, batch.query)
         decided = _roll_forward(transactions, ledger, whose, low, (ended, first))
-    since = first if batch.written else ended
-    _clear(transactions, ledger, batch, since, decided if ended < first else None)
+    since = first if batch.committables else ended
+    _abort_lost_attempts_if_alone(
+        transactions, ledger, batch, since, decided if ended < first else None
+    )
     if ended < first:
-        if owner(committed) is not None:
+        if prefix_owner(committed) is not None:
             _abort_foreign(transactions, ledger, batch, (ended, first))
-        ledger.wait_until_ended(first)
-        committed += ledger.committed(ended, first)
+        ledger.wait_until_stable(first)
+        committed += ledger.read_committed(ended, first)
         check_owner(batch, committed)
-    if batch.written and not committed:
-        check_not_emptied(transactions, batch.prefix, batch.query, batch.batch, ledger.topic)
-    if batch.written and not visible(batch.query, batch.batch, committed).markers:
+    if batch.committables and not committed:
+        check_ledger_not_emptied(transactions, batch.prefix, batch.query, batch.batch, ledger.topic)
+    if batch.committables and not batch_state(batch.query, batch.batch, committed).markers:
         # Whether this write is alone is decided together with its intent.
         return committed
-    later = ledger.all_since(first)
+    later = ledger.read_all_from(first)
     check_single_writer(batch, [entry for _, entry in later])
     # A driver that has died may have a process that tells of its intent only now.
     return [*committed, *(it for _, it in later if isinstance(it, Intent))]
@@ -285,9 +299,9 @@ def _roll_forward(
     """
     prefix, query = whose
     decided: list[PreparedTransaction] = []
-    for offset, intent in intents_of(query, ledger.all_between(*between)):
-        waiting = [PreparedTransaction(*one) for one in named(prefix, intent)]
-        placed = ledger.all_between(max(low, intent.first), offset + 1)
+    for offset, intent in find_intents(query, ledger.read_all(*between)):
+        waiting = [PreparedTransaction(*one) for one in named_transactions(prefix, intent)]
+        placed = ledger.read_all(max(low, intent.first), offset + 1)
         if not is_binding(intent, placed):
             continue
         decided += waiting
@@ -333,11 +347,11 @@ def _still_open(
         for one in waiting
         if (it := found[one.transactional_id]) is not None
         and it.prepared == one
-        and it.state is State.ONGOING
+        and it.state is TransactionState.ONGOING
     ]
 
 
-def _clear(
+def _abort_lost_attempts_if_alone(
     transactions: Transactions,
     ledger: Ledger,
     batch: CommittableBatch,
@@ -349,16 +363,19 @@ def _clear(
 
     All brokers are asked what that is where the ledger shows something; None says that it does not.
     """
-    names, ours = query_pattern(batch.prefix, batch.query), [it.prepared[0] for it in batch.written]
+    names, ours = (
+        query_pattern(batch.prefix, batch.query),
+        [it.prepared[0] for it in batch.committables],
+    )
     if decided is not None:
-        open_names = sorted(set(_open(transactions, names)) - set(ours))
+        open_names = sorted(set(list_open_ids(transactions, names)) - set(ours))
         left = _undecided(transactions, open_names, decided)
     else:
-        left = _lost_attempts(transactions, ours, names)
+        left = find_lost_attempts(transactions, ours, names)
     if not left:
         return
-    check_single_writer(batch, [entry for _, entry in ledger.all_since(since)])
-    transactions.abort_names(left)
+    check_single_writer(batch, [entry for _, entry in ledger.read_all_from(since)])
+    transactions.abort_ids(left)
 
 
 def _undecided(
@@ -383,12 +400,12 @@ def _is_later(decided: PreparedTransaction, found: TransactionDescription | None
     """
     Whether what is open under a name was begun after what was decided.
     """
-    if found is None or found.state is not State.ONGOING:
+    if found is None or found.state is not TransactionState.ONGOING:
         return False
     return found.producer_id != decided.producer_id or found.epoch > decided.epoch
 
 
-def _sweep_alone(
+def _abort_lingering_if_alone(
     transactions: Transactions, ledger: Ledger, whose: tuple[str, str, str], first: int
 ) -> None:
     """
@@ -397,18 +414,22 @@ def _sweep_alone(
     What an earlier write had decided to commit is for the next run to commit.
     """
     prefix, query, write = whose
-    _, ended = ledger.ended()
+    _, ended = ledger.watermarks()
     decided = {
         name
-        for _, intent in intents_of(query, ledger.all_between(min(ended, first), ledger.end()))
-        for name, *_ in named(prefix, intent)
+        for _, intent in find_intents(
+            query, ledger.read_all(min(ended, first), ledger.high_watermark())
+        )
+        for name, *_ in named_transactions(prefix, intent)
     }
-    names = [it for it in _open(transactions, query_pattern(prefix, query)) if it not in decided]
-    later = ledger.all_since(first)
+    names = [
+        it for it in list_open_ids(transactions, query_pattern(prefix, query)) if it not in decided
+    ]
+    later = ledger.read_all_from(first)
     own = [it for _, it in later if isinstance(it, Marker) and it.write == write]
     markers = [(at, it) for at, it in later if isinstance(it, Marker)]
-    if own and objection(query, own[0].batch, write, markers) is None:
-        transactions.abort_names(names)
+    if own and find_objection(query, own[0].batch, write, markers) is None:
+        transactions.abort_ids(names)
 
 
 def _abort_foreign(
@@ -417,7 +438,7 @@ def _abort_foreign(
     """
     Abort what queries have open that do not own the prefix, but stand before our first marker.
     """
-    entries = [entry for _, entry in ledger.all_between(*between)]
+    entries = [entry for _, entry in ledger.read_all(*between)]
     strangers = {it.query for it in entries if isinstance(it, Marker)} - {batch.query}
     for query in sorted(strangers):
-        _sweep(transactions, query_pattern(batch.prefix, query))
+        abort_lingering(transactions, query_pattern(batch.prefix, query))

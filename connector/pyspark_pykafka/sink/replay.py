@@ -34,7 +34,7 @@ def covers_batch(entries: Iterable[Entry], batch: int) -> bool:
     )
 
 
-def owner(committed: Sequence[Entry]) -> Marker | None:
+def prefix_owner(committed: Sequence[Entry]) -> Marker | None:
     """
     Return the last entry of the query that has the prefix, or None if nobody has.
     """
@@ -42,36 +42,36 @@ def owner(committed: Sequence[Entry]) -> Marker | None:
     return markers[-1] if markers else None
 
 
-def check_owner(written: CommittableBatch, committed: Sequence[Entry]) -> None:
+def check_owner(batch: CommittableBatch, committed: Sequence[Entry]) -> None:
     """
     Raise :class:`ExactlyOnceError` if the prefix is another query's.
     """
-    held = owner(committed)
-    if held is None or held.query == written.query:
+    held = prefix_owner(committed)
+    if held is None or held.query == batch.query:
         return
     msg = (
-        f"transactionalIdPrefix '{written.prefix}' belongs to the query {held.query}, which wrote "
-        f"its batch {held.batch}; this is the query {written.query}. Give each query another "
+        f"transactionalIdPrefix '{batch.prefix}' belongs to the query {held.query}, which wrote "
+        f"its batch {held.batch}; this is the query {batch.query}. Give each query another "
         "prefix; if that query is over (its checkpoint was deleted), run: pykafka transactions "
-        f"release --prefix {written.prefix}"
+        f"release --prefix {batch.prefix}"
     )
     raise ExactlyOnceError("EXACTLY_ONCE_PREFIX_OWNED", msg)
 
 
-def check_not_superseded(written: CommittableBatch, committed: Sequence[Entry]) -> None:
+def check_not_superseded(batch: CommittableBatch, committed: Sequence[Entry]) -> None:
     """
     Raise :class:`ExactlyOnceError` if a later batch is committed.
 
     What was said of this one may be compacted away then.
     """
     markers = [it.batch for it in _since_release(committed) if isinstance(it, Marker)]
-    newest = max(markers, default=written.batch)
-    if newest > written.batch:
+    newest = max(markers, default=batch.batch)
+    if newest > batch.batch:
         msg = (
-            f"batch {newest} of the query {written.query} is committed already, and this is batch "
-            f"{written.batch}: the query runs twice, or its checkpoint was set back. Nothing of "
+            f"batch {newest} of the query {batch.query} is committed already, and this is batch "
+            f"{batch.batch}: the query runs twice, or its checkpoint was set back. Nothing of "
             "this write is visible. Stop the other process; or, if the rows are to be written "
-            f"again, run: pykafka transactions release --prefix {written.prefix}"
+            f"again, run: pykafka transactions release --prefix {batch.prefix}"
         )
         raise ExactlyOnceError("EXACTLY_ONCE_BATCH_OVERTAKEN", msg)
 
@@ -92,27 +92,27 @@ def concurrent_writer(query: str, write: str, batch: int, later: Iterable[Entry]
     return None
 
 
-def check_single_writer(written: CommittableBatch, later: Iterable[Entry]) -> None:
+def check_single_writer(batch: CommittableBatch, later: Iterable[Entry]) -> None:
     """
     Raise :class:`ConcurrentWriteError` if another write came in between with its markers.
 
     ``later`` is what :func:`concurrent_writer` looks at. A write without rows has no marker that
     others would find, and adds nothing to its batch: only one of a later batch is in its way.
     """
-    least = written.batch if written.written else written.batch + 1
-    entry = concurrent_writer(written.query, written.write, least, later)
+    least = batch.batch if batch.committables else batch.batch + 1
+    entry = concurrent_writer(batch.query, batch.write, least, later)
     if entry is None:
         return
     msg = (
-        f"batch {written.batch} of the query {written.query} is being written by another "
-        f"process too ('{written.prefix}', task {entry.task} of batch {entry.batch}); is "
+        f"batch {batch.batch} of the query {batch.query} is being written by another "
+        f"process too ('{batch.prefix}', task {entry.task} of batch {entry.batch}); is "
         "the query running twice? Nothing of this write is visible; start it again when "
         "it is the only one"
     )
     raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
 
 
-def committed_tasks(written: CommittableBatch, committed: Sequence[Entry]) -> frozenset[int]:
+def committed_tasks(batch: CommittableBatch, committed: Sequence[Entry]) -> frozenset[int]:
     """
     Return the tasks whose rows earlier writes of the batch have committed already.
 
@@ -121,18 +121,18 @@ def committed_tasks(written: CommittableBatch, committed: Sequence[Entry]) -> fr
     another way, since nobody can tell then which of them are in the topic; and as
     :func:`check_not_superseded` does.
     """
-    check_not_superseded(written, committed)
-    found = visible(written.query, written.batch, committed)
+    check_not_superseded(batch, committed)
+    found = batch_state(batch.query, batch.batch, committed)
     if found.is_whole:
-        return frozenset(task.task for task in written.written)
-    now = {task.task: task for task in written.written}
+        return frozenset(task.task for task in batch.committables)
+    now = {task.task: task for task in batch.committables}
     for marker in found.markers:
-        _check_same(written, marker, now.get(marker.task), found)
+        _check_same(batch, marker, now.get(marker.task), found)
     return frozenset(found.tasks)
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class BatchState:
     """
     What is committed of a batch; ``intents`` are by write, ``completed`` says that it is done so.
     """
@@ -179,12 +179,12 @@ class Visible:
         return f"{self.records} rows, those of {count} of {of} tasks with rows ({which})"
 
 
-def visible(query: str, batch: int, committed: Sequence[Entry]) -> Visible:
+def batch_state(query: str, batch: int, committed: Sequence[Entry]) -> BatchState:
     """
     Return what the committed entries of the ledger say of a query's batch.
     """
     entries = [it for it in _since_release(committed) if it.query == query]
-    return Visible(
+    return BatchState(
         tuple(it for it in entries if isinstance(it, Marker) and it.batch == batch),
         {it.write: it for it in entries if isinstance(it, Intent) and it.batch == batch},
         any(isinstance(it, Completion) and it.batch == batch for it in entries),
@@ -192,24 +192,24 @@ def visible(query: str, batch: int, committed: Sequence[Entry]) -> Visible:
 
 
 def _check_same(
-    written: CommittableBatch, marker: Marker, now: Committable | None, found: Visible
+    batch: CommittableBatch, marker: Marker, now: Committable | None, found: BatchState
 ) -> None:
     intent = found.intents.get(marker.write)
     if intent is None:
-        raise _differs(written, found, "it is not known of how many tasks it consisted")
-    if intent.tasks != written.tasks:
-        why = f"it had {intent.tasks} tasks then, and has {written.tasks} now"
-        raise _differs(written, found, why)
+        raise _differs(batch, found, "it is not known of how many tasks it consisted")
+    if intent.tasks != batch.tasks:
+        why = f"it had {intent.tasks} tasks then, and has {batch.tasks} now"
+        raise _differs(batch, found, why)
     records = 0 if now is None else now.records
     if marker.records != records:
         why = f"its task {marker.task} wrote {marker.records} rows then, and {records} now"
-        raise _differs(written, found, why)
+        raise _differs(batch, found, why)
     if not marker.content:
         why = f"an older version wrote its task {marker.task}, and did not tell which rows"
-        raise _differs(written, found, why)
-    if now is not None and marker.content != now.content:
+        raise _differs(batch, found, why)
+    if now is not None and marker.content != now.content_hash:
         why = f"its task {marker.task} wrote other rows then, though as many ({records})"
-        raise _differs(written, found, why)
+        raise _differs(batch, found, why)
 
 
 def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -217,10 +217,10 @@ def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
     return entries[max(after, default=0) :]
 
 
-def _differs(written: CommittableBatch, found: Visible, why: str) -> ExactlyOnceError:
-    tool, given = "pykafka transactions", f"--prefix {written.prefix}"
+def _differs(batch: CommittableBatch, found: BatchState, why: str) -> ExactlyOnceError:
+    tool, given = "pykafka transactions", f"--prefix {batch.prefix}"
     msg = (
-        f"batch {written.batch} of the query {written.query} was committed in part, its other "
+        f"batch {batch.batch} of the query {batch.query} was committed in part, its other "
         "transactions were aborted before they could be (kafka.transaction.timeout.ms), and it "
         f"cannot be completed: {why}. Visible are {found}; nothing of this write is. Run it as it "
         "ran before (spark.sql.shuffle.partitions, the same input, nothing of chance); or repeat "

@@ -127,14 +127,14 @@ def any_query_pattern(prefix: str) -> TransactionalIdPattern:
     return TransactionalIdPattern(prefix, _QUERY + _TURN + _TASK)
 
 
-def of_prefix(prefix: str) -> TransactionalIdPattern:
+def prefix_pattern(prefix: str) -> TransactionalIdPattern:
     """
     Return all names that writes with the prefix make, batches and streams.
     """
     return TransactionalIdPattern(prefix, rf"({_QUERY}{_TURN})?{_TASK}|{_SIGNS}")
 
 
-def beginning_with(text: str) -> TransactionalIdPattern:
+def starting_with_pattern(text: str) -> TransactionalIdPattern:
     """
     Return all names that begin so, also those of longer prefixes: to be looked at, never changed.
     """

@@ -12,7 +12,7 @@ from pyspark.sql import datasource as spark
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.schema import SINK_COLUMNS, check_sink_schema
-from pyspark_pykafka.sink.delivery import SinkTask, TaskCommitMessage, delivery
+from pyspark_pykafka.sink.delivery import SinkTask, TaskCommitMessage, make_delivery
 from pyspark_pykafka.spark.compat import ARROW_STREAM_WRITER, arrow_schema, rows_to_batches
 from pyspark_pykafka.spark.worker import freeze_loaded_modules, rows_until_end_of_task
 
@@ -47,7 +47,7 @@ class _Writer:
 
     def __init__(self, options: SinkOptions, schema: StructType, *, streaming: bool) -> None:
         check_sink_schema(arrow_schema(schema), topic_option=options.topic is not None)
-        self._delivery = delivery(options, streaming=streaming)
+        self._delivery = make_delivery(options, streaming=streaming)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
         """
@@ -72,7 +72,7 @@ def _task() -> SinkTask:
     )
 
 
-def _delivered(messages: Messages) -> list[TaskCommitMessage]:
+def _commit_messages(messages: Messages) -> list[TaskCommitMessage]:
     return [
         message.task_message
         for message in messages
@@ -92,13 +92,13 @@ class KafkaBatchWriter(_Writer, spark.DataSourceArrowWriter):
         """
         Make everything visible, on the driver, once all tasks have written.
         """
-        self._delivery.commit(_delivered(messages), len(messages), _NO_BATCH)
+        self._delivery.commit(_commit_messages(messages), len(messages), _NO_BATCH)
 
     def abort(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         """
         Leave nothing visible, on the driver, after a task has failed for good.
         """
-        self._delivery.abort(_delivered(messages), len(messages))
+        self._delivery.abort(_commit_messages(messages), len(messages))
 
 
 class _StreamWriter(_Writer):
@@ -113,13 +113,13 @@ class _StreamWriter(_Writer):
         """
         Make the micro-batch visible, on the driver, once all tasks have written.
         """
-        self._delivery.commit(_delivered(messages), len(messages), batchId)
+        self._delivery.commit(_commit_messages(messages), len(messages), batchId)
 
     def abort(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 (Spark's name)
         """
         Leave nothing visible, on the driver, after a task has failed for good.
         """
-        self._delivery.abort(_delivered(messages), len(messages))
+        self._delivery.abort(_commit_messages(messages), len(messages))
 
 
 if ARROW_STREAM_WRITER:

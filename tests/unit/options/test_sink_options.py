@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.options import SinkOptions, parse_sink
-from pyspark_pykafka.sink.delivery import delivery
+from pyspark_pykafka.sink.delivery import make_delivery
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -101,13 +101,13 @@ def test_a_stream_does_not_write_into_its_own_ledger() -> None:
     given = {**SERVERS, "topic": "orders-ledger", "transactionalIdPrefix": "orders"}
     exactly = {**given, "deliveryGuarantee": "exactly-once"}
     with pytest.raises(OptionsError, match="topic is 'orders-ledger'") as caught:
-        delivery(parse_sink(exactly, streaming=True), streaming=True)
+        make_delivery(parse_sink(exactly, streaming=True), streaming=True)
     (mistake,) = caught.value.mistakes
     assert "transactionalIdPrefix 'orders'" in mistake
 
-    assert delivery(parse_sink(exactly, streaming=False), streaming=False)
-    assert delivery(parse_sink(given, streaming=True), streaming=True)
-    assert delivery(parse_sink({**exactly, "topic": "orders"}, streaming=True), streaming=True)
+    assert make_delivery(parse_sink(exactly, streaming=False), streaming=False)
+    assert make_delivery(parse_sink(given, streaming=True), streaming=True)
+    assert make_delivery(parse_sink({**exactly, "topic": "orders"}, streaming=True), streaming=True)
 
 
 def test_engine_is_chosen_for_writing_too() -> None:

@@ -28,15 +28,15 @@ from tests.support.commit_model import (
     writes,
 )
 
-from pyspark_pykafka.engines.wire.transactions.transactions import (
-    FencedError,
+from pyspark_pykafka.engines.wire.transactions.transactions import FencedError
+from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
-    State,
     TransactionDescription,
+    TransactionState,
 )
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.sink import micro_batch_committer, replay
-from pyspark_pykafka.sink.intents import named
+from pyspark_pykafka.sink.intents import named_transactions
 from pyspark_pykafka.sink.ledger_entries import Withdrawal
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ def test_a_coordinator_that_has_lost_its_office() -> None:
     """
     It says that what was decided is not open, and others that it is: nothing of it is aborted.
     """
-    for of_the_past in (None, State.COMPLETE_COMMIT, State.ONGOING):
+    for of_the_past in (None, TransactionState.COMPLETE_COMMIT, TransactionState.ONGOING):
         world = World()
         until(start(world, "a", FIRST), ": commit ").advance(Turn.DIE)
         (decided,) = world.ongoing
@@ -350,7 +350,7 @@ def test_what_an_operator_must_not_abort() -> None:
 
         def look(process: Process, found: list[PreparedTransaction] = found) -> None:
             transactions: Any = MemoryTransactions(process)
-            found += micro_batch_committer.half_committed(transactions, PREFIX)
+            found += micro_batch_committer.find_partly_committed(transactions, PREFIX)
 
         Process(world, "tool", look).finish()
         in_part = 0 < len(world.visible(0)) < len(ROWS)
@@ -368,7 +368,7 @@ def test_what_can_be_neither_committed_nor_told() -> None:
 
         def describe_all(self, _: Any) -> dict[str, TransactionDescription]:
             name, *who = open_still
-            return {name: TransactionDescription(name, State.ONGOING, *who, 0, 0, 1)}
+            return {name: TransactionDescription(name, TransactionState.ONGOING, *who, 0, 0, 1)}
 
         def end_all(self, *_: Any, commit: bool) -> None:
             assert commit
@@ -384,11 +384,13 @@ def give_up_or_repeat(world: World, *, repeat: bool) -> None:
     """
     before = world.visible(0)
     assert before
-    finish = micro_batch_committer.release if repeat else micro_batch_committer.complete
+    finish = (
+        micro_batch_committer.release_prefix if repeat else micro_batch_committer.complete_batch
+    )
 
     def program(process: Process) -> None:
         transactions: Any = MemoryTransactions(process)
-        held = micro_batch_committer.owner_of(transactions, PREFIX)
+        held = micro_batch_committer.read_prefix_owner(transactions, PREFIX)
         assert held is not None
         assert held.batch == 0
         finish(transactions, held, PREFIX)
@@ -493,10 +495,10 @@ def counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     whole = replay.committed_tasks
 
-    def blind(written: CommittableBatch, committed: Any) -> frozenset[int]:
+    def blind(batch: CommittableBatch, committed: Any) -> frozenset[int]:
         seen = [replace(it, content="x") if hasattr(it, "content") else it for it in committed]
-        tasks = tuple(replace(task, content="x") for task in written.written)
-        return whole(replace(written, written=tasks), seen)
+        tasks = tuple(replace(task, content_hash="x") for task in batch.committables)
+        return whole(replace(batch, committables=tasks), seen)
 
     monkeypatch.setattr(micro_batch_committer, "committed_tasks", blind)
 
@@ -546,7 +548,7 @@ def takes_names_over(monkeypatch: pytest.MonkeyPatch) -> None:
     Let tasks take the names of an earlier write's.
     """
     monkeypatch.setattr(
-        "tests.support.commit_model.free_name", lambda _, wanted: wanted.transactional_id
+        "tests.support.commit_model.choose_free_id", lambda _, wanted: wanted.transactional_id
     )
 
 
@@ -557,9 +559,9 @@ def sweeps_all(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = micro_batch_committer.abort_micro_batch
 
     def abort(*given: Any, **more: Any) -> None:
-        monkeypatch.setattr(micro_batch_committer, "named", lambda *_: [])
+        monkeypatch.setattr(micro_batch_committer, "named_transactions", lambda *_: [])
         whole(*given, **more)
-        monkeypatch.setattr(micro_batch_committer, "named", named)
+        monkeypatch.setattr(micro_batch_committer, "named_transactions", named_transactions)
 
     monkeypatch.setattr(micro_batch_committer, "abort_micro_batch", abort)
 

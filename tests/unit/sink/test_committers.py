@@ -27,14 +27,13 @@ from tests.support.stub_coordinators import (
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.engines.contract import FallbackId
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
-from pyspark_pykafka.engines.wire.producer.producer import Transaction, begin_free
+from pyspark_pykafka.engines.wire.producer.producer import Transaction, begin_with_free_id
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
-from pyspark_pykafka.engines.wire.transactions.transactions import (
-    FencedError,
+from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Transactions
+from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
-    State,
     TransactionDescription,
-    Transactions,
+    TransactionState,
 )
 from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition
@@ -165,7 +164,7 @@ def test_a_name_is_not_taken_on_a_stale_word(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Transactions, "describe", describe)
     with StubCoordinators(them) as stubs, connected(stubs) as transactions:
-        name, identity = begin_free(transactions, wanted)
+        name, identity = begin_with_free_id(transactions, wanted)
 
         assert states(stubs, [decided]) == Counter(Ongoing=1)
         assert name == fallback.transactional_id
@@ -370,10 +369,10 @@ def test_what_is_aborted_may_be_of_the_next_write(started: int, outcome: Outcome
             block_seconds=1.0, direct=SimpleNamespace(retry_backoff_max_seconds=0.1)
         )
 
-        def describe_some(self, *_: Any) -> dict[str, TransactionDescription]:
+        def describe_reachable(self, *_: Any) -> dict[str, TransactionDescription]:
             return {
                 "w-0-0": TransactionDescription(
-                    "w-0-0", State.COMPLETE_ABORT, 1, 5, 60_000, started, 0
+                    "w-0-0", TransactionState.COMPLETE_ABORT, 1, 5, 60_000, started, 0
                 )
             }
 

@@ -12,10 +12,10 @@ import pytest
 from pyspark_pykafka.errors import ConcurrentWriteError
 from pyspark_pykafka.sink.intents import (
     check_binding,
-    intent_of,
-    intents_of,
+    find_intents,
     is_binding,
-    named,
+    make_intent,
+    named_transactions,
     outdated,
 )
 from pyspark_pykafka.sink.ledger_entries import (
@@ -65,9 +65,11 @@ def test_an_intent_names_what_is_committed() -> None:
     Those tasks that are new, and no others; the rest is told of all tasks.
     """
     whole = batch(10)
-    intent = intent_of(whole, whole.written[3:])
+    intent = make_intent(whole, whole.committables[3:])
 
-    assert named("orders", intent) == [task.prepared for task in whole.written[3:]]
+    assert named_transactions("orders", intent) == [
+        task.prepared for task in whole.committables[3:]
+    ]
     assert (intent.tasks, intent.written, intent.first) == (10, 10, 100)
 
 
@@ -77,7 +79,7 @@ def test_an_intent_of_many_tasks_is_small() -> None:
     """
     whole = batch(5_000)
 
-    assert sum(map(len, to_record(intent_of(whole, whole.written)))) < 2**20 // 8
+    assert sum(map(len, to_record(make_intent(whole, whole.committables)))) < 2**20 // 8
 
 
 @pytest.mark.parametrize(
@@ -127,9 +129,9 @@ def test_of_two_copies_the_first_counts() -> None:
     theirs = Marker(QUERY, 7, "theirs", 0, 1)
     entries = placed(*MARKERS, OURS, theirs, OURS)
 
-    assert intents_of(QUERY, entries) == [(102, OURS)]
+    assert find_intents(QUERY, entries) == [(102, OURS)]
     assert is_binding(OURS, entries)
-    assert intents_of(OTHER, entries) == []
+    assert find_intents(OTHER, entries) == []
 
 
 def test_old_intents_are_removed() -> None:

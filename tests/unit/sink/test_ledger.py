@@ -100,7 +100,7 @@ def test_a_leader_that_moves_is_waited_for(trouble: str, seconds: float) -> None
     As long as a writer may be blocked; no sink says that data are lost.
     """
     with ledger(trouble, seconds) as made:
-        entries = made.all_between(0, ENTRIES)
+        entries = made.read_all(0, ENTRIES)
 
     assert len(entries) == ENTRIES
 
@@ -124,7 +124,7 @@ def test_offsets_are_waited_for() -> None:
     The same where only the end is asked for.
     """
     with ledger("not leader", 1.0) as made:
-        assert made.ended() == (0, ENTRIES)
+        assert made.watermarks() == (0, ENTRIES)
 
 
 @pytest.mark.parametrize("trouble", ["not leader", "lagging"])
@@ -133,7 +133,7 @@ def test_what_does_not_pass_in_time_is_retriable(trouble: str) -> None:
     The error names the setting that says how long.
     """
     with ledger(trouble, 1e9, block_ms=2_000) as made, pytest.raises(PykafkaError) as told:
-        made.all_between(0, ENTRIES)
+        made.read_all(0, ENTRIES)
 
     assert isinstance(told.value, TimeoutExceededError)
     assert f"the ledger {TOPIC}-0 could not be read within 2000 ms (kafka.max.block.ms)" in str(
@@ -154,7 +154,7 @@ def test_a_ledger_that_is_gone_has_a_name(trouble: str, text: str) -> None:
     To try again would not help: nobody can tell any more what was committed.
     """
     with ledger(trouble, 1e9, block_ms=5_000) as made, pytest.raises(ExactlyOnceError) as told:
-        made.all_between(0, ENTRIES)
+        made.read_all(0, ENTRIES)
 
     assert told.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
     assert text in str(told.value)

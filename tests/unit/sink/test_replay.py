@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
-from pyspark_pykafka.sink.intents import named
+from pyspark_pykafka.sink.intents import named_transactions
 from pyspark_pykafka.sink.ledger_entries import (
     Committable,
     CommittableBatch,
@@ -103,7 +103,7 @@ def test_entries_of_older_versions_are_read() -> None:
     assert from_record(json.dumps(told).encode(), "") == marker(3, content="")
     found = from_record(json.dumps({**decided, "written": 2}).encode(), "")
     assert found == intent(2)
-    assert named("orders", intent(2)) == []
+    assert named_transactions("orders", intent(2)) == []
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_where_a_batch_begins() -> None:
     At the first marker in the ledger of its prefix.
     """
     assert ledger_topic("orders") == "orders-ledger"
-    assert written(5, 0, 6).first == 100
+    assert written(5, 0, 6).first_marker_offset == 100
 
 
 def test_nothing_was_committed() -> None:
@@ -164,10 +164,10 @@ def test_a_whole_batch_needs_no_likeness(again: CommittableBatch) -> None:
         Intent(QUERY, 7, "b", 3, 2),
     ]
 
-    assert committed_tasks(again, one) == {task.task for task in again.written}
-    assert committed_tasks(again, two) == {task.task for task in again.written}
+    assert committed_tasks(again, one) == {task.task for task in again.committables}
+    assert committed_tasks(again, two) == {task.task for task in again.committables}
     given_up = [*one[:1], intent(3), Completion(QUERY, 7)]
-    assert committed_tasks(again, given_up) == {task.task for task in again.written}
+    assert committed_tasks(again, given_up) == {task.task for task in again.committables}
 
 
 def test_the_last_write_says_what_the_batch_is() -> None:

@@ -4,22 +4,26 @@ The names of transactions: whose they are, however alike the prefixes of several
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from pyspark_pykafka.sink.transactional_ids import (
-    TransactionalIdPattern,
     any_query_pattern,
-    beginning_with,
     fallback_id,
     fallback_sign,
     fence_id,
-    of_prefix,
     other_attempt_ids,
+    prefix_pattern,
     query_pattern,
+    starting_with_pattern,
     stream_task_id,
     task_id,
     write_pattern,
 )
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.engines.contract import TransactionalIdPattern
 
 QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
 OTHER = "20261122-0000-0000-0000-000000000000"
@@ -58,17 +62,17 @@ def test_a_late_attempt_has_a_name_of_its_own() -> None:
         ),
         (any_query_pattern("orders"), stream_task_id("orders", QUERY, 7, 0, 0)),
         (any_query_pattern("orders"), stream_task_id("orders", OTHER, 8, 0, 0)),
-        (of_prefix("orders"), task_id("orders", 1234, 17)),
-        (of_prefix("orders"), fallback_id(task_id("orders", 1234, 17), 417).transactional_id),
-        (of_prefix("orders"), stream_task_id("orders", QUERY, 7, 1234, 3)),
+        (prefix_pattern("orders"), task_id("orders", 1234, 17)),
+        (prefix_pattern("orders"), fallback_id(task_id("orders", 1234, 17), 417).transactional_id),
+        (prefix_pattern("orders"), stream_task_id("orders", QUERY, 7, 1234, 3)),
         (
-            of_prefix("orders"),
+            prefix_pattern("orders"),
             fallback_id(stream_task_id("orders", OTHER, 8, 0, 0), 1).transactional_id,
         ),
-        (of_prefix("orders"), fence_id("orders", "f00")),
-        (of_prefix("orders"), fallback_sign(task_id("orders", 0, 0))),
-        (of_prefix("orders"), fallback_sign(stream_task_id("orders", QUERY, 6, 0, 0))),
-        (beginning_with("orders"), task_id("orders-2", 0, 0)),
+        (prefix_pattern("orders"), fence_id("orders", "f00")),
+        (prefix_pattern("orders"), fallback_sign(task_id("orders", 0, 0))),
+        (prefix_pattern("orders"), fallback_sign(stream_task_id("orders", QUERY, 6, 0, 0))),
+        (starting_with_pattern("orders"), task_id("orders-2", 0, 0)),
     ],
 )
 def test_a_write_has_the_names_of_its_tasks(family: TransactionalIdPattern, name: str) -> None:
@@ -94,14 +98,14 @@ def test_a_write_has_the_names_of_its_tasks(family: TransactionalIdPattern, name
         (any_query_pattern("orders"), task_id("orders", 0, 0)),
         (any_query_pattern("orders"), task_id("orders-20261122", 0, 0)),
         (any_query_pattern("orders"), stream_task_id("orders-2", QUERY, 6, 0, 0)),
-        (of_prefix("orders"), task_id("order", 0, 0)),
-        (of_prefix("orders"), task_id("orders-2", 0, 0)),
-        (of_prefix("orders"), task_id("orders-20261122", 0, 0)),
-        (of_prefix("orders"), fallback_id(task_id("orders-2", 0, 0), 1).transactional_id),
-        (of_prefix("orders"), stream_task_id("orders-2", QUERY, 6, 0, 0)),
-        (of_prefix("orders"), stream_task_id("orders.eu", QUERY, 6, 0, 0)),
-        (of_prefix("orders"), fence_id("orders-2", "f00")),
-        (of_prefix("orders"), fallback_sign(task_id("orders-2", 0, 0))),
+        (prefix_pattern("orders"), task_id("order", 0, 0)),
+        (prefix_pattern("orders"), task_id("orders-2", 0, 0)),
+        (prefix_pattern("orders"), task_id("orders-20261122", 0, 0)),
+        (prefix_pattern("orders"), fallback_id(task_id("orders-2", 0, 0), 1).transactional_id),
+        (prefix_pattern("orders"), stream_task_id("orders-2", QUERY, 6, 0, 0)),
+        (prefix_pattern("orders"), stream_task_id("orders.eu", QUERY, 6, 0, 0)),
+        (prefix_pattern("orders"), fence_id("orders-2", "f00")),
+        (prefix_pattern("orders"), fallback_sign(task_id("orders-2", 0, 0))),
     ],
 )
 def test_names_of_others(family: TransactionalIdPattern, name: str) -> None:

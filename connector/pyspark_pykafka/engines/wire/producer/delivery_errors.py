@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import Address
 
 
-def buffer_full(
+def buffer_full_error(
     tp: TopicPartition, seconds: float, others: Iterable[PartitionQueue]
 ) -> TimeoutExceededError:
     """
     Return the error for a batch for which no room was made in so many seconds.
     """
-    trouble = next((it.trouble for it in others if it.trouble), None)
+    trouble = next((it.last_error for it in others if it.last_error), None)
     return TimeoutExceededError(
         f"the send buffer stayed full for {milliseconds(seconds)} ms (kafka.max.block.ms) before a "
         f"batch for {tp} fitted in{_because(trouble)}; the brokers acknowledge too slowly, or "
@@ -31,7 +31,7 @@ def buffer_full(
     )
 
 
-def unanswered(address: Address, seconds: float) -> TimeoutExceededError:
+def request_timeout_error(address: Address, seconds: float) -> TimeoutExceededError:
     """
     Return the error for a request without an answer.
     """
@@ -41,7 +41,7 @@ def unanswered(address: Address, seconds: float) -> TimeoutExceededError:
     )
 
 
-def with_setting(error: PykafkaError, seconds: float) -> PykafkaError:
+def name_timeout_setting(error: PykafkaError, seconds: float) -> PykafkaError:
     """
     Return the error; one that says that the time for a request is over says also whose.
     """
@@ -50,7 +50,7 @@ def with_setting(error: PykafkaError, seconds: float) -> PykafkaError:
     return TimeoutExceededError(f"{error} (kafka.request.timeout.ms is {milliseconds(seconds)})")
 
 
-def undelivered(queue: PartitionQueue, seconds: float) -> TimeoutExceededError:
+def delivery_timeout_error(queue: PartitionQueue, seconds: float) -> TimeoutExceededError:
     """
     Return the error for a partition whose oldest batch was not acknowledged in so many seconds.
     """
@@ -60,7 +60,7 @@ def undelivered(queue: PartitionQueue, seconds: float) -> TimeoutExceededError:
     return TimeoutExceededError(
         f"{count} records for {queue.tp} were not acknowledged within {milliseconds(seconds)} ms "
         f"(kafka.delivery.timeout.ms); the oldest were {state}, after {batches[0].attempts} tries"
-        f"{_because(queue.trouble)}"
+        f"{_because(queue.last_error)}"
     )
 
 

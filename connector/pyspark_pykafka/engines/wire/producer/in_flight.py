@@ -48,7 +48,7 @@ class InFlight:
         request = _Request(batches, now + self._seconds)
         self._requests.setdefault(connection, []).append(request)
 
-    def answered(self, connection: Connection) -> Batches:
+    def pop_oldest(self, connection: Connection) -> Batches:
         """
         Return what was in the oldest request, which has its answer.
         """
@@ -58,13 +58,13 @@ class InFlight:
             del self._requests[connection]
         return request.batches
 
-    def lost(self, connection: Connection) -> list[Batches]:
+    def pop_all(self, connection: Connection) -> list[Batches]:
         """
         Return what was in all requests of a connection, none of which will have an answer.
         """
         return [request.batches for request in self._requests.pop(connection)]
 
-    def expires(self, connection: Connection) -> float:
+    def expires_at(self, connection: Connection) -> float:
         """
         Return until when the oldest request must be answered.
 
@@ -73,8 +73,8 @@ class InFlight:
         throttled = connection.throttled_until + self._seconds
         return max(self._requests[connection][0].expires, throttled)
 
-    def late(self, now: float) -> list[Connection]:
+    def expired(self, now: float) -> list[Connection]:
         """
         Return the connections whose oldest request has not been answered in time.
         """
-        return [it for it in self._requests if self.expires(it) <= now]
+        return [it for it in self._requests if self.expires_at(it) <= now]

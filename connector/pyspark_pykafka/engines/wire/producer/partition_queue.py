@@ -29,7 +29,7 @@ class PartitionQueue:
     """
 
     tp: TopicPartition
-    most_in_flight: int
+    max_in_flight: int
     waiting: deque[ProducerBatch] = field(default_factory=deque)
     in_flight: deque[ProducerBatch] = field(default_factory=deque)
     returned: list[ProducerBatch] = field(default_factory=list)
@@ -37,12 +37,12 @@ class PartitionQueue:
     #: Whether the partition's leader has taken a batch. Until then it would take any number for the
     #: first, that of a second batch too whose first one was lost (KAFKA-14359), so that one goes
     #: alone.
-    begun: bool = False
+    has_acknowledged_batch: bool = False
     not_before: float = 0.0
-    trouble: PykafkaError | None = None
+    last_error: PykafkaError | None = None
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """
         Whether everything was acknowledged.
         """
@@ -54,14 +54,14 @@ class PartitionQueue:
         """
         self.waiting.append(batch)
 
-    def sendable(self, now: float) -> bool:
+    def is_sendable(self, now: float) -> bool:
         """
         Whether the next batch may go.
         """
         return (
             bool(self.waiting)
             and not self.returned
-            and len(self.in_flight) < (self.most_in_flight if self.begun else 1)
+            and len(self.in_flight) < (self.max_in_flight if self.has_acknowledged_batch else 1)
             and now >= self.not_before
         )
 
@@ -77,13 +77,13 @@ class PartitionQueue:
         self.in_flight.append(batch)
         return batch
 
-    def acknowledged(self, batch: ProducerBatch) -> None:
+    def acknowledge(self, batch: ProducerBatch) -> None:
         """
         Forget a batch that the broker has.
         """
         self.in_flight.remove(batch)
-        self.begun = True
-        self.trouble = None
+        self.has_acknowledged_batch = True
+        self.last_error = None
         self._settle()
 
     def is_behind_failed_batch(self, batch: ProducerBatch) -> bool:
@@ -98,10 +98,10 @@ class PartitionQueue:
         """
         self.in_flight.remove(batch)
         self.returned.append(batch)
-        self._postpone(not_before, trouble)
+        self._delay(not_before, trouble)
         self._settle()
 
-    def replaced(self, batch: ProducerBatch, parts: tuple[ProducerBatch, ...]) -> None:
+    def replace(self, batch: ProducerBatch, parts: tuple[ProducerBatch, ...]) -> None:
         """
         Send parts in place of a batch that was too large.
         """
@@ -109,11 +109,11 @@ class PartitionQueue:
         self.returned.extend(parts)
         self._settle()
 
-    def postponed(self, not_before: float, trouble: PykafkaError) -> None:
+    def back_off(self, not_before: float, trouble: PykafkaError) -> None:
         """
         Send nothing before a time: there is nobody to send it to.
         """
-        self._postpone(not_before, trouble)
+        self._delay(not_before, trouble)
 
     def unacknowledged(self) -> Iterator[ProducerBatch]:
         """
@@ -123,9 +123,9 @@ class PartitionQueue:
         yield from self.returned
         yield from self.waiting
 
-    def _postpone(self, not_before: float, trouble: PykafkaError) -> None:
+    def _delay(self, not_before: float, trouble: PykafkaError) -> None:
         self.not_before = max(self.not_before, not_before)
-        self.trouble = trouble
+        self.last_error = trouble
 
     def _settle(self) -> None:
         if self.returned and not self.in_flight:

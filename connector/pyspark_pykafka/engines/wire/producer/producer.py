@@ -26,7 +26,10 @@ from pyspark_pykafka.engines.wire.protocol.transactions import (
 from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder
 from pyspark_pykafka.engines.wire.records.arrow_encoder import ArrowEncoder, encode_one
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
-from pyspark_pykafka.engines.wire.transactions.transactions import State, Transactions
+from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+from pyspark_pykafka.engines.wire.transactions.values import (
+    TransactionState,
+)
 from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.retry import Deadline
@@ -40,7 +43,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.contract import FallbackId
     from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
     from pyspark_pykafka.engines.wire.protocol.transactions import InitProducerIdResponse
-    from pyspark_pykafka.engines.wire.transactions.transactions import PreparedTransaction
+    from pyspark_pykafka.engines.wire.transactions.values import (
+        PreparedTransaction,
+    )
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.settings.wire_config import ProducerConfig
 
@@ -51,10 +56,10 @@ T = TypeVar("T")
 # Of a transaction, where there is none.
 _NO_TIMEOUT_MS = 2**31 - 1
 
-_MOST_RIVALS = 10**9
+_MAX_FALLBACK_SUFFIX = 10**9
 
 # Batches that are not full yet may take this part of the buffer; the rest is for those under way.
-_OPEN_PART = 2
+_OPEN_BATCHES_SHARE = 2
 
 
 def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
@@ -88,15 +93,16 @@ class LedgerRecord(NamedTuple):
 
 class OpenTransaction(NamedTuple):
     """
-    The transaction of a task, None if it had no rows; ``noted`` is the offset of its note, or -1.
+    A task's open transaction: None if the task had no rows.
 
-    ``content`` is what the note tells of the rows beside their number.
+    ``ledger_offset`` is the offset of its ledger record, or -1 without one; ``content_hash`` is the
+    hash of the rows in that record.
     """
 
     records: int
     prepared: PreparedTransaction | None
-    noted: int
-    content: str = ""
+    ledger_offset: int
+    content_hash: str = ""
 
 
 class Transaction(NamedTuple):
@@ -110,8 +116,8 @@ class Transaction(NamedTuple):
     transactional_id: str
     timeout_ms: int
     fallback: FallbackId | None = None
-    note: LedgerRecord | None = None
-    end: str | None = None
+    ledger_record: LedgerRecord | None = None
+    fence_id: str | None = None
 
 
 def prepare(
@@ -121,16 +127,16 @@ def prepare(
     transaction: Transaction,
 ) -> OpenTransaction:
     """
-    Write every row into a transaction, and its note, and leave it open; without rows there is none.
+    Write every row and the ledger record into a transaction, and leave the transaction open.
 
-    A write that fails aborts it. Raises as :func:`produce` does.
+    Without rows no transaction is begun. A write that fails is aborted. Raises as :func:`produce`.
     """
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
         return producer.prepare(batches, topic, transaction)
 
 
-def free_name(transactions: Transactions, wanted: Transaction) -> str:
+def choose_free_id(transactions: Transactions, wanted: Transaction) -> str:
     """
     Return a name under which nothing is open: what is may be another write's to commit.
     """
@@ -139,26 +145,30 @@ def free_name(transactions: Transactions, wanted: Transaction) -> str:
     if _is_free(transactions, wanted.transactional_id):
         return wanted.transactional_id
     # The driver can guess the other name, but not this one.
-    transactions.mark(wanted.fallback.sign)
+    transactions.register_id(wanted.fallback.sign)
     fallback = wanted.fallback.transactional_id
     if _is_free(transactions, fallback):
         return fallback
     # A driver that starts again numbers its attempts as the one before it did.
-    return f"{fallback}{uuid4().int % _MOST_RIVALS}"
+    return f"{fallback}{uuid4().int % _MAX_FALLBACK_SUFFIX}"
 
 
-def begin_free(transactions: Transactions, wanted: Transaction) -> tuple[str, ProducerIdAndEpoch]:
+def begin_with_free_id(
+    transactions: Transactions, wanted: Transaction
+) -> tuple[str, ProducerIdAndEpoch]:
     """
     Begin a transaction under a name that is free, and return both.
 
     Where its coordinator has lost its office meanwhile, the next one is asked again which is free.
     """
-    return transactions.begin_chosen(lambda: free_name(transactions, wanted), wanted.timeout_ms)
+    return transactions.begin_with_chosen_id(
+        lambda: choose_free_id(transactions, wanted), wanted.timeout_ms
+    )
 
 
 def _is_free(transactions: Transactions, name: str) -> bool:
     found = transactions.describe(name)
-    return found is None or found.state is not State.ONGOING
+    return found is None or found.state is not TransactionState.ONGOING
 
 
 @contextmanager
@@ -199,17 +209,17 @@ class _Producer:
         self, batches: Iterable[pa.RecordBatch], topic: str | None, wanted: Transaction
     ) -> OpenTransaction:
         writer: TransactionalSession | None = None
-        note = wanted.note
+        ledger_record = wanted.ledger_record
 
         def sender() -> Sender:
             nonlocal writer
-            name, identity = begin_free(self.transactions, wanted)
-            also = frozenset({note.tp} if note else ())
-            writer = TransactionalSession(self.transactions, name, identity, also, wanted.end)
+            name, identity = begin_with_free_id(self.transactions, wanted)
+            also = frozenset({ledger_record.tp} if ledger_record else ())
+            writer = TransactionalSession(self.transactions, name, identity, also, wanted.fence_id)
             return Sender(self.cluster, self.config, writer, {})
 
         try:
-            written = self._write(batches, topic, sender, note)
+            written = self._write(batches, topic, sender, ledger_record)
         except BaseException:
             if writer is not None:
                 _abort(writer)
@@ -221,12 +231,12 @@ class _Producer:
         batches: Iterable[pa.RecordBatch],
         topic: str | None,
         open_sender: Callable[[], Sender],
-        note: LedgerRecord | None = None,
+        ledger_record: LedgerRecord | None = None,
     ) -> OpenTransaction:
         """
         Return what was written, whoever the transaction belongs to.
         """
-        rows = self._row_encoder(topic, note)
+        rows = self._row_encoder(topic, ledger_record)
         sender, records = None, 0
         for batch in batches:
             records += batch.num_rows
@@ -234,30 +244,33 @@ class _Producer:
                 sender = sender or open_sender()
                 sender.put(tp, payload)
             if sender is not None:
-                sender.serve()
+                sender.poll()
         for tp, payload in rows.rest():
             sender = sender or open_sender()
             sender.put(tp, payload)
         if sender is None:
             return OpenTransaction(0, None, -1)
-        if note is None:
+        if ledger_record is None:
             sender.flush()
             return OpenTransaction(records, None, -1)
         content = rows.content
-        sender.put(note.tp, encode_one(note.topic, *note.record(records, content)))
+        sender.put(
+            ledger_record.tp,
+            encode_one(ledger_record.topic, *ledger_record.record(records, content)),
+        )
         sender.flush()
-        return OpenTransaction(records, None, sender.offsets[note.tp], content)
+        return OpenTransaction(records, None, sender.offsets[ledger_record.tp], content)
 
-    def _row_encoder(self, topic: str | None, note: LedgerRecord | None) -> ArrowEncoder:
+    def _row_encoder(self, topic: str | None, ledger_record: LedgerRecord | None) -> ArrowEncoder:
         config = self.config
         encoder = RecordEncoder(
             min(config.batch_bytes, config.request_bytes),
             config.request_bytes,
             int.from_bytes(os.urandom(8), "little"),
-            hashes=note is not None,
+            hashes=ledger_record is not None,
         )
-        most_open = config.buffer_bytes // _OPEN_PART
-        ledger = None if note is None else note.topic
+        most_open = config.buffer_bytes // _OPEN_BATCHES_SHARE
+        ledger = None if ledger_record is None else ledger_record.topic
         return ArrowEncoder(topic, self._partitions, encoder, most_open, ledger=ledger)
 
     def close(self) -> None:
@@ -299,7 +312,7 @@ class _Producer:
                         f"topic '{topic}' was not found within {seconds * 1000:.0f} ms; create "
                         "it, or correct the option or column 'topic'"
                     )
-                    raise _NotMadeError(msg) from error
+                    raise _TopicStillMissingError(msg) from error
                 raise
 
         return self._retrying(ask, f"asking for the partitions of topic '{topic}'")
@@ -312,7 +325,7 @@ class _Producer:
         return retry_within_max_block(ask, self.config, least_pause, f"{doing}: no answer")
 
 
-class _NotMadeError(UnknownTopicError):
+class _TopicStillMissingError(UnknownTopicError):
     """
     A topic that was waited for, so that this task need not ask again.
     """

@@ -30,13 +30,13 @@ class ProducerRetryPolicy:
 
     def __init__(self, config: ProducerConfig, now: Callable[[], float]) -> None:
         self._retries = config.retries
-        self._least_pause = config.direct.retry_backoff_seconds
-        self._most_pause = config.direct.retry_backoff_max_seconds
+        self._initial_backoff = config.direct.retry_backoff_seconds
+        self._max_backoff = config.direct.retry_backoff_max_seconds
         self._now = now
         self._backoffs: dict[TopicPartition, Backoff] = {}
         self._missing_since: dict[TopicPartition, float] = {}
 
-    def found(self, tp: TopicPartition) -> None:
+    def on_leader_found(self, tp: TopicPartition) -> None:
         """
         Note that a partition has a leader.
         """
@@ -48,7 +48,7 @@ class ProducerRetryPolicy:
         """
         self._backoffs.pop(tp, None)
 
-    def bear(self, error: PykafkaError, tp: TopicPartition | None = None) -> None:
+    def raise_if_fatal(self, error: PykafkaError, tp: TopicPartition | None = None) -> None:
         """
         Raise an error that would not pass; a partition that is missing may be for a moment only.
         """
@@ -66,10 +66,12 @@ class ProducerRetryPolicy:
         """
         backoff = self._backoffs.get(tp)
         if backoff is None:
-            backoff = self._backoffs[tp] = Backoff(self._least_pause, self._most_pause)
+            backoff = self._backoffs[tp] = Backoff(self._initial_backoff, self._max_backoff)
         return self._now() + backoff.next_pause()
 
-    def try_again(self, tp: TopicPartition, batch: ProducerBatch, error: PykafkaError) -> None:
+    def raise_if_exhausted(
+        self, tp: TopicPartition, batch: ProducerBatch, error: PykafkaError
+    ) -> None:
         """
         Raise where a batch has been tried as often as the settings allow.
         """

@@ -40,7 +40,7 @@ _MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE = 10, 18
 _INVALID_TIMESTAMP, _INVALID_RECORD = 32, 87
 _OUT_OF_ORDER, _DUPLICATE = 45, 46
 
-_MOST_WAIT_SECONDS = 1.0
+_MAX_WAIT_SECONDS = 1.0
 
 # What is left of an answer that has begun to arrive may take so long, even after its time.
 _REST_SECONDS = 1.0
@@ -82,24 +82,24 @@ class Sender:
         self,
         cluster: Cluster,
         config: ProducerConfig,
-        writer: ProducerSession,
+        session: ProducerSession,
         queues: dict[TopicPartition, PartitionQueue],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._config = config
-        self._writer = writer
+        self._session = session
         self._now = now
         # Batches grow old by this one: while the caller waits for rows, nobody can send.
-        self._at_work = _Stopwatch(now)
+        self._active_time = _Stopwatch(now)
         self._queues = queues
         self._active: dict[TopicPartition, PartitionQueue] = {}
-        self._under_way = InFlight(config.request_seconds)
-        self._patience = ProducerRetryPolicy(config, now)
+        self._in_flight = InFlight(config.request_seconds)
+        self._retry_policy = ProducerRetryPolicy(config, now)
         # When the first broker whose quota is used up takes requests again.
-        self._held_until = math.inf
+        self._throttled_until = math.inf
         self._bytes = 0
-        self._since_turn = 0
+        self._bytes_since_poll = 0
         #: Where the last acknowledged batch of each partition begins, as far as brokers have said.
         self.offsets: dict[TopicPartition, int] = {}
 
@@ -108,8 +108,8 @@ class Sender:
         Take a batch, once there is room for it.
         """
         config = self._config
-        with self._at_work:
-            created = self._at_work.seconds()
+        with self._active_time:
+            created = self._active_time.seconds()
             batch = ProducerBatch.of(payload, config.codec, config.level, created)
             self._make_room(tp, batch.size)
             queue = self._queues.get(tp)
@@ -118,50 +118,50 @@ class Sender:
             queue.add(batch)
             self._active[tp] = queue
             self._bytes += batch.size
-            self._since_turn += batch.size
+            self._bytes_since_poll += batch.size
             # Not for each batch, since a turn looks at every partition.
-            if self._since_turn >= config.request_bytes:
-                self._turn(0.0)
+            if self._bytes_since_poll >= config.request_bytes:
+                self._poll(0.0)
 
-    def serve(self) -> None:
+    def poll(self) -> None:
         """
         Take in what has been answered, and send what that lets go, without waiting.
         """
-        with self._at_work:
-            self._turn(0.0)
+        with self._active_time:
+            self._poll(0.0)
 
     def flush(self) -> None:
         """
         Return when everything is acknowledged.
         """
-        with self._at_work:
+        with self._active_time:
             while self._active:
-                self._turn(_MOST_WAIT_SECONDS)
+                self._poll(_MAX_WAIT_SECONDS)
 
     def _make_room(self, tp: TopicPartition, size: int) -> None:
         deadline = Deadline.after(self._config.block_seconds, self._now)
         while self._bytes and self._bytes + size > self._config.buffer_bytes:
             if deadline.expired:
                 active = self._active.values()
-                raise delivery_errors.buffer_full(tp, self._config.block_seconds, active)
-            self._turn(deadline.remaining(max_seconds=_MOST_WAIT_SECONDS))
+                raise delivery_errors.buffer_full_error(tp, self._config.block_seconds, active)
+            self._poll(deadline.remaining(max_seconds=_MAX_WAIT_SECONDS))
 
-    def _turn(self, seconds: float) -> None:
+    def _poll(self, seconds: float) -> None:
         """
         Send what can be sent, then take in answers, waiting at most so long for the first one.
         """
-        self._since_turn = 0
+        self._bytes_since_poll = 0
         # An answer that is here is in time, however long we were away.
         self._receive(0.0)
         self._expire()
         self._send()
         if seconds > 0:
-            self._receive(min(seconds, self._until_due()))
+            self._receive(min(seconds, self._seconds_until_due()))
 
     # --- Out --------------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        self._held_until = math.inf
+        self._throttled_until = math.inf
         for node, queues in self._ready().items():
             connection = self._connection(node, queues)
             while connection is not None and queues and self._has_room(connection):
@@ -173,9 +173,9 @@ class Sender:
         Whether a broker takes one more request now.
         """
         if connection.throttled_until > self._now():
-            self._held_until = min(self._held_until, connection.throttled_until)
+            self._throttled_until = min(self._throttled_until, connection.throttled_until)
             return False
-        under_way = self._under_way.count(connection)
+        under_way = self._in_flight.count(connection)
         if under_way and connection.is_login_due:
             # A connection logs in again only when all has been answered, and is cut if it does not.
             return False
@@ -189,7 +189,7 @@ class Sender:
         ready: dict[int, list[PartitionQueue]] = {}
         asked: dict[str, PykafkaError] = {}
         for queue in self._active.values():
-            if queue.sendable(now):
+            if queue.is_sendable(now):
                 node = self._leader(queue, asked)
                 if node is not None:
                     ready.setdefault(node, []).append(queue)
@@ -210,21 +210,21 @@ class Sender:
                 raise asked[topic]
             node = self._cluster.leader(queue.tp, self._request_deadline()).node
         except PykafkaError as error:
-            self._patience.bear(error, queue.tp)
+            self._retry_policy.raise_if_fatal(error, queue.tp)
             asked[topic] = error
-            queue.postponed(self._patience.retry_at(queue.tp), error)
+            queue.back_off(self._retry_policy.retry_at(queue.tp), error)
             return None
-        self._patience.found(queue.tp)
+        self._retry_policy.on_leader_found(queue.tp)
         return node
 
     def _connection(self, node: int, queues: list[PartitionQueue]) -> Connection | None:
         try:
             return self._cluster.connection(node, self._request_deadline())
         except PykafkaError as error:
-            self._patience.bear(error)
+            self._retry_policy.raise_if_fatal(error)
             for queue in queues:
                 self._cluster.invalidate_metadata(queue.tp.topic)
-                queue.postponed(self._patience.retry_at(queue.tp), error)
+                queue.back_off(self._retry_policy.retry_at(queue.tp), error)
             return None
 
     def _send_one(self, connection: Connection, queues: list[PartitionQueue]) -> bool:
@@ -234,23 +234,23 @@ class Sender:
         batches = self._take(queues)
         if not batches:
             return False
-        writer = self._writer
-        writer.join(batches)
-        transactional = writer.transactional_id is not None
+        session = self._session
+        session.add_partitions(batches)
+        transactional = session.transactional_id is not None
         request = produce_request(
-            connection.version(PRODUCE, writer.newest_version),
+            connection.version(PRODUCE, session.max_version),
             {
-                tp: batch.encode(writer.identity, transactional=transactional)
+                tp: batch.encode(session.identity, transactional=transactional)
                 for tp, batch in batches.items()
             },
             delivery_errors.milliseconds(self._config.request_seconds),
-            writer.transactional_id,
+            session.transactional_id,
         )
-        self._under_way.add(connection, batches, self._now())
+        self._in_flight.add(connection, batches, self._now())
         try:
             connection.send(request, self._request_deadline())
         except PykafkaError as error:
-            self._lose(connection, self._named(error))
+            self._disconnect(connection, self._name_timeout(error))
             return False
         return True
 
@@ -261,7 +261,7 @@ class Sender:
         taken: dict[TopicPartition, ProducerBatch] = {}
         size, now = 0, self._now()
         for queue in list(queues):
-            if not queue.sendable(now):
+            if not queue.is_sendable(now):
                 queues.remove(queue)
                 continue
             size += queue.waiting[0].size
@@ -273,7 +273,7 @@ class Sender:
     # --- In ---------------------------------------------------------------------------------------
 
     def _receive(self, seconds: float) -> None:
-        owing = self._under_way.connections
+        owing = self._in_flight.connections
         if not owing:
             if seconds > 0 and self._active:
                 # Everything waits for its next try.
@@ -283,23 +283,23 @@ class Sender:
         while ready:
             for connection in ready:
                 self._receive_from(connection)
-            ready = readable(self._under_way.connections, 0.0)
+            ready = readable(self._in_flight.connections, 0.0)
 
     def _receive_from(self, connection: Connection) -> None:
-        until = max(self._under_way.expires(connection), self._now() + _REST_SECONDS)
+        until = max(self._in_flight.expires_at(connection), self._now() + _REST_SECONDS)
         try:
             answer = connection.receive(Deadline(until, self._now))
         except PykafkaError as error:
-            self._lose(connection, self._named(error))
+            self._disconnect(connection, self._name_timeout(error))
             return
-        self._answered(self._under_way.answered(connection), answer)
+        self._answered(self._in_flight.pop_oldest(connection), answer)
 
     def _answered(self, batches: Batches, answer: ProduceAnswer) -> None:
         for tp, batch in batches.items():
             queue, told = self._queues[tp], answer.partitions.get(tp)
             if told is None:
                 msg = f"the broker said nothing of the batch for {tp}"
-                self._again(queue, batch, BrokerUnavailableError(msg))
+                self._retry(queue, batch, BrokerUnavailableError(msg))
             elif told.error_code in {0, _DUPLICATE}:
                 self._acknowledge(queue, batch)
                 self.offsets[tp] = told.base_offset
@@ -307,95 +307,97 @@ class Sender:
                 self._refused(queue, batch, told)
 
     def _acknowledge(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        queue.acknowledged(batch)
+        queue.acknowledge(batch)
         self._bytes -= batch.size
-        self._patience.on_success(queue.tp)
-        if queue.empty:
+        self._retry_policy.on_success(queue.tp)
+        if queue.is_empty:
             del self._active[queue.tp]
 
     def _refused(self, queue: PartitionQueue, batch: ProducerBatch, told: PartitionAnswer) -> None:
         code = told.error_code
         if code in {_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE}:
-            self._cut(queue, batch)
+            self._split(queue, batch)
             return
         if code in {_INVALID_RECORD, _INVALID_TIMESTAMP}:
             first = next(iter(told.record_errors), None)
             key = self._key(batch, first.batch_index if first else 0)
             why = (first and first.message) or told.error_message
             raise delivery_errors.invalid(queue.tp, key, why)
-        error = self._named(map_error_code(code, f"writing to {queue.tp}"))
+        error = self._name_timeout(map_error_code(code, f"writing to {queue.tp}"))
         if code == _OUT_OF_ORDER and queue.is_behind_failed_batch(batch):
             # No try of its own: it goes again right behind the batch that is missing yet.
             batch.attempts -= 1
-            queue.requeue(batch, self._now(), queue.trouble or error)
+            queue.requeue(batch, self._now(), queue.last_error or error)
             return
         if error.retriable:
             # Whoever cannot reach its replicas, say, may be the leader in its own eyes only.
             self._cluster.invalidate_metadata(queue.tp.topic)
-        self._patience.bear(error, queue.tp)
-        self._again(queue, batch, error)
+        self._retry_policy.raise_if_fatal(error, queue.tp)
+        self._retry(queue, batch, error)
 
-    def _cut(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if batch.count == 1:
             where = row_errors.place(queue.tp.topic, self._key(batch, 0), queue.tp.partition)
             raise row_errors.too_large(where, f"the broker takes no batch of {batch.size} bytes")
-        halves = batch.halves(self._config.level, self._most_decompressed(batch))
+        halves = batch.halves(self._config.level, self._max_decompressed_bytes(batch))
         self._bytes += sum(half.size for half in halves) - batch.size
-        queue.replaced(batch, halves)
+        queue.replace(batch, halves)
 
     def _key(self, batch: ProducerBatch, index: int) -> bytes | None:
-        return batch.key(index, self._most_decompressed(batch))
+        return batch.key(index, self._max_decompressed_bytes(batch))
 
-    def _most_decompressed(self, batch: ProducerBatch) -> int:
+    def _max_decompressed_bytes(self, batch: ProducerBatch) -> int:
         return max(self._config.batch_bytes, self._config.request_bytes, batch.size)
 
     # --- Trouble ----------------------------------------------------------------------------------
 
-    def _named(self, error: PykafkaError) -> PykafkaError:
-        return delivery_errors.with_setting(error, self._config.request_seconds)
+    def _name_timeout(self, error: PykafkaError) -> PykafkaError:
+        return delivery_errors.name_timeout_setting(error, self._config.request_seconds)
 
-    def _again(self, queue: PartitionQueue, batch: ProducerBatch, error: PykafkaError) -> None:
-        self._patience.try_again(queue.tp, batch, error)
-        queue.requeue(batch, self._patience.retry_at(queue.tp), error)
+    def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: PykafkaError) -> None:
+        self._retry_policy.raise_if_exhausted(queue.tp, batch, error)
+        queue.requeue(batch, self._retry_policy.retry_at(queue.tp), error)
 
-    def _lose(self, connection: Connection, error: PykafkaError) -> None:
+    def _disconnect(self, connection: Connection, error: PykafkaError) -> None:
         """
         Give a connection up: nobody knows what of its requests has arrived.
         """
         self._cluster.drop(connection)
-        self._patience.bear(error)
-        for batches in self._under_way.lost(connection):
+        self._retry_policy.raise_if_fatal(error)
+        for batches in self._in_flight.pop_all(connection):
             for tp, batch in batches.items():
                 self._cluster.invalidate_metadata(tp.topic)
-                self._again(self._queues[tp], batch, error)
+                self._retry(self._queues[tp], batch, error)
 
     def _expire(self) -> None:
-        for connection in self._under_way.late(self._now()):
+        for connection in self._in_flight.expired(self._now()):
             seconds = self._config.request_seconds
-            self._lose(connection, delivery_errors.unanswered(connection.address, seconds))
+            self._disconnect(
+                connection, delivery_errors.request_timeout_error(connection.address, seconds)
+            )
         for queue in self._active.values():
-            if self._left(queue) <= 0:
-                raise delivery_errors.undelivered(queue, self._config.delivery_seconds)
+            if self._seconds_left(queue) <= 0:
+                raise delivery_errors.delivery_timeout_error(queue, self._config.delivery_seconds)
 
-    def _left(self, queue: PartitionQueue) -> float:
+    def _seconds_left(self, queue: PartitionQueue) -> float:
         """
         Return the seconds that the oldest batch may take yet.
         """
-        age = self._at_work.seconds() - next(queue.unacknowledged()).created
+        age = self._active_time.seconds() - next(queue.unacknowledged()).created
         return self._config.delivery_seconds - age
 
-    def _until_due(self) -> float:
+    def _seconds_until_due(self) -> float:
         """
         Return how long nothing will have to be done but to take in answers.
         """
-        return max(min(self._times()) - self._now(), 0.0)
+        return max(min(self._due_times()) - self._now(), 0.0)
 
-    def _times(self) -> Iterator[float]:
+    def _due_times(self) -> Iterator[float]:
         now = self._now()
-        yield self._held_until
-        yield from map(self._under_way.expires, self._under_way.connections)
+        yield self._throttled_until
+        yield from map(self._in_flight.expires_at, self._in_flight.connections)
         for queue in self._active.values():
-            yield now + self._left(queue)
+            yield now + self._seconds_left(queue)
             # One that may be sent already waits for its broker to answer.
             if queue.waiting and queue.not_before > now:
                 yield queue.not_before

@@ -7,7 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pyspark_pykafka.engines.wire.transactions.transactions import PreparedTransaction
+from pyspark_pykafka.engines.wire.transactions.values import (
+    PreparedTransaction,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,12 +40,12 @@ class ProducerSession(Protocol):
         """
 
     @property
-    def newest_version(self) -> int:
+    def max_version(self) -> int:
         """
         The newest version of Produce that can be used.
         """
 
-    def join(self, tps: Iterable[TopicPartition]) -> None:
+    def add_partitions(self, tps: Iterable[TopicPartition]) -> None:
         """
         Prepare to write to partitions.
         """
@@ -56,9 +58,9 @@ class IdempotentSession(NamedTuple):
 
     identity: ProducerIdAndEpoch
     transactional_id: None = None
-    newest_version: int = _NEWEST
+    max_version: int = _NEWEST
 
-    def join(self, _tps: Iterable[TopicPartition]) -> None:
+    def add_partitions(self, _tps: Iterable[TopicPartition]) -> None:
         """
         Do nothing: any partition can be written to.
         """
@@ -67,18 +69,18 @@ class IdempotentSession(NamedTuple):
 @dataclass(slots=True)
 class TransactionalSession:
     """
-    Writes into one transaction, which whoever gets :attr:`prepared` can end.
+    Writes into one transaction; any process that gets :attr:`prepared` can end it.
 
-    ``also`` are partitions that are written to at the end: joined with the first, they cost no
-    question of their own. ``end`` is known to the brokers once the write has ended without this.
+    ``extra_partitions`` are written to last, and added together with the first partitions, which
+    saves a request. The brokers know ``fence_id`` once the write has ended without this one.
     """
 
     transactions: Transactions
     transactional_id: str
     identity: ProducerIdAndEpoch
-    also: frozenset[TopicPartition] = frozenset()
-    end: str | None = None
-    newest_version: int = _NEWEST_OF_TRANSACTIONS
+    extra_partitions: frozenset[TopicPartition] = frozenset()
+    fence_id: str | None = None
+    max_version: int = _NEWEST_OF_TRANSACTIONS
     _joined: set[TopicPartition] = field(init=False, default_factory=set)
 
     @property
@@ -88,19 +90,19 @@ class TransactionalSession:
         """
         return PreparedTransaction(self.transactional_id, *self.identity)
 
-    def join(self, tps: Iterable[TopicPartition]) -> None:
+    def add_partitions(self, tps: Iterable[TopicPartition]) -> None:
         """
         Tell the coordinator of partitions that are new, since it has to end the transaction there.
         """
-        new = (self.also | set(tps)) - self._joined
+        new = (self.extra_partitions | set(tps)) - self._joined
         if not new:
             return
         first = not self._joined
         self.transactions.add(self.transactional_id, self.identity, sorted(new))
         self._joined |= new
-        if first and self.end is not None:
+        if first and self.fence_id is not None:
             # Only now: whoever ends the write marks that first, and then looks for what is open.
-            self.transactions.check_not_fenced(self.end, self.transactional_id)
+            self.transactions.check_not_fenced(self.fence_id, self.transactional_id)
 
     def abort(self) -> None:
         """

@@ -40,7 +40,7 @@ class CoordinatorsFound(NamedTuple):
     coordinators: list[Coordinator]
 
 
-class TransactionState(NamedTuple):
+class TransactionStateEntry(NamedTuple):
     """
     Where a transactional id stands; times are milliseconds, ``partitions`` is how many it has.
     """
@@ -61,7 +61,7 @@ class TransactionsDescribed(NamedTuple):
     """
 
     throttle_time_ms: int
-    transaction_states: list[TransactionState]
+    transaction_states: list[TransactionStateEntry]
 
 
 class TransactionsListed(NamedTuple):
@@ -155,7 +155,7 @@ def read_transactions_described(body: memoryview, version: int) -> TransactionsD
     return TransactionsDescribed(throttle, states)
 
 
-def _state(reader: Reader) -> TransactionState:
+def _state(reader: Reader) -> TransactionStateEntry:
     error, name, state = reader.int16(), reader.text() or "", reader.text() or ""
     numbers = (reader.int32(), reader.int64(), reader.int64(), reader.int16())
     partitions = 0
@@ -166,7 +166,7 @@ def _state(reader: Reader) -> TransactionState:
         reader.skip_tags()
         partitions += count
     reader.skip_tags()
-    return TransactionState(error, name, state, *numbers, partitions)
+    return TransactionStateEntry(error, name, state, *numbers, partitions)
 
 
 def read_transactions_listed(body: memoryview, version: int) -> TransactionsListed:

@@ -100,7 +100,7 @@ class Coordinators:
 
         return self.retrying(once, doing)
 
-    def ask_all(
+    def send_all(
         self, requests: Mapping[str, RequestFactory], code: Callable[[Any], int], doing: str
     ) -> dict[str, Reply]:
         """
@@ -126,7 +126,7 @@ class Coordinators:
                 time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
         return replies
 
-    def ask_once(
+    def send_once(
         self, requests: Mapping[str, RequestFactory], deadline: Deadline
     ) -> tuple[dict[str, Any], dict[str, PykafkaError]]:
         """
@@ -147,7 +147,7 @@ class Coordinators:
             errors |= {name: error for name in by_address[address] if name not in answers}
         return answers, errors
 
-    def ask_together(
+    def send_batched(
         self,
         names: Iterable[str],
         request: Callable[[Sequence[str]], RequestFactory],
@@ -169,7 +169,7 @@ class Coordinators:
         self._failed(failed)
         return list(answers.values())
 
-    def ask_everyone(
+    def send_to_all_brokers(
         self, request: RequestFactory, deadline: Deadline
     ) -> tuple[dict[Address, Any], dict[Address, PykafkaError]]:
         """
@@ -204,7 +204,7 @@ class Coordinators:
     ) -> dict[str, Reply]:
         limit = Deadline.after(max(deadline.remaining(), _LEAST_SECONDS))
         try:
-            answers, errors = self.ask_once(requests, limit)
+            answers, errors = self.send_once(requests, limit)
         except PykafkaError as error:
             return dict.fromkeys(requests, Reply(None, error))
         replies = {name: Reply(None, error) for name, error in errors.items()}

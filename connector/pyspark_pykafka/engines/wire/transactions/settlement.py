@@ -11,17 +11,20 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.wire.transactions.transactions import State, is_committed
+from pyspark_pykafka.engines.wire.transactions.values import (
+    TransactionState,
+    is_committed,
+)
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.retry import Backoff, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark_pykafka.engines.wire.transactions.transactions import (
+    from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.engines.wire.transactions.values import (
         PreparedTransaction,
         TransactionDescription,
-        Transactions,
     )
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -30,7 +33,11 @@ _LEAST_PAUSE = 0.02
 # So many of the seconds are for completing what is committed in part; the rest for fencing.
 _PART_FOR_COMMITS = 0.5
 
-_ABORTED = (State.PREPARE_ABORT, State.COMPLETE_ABORT, State.PREPARE_EPOCH_FENCE)
+_ABORTED = (
+    TransactionState.PREPARE_ABORT,
+    TransactionState.COMPLETE_ABORT,
+    TransactionState.PREPARE_EPOCH_FENCE,
+)
 
 
 class Outcome(enum.Enum):
@@ -91,7 +98,7 @@ class _Settling:
         """
         Note what is decided, and return what is open for certain.
         """
-        found = self._transactions.describe_some(list(self._left), self._deadline)
+        found = self._transactions.describe_reachable(list(self._left), self._deadline)
         still_open = []
         for name, described in found.items():
             outcome = _outcome(self._left[name], described, self._started.get(name))
@@ -128,7 +135,7 @@ def _outcome(
     if found is None:
         return Outcome.LOST
     if found.prepared == wanted:
-        if found.state is State.ONGOING:
+        if found.state is TransactionState.ONGOING:
             return None
         if is_committed(wanted, found):
             return Outcome.COMMITTED

@@ -8,10 +8,9 @@ id ends an open transaction, and refuses all that come with the older epoch.
 
 from __future__ import annotations
 
-import enum
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.protocol.api_versions import UNSUPPORTED_VERSION
@@ -31,6 +30,13 @@ from pyspark_pykafka.engines.wire.protocol.transactions import (
 )
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.transactions.coordinators import Coordinators
+from pyspark_pykafka.engines.wire.transactions.values import (
+    COMMITTED_STATES,
+    PreparedTransaction,
+    TransactionDescription,
+    TransactionState,
+    is_committed,
+)
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
     ExactlyOnceError,
@@ -50,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.pipeline import RequestFactory
     from pyspark_pykafka.engines.wire.protocol.coordinator import (
         TransactionsDescribed,
-        TransactionState,
+        TransactionStateEntry,
     )
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.engines.wire.protocol.transactions import (
@@ -81,55 +87,8 @@ _CONCURRENT = (51, "CONCURRENT_TRANSACTIONS")
 _LOOKUPS = (DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS)
 
 
-class State(enum.Enum):
-    """
-    Where a transaction stands, in Kafka's words (``TransactionState``).
-    """
-
-    EMPTY = "Empty"
-    ONGOING = "Ongoing"
-    PREPARE_COMMIT = "PrepareCommit"
-    PREPARE_ABORT = "PrepareAbort"
-    COMPLETE_COMMIT = "CompleteCommit"
-    COMPLETE_ABORT = "CompleteAbort"
-    DEAD = "Dead"
-    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
-
-
 # The coordinator knows how the transaction ends, and tells its partitions.
-_DECIDED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-_COMMITTED = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
-
-
-class PreparedTransaction(NamedTuple):
-    """
-    A transaction that has all its records and waits for its end.
-    """
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
-
-
-class TransactionDescription(NamedTuple):
-    """
-    What the coordinator says of a transactional id; times are milliseconds of the epoch.
-    """
-
-    transactional_id: str
-    state: State
-    producer_id: int
-    epoch: int
-    timeout_ms: int
-    started_ms: int
-    partitions: int
-
-    @property
-    def prepared(self) -> PreparedTransaction:
-        """
-        Whose transaction it is, or was.
-        """
-        return PreparedTransaction(self.transactional_id, self.producer_id, self.epoch)
+_DECIDED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 class FencedError(KafkaClientError):
@@ -171,7 +130,7 @@ class Transactions:
         )
         return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
-    def begin_chosen(
+    def begin_with_chosen_id(
         self, choose: Callable[[], str], timeout_ms: int
     ) -> tuple[str, ProducerIdAndEpoch]:
         """
@@ -184,7 +143,7 @@ class Transactions:
         def once(deadline: Deadline) -> tuple[str, ProducerIdAndEpoch]:
             name = choose()
             requests = {name: _beginning(name, timeout_ms)}
-            answers, errors = self._coordinators.ask_once(requests, deadline)
+            answers, errors = self._coordinators.send_once(requests, deadline)
             for error in errors.values():
                 raise error
             answer: InitProducerIdResponse = answers[name]
@@ -233,7 +192,7 @@ class Transactions:
         verb = "committing" if commit else "aborting"
         doing = f"{verb} {prepared[0].transactional_id} and others" if prepared else verb
         requests = {it.transactional_id: _ending(it, commit=commit) for it in prepared}
-        replies = self._coordinators.ask_all(requests, _own_code, doing)
+        replies = self._coordinators.send_all(requests, _own_code, doing)
         errors = {
             one: error
             for one in prepared
@@ -274,9 +233,9 @@ class Transactions:
 
         Returns once that is decided: a partition that has no leader now learns of it later.
         """
-        self.abort_names([transactional_id])
+        self.abort_ids([transactional_id])
 
-    def abort_names(self, transactional_ids: Sequence[str]) -> None:
+    def abort_ids(self, transactional_ids: Sequence[str]) -> None:
         """
         Do as :meth:`abort` for many: all coordinators at once, under one deadline.
         """
@@ -286,7 +245,7 @@ class Transactions:
         def once(deadline: Deadline) -> None:
             errors = self.fence_once(left, deadline)
             concurrent = [name for name, it in errors.items() if _is_concurrent(it)]
-            described = self.describe_some(concurrent)
+            described = self.describe_reachable(concurrent)
             # In any other state something is about to begin, or a coordinator that dies forgets it.
             decided = {name for name, it in described.items() if it and it.state in _DECIDED}
             left[:] = [name for name in errors if name not in decided]
@@ -304,7 +263,7 @@ class Transactions:
         CONCURRENT_TRANSACTIONS is the answer where something was open, or is just being ended.
         """
         requests = {name: _beginning(name, _ABORTING_MS) for name in transactional_ids}
-        answers, errors = self._coordinators.ask_once(requests, deadline)
+        answers, errors = self._coordinators.send_once(requests, deadline)
         for name, answer in answers.items():
             if answer.error_code:
                 self._coordinators.note(name, answer.error_code)
@@ -316,9 +275,9 @@ class Transactions:
         Ask once for many to be committed; what comes of it is to be looked up.
         """
         requests = {it.transactional_id: _ending(it, commit=True) for it in prepared}
-        self._coordinators.ask_once(requests, deadline)
+        self._coordinators.send_once(requests, deadline)
 
-    def mark(self, transactional_id: str) -> None:
+    def register_id(self, transactional_id: str) -> None:
         """
         Let the brokers know a name, for which no transaction is open.
         """
@@ -384,7 +343,7 @@ class Transactions:
             self._coordinators.retrying(once, "asking for transactions")
         return described
 
-    def describe_some(
+    def describe_reachable(
         self, transactional_ids: Sequence[str], deadline: Deadline | None = None
     ) -> dict[str, TransactionDescription | None]:
         """
@@ -401,7 +360,7 @@ class Transactions:
         self, transactional_ids: Sequence[str], deadline: Deadline
     ) -> dict[str, TransactionDescription | None]:
         described: dict[str, TransactionDescription | None] = {}
-        answers: Iterable[TransactionsDescribed] = self._coordinators.ask_together(
+        answers: Iterable[TransactionsDescribed] = self._coordinators.send_batched(
             transactional_ids, _describing, deadline
         )
         for found in [it for answer in answers for it in answer.transaction_states]:
@@ -412,7 +371,9 @@ class Transactions:
                 _raise_if_final(found)
         return described
 
-    def names(self, family: TransactionalIdPattern, states: Iterable[State] = ()) -> list[str]:
+    def list_ids(
+        self, family: TransactionalIdPattern, states: Iterable[TransactionState] = ()
+    ) -> list[str]:
         """
         Return the transactional ids of a family, in these states if any are given.
 
@@ -428,7 +389,9 @@ class Transactions:
 
         return self._coordinators.retrying(everywhere, "listing transactions")
 
-    def open_names(self, family: TransactionalIdPattern, states: Iterable[State]) -> list[str]:
+    def list_reachable_ids(
+        self, family: TransactionalIdPattern, states: Iterable[TransactionState]
+    ) -> list[str]:
         """
         Return the same of the brokers that answer in time; the log names the others.
 
@@ -448,7 +411,7 @@ class Transactions:
             )
         return found
 
-    def committed_names(
+    def list_committed_ids(
         self, family: TransactionalIdPattern, *, at_most: float | None = None
     ) -> list[str]:
         """
@@ -457,10 +420,10 @@ class Transactions:
         Every broker must answer, or those that do within ``at_most`` seconds if they are given.
         """
         if at_most is None:
-            return self.names(family, _COMMITTED)
-        return self.limited(at_most).open_names(family, _COMMITTED)
+            return self.list_ids(family, COMMITTED_STATES)
+        return self.with_time_limit(at_most).list_reachable_ids(family, COMMITTED_STATES)
 
-    def limited(self, seconds: float) -> Transactions:
+    def with_time_limit(self, seconds: float) -> Transactions:
         """
         Return the same for questions that may take this long at most, dials included.
         """
@@ -476,23 +439,16 @@ class Transactions:
         return quick
 
     def _listed(
-        self, family: TransactionalIdPattern, states: list[State], deadline: Deadline
+        self, family: TransactionalIdPattern, states: list[TransactionState], deadline: Deadline
     ) -> tuple[list[str], dict[Address, PykafkaError]]:
         wanted = [state.value for state in states]
-        answers, failed = self._coordinators.ask_everyone(_listing(wanted), deadline)
+        answers, failed = self._coordinators.send_to_all_brokers(_listing(wanted), deadline)
         found: set[str] = set()
         for address, answer in answers.items():
             if answer.error_code:
                 failed[address] = map_error_code(answer.error_code, "listing transactions")
             found |= set(filter(family.has, answer.transactional_ids))
         return sorted(found), failed
-
-
-def is_committed(wanted: PreparedTransaction, found: TransactionDescription | None) -> bool:
-    """
-    Return whether a transaction is committed, or is going to be for certain.
-    """
-    return found is not None and found.prepared == wanted and found.state in _COMMITTED
 
 
 def _check_lookups(connection: Connection) -> None:
@@ -538,12 +494,12 @@ def _describing(names: Sequence[str]) -> RequestFactory:
     return request
 
 
-def _described(found: TransactionState) -> TransactionDescription | None:
+def _described(found: TransactionStateEntry) -> TransactionDescription | None:
     if found.error_code:
         return None
     return TransactionDescription(
         found.transactional_id,
-        State(found.transaction_state),
+        TransactionState(found.transaction_state),
         found.producer_id,
         found.producer_epoch,
         found.transaction_timeout_ms,
@@ -567,7 +523,7 @@ def _is_concurrent(error: PykafkaError) -> bool:
     return isinstance(error, KafkaClientError) and error.code == _CONCURRENT[0]
 
 
-def _raise_if_final(found: TransactionState) -> None:
+def _raise_if_final(found: TransactionStateEntry) -> None:
     error = _refused(found.error_code, f"asking for the transaction {found.transactional_id}")
     if not error.retriable:
         raise error

@@ -83,16 +83,16 @@ def deliver(
     for batch in batches:
         queue.add(batch)
     for _ in range(10_000):
-        if queue.empty:
+        if queue.is_empty:
             return
         under_way = []
-        while queue.sendable(now=0.0):
+        while queue.is_sendable(now=0.0):
             batch = queue.send()
             under_way.append((batch, fate()))
         for batch, happens in under_way:
             taken = happens is not Fate.REQUEST_LOST and leader.take(batch)
             if taken and happens is Fate.DONE:
-                queue.acknowledged(batch)
+                queue.acknowledge(batch)
             else:
                 queue.requeue(batch, 0.0, TROUBLE)
     pytest.fail("the batches do not get through")
@@ -143,9 +143,9 @@ def test_the_first_batch_goes_alone() -> None:
     """
 
     class Bold(PartitionQueue):
-        def sendable(self, now: float) -> bool:
-            self.begun = True
-            return super().sendable(now)
+        def is_sendable(self, now: float) -> bool:
+            self.has_acknowledged_batch = True
+            return super().is_sendable(now)
 
     queue, leader = PartitionQueue(TP, IN_FLIGHT), LeaderInMemory()
     batches = [batch_of(1), batch_of(1)]
@@ -170,11 +170,11 @@ def test_nothing_is_sent_while_an_answer_is_out() -> None:
 
     queue.requeue(first, 3.0, TROUBLE)
     assert queue.is_behind_failed_batch(second)
-    assert not queue.sendable(now=9.0)
+    assert not queue.is_sendable(now=9.0)
 
     queue.requeue(second, 2.0, TROUBLE)
-    assert not queue.sendable(now=2.9)
-    assert queue.sendable(now=3.0)
+    assert not queue.is_sendable(now=2.9)
+    assert queue.is_sendable(now=3.0)
     assert [queue.send(), queue.send(), queue.send()] == [first, second, third]
     assert (first.attempts, third.attempts) == (2, 1)
     assert not queue.is_behind_failed_batch(first)
@@ -193,26 +193,26 @@ def test_parts_go_in_the_place_of_the_whole() -> None:
     parts = (batch_of(2), batch_of(2))
     parts[0].sequence, parts[1].sequence = 0, 2
 
-    queue.replaced(whole, parts)
+    queue.replace(whole, parts)
     queue.requeue(behind, 0.0, TROUBLE)
 
     assert [queue.send() for _ in range(3)] == [*parts, behind]
     assert [batch.sequence for batch in queue.in_flight] == [0, 2, 4]
-    assert queue.trouble is TROUBLE
+    assert queue.last_error is TROUBLE
 
 
 def test_no_more_than_may_be_in_flight() -> None:
     """
     Brokers remember five batches of a producer; with a sixth out, one might not be recognised.
     """
-    queue = PartitionQueue(TP, IN_FLIGHT, begun=True)
+    queue = PartitionQueue(TP, IN_FLIGHT, has_acknowledged_batch=True)
     for _ in range(IN_FLIGHT + 1):
         queue.add(batch_of(1))
 
     for _ in range(IN_FLIGHT):
-        assert queue.sendable(now=0.0)
+        assert queue.is_sendable(now=0.0)
         queue.send()
-    assert not queue.sendable(now=0.0)
+    assert not queue.is_sendable(now=0.0)
 
-    queue.acknowledged(queue.in_flight[0])
-    assert queue.sendable(now=0.0)
+    queue.acknowledge(queue.in_flight[0])
+    assert queue.is_sendable(now=0.0)
