@@ -55,7 +55,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def questions(kafka_cluster: KafkaCluster, engine: str) -> MetadataBackend:
+def backend(kafka_cluster: KafkaCluster, engine: str) -> MetadataBackend:
     """
     Return who asks the shared broker through the engine under test.
     """
@@ -63,11 +63,11 @@ def questions(kafka_cluster: KafkaCluster, engine: str) -> MetadataBackend:
 
 
 @pytest.fixture
-def broker(questions: MetadataBackend) -> MetadataClient:
+def broker(backend: MetadataBackend) -> MetadataClient:
     """
     Return the driver's view of the shared broker; nothing is tried again.
     """
-    return MetadataClient(questions, RetryPolicy(1, 0))
+    return MetadataClient(backend, RetryPolicy(1, 0))
 
 
 def of(topic: str, *partitions: int) -> list[TopicPartition]:
@@ -84,20 +84,20 @@ def deleted(kafka: KafkaCluster, topic: str) -> None:
 
 
 def test_topics_have_their_partitions_in_order(
-    questions: MetadataBackend, topic: Callable[..., str]
+    backend: MetadataBackend, topic: Callable[..., str]
 ) -> None:
     """
     Those that exist are told, with ids; none is made by asking for it.
     """
     one, many = topic(), topic(12)
 
-    found = questions.topics({one, many, "no-such-topic"})
+    found = backend.describe_topics({one, many, "no-such-topic"})
 
     assert sorted(found) == sorted([one, many])
     assert list(found[many].partitions) == list(range(12))
     assert found[one].id != found[many].id
     assert not found[one].is_internal
-    assert questions.topics({"no-such-topic"}) == {}
+    assert backend.describe_topics({"no-such-topic"}) == {}
 
 
 def test_engines_give_the_same_ids(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
@@ -105,13 +105,15 @@ def test_engines_give_the_same_ids(kafka_cluster: KafkaCluster, topic: Callable[
     A checkpoint that one engine wrote must not look like one of other topics to another engine.
     """
     names = {topic() for _ in range(12)}
-    wire, librdkafka = (asking(kafka_cluster.bootstrap, it).topics(names) for it in ENGINES)
+    wire, librdkafka = (
+        asking(kafka_cluster.bootstrap, it).describe_topics(names) for it in ENGINES
+    )
 
     assert wire == librdkafka
 
 
 def test_matching_finds_in_all_names(
-    questions: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     Internal topics are told as such, for the caller to leave out.
@@ -119,7 +121,7 @@ def test_matching_finds_in_all_names(
     name = topic(2)
     with_offsets(kafka_cluster, name)
 
-    found = questions.matching({name, "__consumer_offsets"}.__contains__)
+    found = backend.describe_matching_topics({name, "__consumer_offsets"}.__contains__)
 
     assert sorted(found) == sorted([name, "__consumer_offsets"])
     assert found["__consumer_offsets"].is_internal
@@ -144,17 +146,17 @@ def test_strategies(
     name = topic(3)
     with_offsets(kafka_cluster, name)
 
-    assert broker.assigned(Subscribe((name,))).partitions == tuple(of(name, 0, 1, 2))
-    assert broker.assigned(Assign(tuple(of(name, 2, 7)))).partitions == tuple(of(name, 2))
-    selected = broker.assigned(SubscribePattern(f"{name}|__consumer_offsets"))
+    assert broker.assignment(Subscribe((name,))).partitions == tuple(of(name, 0, 1, 2))
+    assert broker.assignment(Assign(tuple(of(name, 2, 7)))).partitions == tuple(of(name, 2))
+    selected = broker.assignment(SubscribePattern(f"{name}|__consumer_offsets"))
     assert selected.partitions == tuple(of(name, 0, 1, 2))
     assert list(selected.topic_ids) == [name]
     with pytest.raises(UnknownTopicError, match="do not have the topic 'no-such-topic'"):
-        broker.assigned(Subscribe((name, "no-such-topic")))
+        broker.assignment(Subscribe((name, "no-such-topic")))
 
 
 def test_offsets_of_many_partitions(
-    questions: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     First, next and by time, of partitions in two topics at once; -1 where no record is as young.
@@ -164,11 +166,11 @@ def test_offsets_of_many_partitions(
     kafka_cluster.produce(two, [Record(b"x", partition=p) for p in range(0, 200, 2)])
     first, rest = TopicPartition(one, 0), of(two, *range(200))
 
-    latest = questions.offsets(dict.fromkeys([first, *rest], LATEST))
+    latest = backend.list_offsets(dict.fromkeys([first, *rest], LATEST))
     assert latest == {first: 5, **{tp: 1 - tp.partition % 2 for tp in rest}}
-    earliest = questions.offsets(dict.fromkeys([first, *rest], EARLIEST))
+    earliest = backend.list_offsets(dict.fromkeys([first, *rest], EARLIEST))
     assert earliest == dict.fromkeys([first, *rest], 0)
-    assert questions.offsets({first: 2_500, rest[0]: 2**41, rest[1]: 0}) == {
+    assert backend.list_offsets({first: 2_500, rest[0]: 2**41, rest[1]: 0}) == {
         first: 2,
         rest[0]: -1,
         rest[1]: -1,
@@ -176,7 +178,7 @@ def test_offsets_of_many_partitions(
 
 
 def test_first_offset_moves_with_the_log(
-    questions: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     The first offset is that of the first record that has not been deleted.
@@ -187,7 +189,7 @@ def test_first_offset_moves_with_the_log(
     (gone,) = admin.delete_records([Position(name, 0, 3)]).values()
     gone.result(SECONDS)
 
-    assert questions.offsets({TopicPartition(name, 0): EARLIEST}) == {TopicPartition(name, 0): 3}
+    assert backend.list_offsets({TopicPartition(name, 0): EARLIEST}) == {TopicPartition(name, 0): 3}
 
 
 def test_isolation_levels(
@@ -206,7 +208,9 @@ def test_isolation_levels(
         producer.produce(name, b"open")
         producer.flush(SECONDS)
         ends = [
-            asking(kafka_cluster.bootstrap, engine, level).offsets(last)[TopicPartition(name, 0)]
+            asking(kafka_cluster.bootstrap, engine, level).list_offsets(last)[
+                TopicPartition(name, 0)
+            ]
             for level in ("read_committed", "read_uncommitted")
         ]
 
@@ -214,7 +218,7 @@ def test_isolation_levels(
 
 
 def test_topic_that_does_not_exist_has_no_offset(
-    questions: MetadataBackend, topic: Callable[..., str]
+    backend: MetadataBackend, topic: Callable[..., str]
 ) -> None:
     """
     It is left out, others are told.
@@ -222,7 +226,7 @@ def test_topic_that_does_not_exist_has_no_offset(
     name = topic(2)
     wanted = [*of(name, 0, 1), TopicPartition("no-such-topic", 0)]
 
-    assert questions.offsets(dict.fromkeys(wanted, LATEST)) == dict.fromkeys(of(name, 0, 1), 0)
+    assert backend.list_offsets(dict.fromkeys(wanted, LATEST)) == dict.fromkeys(of(name, 0, 1), 0)
 
 
 def test_partition_that_does_not_exist(
@@ -233,13 +237,13 @@ def test_partition_that_does_not_exist(
     """
     wanted = dict.fromkeys(of(topic(2), 1, 2), LATEST)
     (existing, _) = wanted
-    questions = asking(kafka_cluster.bootstrap, engine, default_api_timeout_ms="3000")
+    backend = asking(kafka_cluster.bootstrap, engine, default_api_timeout_ms="3000")
 
     if engine == "wire":
-        assert questions.offsets(wanted) == {existing: 0}
+        assert backend.list_offsets(wanted) == {existing: 0}
     else:
         with pytest.raises(UnknownTopicError, match="_UNKNOWN_PARTITION"):
-            questions.offsets(wanted)
+            backend.list_offsets(wanted)
 
 
 def test_partition_that_is_added(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
@@ -247,37 +251,37 @@ def test_partition_that_is_added(kafka_cluster: KafkaCluster, topic: Callable[..
     What was learnt of a topic before is not believed of a partition that it had not.
     """
     name = topic()
-    questions = asking(kafka_cluster.bootstrap, "wire")
-    assert list(questions.topics({name})[name].partitions) == [0]
+    backend = asking(kafka_cluster.bootstrap, "wire")
+    assert list(backend.describe_topics({name})[name].partitions) == [0]
     admin = kafka_cluster.admin()
     (more,) = admin.create_partitions([NewPartitions(name, 2)]).values()
     more.result(SECONDS)
 
     added = {TopicPartition(name, 1): LATEST}
-    wait_until(lambda: None if questions.offsets(added) else "no partition 1", SECONDS)
+    wait_until(lambda: None if backend.list_offsets(added) else "no partition 1", SECONDS)
 
 
 def test_topic_that_is_made_again(
-    questions: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     What was learnt of the old one is not believed of the new one, nor while there is none.
     """
     name = topic()
     wanted = {TopicPartition(name, 0): LATEST}
-    before = questions.topics({name})[name]
+    before = backend.describe_topics({name})[name]
     deleted(kafka_cluster, name)
-    assert questions.offsets(wanted) == {}
+    assert backend.list_offsets(wanted) == {}
 
-    questions.topics({name})
+    backend.describe_topics({name})
     kafka_cluster.create_topic(name, 1)
     kafka_cluster.produce(name, [Record(b"x")])
-    assert questions.offsets(wanted) == {TopicPartition(name, 0): 1}
-    assert questions.topics({name})[name].id != before.id
+    assert backend.list_offsets(wanted) == {TopicPartition(name, 0): 1}
+    assert backend.describe_topics({name})[name].id != before.id
 
 
 def test_leaders_are_told(
-    questions: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     The one broker leads all.
@@ -285,26 +289,26 @@ def test_leaders_are_told(
     name = topic(2)
     host, port = kafka_cluster.bootstrap.split(":")
 
-    assert questions.leaders({name}) == dict.fromkeys(of(name, 0, 1), (host, int(port)))
+    assert backend.leader_addresses({name}) == dict.fromkeys(of(name, 0, 1), (host, int(port)))
 
 
-def test_impossible_name_is_named(questions: MetadataBackend) -> None:
+def test_impossible_name_is_named(backend: MetadataBackend) -> None:
     """
     What no topic can be called is an error, and not looked for until time is over.
     """
     began = time.monotonic()
 
     with pytest.raises(UnknownTopicError, match="partitions of no topic: .*TOPIC_EXCEPTION"):
-        questions.topics({"no topic"})
+        backend.describe_topics({"no topic"})
     assert time.monotonic() - began < SECONDS
 
 
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda it: it.topics({"t"}),
-        lambda it: it.matching(lambda _: True),
-        lambda it: it.offsets({TopicPartition("t", 0): LATEST}),
+        lambda it: it.describe_topics({"t"}),
+        lambda it: it.describe_matching_topics(lambda _: True),
+        lambda it: it.list_offsets({TopicPartition("t", 0): LATEST}),
     ],
     ids=["topics", "matching", "offsets"],
 )

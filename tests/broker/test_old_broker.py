@@ -82,14 +82,14 @@ def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
     kafka.produce(topic, [Record(b"v")] * 3)
     asking = metadata_backend(settings(kafka.bootstrap), "read_uncommitted", engine)
     tp = TopicPartition(topic, 0)
-    asking.topics({topic})
+    asking.describe_topics({topic})
 
-    ends = asking.ends([tp])
+    ends = asking.log_ends([tp])
 
     assert ends.offsets == {tp: 3}
     assert set(ends.epochs.values()) <= {0}
     known = {tp: 3 if version == "2.4" else -1} if engine == "wire" else {}
-    assert asking.epoch_ends({tp: 0}) == known
+    assert asking.offsets_for_leader_epochs({tp: 0}) == known
     # The old format has an epoch in the offsets, and none in the log: that is no loss.
     seen = OffsetRange(tp, 1, 3, None, start_epoch=0, end_epoch=0)
     how = fetching.settings(kafka.bootstrap, engine, schema=fetching.VALUES)

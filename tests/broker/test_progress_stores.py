@@ -74,8 +74,8 @@ def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], ProgressSt
     if request.param == "consumerGroup":
         settings = {"bootstrap.servers": cluster.bootstrap, "session.timeout.ms": str(SESSION_MS)}
         kafka = KafkaSettings.of(settings)
-        questions = metadata_backend(kafka, "read_uncommitted", "auto")
-        broker = MetadataClient(questions, RetryPolicy(3, 1.0))
+        backend = metadata_backend(kafka, "read_uncommitted", "auto")
+        broker = MetadataClient(backend, RetryPolicy(3, 1.0))
         return lambda: GroupStore(kafka, name, broker)
     zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
     nodes = ZooKeeperNodes(zookeeper.hosts, "/pykafka", name, SESSION_MS, None, "open")

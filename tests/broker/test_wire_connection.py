@@ -474,10 +474,10 @@ def test_questions_name_a_bad_login_alike(secured: Secured, engine: str) -> None
     Whichever engine carries the driver's questions, the error is that of a login, and at once.
     """
     given = secured.settings("PLAIN", **secured.trusting(**login("PLAIN", password="wrong-canary")))  # noqa: S106
-    questions = metadata_backend(KafkaSettings.of(given), "read_committed", engine)
+    backend = metadata_backend(KafkaSettings.of(given), "read_committed", engine)
 
     with pytest.raises(AuthenticationError, match="nvalid username or password") as caught:
-        questions.topics({"t"})
+        backend.describe_topics({"t"})
     assert not caught.value.retriable
 
 

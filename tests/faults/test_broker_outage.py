@@ -96,14 +96,14 @@ def test_a_lost_broker_is_waited_for_by_nobody(engine: str) -> None:
         settings = KafkaSettings.of(
             {"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": "10000"}
         )
-        questions = [metadata_backend(settings, "read_uncommitted", engine) for _ in range(9)]
-        clients = [MetadataClient(asked, RetryPolicy(1, 0)) for asked in questions]
+        backend = [metadata_backend(settings, "read_uncommitted", engine) for _ in range(9)]
+        clients = [MetadataClient(asked, RetryPolicy(1, 0)) for asked in backend]
         for client in clients:
-            assert len(client.partitions(["t"])) == 3
+            assert len(client.partitions_for(["t"])) == 3
         cluster.kill(1)
 
         for client in clients:
-            assert len(client.partitions(["t"])) == 3
+            assert len(client.partitions_for(["t"])) == 3
 
 
 def test_offsets_come_from_the_next_leaders(engine: str) -> None:
@@ -119,12 +119,12 @@ def test_offsets_come_from_the_next_leaders(engine: str) -> None:
         broker = MetadataClient(
             metadata_backend(settings, "read_uncommitted", engine), RetryPolicy(1, 0)
         )
-        tps = broker.partitions(["t"])
+        tps = broker.partitions_for(["t"])
         expected = dict.fromkeys(tps, 1)
-        assert broker.latest(tps) == expected
+        assert broker.end_offsets(tps) == expected
 
         cluster.pause(2)
-        assert broker.latest(tps) == expected
+        assert broker.end_offsets(tps) == expected
         cluster.resume(2)
         cluster.kill(3)
-        assert broker.latest(tps) == expected
+        assert broker.end_offsets(tps) == expected

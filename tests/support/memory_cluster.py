@@ -54,7 +54,7 @@ class Cluster:
             epoch: max(it, first) for epoch, it in began.items() if epoch >= at_first
         }
 
-    def assigned(self, strategy: Strategy) -> Assignment:
+    def assignment(self, strategy: Strategy) -> Assignment:
         tps = [
             TopicPartition(topic, number)
             for topic in sorted(self.topics)
@@ -63,19 +63,19 @@ class Cluster:
         ]
         return Assignment(tuple(tps), {tp.topic: self.ids[tp.topic] for tp in tps})
 
-    def earliest(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def log_start_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         return {tp: found[0] for tp in tps if (found := self._find(tp))}
 
-    def latest(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         if self.stale:
             return self.stale.pop()
         return {tp: found[1] for tp in tps if (found := self._find(tp))}
 
-    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
-        found = self.latest(tps)
+    def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        found = self.end_offsets(tps)
         return LogEnds(found, {tp: max(self.epochs[tp]) for tp in found if tp in self.epochs})
 
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
+    def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         self.asked.append(dict(epochs))
         return {tp: self._epoch_end(tp, epoch) for tp, epoch in epochs.items() if self._find(tp)}
 
@@ -86,14 +86,16 @@ class Cluster:
             return self.topics[tp.topic][tp.partition][1]
         return min((start for later, start in began.items() if later > epoch), default=-1)
 
-    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
         borders = {tp: self._find(tp) for tp in times}
         return {
             tp: max(found[0], times[tp]) if found and times[tp] < found[1] else None
             for tp, found in borders.items()
         }
 
-    def committed(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         return dict.fromkeys(tps, 1)
 
     def _find(self, tp: TopicPartition) -> tuple[int, int] | None:

@@ -97,7 +97,7 @@ class SourceTally:
         return held
 
     def _still_there(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
-        low = self._broker.earliest(each.tp for each in ranges)
+        low = self._broker.log_start_offsets(each.tp for each in ranges)
         return [
             OffsetRange(each.tp, max(each.start, low[each.tp]), each.end, each.topic_id)
             for each in ranges

@@ -40,14 +40,14 @@ class _Letters:
         self.options = {**broker_options(chosen), "subscribe": chosen.topic}
         source = parse_stream_source(self.options)
         self.topic = chosen.topic
-        questions = metadata_backend(source.kafka, "read_committed", source.engine)
-        self._broker = MetadataClient(questions, source.fetch_offset_retry)
+        backend = metadata_backend(source.kafka, "read_committed", source.engine)
+        self._broker = MetadataClient(backend, source.fetch_offset_retry)
         group = chosen.group or f"{chosen.topic}-replay"
         self.replayed = GroupStore(source.kafka, group, self._broker)
 
     def ranges(self, *, everything: bool) -> list[OffsetRange]:
-        tps = self._broker.partitions([self.topic])
-        first, end = self._broker.earliest(tps), self._broker.latest(tps)
+        tps = self._broker.partitions_for([self.topic])
+        first, end = self._broker.log_start_offsets(tps), self._broker.end_offsets(tps)
         done = {} if everything else self.replayed.read()
         starts = {tp: max(at, done[tp].offset if tp in done else at) for tp, at in first.items()}
         return [OffsetRange(tp, starts[tp], end[tp]) for tp in tps if starts[tp] < end[tp]]

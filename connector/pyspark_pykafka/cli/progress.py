@@ -162,7 +162,7 @@ def _lag(chosen: argparse.Namespace) -> int:
     options = _options(chosen)
     records = read_records(options)
     broker = _broker(options)
-    ends = broker.latest(broker.partitions({tp.topic for tp in records}))
+    ends = broker.end_offsets(broker.partitions_for({tp.topic for tp in records}))
     lags = {tp: end - records[tp].offset for tp, end in ends.items() if tp in records}
     if chosen.json:
         found = [
@@ -197,7 +197,7 @@ def _wanted(options: SourceOptions, positions: Sequence[str]) -> Offsets:
             raise OptionsError((msg,))
         topic, partition, at = match["topic"], match["partition"], match["at"]
         tps = (
-            broker.partitions([topic])
+            broker.partitions_for([topic])
             if partition is None
             else [TopicPartition(topic, int(partition))]
         )
@@ -207,13 +207,13 @@ def _wanted(options: SourceOptions, positions: Sequence[str]) -> Offsets:
 
 def _resolved(broker: MetadataClient, tps: list[TopicPartition], at: str) -> Offsets:
     if at == "earliest":
-        return broker.earliest(tps)
-    return broker.latest(tps) if at == "latest" else dict.fromkeys(tps, int(at))
+        return broker.log_start_offsets(tps)
+    return broker.end_offsets(tps) if at == "latest" else dict.fromkeys(tps, int(at))
 
 
 def _existing(options: SourceOptions, wanted: Iterable[TopicPartition]) -> Assignment:
     """Return what there is of the topics, and refuse partitions that are not."""
-    found = _broker(options).assigned(Subscribe(tuple(sorted({tp.topic for tp in wanted}))))
+    found = _broker(options).assignment(Subscribe(tuple(sorted({tp.topic for tp in wanted}))))
     missing = set(wanted) - set(found.partitions)
     if missing:
         raise OptionsError((f"the brokers do not have {format_partitions(missing)}",))
@@ -221,8 +221,8 @@ def _existing(options: SourceOptions, wanted: Iterable[TopicPartition]) -> Assig
 
 
 def _broker(options: SourceOptions) -> MetadataClient:
-    questions = metadata_backend(options.kafka, options.isolation_level, options.engine)
-    return MetadataClient(questions, options.fetch_offset_retry)
+    backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
+    return MetadataClient(backend, options.fetch_offset_retry)
 
 
 def _add_positions(parser: argparse.ArgumentParser) -> None:

@@ -38,55 +38,57 @@ class MetadataClient:
 
     def __init__(
         self,
-        questions: MetadataBackend,
+        backend: MetadataBackend,
         retry: RetryPolicy,
         committed: Committed | None = None,
     ) -> None:
-        self._questions = questions
+        self._backend = backend
         self._retry = retry
         self._committed = committed
 
-    def assigned(self, strategy: Strategy) -> Assignment:
+    def assignment(self, strategy: Strategy) -> Assignment:
         """
         Return the existing partitions that a strategy selects, in order.
         """
         return self._retrying(lambda: self._select(strategy))
 
-    def earliest(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def log_start_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
         Return the first offset that each partition still holds.
         """
         return self._offsets(dict.fromkeys(tps, EARLIEST))
 
-    def latest(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
         Return the offset of each partition's next record, as the isolation level sees it.
         """
         return self._offsets(dict.fromkeys(tps, LATEST))
 
-    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+    def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Return what :meth:`latest` does, with the leader epochs that the brokers tell.
+        Return what :meth:`end_offsets` does, with the leader epochs that the brokers tell.
         """
         wanted = list(tps)
         if not wanted:
             return LogEnds({}, {})
-        return self._retrying(lambda: self._questions.ends(wanted))
+        return self._retrying(lambda: self._backend.log_ends(wanted))
 
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
+    def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
         Return the offset behind the last record up to each leader epoch, -1 where nobody knows.
         """
-        return self._retrying(lambda: self._questions.epoch_ends(epochs))
+        return self._retrying(lambda: self._backend.offsets_for_leader_epochs(epochs))
 
-    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
         """
         Return the first offset whose record is as young as the time (epoch ms), or None.
         """
         found = self._offsets(times)
         return {tp: None if offset < 0 else offset for tp, offset in found.items()}
 
-    def committed(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
         Return the offsets of a progress store, where it has any.
 
@@ -100,19 +102,21 @@ class MetadataClient:
         offsets = self._retrying(lambda: read(topics, self._topic_ids))
         return {tp: offset for tp, offset in offsets.items() if tp in wanted}
 
-    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+    def partitions_for(self, topics: Iterable[str]) -> list[TopicPartition]:
         """
         Return the existing partitions of those of the topics that exist, in order.
         """
         names = set(topics)
         return _partitions(self._retrying(lambda: self._topics(names)))
 
-    def leaders(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[str, int]]:
+    def leader_addresses(
+        self, tps: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[str, int]]:
         """
         Return host and port of each partition's leader, where it has one.
         """
         names = {tp.topic for tp in tps}
-        return self._retrying(lambda: self._questions.leaders(names) if names else {})
+        return self._retrying(lambda: self._backend.leader_addresses(names) if names else {})
 
     def _topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
         return self._require(set(topics)).topic_ids
@@ -125,7 +129,9 @@ class MetadataClient:
         if isinstance(strategy, Subscribe):
             return self._require(set(strategy.topics))
         # Found anywhere in the name, as the JVM connector matches; not the whole name.
-        return _assignment(self._questions.matching(re.compile(strategy.pattern).search))
+        return _assignment(
+            self._backend.describe_matching_topics(re.compile(strategy.pattern).search)
+        )
 
     def _require(self, names: set[str]) -> Assignment:
         found = _assignment(self._topics(names))
@@ -137,18 +143,18 @@ class MetadataClient:
         return found
 
     def _topics(self, names: set[str]) -> dict[str, Topic]:
-        return self._questions.topics(names) if names else {}
+        return self._backend.describe_topics(names) if names else {}
 
     def _offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
         if not times:
             return {}
-        return self._retrying(lambda: self._questions.offsets(times))
+        return self._retrying(lambda: self._backend.list_offsets(times))
 
     def _retrying(self, ask: Callable[[], T]) -> T:
         """
         Ask again after errors that pass, all in the time that one question may take.
         """
-        return retry(ask, self._retry, deadline=Deadline.after(self._questions.seconds))
+        return retry(ask, self._retry, deadline=Deadline.after(self._backend.timeout_seconds))
 
 
 def _assignment(topics: Mapping[str, Topic]) -> Assignment:

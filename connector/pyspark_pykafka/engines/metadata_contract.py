@@ -35,25 +35,25 @@ class MetadataBackend(Protocol):
     not heard, since its memory of the topic may be old.
     """
 
-    #: What a question may take in all.
-    seconds: float
+    #: The time limit of each request, retries included.
+    timeout_seconds: float
 
-    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+    def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """
         Return the topics of these names; none is made by asking.
         """
 
-    def matching(self, chosen: Callable[[str], object]) -> dict[str, Topic]:
+    def describe_matching_topics(self, chosen: Callable[[str], object]) -> dict[str, Topic]:
         """
         Return the topics whose names are chosen, of all that we may see.
         """
 
-    def leaders(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
+    def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """
         Return host and port of the leader of each partition of these topics, where it has one.
         """
 
-    def offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
+    def list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
         """
         Return the first offset whose record is as young as the time (epoch ms), -1 for no such.
 
@@ -61,13 +61,14 @@ class MetadataBackend(Protocol):
         record, as the isolation level sees it. A partition without a leader is waited for.
         """
 
-    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+    def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Return the offset of each partition's next record as :meth:`offsets` does, and the leader
-        epoch that it was told in, where brokers tell it.
+        Return each partition's end offset, as :meth:`list_offsets` does, and its leader epoch.
+
+        Brokers before 2.1 do not send leader epochs (KIP-320): they are left out.
         """
 
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
+    def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
         Return the offset behind the last record up to each leader epoch (KIP-320); -1 where its
         leader does not know the epoch.

@@ -39,12 +39,12 @@ def make_progress_store(options: SourceOptions) -> ProgressStore:
     from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.engines.selection import metadata_backend
 
-    questions = metadata_backend(options.kafka, options.isolation_level, options.engine)
-    broker = MetadataClient(questions, options.fetch_offset_retry)
+    backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
+    broker = MetadataClient(backend, options.fetch_offset_retry)
     if isinstance(options.progress_store, ZooKeeperNodes):
         from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
 
-        return ZooKeeperStore(options.progress_store, broker.leaders)
+        return ZooKeeperStore(options.progress_store, broker.leader_addresses)
     from pyspark_pykafka.progress.group_store import GroupStore
 
     return GroupStore(options.kafka, options.kafka.get("group.id", "").strip(), broker)

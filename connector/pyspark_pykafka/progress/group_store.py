@@ -123,8 +123,8 @@ class GroupStore:
         Return the committed offsets of the group; brokers tell them by partition only.
         """
         if topics is None:
-            return self._committed(self._broker.assigned(_ALL).partitions)
-        return self._committed(self._broker.partitions(topics))
+            return self._committed(self._broker.assignment(_ALL).partitions)
+        return self._committed(self._broker.partitions_for(topics))
 
     def delete_records(self) -> None:
         """

@@ -33,7 +33,7 @@ class OffsetLookup(OffsetSource, Protocol):
     Whoever knows where the records of leader epochs end, too.
     """
 
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
+    def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
         Return the offset behind the last record up to each epoch; -1 where its leader cannot tell.
 
@@ -87,7 +87,7 @@ class DataLossReporter:
         }
         if not wanted:
             return
-        ends = self._brokers.epoch_ends(wanted)
+        ends = self._brokers.offsets_for_leader_epochs(wanted)
         found = find_truncations(stands, wanted, ends)
         if found:
             self._on_truncations(found)
@@ -123,7 +123,7 @@ class DataLossReporter:
             for tp, at in stands.offsets.items()
             if at < end.offsets.get(tp, at) and tp.topic not in remade
         }
-        for tp, first in sorted(self._brokers.earliest(sorted(begin)).items()):
+        for tp, first in sorted(self._brokers.log_start_offsets(sorted(begin)).items()):
             gone = min(first, end.offsets[tp]) - begin[tp]
             if gone > 0:
                 self.counted[tp] = self.counted.get(tp, 0) + gone

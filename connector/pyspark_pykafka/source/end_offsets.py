@@ -35,12 +35,12 @@ class PartitionLookup(OffsetLookup, Protocol):
     Whoever knows which partitions there are, too; :class:`MetadataClient` does.
     """
 
-    def assigned(self, strategy: Strategy) -> Assignment:
+    def assignment(self, strategy: Strategy) -> Assignment:
         """
         Return the existing partitions that a strategy selects.
         """
 
-    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+    def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
         Return what ``latest`` does, with the leader epochs in which the logs end there.
         """
@@ -75,8 +75,8 @@ class EndOffsets:
             return stale.latest
 
     def _latest_beyond(self, stands: StreamOffset) -> StreamOffset:
-        assigned = self.brokers.assigned(self.options.strategy)
-        offsets, epochs = self.brokers.ends(assigned.partitions)
+        assigned = self.brokers.assignment(self.options.strategy)
+        offsets, epochs = self.brokers.log_ends(assigned.partitions)
         latest = StreamOffset(offsets, assigned.topic_ids, epochs=epochs)
         behind = older_epochs(stands, latest)
         if behind:
@@ -118,7 +118,7 @@ class EndOffsets:
         As the JVM connector with AvailableNow, whatever failOnDataLoss says: the run could
         never reach its end.
         """
-        latest = self.brokers.latest(sorted(until.offsets))
+        latest = self.brokers.end_offsets(sorted(until.offsets))
         lost = until.offsets.keys() - latest.keys()
         if lost:
             msg = (

@@ -26,10 +26,8 @@ def metadata_client(options: SourceOptions) -> MetadataClient:
     from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.progress.factory import committed_offsets
 
-    questions = metadata_backend(options.kafka, options.isolation_level, options.engine)
-    return MetadataClient(
-        questions, options.fetch_offset_retry, partial(committed_offsets, options)
-    )
+    backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
+    return MetadataClient(backend, options.fetch_offset_retry, partial(committed_offsets, options))
 
 
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:

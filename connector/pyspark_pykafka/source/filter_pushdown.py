@@ -86,7 +86,7 @@ class FilterPushdown:
             return starting, ending
         tps = sorted(starting)
         # Asked for before the times: what comes in between is younger than every time unmatched.
-        latest, earliest = source.latest(tps), source.earliest(tps)
+        latest, earliest = source.end_offsets(tps), source.log_start_offsets(tps)
         lows = self._lows(offsets.least, times.least, latest, source)
         highs = self._highs(offsets.greatest, times.greatest, latest, source)
         starts, ends = {}, {}
@@ -108,7 +108,7 @@ class FilterPushdown:
         if time is None:
             return dict.fromkeys(latest, first)
         # One earlier: an index entry of the same time may lie behind the first such record.
-        found = source.at_times(dict.fromkeys(latest, max(time - 1, 0)))
+        found = source.offsets_for_times(dict.fromkeys(latest, max(time - 1, 0)))
         return {tp: max(first, _or(found.get(tp), end)) for tp, end in latest.items()}
 
     def _highs(
@@ -117,7 +117,7 @@ class FilterPushdown:
         ends = {} if offset is None else dict.fromkeys(latest, offset + 1)
         if time is None or self.max_delay_ms is None:
             return ends
-        found = source.at_times(dict.fromkeys(latest, time + self.max_delay_ms + 1))
+        found = source.offsets_for_times(dict.fromkeys(latest, time + self.max_delay_ms + 1))
         return {tp: min(ends.get(tp, end), _or(found.get(tp), end)) for tp, end in latest.items()}
 
     def _bounds(self, column: str, number: Callable[[Any], int | None], *, strict: int) -> _Bounds:

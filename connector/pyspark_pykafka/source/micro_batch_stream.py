@@ -222,7 +222,7 @@ class MicroBatchStream:
         if self._frozen is not None:
             self._ends.check_end_exists(until)
         begin = starting_new_partitions_at(begin, until, self._options.new_partition_offsets)
-        first = self._brokers.earliest(sorted(new_partitions(begin, until)))
+        first = self._brokers.log_start_offsets(sorted(new_partitions(begin, until)))
         asked_for = partial(matches, self._options.strategy)
         plan = plan_stream(begin, until, first, self._split, asked_for)
         # Where Spark did not tell the start with the question for the end, nobody has looked yet.
@@ -256,7 +256,7 @@ class MicroBatchStream:
         return replace(stands, query=self._mark)
 
     def _start(self) -> StreamOffset:
-        assigned = self._brokers.assigned(self._options.strategy)
+        assigned = self._brokers.assignment(self._options.strategy)
         return StreamOffset(self._starts_of(assigned.partitions), assigned.topic_ids)
 
     def _start_at(self, frozen: StreamOffset) -> StreamOffset:
@@ -282,7 +282,7 @@ class MicroBatchStream:
 
     def _admitted(self, stands: StreamOffset, latest: StreamOffset) -> Offsets | None:
         late = starting_new_partitions_at(stands, latest, self._options.new_partition_offsets)
-        first = self._brokers.earliest(sorted(new_partitions(late, latest)))
+        first = self._brokers.log_start_offsets(sorted(new_partitions(late, latest)))
         begin = {**latest.offsets, **late.offsets, **first}
         if self._frozen is not None:
             return self._admission.admit_all(begin, latest.offsets)

@@ -32,22 +32,24 @@ class OffsetSource(Protocol):
     Whoever knows the offsets of partitions; :class:`MetadataClient` does.
     """
 
-    def earliest(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def log_start_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
         Return the first offsets that are still held.
         """
 
-    def latest(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
         Return the offsets that the next records will get.
         """
 
-    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
         """
         Return the first offsets at or after times in epoch ms; None where there is none.
         """
 
-    def committed(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
         Return the offsets that the consumer group of the settings committed, where it has any.
         """
@@ -77,7 +79,7 @@ def resolve_start(
         )
         raise OffsetsError("NO_OFFSET_MATCHED_FROM_TIMESTAMP", msg)
     known = {tp: offset for tp, offset in border.items() if offset is not None}
-    return {**known, **source.latest(unmatched)} if unmatched else known
+    return {**known, **source.end_offsets(unmatched)} if unmatched else known
 
 
 def resolve_end(limit: Limit, tps: Sequence[TopicPartition], source: OffsetSource) -> Offsets:
@@ -101,8 +103,8 @@ def resolve_sentinels(border: Offsets, source: OffsetSource) -> Offsets:
     """
     Replace EARLIEST and LATEST by the offsets that they stand for now.
     """
-    earliest = source.earliest([tp for tp, offset in border.items() if offset == EARLIEST])
-    latest = source.latest([tp for tp, offset in border.items() if offset == LATEST])
+    earliest = source.log_start_offsets([tp for tp, offset in border.items() if offset == EARLIEST])
+    latest = source.end_offsets([tp for tp, offset in border.items() if offset == LATEST])
     return {**border, **earliest, **latest}
 
 
@@ -115,18 +117,18 @@ def _border(
     if isinstance(limit, Earliest | Latest):
         return dict.fromkeys(tps, EARLIEST if isinstance(limit, Earliest) else LATEST)
     if isinstance(limit, GlobalTimestamp):
-        return source.at_times(dict.fromkeys(tps, limit.timestamp_ms))
+        return source.offsets_for_times(dict.fromkeys(tps, limit.timestamp_ms))
     rest = {} if fallback is None else dict.fromkeys(tps, fallback)
     if isinstance(limit, Committed):
-        return _all_committed({**rest, **source.committed(tps)}, tps)
+        return _all_committed({**rest, **source.committed_offsets(tps)}, tps)
     if isinstance(limit, SpecificOffsets):
         given = {**rest, **_by_topic(limit, tps), **dict(limit.offsets)}
         return require_assigned(given, tps, _OFFSET_CONDITION)
     times = dict(limit.timestamps)
     if fallback is None:
-        return source.at_times(require_assigned(times, tps, _TIME_CONDITION))
+        return source.offsets_for_times(require_assigned(times, tps, _TIME_CONDITION))
     require_assigned({**rest, **times}, tps, _TIME_CONDITION)
-    return {**rest, **source.at_times(times)}
+    return {**rest, **source.offsets_for_times(times)}
 
 
 def _by_topic(limit: SpecificOffsets, tps: Sequence[TopicPartition]) -> Offsets:

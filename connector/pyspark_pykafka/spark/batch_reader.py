@@ -48,7 +48,7 @@ class KafkaBatchReader(DataSourceReader):
     def _plan(self) -> list[OffsetRange]:
         options = self._options
         broker = metadata_client(options)
-        tps = broker.assigned(options.strategy).partitions
+        tps = broker.assignment(options.strategy).partitions
         starting = resolve_start(
             options.starting_offsets, tps, broker, options.starting_offsets_fallback
         )

@@ -115,13 +115,13 @@ def test_a_broker_that_hangs_costs_no_other_its_connection() -> None:
         kafka = KafkaSettings.of(
             {"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": "4000"}
         )
-        questions = WireMetadata(kafka, "read_uncommitted")
+        backend = WireMetadata(kafka, "read_uncommitted")
         tps = {TopicPartition("t", at): -1 for at in range(10)}
-        assert len(questions.offsets(tps)) == 10
+        assert len(backend.list_offsets(tps)) == 10
         before = cluster.stats()
         cluster.set(hung=(7,))
         with pytest.raises(Exception, match="t-7: no leader told the offsets") as caught:
-            questions.offsets(tps)
+            backend.list_offsets(tps)
         after = cluster.stats()
 
     assert caught.value.retriable

@@ -58,9 +58,9 @@ def broker(admin: Admin, timeout_ms: int = 60_000) -> MetadataClient:
     Return a driver's view through that client.
     """
     settings = {"bootstrap.servers": "b:1", "default.api.timeout.ms": str(timeout_ms)}
-    questions = AdminMetadata(KafkaSettings.of(settings), "read_uncommitted")
-    questions._admin.client = lambda: admin  # type: ignore[assignment, method-assign, return-value]
-    return MetadataClient(questions, RetryPolicy(1, 0))
+    backend = AdminMetadata(KafkaSettings.of(settings), "read_uncommitted")
+    backend._admin.client = lambda: admin  # type: ignore[assignment, method-assign, return-value]
+    return MetadataClient(backend, RetryPolicy(1, 0))
 
 
 def test_leader_that_was_lost_is_asked_again() -> None:
@@ -70,7 +70,7 @@ def test_leader_that_was_lost_is_asked_again() -> None:
     """
     admin = Admin([{P0: -1001, P1: 4}, {P0: 7, P1: -1001}, {P0: 7, P1: 4}])
 
-    assert broker(admin).earliest([P0, P1]) == {P0: 7, P1: 4}
+    assert broker(admin).log_start_offsets([P0, P1]) == {P0: 7, P1: 4}
     assert admin.asked == 3
 
 
@@ -82,7 +82,7 @@ def test_a_cluster_without_leaders_is_asked_again() -> None:
     lost = KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")
     admin = Admin([lost, lost, lost, lost, {P0: 7}])
 
-    assert broker(admin).earliest([P0]) == {P0: 7}
+    assert broker(admin).log_start_offsets([P0]) == {P0: 7}
 
 
 def test_leader_that_stays_away_is_named() -> None:
@@ -90,7 +90,7 @@ def test_leader_that_stays_away_is_named() -> None:
     Asking again ends with the time for a question, naming the partition.
     """
     with pytest.raises(BrokerUnavailableError, match="t-0: no leader told the offsets"):
-        broker(Admin([{P0: -1001, P1: 4}]), timeout_ms=300).latest([P0, P1])
+        broker(Admin([{P0: -1001, P1: 4}]), timeout_ms=300).end_offsets([P0, P1])
 
 
 def test_no_record_of_that_time_is_an_answer() -> None:
@@ -99,5 +99,5 @@ def test_no_record_of_that_time_is_an_answer() -> None:
     """
     admin = Admin([{P0: -1, P1: 4}])
 
-    assert broker(admin).at_times({P0: 1, P1: 1}) == {P0: None, P1: 4}
+    assert broker(admin).offsets_for_times({P0: 1, P1: 1}) == {P0: None, P1: 4}
     assert admin.asked == 1

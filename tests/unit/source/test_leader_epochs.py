@@ -124,7 +124,7 @@ def test_a_log_that_nobody_was_asked_about_is_asked_about_later(
     end = one.first()
     cluster.elect(T0, 5, 100, 200)
     with monkeypatch.context() as patched:
-        patched.setattr(Cluster, "epoch_ends", lambda *_: {})
+        patched.setattr(Cluster, "offsets_for_leader_epochs", lambda *_: {})
         assert one.latest_offset(end) == end
 
     with pytest.raises(DataLossError, match="the log of t-0 was truncated"):
@@ -396,7 +396,7 @@ def test_a_plain_checkpoint_has_no_epochs(cluster: Cluster) -> None:
     end = {"t": {"0": 3}, LEADER_EPOCHS: {"t": {"0": 1}}}
 
     assert json.loads(_plain(f"v1\n{{}}\n{json.dumps(end)}").split("\n")[2]) == {"t": {"0": 3}}
-    assert LogEnds({}, {}) == cluster.ends([])
+    assert LogEnds({}, {}) == cluster.log_ends([])
 
 
 class Log:

@@ -37,16 +37,18 @@ class Log:
     first: int = 0
     group: Mapping[TopicPartition, int] = field(default_factory=dict)
 
-    def earliest(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def log_start_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         return dict.fromkeys(tps, self.first)
 
-    def latest(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         return {tp: self.first + len(self.times[tp]) for tp in tps}
 
-    def committed(self, tps: Iterable[TopicPartition]) -> Offsets:
+    def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         return {tp: self.group[tp] for tp in tps if tp in self.group}
 
-    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
         return {
             tp: next((self.first + i for i, t in enumerate(self.times[tp]) if t >= ms), None)
             for tp, ms in times.items()

@@ -64,7 +64,9 @@ class Elected(Behaviour):
     def _lags(self) -> bool:
         return bool(self.began) and time.monotonic() - self.began < self.seconds
 
-    def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:
+    def list_offsets(
+        self, node: int, topic: str, partition: int, timestamp: int
+    ) -> tuple[int, int]:
         if timestamp == LATEST and self._lags():
             return 78, -1
         return super().offsets(node, topic, partition, timestamp)
@@ -162,10 +164,10 @@ def test_brokers_advertised_at_one_address() -> None:
     """
     with StubCluster(OneDoor(brokers=2, topics={"t": 2})) as stubs:
         kafka = {"bootstrap.servers": stubs.bootstrap, "default.api.timeout.ms": "2000"}
-        questions = WireMetadata(KafkaSettings.of(kafka), "read_uncommitted")
-        questions.topics(["t"])
+        backend = WireMetadata(KafkaSettings.of(kafka), "read_uncommitted")
+        backend.describe_topics(["t"])
         try:
-            found = questions.offsets({P0: LATEST, P1: LATEST})
+            found = backend.list_offsets({P0: LATEST, P1: LATEST})
         except PykafkaError as error:
             assert "advertised.listeners" in str(error)  # noqa: PT017 (either will do)
         else:

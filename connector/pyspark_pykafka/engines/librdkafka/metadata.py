@@ -49,25 +49,25 @@ class AdminMetadata:
 
     def __init__(self, kafka: KafkaSettings, isolation_level: str) -> None:
         self._admin = RetryingAdmin(kafka)
-        self.seconds = self._admin.timeout_seconds
+        self.timeout_seconds = self._admin.timeout_seconds
         self._isolation = IsolationLevel[isolation_level.upper()]
 
-    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+    def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """
         Return the topics of these names; none is made by asking.
         """
         return {name: _topic(told) for name, told in self._described(names).items()}
 
-    def matching(self, chosen: Callable[[str], object]) -> dict[str, Topic]:
+    def describe_matching_topics(self, chosen: Callable[[str], object]) -> dict[str, Topic]:
         """
         Return the topics whose names are chosen, of all that we may see.
         """
         with translating_errors("listing topics"):
             self._admin.call(_connecting, "connecting")
             found = self._admin.client().list_topics(timeout=self._admin.timeout_seconds)
-        return self.topics([name for name in found.topics if chosen(name)])
+        return self.describe_topics([name for name in found.topics if chosen(name)])
 
-    def leaders(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
+    def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """
         Return host and port of the leader of each partition of these topics, where it has one.
         """
@@ -78,19 +78,19 @@ class AdminMetadata:
             if partition.leader is not None
         }
 
-    def offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
+    def list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
         """
         Ask until every partition's leader has answered, or the time for a question is over.
         """
         return self._asked(times).offsets
 
-    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+    def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Ask as :meth:`offsets` does.
+        Ask as :meth:`list_offsets` does.
         """
         return self._asked(dict.fromkeys(tps, LATEST))
 
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:  # noqa: ARG002
+    def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:  # noqa: ARG002
         """
         Return nothing: librdkafka asks brokers that only when it begins to read.
         """

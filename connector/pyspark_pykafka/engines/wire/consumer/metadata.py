@@ -103,18 +103,18 @@ class WireMetadata:
     def __init__(self, kafka: KafkaSettings, isolation_level: str) -> None:
         self._kafka = kafka
         self._isolation = ISOLATION[isolation_level]
-        self.seconds = api_timeout_ms(kafka) / 1000
+        self.timeout_seconds = api_timeout_ms(kafka) / 1000
         self._matched: frozenset[str] = frozenset()
         self._leaders: dict[str, dict[int, PartitionMetadata]] = {}
 
-    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+    def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """
         Return the topics of these names; none is made by asking.
         """
         _, found = self._described(names)
         return {name: _topic(topic) for name, topic in found.items()}
 
-    def matching(self, chosen: Callable[[str], object]) -> dict[str, Topic]:
+    def describe_matching_topics(self, chosen: Callable[[str], object]) -> dict[str, Topic]:
         """
         Return the topics whose names are chosen, of all that we may see.
         """
@@ -134,7 +134,7 @@ class WireMetadata:
         self._remember(found)
         return {name: _topic(topic) for name, topic in found.items()}
 
-    def leaders(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
+    def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """
         Return host and port of the leader of each partition of these topics, where it has one.
         """
@@ -147,22 +147,22 @@ class WireMetadata:
             if partition.leader_id in places
         }
 
-    def offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
+    def list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
         """
         Ask until every partition's leader has answered, or the time for a question is over.
         """
         return self._asked_leaders(times, WantedOffset, log_offsets(self._isolation)).offsets
 
-    def ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
+    def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Ask as :meth:`offsets` does.
+        Ask as :meth:`list_offsets` does.
         """
         latest = dict.fromkeys(tps, LATEST)
         return self._asked_leaders(latest, WantedOffset, log_offsets(self._isolation))
 
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
+    def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
-        Ask as :meth:`offsets` does; brokers before 2.3 are not asked.
+        Ask as :meth:`list_offsets` does; brokers before 2.3 are not asked.
         """
         return self._asked_leaders(epochs, WantedEpoch, EPOCH_ENDS).offsets
 
@@ -188,7 +188,7 @@ class WireMetadata:
         """
         Ask again after errors that pass, another broker, until the time for a question is over.
         """
-        limit = Deadline.after(self.seconds)
+        limit = Deadline.after(self.timeout_seconds)
         tell_at = Deadline.after(LONG_WAIT_SECONDS)
         backoff, patience = Backoff(_LEAST_PAUSE, _MOST_PAUSE), _PATIENCE_SECONDS
         trouble: PykafkaError | None = None

@@ -298,8 +298,8 @@ def test_the_driver_asks_each_leader_once(broker: Callable[[StubCluster], Metada
     tps = [TopicPartition("t", number) for number in range(30)]
     with StubCluster(Led(brokers=3, topics={"t": 30}, epoch=5, kept=600)) as stubs:
         driver = broker(stubs)
-        ends = driver.ends(tps)
-        found = driver.epoch_ends(dict.fromkeys(tps, 3))
+        ends = driver.log_ends(tps)
+        found = driver.offsets_for_leader_epochs(dict.fromkeys(tps, 3))
         assert asked(stubs) == 3
 
     assert ends.offsets == dict.fromkeys(tps, 1000)
@@ -316,9 +316,9 @@ def test_the_driver_leaves_out_who_cannot_be_asked(
     known = {**Behaviour().versions, OFFSET_FOR_LEADER_EPOCH: (2, 2), LIST_OFFSETS: (2, 3)}
     with StubCluster(Led(epoch=5, versions=known)) as stubs:
         driver = broker(stubs)
-        assert driver.epoch_ends({T0: 3}) == {}
-        assert driver.ends([T0]) == ({T0: 1000}, {})
-    assert driver.ends([]) == ({}, {})
+        assert driver.offsets_for_leader_epochs({T0: 3}) == {}
+        assert driver.log_ends([T0]) == ({T0: 1000}, {})
+    assert driver.log_ends([]) == ({}, {})
 
 
 def test_a_stream_asks_again_where_a_broker_is_behind() -> None:
