@@ -52,4 +52,4 @@ def read(api: ApiSpec, version: int, body: bytes) -> Any:
     """
     Return an answer as a connection hands it over.
     """
-    return Frame(api.answer, version, memoryview(bytearray(body))).decode()
+    return Frame(api.response, version, memoryview(bytearray(body))).decode()

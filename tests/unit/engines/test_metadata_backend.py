@@ -16,9 +16,9 @@ from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.engines.wire.consumer.list_offsets import told
 from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata, id_text
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
-    ListedOffset,
-    ListedOffsets,
-    WantedOffset,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
 )
 from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError, UnknownTopicError
 from pyspark_pykafka.offsets import TopicPartition
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PLAIN = {"bootstrap.servers": "b:1"}
 #: The wire engine has no such mechanism.
 KERBEROS = {**PLAIN, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
-WANTED = {"t": [WantedOffset(0, 1, -1), WantedOffset(1, 1, -1)]}
+WANTED = {"t": [ListOffsetsPartition(0, 1, -1), ListOffsetsPartition(1, 1, -1)]}
 
 
 @given(st.uuids())
@@ -73,7 +73,9 @@ def test_partition_that_its_leader_does_not_know() -> None:
     """
     It is asked for again: that it is gone is for the metadata to say.
     """
-    answer = ListedOffsets(0, [("t", [ListedOffset(0, 0, 7), ListedOffset(1, 3, -1)])])
+    answer = ListOffsetsResponse(
+        0, [("t", [ListOffsetsPartitionResponse(0, 0, 7), ListOffsetsPartitionResponse(1, 3, -1)])]
+    )
 
     with pytest.raises(UnknownTopicError, match="t-1: not known to its leader") as caught:
         told(answer, WANTED)
@@ -84,7 +86,9 @@ def test_leader_that_is_none_any_more() -> None:
     """
     It says so, and the partition is asked for again.
     """
-    answer = ListedOffsets(0, [("t", [ListedOffset(0, 0, 7), ListedOffset(1, 6, -1)])])
+    answer = ListOffsetsResponse(
+        0, [("t", [ListOffsetsPartitionResponse(0, 0, 7), ListOffsetsPartitionResponse(1, 6, -1)])]
+    )
 
     with pytest.raises(BrokerUnavailableError, match="offsets of t-1.*NOT_LEADER_FOR_PARTITION"):
         told(answer, WANTED)
@@ -94,7 +98,7 @@ def test_partition_that_an_answer_leaves_out() -> None:
     """
     Nothing is no offset: whoever took it for that would start elsewhere.
     """
-    answer = ListedOffsets(0, [("t", [ListedOffset(0, 0, 7)])])
+    answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, 7)])])
 
     with pytest.raises(BrokerUnavailableError, match="t-1: no leader told the offsets"):
         told(answer, WANTED)
@@ -104,7 +108,10 @@ def test_epochs_are_told_where_a_broker_has_them() -> None:
     """
     Those of old brokers, and of logs in an old format, have none: -1.
     """
-    answer = ListedOffsets(0, [("t", [ListedOffset(0, 0, 7, 5), ListedOffset(1, 0, 3)])])
+    answer = ListOffsetsResponse(
+        0,
+        [("t", [ListOffsetsPartitionResponse(0, 0, 7, 5), ListOffsetsPartitionResponse(1, 0, 3)])],
+    )
 
     found = told(answer, WANTED)
 

@@ -20,12 +20,12 @@ from pyspark_pykafka.engines.wire.consumer.record_size import bytes_per_offset, 
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.network.metadata_freshness import FreshnessCheck, LastSeenEpochs
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
-    ListedOffset,
-    ListedOffsets,
-    WantedOffset,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
 )
 from pyspark_pykafka.engines.wire.protocol.metadata import (
-    Metadata,
+    MetadataResponse,
     PartitionMetadata,
     TopicMetadata,
 )
@@ -128,8 +128,10 @@ def test_a_topic_that_is_unknown_at_last_only() -> None:
 OLD, NEW = UUID(int=1), UUID(int=2)
 
 
-def metadata(topic_id: UUID, epoch: int) -> Metadata:
-    return Metadata(0, [], [TopicMetadata(0, "t", topic_id, [PartitionMetadata(0, 0, epoch)])])
+def metadata(topic_id: UUID, epoch: int) -> MetadataResponse:
+    return MetadataResponse(
+        0, [], [TopicMetadata(0, "t", topic_id, [PartitionMetadata(0, 0, epoch)])]
+    )
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
@@ -258,8 +260,8 @@ def test_ends_of_a_log_that_are_none(word: int) -> None:
     """
     A leader that tells -1 for an end of its log, and no error, is asked again.
     """
-    answer = ListedOffsets(0, [("t", [ListedOffset(0, 0, -1)])])
-    wanted = {"t": [WantedOffset(0, 1, word)]}
+    answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, -1)])])
+    wanted = {"t": [ListOffsetsPartition(0, 1, word)]}
 
     with pytest.raises(BrokerUnavailableError, match="t-0"):
         told(answer, wanted)
@@ -269,9 +271,9 @@ def test_a_time_without_a_record_has_no_offset() -> None:
     """
     For a time -1 says that no record is as young.
     """
-    answer = ListedOffsets(0, [("t", [ListedOffset(0, 0, -1)])])
+    answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, -1)])])
 
-    assert told(answer, {"t": [WantedOffset(0, 1, 1_000)]}).offsets == {P0: -1}
+    assert told(answer, {"t": [ListOffsetsPartition(0, 1, 1_000)]}).offsets == {P0: -1}
 
 
 class Loop(Behaviour):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.end_txn import END_TXN, EndTxn, EndTxnGate, Hold, read_end_txn
 
-from pyspark_pykafka.engines.wire.protocol.transactions import end_request
+from pyspark_pykafka.engines.wire.protocol.transactions import end_txn_request
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -29,7 +29,7 @@ def end_txn(name: str, version: int = 3, *, commit: bool = True) -> bytes:
     """
     Return a whole request, as a proxy gets it.
     """
-    request = end_request(version, name, ProducerIdAndEpoch(7, 1), commit=commit)
+    request = end_txn_request(version, name, ProducerIdAndEpoch(7, 1), commit=commit)
     return request.encode(1, "client")[SIZE_BYTES:]
 
 

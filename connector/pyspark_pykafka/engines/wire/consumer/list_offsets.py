@@ -12,12 +12,12 @@ from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.connection import readable
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     LIST_OFFSETS,
-    WantedOffset,
+    ListOffsetsPartition,
     list_offsets_request,
 )
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
     OFFSET_FOR_LEADER_EPOCH,
-    epoch_ends_request,
+    offset_for_leader_epoch_request,
 )
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
@@ -33,12 +33,15 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.network.connection import Connection
-    from pyspark_pykafka.engines.wire.protocol.list_offsets import ListedOffsets
-    from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import EpochEnds, WantedEpoch
+    from pyspark_pykafka.engines.wire.protocol.list_offsets import ListOffsetsResponse
+    from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
+        OffsetForLeaderEpochResponse,
+        OffsetForLeaderPartition,
+    )
     from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
     #: What to ask a broker, by topic.
-    Wanted = Mapping[str, Sequence[WantedOffset | WantedEpoch]]
+    Wanted = Mapping[str, Sequence[ListOffsetsPartition | OffsetForLeaderPartition]]
 
 _UNKNOWN_TOPIC_OR_PARTITION = 3
 
@@ -50,7 +53,7 @@ class Listed(NamedTuple):
     What the brokers have answered in time, by node, and the errors of the others.
     """
 
-    answers: dict[int, ListedOffsets | EpochEnds]
+    answers: dict[int, ListOffsetsResponse | OffsetForLeaderEpochResponse]
     troubles: list[PykafkaError]
 
 
@@ -61,8 +64,8 @@ class LeaderQuestion(NamedTuple):
     Brokers that do not have an ``optional`` one are left out.
     """
 
-    api: ApiSpec
-    request: Callable[[int, Any], Request]
+    api: ApiSpec[Any]
+    request: Callable[[int, Any], Request[Any]]
     optional: bool = False
 
 
@@ -74,7 +77,7 @@ def log_offsets(isolation: int) -> LeaderQuestion:
 
 
 #: Where the records of leader epochs end.
-EPOCH_ENDS = LeaderQuestion(OFFSET_FOR_LEADER_EPOCH, epoch_ends_request, optional=True)
+EPOCH_ENDS = LeaderQuestion(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch_request, optional=True)
 
 
 def ask_leaders(
@@ -147,7 +150,7 @@ class _Asked:
         self.found.troubles.append(_naming(error, self.wanted[node]))
 
 
-def told(answer: ListedOffsets | EpochEnds, wanted: Wanted) -> LogEnds:
+def told(answer: ListOffsetsResponse | OffsetForLeaderEpochResponse, wanted: Wanted) -> LogEnds:
     """
     Return the offsets of one broker's answer.
 
@@ -178,7 +181,7 @@ def _lacks_ends(offsets: Mapping[TopicPartition, int], wanted: Wanted) -> bool:
     Whether an end of a log was told as -1, which is an answer to times and epochs only.
     """
     return min(offsets.values(), default=0) < 0 and any(
-        isinstance(one, WantedOffset)
+        isinstance(one, ListOffsetsPartition)
         and one.timestamp < 0
         and offsets.get(TopicPartition(topic, one.partition_index), 0) < 0
         for topic, partitions in wanted.items()

@@ -23,8 +23,8 @@ from pyspark_pykafka.engines.wire.consumer.list_offsets import (
 )
 from pyspark_pykafka.engines.wire.network.cluster import borrowed_cluster
 from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
-from pyspark_pykafka.engines.wire.protocol.list_offsets import ISOLATION, WantedOffset
-from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import WantedEpoch
+from pyspark_pykafka.engines.wire.protocol.list_offsets import ISOLATION, ListOffsetsPartition
+from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OffsetForLeaderPartition
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import LATEST, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.retry import NEVER, Backoff, Deadline
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.consumer.list_offsets import LeaderQuestion
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.metadata import (
-        Metadata,
+        MetadataResponse,
         PartitionMetadata,
         TopicMetadata,
     )
     from pyspark_pykafka.settings import KafkaSettings
 
-    Kind = type[WantedOffset | WantedEpoch]
+    Kind = type[ListOffsetsPartition | OffsetForLeaderPartition]
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class _Sorted(NamedTuple):
     What to ask which broker, and the partitions that have no leader, or do not exist.
     """
 
-    wanted: dict[int, dict[str, list[WantedOffset | WantedEpoch]]]
+    wanted: dict[int, dict[str, list[ListOffsetsPartition | OffsetForLeaderPartition]]]
     leaderless: list[TopicPartition]
     unknown: list[TopicPartition]
 
@@ -151,20 +151,22 @@ class WireMetadata:
         """
         Ask until every partition's leader has answered, or the time for a question is over.
         """
-        return self._asked_leaders(times, WantedOffset, log_offsets(self._isolation)).offsets
+        return self._asked_leaders(
+            times, ListOffsetsPartition, log_offsets(self._isolation)
+        ).offsets
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
         Ask as :meth:`list_offsets` does.
         """
         latest = dict.fromkeys(tps, LATEST)
-        return self._asked_leaders(latest, WantedOffset, log_offsets(self._isolation))
+        return self._asked_leaders(latest, ListOffsetsPartition, log_offsets(self._isolation))
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
         Ask as :meth:`list_offsets` does; brokers before 2.3 are not asked.
         """
-        return self._asked_leaders(epochs, WantedEpoch, EPOCH_ENDS).offsets
+        return self._asked_leaders(epochs, OffsetForLeaderPartition, EPOCH_ENDS).offsets
 
     def _asked_leaders(
         self, asked: Mapping[TopicPartition, int], kind: Kind, question: LeaderQuestion
@@ -214,7 +216,9 @@ class WireMetadata:
                 time.sleep(pause)
                 patience *= 2
 
-    def _described(self, names: Collection[str]) -> tuple[Metadata, dict[str, TopicMetadata]]:
+    def _described(
+        self, names: Collection[str]
+    ) -> tuple[MetadataResponse, dict[str, TopicMetadata]]:
         doing = _asking_for(names)
         answer = self._asked(
             lambda cluster, attempt: _metadata(cluster, names, attempt.limit, doing)
@@ -307,7 +311,7 @@ def _metadata(
     deadline: Deadline,
     doing: str,
     **more: Any,
-) -> Metadata:
+) -> MetadataResponse:
     try:
         return cluster.metadata(names, deadline, **more)
     except (BrokerUnavailableError, TimeoutExceededError) as error:
@@ -316,7 +320,7 @@ def _metadata(
 
 
 def _existing(
-    answer: Metadata, doing: str, chosen: Callable[[str], object] = lambda _: True
+    answer: MetadataResponse, doing: str, chosen: Callable[[str], object] = lambda _: True
 ) -> dict[str, TopicMetadata]:
     found = {}
     for topic in answer.topics:

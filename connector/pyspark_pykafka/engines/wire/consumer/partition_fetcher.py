@@ -12,8 +12,8 @@ from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck
 from pyspark_pykafka.engines.wire.protocol.fetch_request import (
     FETCH,
-    NEWEST_FETCH,
-    NEWEST_FETCH_BY_NAME,
+    MAX_FETCH_VERSION,
+    MAX_FETCH_VERSION_BY_NAME,
     FetchRequest,
     fetch_request,
 )
@@ -21,7 +21,7 @@ from pyspark_pykafka.engines.wire.protocol.fetch_response import FetchResponse, 
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     ISOLATION,
     LIST_OFFSETS,
-    WantedOffset,
+    ListOffsetsPartition,
     list_offsets_request,
 )
 from pyspark_pykafka.errors import BrokerUnavailableError, UnknownTopicError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster, Leader
     from pyspark_pykafka.engines.wire.network.connection import Connection
-    from pyspark_pykafka.engines.wire.protocol.list_offsets import ListedOffsets
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
@@ -243,8 +242,8 @@ class PartitionFetcher:
 
     def _fetch_request(
         self, connection: Connection, leader: Leader, offset: int, size: int, wait_ms: int
-    ) -> Request:
-        newest = NEWEST_FETCH_BY_NAME if leader.topic_id is None else NEWEST_FETCH
+    ) -> Request[FetchResponse]:
+        newest = MAX_FETCH_VERSION_BY_NAME if leader.topic_id is None else MAX_FETCH_VERSION
         wish = FetchRequest(
             tp=self.tp,
             topic_id=leader.topic_id,
@@ -302,9 +301,9 @@ class PartitionFetcher:
         leader = self.cluster.leader(self.tp, deadline)
         connection = self.cluster.connection(leader.node, deadline)
         version = connection.version(LIST_OFFSETS)
-        wanted = {self.tp.topic: [WantedOffset(self.tp.partition, leader.epoch, what)]}
+        wanted = {self.tp.topic: [ListOffsetsPartition(self.tp.partition, leader.epoch, what)]}
         request = list_offsets_request(version, wanted, isolation)
-        listed: ListedOffsets = connection.request(request, deadline)
+        listed = connection.request(request, deadline)
         answer = listed.only()
         if answer.error_code:
             raise map_error_code(answer.error_code, f"asking for the offsets of {self.tp}")

@@ -11,16 +11,14 @@ from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.log_truncation import Truncation
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
     OFFSET_FOR_LEADER_EPOCH,
-    EpochEnd,
-    WantedEpoch,
-    epoch_ends_request,
+    OffsetForLeaderPartition,
+    offset_for_leader_epoch_request,
 )
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import NO_EPOCH
 
 if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster, Leader
-    from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import EpochEnds
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
 
@@ -100,10 +98,14 @@ class LogCheck:
         connection = cluster.connection(leader.node, deadline)
         if not connection.supports(OFFSET_FOR_LEADER_EPOCH):
             return -1
-        wanted = {self.tp.topic: [WantedEpoch(self.tp.partition, leader.epoch, self.epoch)]}
-        request = epoch_ends_request(connection.version(OFFSET_FOR_LEADER_EPOCH), wanted)
-        answer: EpochEnds = cluster.request(connection, request, deadline)
-        found: EpochEnd = answer.only()
+        wanted = {
+            self.tp.topic: [OffsetForLeaderPartition(self.tp.partition, leader.epoch, self.epoch)]
+        }
+        request = offset_for_leader_epoch_request(
+            connection.version(OFFSET_FOR_LEADER_EPOCH), wanted
+        )
+        answer = cluster.request(connection, request, deadline)
+        found = answer.only()
         if found.error_code:
             doing = f"asking where leader epoch {self.epoch} of {self.tp} ends"
             raise map_error_code(found.error_code, doing)

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark_pykafka.engines.wire.network.connection import Connection
-    from pyspark_pykafka.engines.wire.protocol.metadata import Metadata
+    from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
     #: Makes a request in a version that the broker at the other end knows.
-    RequestFactory = Callable[[Connection], Request]
+    RequestFactory = Callable[[Connection], Request[MetadataResponse]]
 
 # The next broker is asked beside those that have not answered within this time.
 ATTEMPT_DELAY_SECONDS = 1.5
@@ -121,7 +121,7 @@ class BrokerSelector:
 
     def request_from_any(
         self, request: RequestFactory, excluded: Collection[Address], deadline: Deadline
-    ) -> tuple[Address, Metadata]:
+    ) -> tuple[Address, MetadataResponse]:
         """
         Ask the first broker that answers; authentication and TLS errors are final at once.
 
@@ -196,7 +196,7 @@ class BrokerSelector:
 
     def _request_on_open(
         self, connection: Connection, request: RequestFactory, deadline: Deadline
-    ) -> Metadata | None:
+    ) -> MetadataResponse | None:
         """
         Return the answer over an open connection, or None if it does not come at once.
 
@@ -205,7 +205,7 @@ class BrokerSelector:
         try:
             connection.send(request(connection), deadline)
             if readable([connection], deadline.remaining(ATTEMPT_DELAY_SECONDS)):
-                answer: Metadata = connection.receive(deadline)
+                answer: MetadataResponse = connection.receive(deadline)
                 return answer
         except TRANSIENT_ERRORS:
             self.connections.drop(connection)
@@ -217,7 +217,7 @@ class BrokerSelector:
 
     def _request_on_new(
         self, address: Address, request: RequestFactory, deadline: Deadline
-    ) -> tuple[Connection, Metadata]:
+    ) -> tuple[Connection, MetadataResponse]:
         connection = self.connections.open(address, deadline)
         try:
             connection.send(request(connection), deadline)
@@ -226,7 +226,7 @@ class BrokerSelector:
             raise
         return self._receive_late(connection)
 
-    def _receive_late(self, connection: Connection) -> tuple[Connection, Metadata]:
+    def _receive_late(self, connection: Connection) -> tuple[Connection, MetadataResponse]:
         # A late answer shows that the connection is well, whoever has stopped waiting meanwhile.
         limit = Deadline.after(self.config.request_seconds)
         try:

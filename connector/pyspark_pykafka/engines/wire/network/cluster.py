@@ -8,7 +8,7 @@ import random
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_mapping import map_error_code
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_pykafka.engines.wire.network.connection import Connection
-    from pyspark_pykafka.engines.wire.protocol.metadata import Metadata
+    from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.settings.wire_config import WireConfig
+
+T = TypeVar("T")
 
 _LEADER_NOT_AVAILABLE = 5
 # So long one more opinion is waited for where there is an answer already.
@@ -129,7 +131,7 @@ class Cluster:
         topics: Collection[str] | None,
         deadline: Deadline,
         **more: Any,
-    ) -> Metadata:
+    ) -> MetadataResponse:
         """
         Return what the brokers say of these topics, or of all of them (None).
 
@@ -230,7 +232,7 @@ class Cluster:
         for address, one in self._brokers.each(found, deadline):
             yield found[address], one
 
-    def request(self, connection: Connection, request: Any, deadline: Deadline) -> Any:
+    def request(self, connection: Connection, request: Request[T], deadline: Deadline) -> T:
         """
         Return the answer of one broker; a connection that fails is given up.
         """
@@ -264,7 +266,9 @@ class Cluster:
             raise BrokerUnavailableError(msg)
         return self._addresses[node]
 
-    def _metadata_request(self, topics: Collection[str] | None, connection: Connection) -> Request:
+    def _metadata_request(
+        self, topics: Collection[str] | None, connection: Connection
+    ) -> Request[MetadataResponse]:
         version = connection.version(METADATA)
         return metadata_request(version, topics, creates=self.creates_topics)
 

@@ -9,21 +9,25 @@ import select
 import struct
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.wire.network.connect import connect
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
 from pyspark_pykafka.engines.wire.network.throttle import Throttle
-from pyspark_pykafka.engines.wire.protocol.api_versions import ANY_VERSION, Versions, ask_versions
+from pyspark_pykafka.engines.wire.protocol.api_versions import (
+    MAX_VERSION,
+    BrokerApiVersions,
+    negotiate_versions,
+)
 from pyspark_pykafka.engines.wire.protocol.frames import (
     Frame,
     FrameBuffer,
-    after_tags,
-    bad_size,
+    frame_size_error,
     has_flexible_header,
-    own_room,
+    new_buffer,
+    skip_tagged_fields,
 )
-from pyspark_pykafka.engines.wire.protocol.request import encoded
+from pyspark_pykafka.engines.wire.protocol.request import encode_request
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
     PykafkaError,
@@ -35,7 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_pykafka.engines.wire.network.transport import Transport
+    from pyspark_pykafka.engines.wire.protocol.request import Api, Request, ResponseDecoder
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
+
+T = TypeVar("T")
 
 _NUMBER = struct.Struct(">i")
 _FETCH = 1
@@ -56,7 +63,7 @@ _WITHOUT_LOGIN = "; does the listener want a login (kafka.security.protocol=SASL
 
 class _Pending(NamedTuple):
     correlation: int
-    response: Any
+    response: ResponseDecoder
     version: int
     doing: str
 
@@ -78,7 +85,7 @@ class Connection:
         self._fetched = FrameBuffer()
         self._pending: deque[_Pending] = deque()
         self._correlation = 0
-        self._versions = Versions(address, {})
+        self._versions = BrokerApiVersions(address, {})
         self._login_due = float("inf")
         self._used = self._answered = self._awaited_since = time.monotonic()
 
@@ -159,19 +166,19 @@ class Connection:
         """
         return self._transport.fileno()
 
-    def version(self, request: Any, at_most: int = ANY_VERSION) -> int:
+    def version(self, request: Api, max_version: int = MAX_VERSION) -> int:
         """
         Return the highest version of a request that the broker and we know.
 
         The request is an :class:`ApiSpec`, or a class of kafka-python's.
         """
-        return self._versions.common(request, at_most)
+        return self._versions.latest_usable(request, max_version)
 
-    def supports(self, request: Any) -> bool:
+    def supports(self, request: Api) -> bool:
         """
         Return whether the broker and we know a version of a request in common.
         """
-        return self._versions.find(request) is not None
+        return self._versions.latest_usable_or_none(request) is not None
 
     def send(self, request: Any, deadline: Deadline) -> None:
         """
@@ -212,16 +219,17 @@ class Connection:
         self._pending.popleft()
         self._used = self._answered = self._awaited_since = time.monotonic()
         self._transport.hint = ""
-        if frame.response.API_KEY == _FETCH and len(frame.body) >= _NUMBER.size:
+        if frame.schema.API_KEY == _FETCH and len(frame.body) >= _NUMBER.size:
             self._throttle.record(frame, *_NUMBER.unpack(frame.body[: _NUMBER.size]))
         return frame
 
-    def request(self, request: Any, deadline: Deadline) -> Any:
+    def request(self, request: Request[T], deadline: Deadline) -> T:
         """
-        Send a request, and return the answer.
+        Send a request, and return its decoded response.
         """
         self.send(request, deadline)
-        return self.receive(deadline)
+        response: T = self.receive(deadline)
+        return response
 
     def close(self) -> None:
         """
@@ -244,7 +252,9 @@ class Connection:
     def _negotiate(self, deadline: Deadline) -> None:
         hint = _IN_PLAINTEXT if self._config.tls is None else _IN_TLS
         limit = Deadline.after(deadline.remaining(self._config.api_versions_seconds))
-        self._versions = ask_versions(lambda request: self._ask(request, limit, hint), self.address)
+        self._versions = negotiate_versions(
+            lambda request: self._ask(request, limit, hint), self.address
+        )
 
     def _log_in(self, deadline: Deadline) -> None:
         if self._config.sasl is None:
@@ -270,20 +280,20 @@ class Connection:
 
     def _write(self, request: Any, deadline: Deadline) -> None:
         self._correlation = (self._correlation + 1) & 0x7FFF_FFFF
-        sent = encoded(request, self._correlation, self._config.client_id)
+        sent = encode_request(request, self._correlation, self._config.client_id)
         doing = sent.name.removesuffix("Request")
-        self._transport.send(sent.pieces, self._limit(deadline), doing)
+        self._transport.send(sent.buffers, self._limit(deadline), doing)
         self._used = time.monotonic()
-        if sent.is_answered:
+        if sent.expects_response:
             if not self._pending:
                 self._awaited_since = self._used
-            pending = _Pending(self._correlation, sent.answer, sent.version, doing)
+            pending = _Pending(self._correlation, sent.response, sent.version, doing)
             self._pending.append(pending)
 
     def _read(self, pending: _Pending, limit: Deadline) -> Frame:
         length = memoryview(self._length)
         self._transport.receive_into(length, limit, pending.doing)
-        room = self._fetched.room if pending.response.API_KEY == _FETCH else own_room
+        room = self._fetched.reserve if pending.response.API_KEY == _FETCH else new_buffer
         frame = room(self._size(pending))
         self._transport.receive_into(frame, limit, pending.doing)
         (correlation,) = _NUMBER.unpack(frame[: _NUMBER.size])
@@ -295,7 +305,7 @@ class Connection:
             raise BrokerUnavailableError(msg)
         body = frame[_NUMBER.size :]
         if has_flexible_header(pending.response, pending.version):
-            body = after_tags(body, self.address)
+            body = skip_tagged_fields(body, self.address)
         return Frame(pending.response, pending.version, body)
 
     def _size(self, pending: _Pending) -> int:
@@ -306,7 +316,7 @@ class Connection:
         if not self._versions.ranges and self._config.tls is None:
             msg = f"{self.address}: the answer is not in Kafka's protocol{_IN_PLAINTEXT}"
             raise TlsError(msg)
-        raise bad_size(size, largest, self.address, pending.doing)
+        raise frame_size_error(size, largest, self.address, pending.doing)
 
     def _limit(self, deadline: Deadline) -> Deadline:
         # From when we wait for it on: an answer may long be here, of which we had no need yet.

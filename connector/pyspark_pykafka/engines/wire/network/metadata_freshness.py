@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
     from uuid import UUID
 
-    from pyspark_pykafka.engines.wire.protocol.metadata import Metadata, TopicMetadata
+    from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse, TopicMetadata
     from pyspark_pykafka.settings.wire_config import Address
 
 _UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -107,7 +107,7 @@ class FreshnessCheck:
     min_partitions: Mapping[str, int] = field(default_factory=dict)
     is_relevant: Callable[[str], object] = lambda _: True
     answers: int = field(init=False, default=0)
-    _best: Metadata | None = field(init=False, default=None)
+    _best: MetadataResponse | None = field(init=False, default=None)
     _found: dict[str, TopicMetadata] = field(init=False, default_factory=dict)
     #: Other topics of a known name, or such with fewer partitions, until other brokers say so, too.
     _changed: dict[str, TopicMetadata] = field(init=False, default_factory=dict)
@@ -115,7 +115,7 @@ class FreshnessCheck:
     #: How many brokers told the same other topic of a known name.
     _agreed: Counter[str] = field(init=False, default_factory=Counter)
 
-    def add(self, address: Address, answer: Metadata) -> bool:
+    def add(self, address: Address, answer: MetadataResponse) -> bool:
         """
         Take an answer, and return whether it is to be believed.
         """
@@ -144,7 +144,7 @@ class FreshnessCheck:
         """
         return next((self._older[name] for name in self._stale), None)
 
-    def result(self) -> Metadata:
+    def result(self) -> MetadataResponse:
         """
         Return what is to be believed; topics that do not exist are not in it.
         """

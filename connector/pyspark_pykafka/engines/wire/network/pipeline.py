@@ -8,11 +8,15 @@ import logging
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyspark_pykafka.engines.wire.network.connection import readable
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
+
+K = TypeVar("K")
+R = TypeVar("R")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,9 +27,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import Address
 
     #: Makes a request in a version that the broker at the other end knows.
-    RequestFactory = Callable[[Connection], Request]
-
-K = TypeVar("K")
+    RequestFactory = Callable[[Connection], Request[R]]
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -38,28 +40,29 @@ _MAX_CONNECTING = 32
 _LOG_AFTER_SECONDS = 5.0
 
 
-class PipelineResult(NamedTuple, Generic[K]):
+@dataclass(frozen=True, slots=True)
+class PipelineResult(Generic[K, R]):
     """
     The answers by the requests' keys, and why brokers have not given the others.
     """
 
-    answers: dict[K, Any]
+    answers: dict[K, R]
     failed: dict[Address, PykafkaError]
 
 
 def request_pipelined(
     cluster: Cluster,
-    wanted: Mapping[Address, Sequence[tuple[K, RequestFactory]]],
+    wanted: Mapping[Address, Sequence[tuple[K, RequestFactory[R]]]],
     deadline: Deadline,
     request_seconds: float,
-) -> PipelineResult[K]:
+) -> PipelineResult[K, R]:
     """
     Send every broker its requests, all at the same time, and return what they answer.
 
     A broker that cannot be reached, or is silent for ``request_seconds`` or up to the deadline,
     takes nothing from the others.
     """
-    done: PipelineResult[K] = PipelineResult({}, {})
+    done: PipelineResult[K, R] = PipelineResult({}, {})
     opened = connect_all(cluster, wanted, deadline, done.failed)
     open_ones = [
         _BrokerPipeline(connection, wanted[address], deadline, request_seconds)
@@ -115,7 +118,7 @@ def connect_all(
     return opened
 
 
-class _BrokerPipeline(Generic[K]):
+class _BrokerPipeline(Generic[K, R]):
     """
     What is said to one broker.
     """
@@ -123,7 +126,7 @@ class _BrokerPipeline(Generic[K]):
     def __init__(
         self,
         connection: Connection,
-        wanted: Sequence[tuple[K, RequestFactory]],
+        wanted: Sequence[tuple[K, RequestFactory[R]]],
         deadline: Deadline,
         request_seconds: float,
     ) -> None:
@@ -165,11 +168,11 @@ class _BrokerPipeline(Generic[K]):
             self._waiting.popleft()
             self._in_flight.append(key)
 
-    def receive(self) -> tuple[K, Any]:
+    def receive(self) -> tuple[K, R]:
         """
         Return the next answer, and what it is to.
         """
-        answer = self.connection.receive(self._limit())
+        answer: R = self.connection.receive(self._limit())
         self._heard = time.monotonic()
         return self._in_flight.popleft(), answer
 
@@ -195,8 +198,8 @@ class _BrokerPipeline(Generic[K]):
 
 
 def _turn(
-    cluster: Cluster, open_ones: list[_BrokerPipeline[K]], done: PipelineResult[K]
-) -> list[_BrokerPipeline[K]]:
+    cluster: Cluster, open_ones: list[_BrokerPipeline[K, R]], done: PipelineResult[K, R]
+) -> list[_BrokerPipeline[K, R]]:
     """
     Send and receive what can be now; return the conversations that go on.
     """
@@ -214,12 +217,12 @@ def _turn(
     return [one for one in going if _goes_on(one, done)]
 
 
-def _goes_on(one: _BrokerPipeline[K], done: PipelineResult[K]) -> bool:
+def _goes_on(one: _BrokerPipeline[K, R], done: PipelineResult[K, R]) -> bool:
     return not one.done and one.connection.address not in done.failed
 
 
 def _step(
-    cluster: Cluster, one: _BrokerPipeline[K], step: Callable[[], None], done: PipelineResult[K]
+    cluster: Cluster, one: _BrokerPipeline[K, R], step: Callable[[], None], done: PipelineResult[K, R]
 ) -> None:
     try:
         step()

@@ -7,7 +7,8 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyspark_pykafka.errors import BrokerUnavailableError, TimeoutExceededError
 
@@ -29,7 +30,8 @@ _SHOWN = 5
 TRANSIENT_ERRORS = (BrokerUnavailableError, TimeoutExceededError)
 
 
-class AttemptResult(NamedTuple, Generic[T]):
+@dataclass(frozen=True, slots=True)
+class AttemptResult(Generic[T]):
     """
     What an attempt returned, or the error that it raised.
     """

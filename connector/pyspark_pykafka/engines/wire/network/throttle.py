@@ -37,7 +37,7 @@ class Throttle:
         """
         Take in what an answer says of the quota.
         """
-        since = _HOLDS_BACK.get(frame.response.API_KEY)
+        since = _HOLDS_BACK.get(frame.schema.API_KEY)
         if since is not None and frame.version >= since and milliseconds > 0:
             self.until = max(self.until, time.monotonic() + milliseconds / 1000)
 

@@ -35,8 +35,7 @@ def fetch_topic_replicas(cluster: Cluster, topic: str, deadline: Deadline) -> To
     connection = cluster.any_connection(deadline)
     version = connection.version(_REPLICAS)
     body = metadata_request(version, [topic], creates=False).body
-    found: TopicReplicas = cluster.request(connection, Request(_REPLICAS, version, body), deadline)
-    return found
+    return cluster.request(connection, Request(_REPLICAS, version, body), deadline)
 
 
 def decode_topic_replicas(body: memoryview, version: int) -> TopicReplicas:

@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.contract import FallbackId
     from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
-    from pyspark_pykafka.engines.wire.protocol.transactions import InitProducerIdResponse
-    from pyspark_pykafka.engines.wire.transactions.values import (
-        PreparedTransaction,
-    )
+    from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.settings.wire_config import ProducerConfig
 
@@ -287,7 +284,7 @@ class _Producer:
         version = connection.version(INIT_PRODUCER_ID)
         request = init_producer_id_request(version, None, _NO_TIMEOUT_MS)
         try:
-            answer: InitProducerIdResponse = self.cluster.request(connection, request, deadline)
+            answer = self.cluster.request(connection, request, deadline)
             if answer.error_code:
                 raise map_error_code(answer.error_code, "asking for a producer id")
         except PykafkaError:

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.producer.in_flight import Batches
     from pyspark_pykafka.engines.wire.producer.session import ProducerSession
-    from pyspark_pykafka.engines.wire.protocol.produce import PartitionAnswer, ProduceAnswer
+    from pyspark_pykafka.engines.wire.protocol.produce import (
+        PartitionProduceResponse,
+        ProduceResponse,
+    )
     from pyspark_pykafka.engines.wire.records._encoder import Payload
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings.wire_config import ProducerConfig
@@ -294,7 +297,7 @@ class Sender:
             return
         self._answered(self._in_flight.pop_oldest(connection), answer)
 
-    def _answered(self, batches: Batches, answer: ProduceAnswer) -> None:
+    def _answered(self, batches: Batches, answer: ProduceResponse) -> None:
         for tp, batch in batches.items():
             queue, told = self._queues[tp], answer.partitions.get(tp)
             if told is None:
@@ -313,7 +316,9 @@ class Sender:
         if queue.is_empty:
             del self._active[queue.tp]
 
-    def _refused(self, queue: PartitionQueue, batch: ProducerBatch, told: PartitionAnswer) -> None:
+    def _refused(
+        self, queue: PartitionQueue, batch: ProducerBatch, told: PartitionProduceResponse
+    ) -> None:
         code = told.error_code
         if code in {_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE}:
             self._split(queue, batch)

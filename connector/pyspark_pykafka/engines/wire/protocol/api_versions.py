@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.protocol.primitives import Reader
-from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
+from pyspark_pykafka.engines.wire.protocol.request import Api, ApiSpec, Request
 from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import Address
 
 #: What bounds no version: they have 16 bits.
-ANY_VERSION = 32767
+MAX_VERSION = 32767
 
 #: Kafka's number and name for a version that a broker does not have.
 UNSUPPORTED_VERSION = (35, "UNSUPPORTED_VERSION")
@@ -28,7 +28,7 @@ _SAYS_WHO_ASKS = 3
 _SOFTWARE = "pyspark-pykafka"
 
 
-class Versions(NamedTuple):
+class BrokerApiVersions(NamedTuple):
     """
     The lowest and the highest version of each API that a broker has, by API key.
     """
@@ -36,16 +36,16 @@ class Versions(NamedTuple):
     address: Address
     ranges: Mapping[int, tuple[int, int]]
 
-    def common(self, request: Any, at_most: int) -> int:
+    def latest_usable(self, request: Api, max_version: int) -> int:
         """
         Return the highest version that the broker, the request's class and the caller know.
 
         Raises :class:`KafkaClientError` if there is none.
         """
-        found = self.find(request, at_most)
+        found = self.latest_usable_or_none(request, max_version)
         if found is not None:
             return found
-        (oldest, newest), (lowest, highest) = self._bounds(request, at_most)
+        (oldest, newest), (lowest, highest) = self._bounds(request, max_version)
         has = f"{oldest} to {newest}" if newest >= 0 else "none"
         msg = (
             f"{self.address}: no common version of {request.name}: the broker has {has}, and this "
@@ -53,23 +53,23 @@ class Versions(NamedTuple):
         )
         raise KafkaClientError(msg, *UNSUPPORTED_VERSION, retriable=False)
 
-    def find(self, request: Any, at_most: int = ANY_VERSION) -> int | None:
+    def latest_usable_or_none(self, request: Api, max_version: int = MAX_VERSION) -> int | None:
         """
-        Return the same as :meth:`common`, or None if there is none.
+        Return the same as :meth:`latest_usable`, or None if there is none.
         """
-        (oldest, newest), (lowest, highest) = self._bounds(request, at_most)
+        (oldest, newest), (lowest, highest) = self._bounds(request, max_version)
         found = min(newest, highest)
         return found if found >= max(oldest, lowest) else None
 
-    def _bounds(self, request: Any, at_most: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _bounds(self, request: Api, max_version: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """
         Return the lowest and highest version that the broker has, and that we may use.
         """
         lowest, highest = request.valid_versions
-        return self.ranges.get(request.API_KEY, (0, -1)), (lowest, min(highest, at_most))
+        return self.ranges.get(request.API_KEY, (0, -1)), (lowest, min(highest, max_version))
 
 
-def ask_versions(ask: Callable[[Any], Any], address: Address) -> Versions:
+def negotiate_versions(ask: Callable[[Any], Any], address: Address) -> BrokerApiVersions:
     """
     Return what a broker says that it speaks; ``ask`` sends a request and returns the answer.
     """
@@ -77,15 +77,15 @@ def ask_versions(ask: Callable[[Any], Any], address: Address) -> Versions:
 
     # A broker that lacks the version that says who asks knows version 0.
     for version in (_SAYS_WHO_ASKS, 0):
-        answer: ApiVersions = ask(api_versions_request(version, _SOFTWARE, __version__))
+        answer: ApiVersionsResponse = ask(api_versions_request(version, _SOFTWARE, __version__))
         if answer.error_code != UNSUPPORTED_VERSION[0]:
             break
     if answer.error_code:
         raise map_error_code(answer.error_code, f"asking {address} for its API versions")
-    return Versions(address, answer.ranges)
+    return BrokerApiVersions(address, answer.ranges)
 
 
-class ApiVersions(NamedTuple):
+class ApiVersionsResponse(NamedTuple):
     """
     The versions that a broker has, by API key; none of them after an error.
     """
@@ -95,18 +95,20 @@ class ApiVersions(NamedTuple):
     ranges: dict[int, tuple[int, int]]
 
 
-def api_versions_request(version: int, software: str, software_version: str) -> Request:
+def api_versions_request(
+    version: int, software: str, software_version: str
+) -> Request[ApiVersionsResponse]:
     """
     Ask a broker what it speaks; from version 3 on it is told who asks.
     """
     if version < _SAYS_WHO_ASKS:
         return Request(API_VERSIONS, version, b"")
-    form = API_VERSIONS.layout(version)
-    body = b"".join((form.string(software), form.string(software_version), form.tags))
+    encoding = API_VERSIONS.encoding(version)
+    body = b"".join((encoding.string(software), encoding.string(software_version), encoding.tags))
     return Request(API_VERSIONS, version, body)
 
 
-def read_api_versions(body: memoryview, version: int) -> ApiVersions:
+def read_api_versions_response(body: memoryview, version: int) -> ApiVersionsResponse:
     """
     Return what an answer says.
     """
@@ -114,7 +116,7 @@ def read_api_versions(body: memoryview, version: int) -> ApiVersions:
     error = reader.int16()
     if error:
         # What follows has version 0, whatever was asked for.
-        return ApiVersions(error, 0, {})
+        return ApiVersionsResponse(error, 0, {})
     ranges = {}
     for _ in range(reader.count()):
         key, oldest, newest = reader.int16(), reader.int16(), reader.int16()
@@ -122,7 +124,9 @@ def read_api_versions(body: memoryview, version: int) -> ApiVersions:
         reader.skip_tags()
     throttle = reader.int32() if version >= _THROTTLES else 0
     reader.skip_tags()
-    return ApiVersions(0, throttle, ranges)
+    return ApiVersionsResponse(0, throttle, ranges)
 
 
-API_VERSIONS = ApiSpec.of("ApiVersions", 18, (0, _SAYS_WHO_ASKS), _SAYS_WHO_ASKS, read_api_versions)
+API_VERSIONS = ApiSpec.of(
+    "ApiVersions", 18, (0, _SAYS_WHO_ASKS), _SAYS_WHO_ASKS, read_api_versions_response
+)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # The first flexible version (Kafka's FindCoordinatorRequest.json).
 _FLEXIBLE = 3
 #: The first version that asks for many names at once.
-MANY_COORDINATORS = 4
+MIN_BATCHED_VERSION = 4
 
 _TRANSACTION = b"\x01"
 
@@ -31,7 +31,7 @@ class Coordinator(NamedTuple):
     error_code: int
 
 
-class CoordinatorsFound(NamedTuple):
+class FindCoordinatorResponse(NamedTuple):
     """
     The coordinators of all names that were asked for.
     """
@@ -55,7 +55,7 @@ class TransactionStateEntry(NamedTuple):
     partitions: int
 
 
-class TransactionsDescribed(NamedTuple):
+class DescribeTransactionsResponse(NamedTuple):
     """
     Where all transactional ids that were asked for stand.
     """
@@ -64,7 +64,7 @@ class TransactionsDescribed(NamedTuple):
     transaction_states: list[TransactionStateEntry]
 
 
-class TransactionsListed(NamedTuple):
+class ListTransactionsResponse(NamedTuple):
     """
     The transactional ids that one broker coordinates.
     """
@@ -77,56 +77,62 @@ class TransactionsListed(NamedTuple):
 # --- Requests -------------------------------------------------------------------------------------
 
 
-def find_coordinators_request(version: int, names: Sequence[str]) -> Request:
+def find_coordinator_request(
+    version: int, names: Sequence[str]
+) -> Request[FindCoordinatorResponse]:
     """
     Ask who coordinates transactions; before version 4 of a single name.
     """
-    form = FIND_COORDINATORS.layout(version)
-    if version >= MANY_COORDINATORS:
-        body = _TRANSACTION + _texts(form, names) + form.tags
+    encoding = FIND_COORDINATOR.encoding(version)
+    if version >= MIN_BATCHED_VERSION:
+        body = _TRANSACTION + _texts(encoding, names) + encoding.tags
     else:
         (name,) = names
-        body = form.string(name) + _TRANSACTION + form.tags
-    return Request(FIND_COORDINATORS, version, body)
+        body = encoding.string(name) + _TRANSACTION + encoding.tags
+    return Request(FIND_COORDINATOR, version, body)
 
 
-def describe_transactions_request(version: int, names: Sequence[str]) -> Request:
+def describe_transactions_request(
+    version: int, names: Sequence[str]
+) -> Request[DescribeTransactionsResponse]:
     """
     Ask a coordinator where transactional ids stand.
     """
-    form = DESCRIBE_TRANSACTIONS.layout(version)
-    return Request(DESCRIBE_TRANSACTIONS, version, _texts(form, names) + form.tags)
+    encoding = DESCRIBE_TRANSACTIONS.encoding(version)
+    return Request(DESCRIBE_TRANSACTIONS, version, _texts(encoding, names) + encoding.tags)
 
 
-def list_transactions_request(version: int, states: Sequence[str]) -> Request:
+def list_transactions_request(
+    version: int, states: Sequence[str]
+) -> Request[ListTransactionsResponse]:
     """
     Ask a broker for the transactional ids in these states, or for all if none are given.
     """
-    form = LIST_TRANSACTIONS.layout(version)
-    of_any_producer = form.count(0)
-    body = _texts(form, states) + of_any_producer + form.tags
+    encoding = LIST_TRANSACTIONS.encoding(version)
+    of_any_producer = encoding.count(0)
+    body = _texts(encoding, states) + of_any_producer + encoding.tags
     return Request(LIST_TRANSACTIONS, version, body)
 
 
-def _texts(form: Encoding, texts: Sequence[str]) -> bytes:
-    return b"".join((form.count(len(texts)), *map(form.string, texts)))
+def _texts(encoding: Encoding, texts: Sequence[str]) -> bytes:
+    return b"".join((encoding.count(len(texts)), *map(encoding.string, texts)))
 
 
 # --- Answers --------------------------------------------------------------------------------------
 
 
-def read_coordinators_found(body: memoryview, version: int) -> CoordinatorsFound:
+def read_find_coordinator_response(body: memoryview, version: int) -> FindCoordinatorResponse:
     """
     Return what an answer says, in one form for all versions.
     """
     reader = Reader(body, version, _FLEXIBLE)
     throttle = reader.int32()
-    if version >= MANY_COORDINATORS:
+    if version >= MIN_BATCHED_VERSION:
         found = [_keyed_coordinator(reader) for _ in range(reader.count())]
     else:
         found = [_coordinator(reader)]
     reader.skip_tags()
-    return CoordinatorsFound(throttle, found)
+    return FindCoordinatorResponse(throttle, found)
 
 
 def _keyed_coordinator(reader: Reader) -> Coordinator:
@@ -144,7 +150,9 @@ def _coordinator(reader: Reader) -> Coordinator:
     return Coordinator(None, reader.text() or "", reader.int32(), error)
 
 
-def read_transactions_described(body: memoryview, version: int) -> TransactionsDescribed:
+def read_describe_transactions_response(
+    body: memoryview, version: int
+) -> DescribeTransactionsResponse:
     """
     Return what an answer says.
     """
@@ -152,7 +160,7 @@ def read_transactions_described(body: memoryview, version: int) -> TransactionsD
     throttle = reader.int32()
     states = [_state(reader) for _ in range(reader.count())]
     reader.skip_tags()
-    return TransactionsDescribed(throttle, states)
+    return DescribeTransactionsResponse(throttle, states)
 
 
 def _state(reader: Reader) -> TransactionStateEntry:
@@ -169,7 +177,7 @@ def _state(reader: Reader) -> TransactionStateEntry:
     return TransactionStateEntry(error, name, state, *numbers, partitions)
 
 
-def read_transactions_listed(body: memoryview, version: int) -> TransactionsListed:
+def read_list_transactions_response(body: memoryview, version: int) -> ListTransactionsResponse:
     """
     Return what an answer says.
     """
@@ -184,14 +192,14 @@ def read_transactions_listed(body: memoryview, version: int) -> TransactionsList
         reader.skip_text()
         reader.skip_tags()
     reader.skip_tags()
-    return TransactionsListed(throttle, error, names)
+    return ListTransactionsResponse(throttle, error, names)
 
 
 #: From the first on that can ask for others than the coordinators of groups.
-FIND_COORDINATORS = ApiSpec.of(
-    "FindCoordinator", 10, (1, MANY_COORDINATORS), _FLEXIBLE, read_coordinators_found
+FIND_COORDINATOR = ApiSpec.of(
+    "FindCoordinator", 10, (1, MIN_BATCHED_VERSION), _FLEXIBLE, read_find_coordinator_response
 )
 DESCRIBE_TRANSACTIONS = ApiSpec.of(
-    "DescribeTransactions", 65, (0, 0), 0, read_transactions_described
+    "DescribeTransactions", 65, (0, 0), 0, read_describe_transactions_response
 )
-LIST_TRANSACTIONS = ApiSpec.of("ListTransactions", 66, (0, 0), 0, read_transactions_listed)
+LIST_TRANSACTIONS = ApiSpec.of("ListTransactions", 66, (0, 0), 0, read_list_transactions_response)

@@ -8,8 +8,8 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.wire.protocol.fetch_response import (
-    FLEXIBLE_FETCH,
-    OLDEST_FETCH,
+    FLEXIBLE_FETCH_VERSION,
+    MIN_FETCH_VERSION,
     read_fetch_body,
 )
 from pyspark_pykafka.engines.wire.protocol.primitives import INT32, INT64
@@ -18,11 +18,12 @@ from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from pyspark_pykafka.engines.wire.protocol.fetch_response import FetchResponse
     from pyspark_pykafka.offsets import TopicPartition
 
 #: The newest versions that bring something: topic ids in 13, and 17 for brokers that require it.
-NEWEST_FETCH = 17
-NEWEST_FETCH_BY_NAME = 12
+MAX_FETCH_VERSION = 17
+MAX_FETCH_VERSION_BY_NAME = 12
 
 # What came with which version (Kafka's FetchRequest.json).
 _LOG_START = 5
@@ -42,7 +43,9 @@ _NO_SESSION = struct.pack(">ii", 0, -1)
 _NO_LAST_EPOCH = INT32.pack(-1)
 _NO_LOG_START = INT64.pack(-1)
 
-FETCH = ApiSpec.of("Fetch", 1, (OLDEST_FETCH, NEWEST_FETCH), FLEXIBLE_FETCH, read_fetch_body)
+FETCH = ApiSpec.of(
+    "Fetch", 1, (MIN_FETCH_VERSION, MAX_FETCH_VERSION), FLEXIBLE_FETCH_VERSION, read_fetch_body
+)
 
 
 class FetchRequest(NamedTuple):
@@ -63,27 +66,27 @@ class FetchRequest(NamedTuple):
     rack: str
 
 
-def fetch_request(version: int, wish: FetchRequest) -> Request:
+def fetch_request(version: int, wish: FetchRequest) -> Request[FetchResponse]:
     """
     Ask a broker for records.
     """
-    form = FETCH.layout(version)
+    encoding = FETCH.encoding(version)
     by_id = version >= _TOPIC_IDS
     has_session = version >= _SESSIONS
     pieces = (
         b"" if version >= _WITHOUT_REPLICA else INT32.pack(_CONSUMER),
         _LIMITS.pack(wish.wait_ms, _LEAST_BYTES, wish.size, wish.isolation),
         _NO_SESSION if has_session else b"",
-        form.count(1),
-        form.uuid(wish.topic_id) if by_id else form.string(wish.tp.topic),
-        form.count(1),
+        encoding.count(1),
+        encoding.uuid(wish.topic_id) if by_id else encoding.string(wish.tp.topic),
+        encoding.count(1),
         _partition(version, wish),
         # Behind the partition, and the topic.
-        2 * form.tags,
+        2 * encoding.tags,
         # Nothing is forgotten of a session that is none.
-        form.count(0) if has_session else b"",
-        form.string(wish.rack) if version >= _RACKS else b"",
-        form.tags,
+        encoding.count(0) if has_session else b"",
+        encoding.string(wish.rack) if version >= _RACKS else b"",
+        encoding.tags,
     )
     return Request(FETCH, version, b"".join(pieces))
 

@@ -23,9 +23,9 @@ _REPLICAS = 11
 _TOPIC_IDS = 13
 
 #: Older versions know nothing of transactions, nor of record batches.
-OLDEST_FETCH = 4
+MIN_FETCH_VERSION = 4
 #: The first whose requests and responses are flexible.
-FLEXIBLE_FETCH = 12
+FLEXIBLE_FETCH_VERSION = 12
 
 _BAD_MESSAGE = (-199, "_BAD_MSG")
 _UUID_BYTES = 16
@@ -74,7 +74,7 @@ class _Reader(Reader):
     __slots__ = ("_body",)
 
     def __init__(self, body: memoryview, version: int) -> None:
-        super().__init__(body, version, FLEXIBLE_FETCH)
+        super().__init__(body, version, FLEXIBLE_FETCH_VERSION)
         self._body = body
 
     def answer(self) -> FetchResponse:

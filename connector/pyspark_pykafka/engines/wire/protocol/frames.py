@@ -12,6 +12,7 @@ from pyspark_pykafka.engines.wire.records.buffers import is_viewed
 from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
+    from pyspark_pykafka.engines.wire.protocol.request import ResponseDecoder
     from pyspark_pykafka.settings.wire_config import Address
 
 _BAD_MESSAGE = (-199, "_BAD_MSG")
@@ -26,11 +27,11 @@ class Frame(NamedTuple):
     """
     The body of one response, which nobody writes to as long as any view of it is left.
 
-    ``response`` is kafka-python's class of it, or our
-    :class:`~pyspark_pykafka.engines.wire.protocol.request.Answer`.
+    ``schema`` decodes it: our
+    :class:`~pyspark_pykafka.engines.wire.protocol.request.ResponseSchema`, or kafka-python's class.
     """
 
-    response: Any
+    schema: ResponseDecoder
     version: int
     body: memoryview
 
@@ -41,9 +42,9 @@ class Frame(NamedTuple):
         Raises :class:`KafkaClientError` for what is no response of this kind.
         """
         try:
-            return self.response.decode(self.body, version=self.version, header=False)
+            return self.schema.decode(self.body, version=self.version, header=False)
         except (ValueError, LookupError, TypeError, struct.error) as cause:
-            msg = f"a broker's answer is no {self.response.name}: {type(cause).__name__}"
+            msg = f"a broker's answer is no {self.schema.name}: {type(cause).__name__}"
             raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True) from cause
 
 
@@ -61,7 +62,7 @@ class FrameBuffer:
         self._buffer = bytearray()
         self._small = 0
 
-    def room(self, size: int) -> memoryview:
+    def reserve(self, size: int) -> memoryview:
         """
         Return room for a frame, which nobody else looks at.
         """
@@ -75,21 +76,21 @@ class FrameBuffer:
         return memoryview(self._buffer)[:size]
 
 
-def own_room(size: int) -> memoryview:
+def new_buffer(size: int) -> memoryview:
     """
     Return room for one frame in memory of its own.
     """
     return memoryview(bytearray(size))
 
 
-def has_flexible_header(response: Any, version: int) -> bool:
+def has_flexible_header(schema: ResponseDecoder, version: int) -> bool:
     """
     Return whether tagged fields follow the correlation id; a broker answers ApiVersions without.
     """
-    return response.API_KEY != _API_VERSIONS and bool(response.flexible_version_q(version))
+    return schema.API_KEY != _API_VERSIONS and bool(schema.flexible_version_q(version))
 
 
-def after_tags(view: memoryview, address: Address) -> memoryview:
+def skip_tagged_fields(view: memoryview, address: Address) -> memoryview:
     """
     Return what follows the tagged fields that a view begins with.
     """
@@ -102,7 +103,7 @@ def after_tags(view: memoryview, address: Address) -> memoryview:
     return view[reader.at :]
 
 
-def bad_size(size: int, largest: int, address: Address, doing: str) -> KafkaClientError:
+def frame_size_error(size: int, largest: int, address: Address, doing: str) -> KafkaClientError:
     """
     Return the error for a frame that says it has more bytes than we may take, or too few.
     """

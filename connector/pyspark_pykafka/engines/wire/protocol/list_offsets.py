@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.engines.wire.protocol.primitives import Reader, only_partition
+from pyspark_pykafka.engines.wire.protocol.primitives import Reader, single_partition
 from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _ASKED, _ASKED_WITHOUT_EPOCH = struct.Struct(">iiq"), struct.Struct(">iq")
 _TOLD, _TOLD_WITHOUT_EPOCH = struct.Struct(">ih8xqi"), struct.Struct(">ih8xq")
 
 
-class WantedOffset(NamedTuple):
+class ListOffsetsPartition(NamedTuple):
     """
     A partition, its leader's epoch, and a time, or one of Kafka's words for the ends of the log.
     """
@@ -42,7 +42,7 @@ class WantedOffset(NamedTuple):
     timestamp: int
 
 
-class ListedOffset(NamedTuple):
+class ListOffsetsPartitionResponse(NamedTuple):
     """
     What a broker says of one partition; the offset is -1 after an error, and for "no such".
 
@@ -55,43 +55,43 @@ class ListedOffset(NamedTuple):
     leader_epoch: int = -1
 
 
-class ListedOffsets(NamedTuple):
+class ListOffsetsResponse(NamedTuple):
     """
     What a broker says of all partitions that were asked for, by topic.
     """
 
     throttle_time_ms: int
-    topics: ByTopic[ListedOffset]
+    topics: ByTopic[ListOffsetsPartitionResponse]
 
-    def only(self) -> ListedOffset:
+    def only(self) -> ListOffsetsPartitionResponse:
         """
         Return the answer of the one partition that was asked for.
 
         Raises :class:`KafkaClientError` if it is not the answer of one.
         """
-        return only_partition(self.topics, "ListOffsetsResponse")
+        return single_partition(self.topics, "ListOffsetsResponse")
 
 
 def list_offsets_request(
-    version: int, wanted: Mapping[str, Sequence[WantedOffset]], isolation: int
-) -> Request:
+    version: int, wanted: Mapping[str, Sequence[ListOffsetsPartition]], isolation: int
+) -> Request[ListOffsetsResponse]:
     """
     Ask for the offsets of some partitions, by topic.
     """
-    form = LIST_OFFSETS.layout(version)
-    pieces = [_FIXED.pack(_CONSUMER, isolation), form.count(len(wanted))]
+    encoding = LIST_OFFSETS.encoding(version)
+    pieces = [_FIXED.pack(_CONSUMER, isolation), encoding.count(len(wanted))]
     for topic, partitions in wanted.items():
-        pieces += [form.string(topic), form.count(len(partitions))]
+        pieces += [encoding.string(topic), encoding.count(len(partitions))]
         if version >= _LEADER_EPOCHS:
-            pieces += [_ASKED.pack(*one) + form.tags for one in partitions]
+            pieces += [_ASKED.pack(*one) + encoding.tags for one in partitions]
         else:
             pieces += [_ASKED_WITHOUT_EPOCH.pack(one[0], one[2]) for one in partitions]
-        pieces.append(form.tags)
-    pieces.append(form.tags)
+        pieces.append(encoding.tags)
+    pieces.append(encoding.tags)
     return Request(LIST_OFFSETS, version, b"".join(pieces))
 
 
-def read_listed_offsets(body: memoryview, version: int) -> ListedOffsets:
+def read_list_offsets_response(body: memoryview, version: int) -> ListOffsetsResponse:
     """
     Return what an answer says.
     """
@@ -100,22 +100,22 @@ def read_listed_offsets(body: memoryview, version: int) -> ListedOffsets:
 
 
 #: From the first with isolation levels on; later ones add nothing that we need.
-LIST_OFFSETS = ApiSpec.of("ListOffsets", 2, (2, 7), _FLEXIBLE, read_listed_offsets)
+LIST_OFFSETS = ApiSpec.of("ListOffsets", 2, (2, 7), _FLEXIBLE, read_list_offsets_response)
 
 
 class _Reader(Reader):
     __slots__ = ()
 
-    def listed(self) -> ListedOffsets:
-        return ListedOffsets(self.int32(), self.by_topic(self._partitions))
+    def listed(self) -> ListOffsetsResponse:
+        return ListOffsetsResponse(self.int32(), self.by_topic(self._partitions))
 
     # With what is used most in local variables: a broker may lead thousands of partitions.
-    def _partitions(self, count: int) -> list[ListedOffset]:
+    def _partitions(self, count: int) -> list[ListOffsetsPartitionResponse]:
         form = _TOLD if self._version >= _LEADER_EPOCHS else _TOLD_WITHOUT_EPOCH
         view, at, unpack, size = self._view, self._at, form.unpack_from, form.size
         found = []
         for _ in range(count):
-            found.append(ListedOffset(*unpack(view, at)))
+            found.append(ListOffsetsPartitionResponse(*unpack(view, at)))
             at += size
             if self._flexible:
                 if view[at]:

@@ -62,7 +62,7 @@ class TopicMetadata(NamedTuple):
     is_internal: bool = False
 
 
-class Metadata(NamedTuple):
+class MetadataResponse(NamedTuple):
     """
     What of the brokers' answer the engine has a use for.
     """
@@ -72,24 +72,30 @@ class Metadata(NamedTuple):
     topics: list[TopicMetadata]
 
 
-def metadata_request(version: int, topics: Collection[str] | None, *, creates: bool) -> Request:
+def metadata_request(
+    version: int, topics: Collection[str] | None, *, creates: bool
+) -> Request[MetadataResponse]:
     """
     Ask for some topics, for the brokers only, or for all topics (None).
 
     ``creates`` lets brokers make those missing.
     """
-    form = METADATA.layout(version)
-    pieces = [form.count(-1 if topics is None else len(topics))]
+    encoding = METADATA.encoding(version)
+    pieces = [encoding.count(-1 if topics is None else len(topics))]
     for topic in topics or ():
-        pieces += [form.uuid(None) if version >= _TOPIC_IDS else b"", form.string(topic), form.tags]
+        pieces += [
+            encoding.uuid(None) if version >= _TOPIC_IDS else b"",
+            encoding.string(topic),
+            encoding.tags,
+        ]
     rights = 0
     if version >= _RIGHTS:
         rights = 1 if version >= _NO_RIGHTS_OF_CLUSTER else 2
-    pieces += [b"\x01" if creates else b"\x00", bytes(rights), form.tags]
+    pieces += [b"\x01" if creates else b"\x00", bytes(rights), encoding.tags]
     return Request(METADATA, version, b"".join(pieces))
 
 
-def read_metadata(body: memoryview, version: int) -> Metadata:
+def read_metadata_response(body: memoryview, version: int) -> MetadataResponse:
     """
     Return what an answer says.
     """
@@ -98,13 +104,13 @@ def read_metadata(body: memoryview, version: int) -> Metadata:
 
 
 #: From the first of brokers with record batches on; later ones add nothing that we need.
-METADATA = ApiSpec.of("Metadata", 3, (4, 12), _FLEXIBLE, read_metadata)
+METADATA = ApiSpec.of("Metadata", 3, (4, 12), _FLEXIBLE, read_metadata_response)
 
 
 class _Reader(Reader):
     __slots__ = ()
 
-    def metadata(self) -> Metadata:
+    def metadata(self) -> MetadataResponse:
         throttle = self.int32()
         brokers = [self._broker() for _ in range(self.count())]
         self.skip_text()
@@ -113,7 +119,7 @@ class _Reader(Reader):
         if _RIGHTS <= self._version < _NO_RIGHTS_OF_CLUSTER:
             self.int32()
         self.skip_tags()
-        return Metadata(throttle, brokers, topics)
+        return MetadataResponse(throttle, brokers, topics)
 
     def _broker(self) -> BrokerMetadata:
         node, host, port = self.int32(), self.text() or "", self.int32()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Reader, only_partition
+from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Reader, single_partition
 from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _CONSUMER = INT32.pack(-1)
 _ASKED = struct.Struct(">iii")
 
 
-class WantedEpoch(NamedTuple):
+class OffsetForLeaderPartition(NamedTuple):
     """
     A partition, its leader's epoch, and the epoch whose end is asked for.
     """
@@ -37,7 +37,7 @@ class WantedEpoch(NamedTuple):
     wanted_epoch: int
 
 
-class EpochEnd(NamedTuple):
+class EpochEndOffset(NamedTuple):
     """
     What a broker says of one partition: the largest epoch up to the one wanted, and where it ends.
 
@@ -50,38 +50,42 @@ class EpochEnd(NamedTuple):
     leader_epoch: int
 
 
-class EpochEnds(NamedTuple):
+class OffsetForLeaderEpochResponse(NamedTuple):
     """
     What a broker says of all partitions that were asked for, by topic.
     """
 
     throttle_time_ms: int
-    topics: ByTopic[EpochEnd]
+    topics: ByTopic[EpochEndOffset]
 
-    def only(self) -> EpochEnd:
+    def only(self) -> EpochEndOffset:
         """
         Return the answer of the one partition that was asked for.
 
         Raises :class:`KafkaClientError` if it is not the answer of one.
         """
-        return only_partition(self.topics, "OffsetForLeaderEpochResponse")
+        return single_partition(self.topics, "OffsetForLeaderEpochResponse")
 
 
-def epoch_ends_request(version: int, wanted: Mapping[str, Sequence[WantedEpoch]]) -> Request:
+def offset_for_leader_epoch_request(
+    version: int, wanted: Mapping[str, Sequence[OffsetForLeaderPartition]]
+) -> Request[OffsetForLeaderEpochResponse]:
     """
     Ask for the ends of some partitions' epochs, by topic.
     """
-    form = OFFSET_FOR_LEADER_EPOCH.layout(version)
-    pieces = [_CONSUMER, form.count(len(wanted))]
+    encoding = OFFSET_FOR_LEADER_EPOCH.encoding(version)
+    pieces = [_CONSUMER, encoding.count(len(wanted))]
     for topic, partitions in wanted.items():
-        pieces += [form.string(topic), form.count(len(partitions))]
-        pieces += [_ASKED.pack(*one) + form.tags for one in partitions]
-        pieces.append(form.tags)
-    pieces.append(form.tags)
+        pieces += [encoding.string(topic), encoding.count(len(partitions))]
+        pieces += [_ASKED.pack(*one) + encoding.tags for one in partitions]
+        pieces.append(encoding.tags)
+    pieces.append(encoding.tags)
     return Request(OFFSET_FOR_LEADER_EPOCH, version, b"".join(pieces))
 
 
-def read_epoch_ends(body: memoryview, version: int) -> EpochEnds:
+def read_offset_for_leader_epoch_response(
+    body: memoryview, version: int
+) -> OffsetForLeaderEpochResponse:
     """
     Return what an answer says.
     """
@@ -89,20 +93,20 @@ def read_epoch_ends(body: memoryview, version: int) -> EpochEnds:
 
 
 OFFSET_FOR_LEADER_EPOCH = ApiSpec.of(
-    "OffsetForLeaderEpoch", 23, (_OLDEST, 4), _FLEXIBLE, read_epoch_ends
+    "OffsetForLeaderEpoch", 23, (_OLDEST, 4), _FLEXIBLE, read_offset_for_leader_epoch_response
 )
 
 
 class _Reader(Reader):
     __slots__ = ()
 
-    def ends(self) -> EpochEnds:
-        return EpochEnds(self.int32(), self.by_topic(self._partitions))
+    def ends(self) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(self.int32(), self.by_topic(self._partitions))
 
-    def _partitions(self, count: int) -> list[EpochEnd]:
+    def _partitions(self, count: int) -> list[EpochEndOffset]:
         return [self._partition() for _ in range(count)]
 
-    def _partition(self) -> EpochEnd:
+    def _partition(self) -> EpochEndOffset:
         error, index, epoch, end = self.int16(), self.int32(), self.int32(), self.int64()
         self.skip_tags()
-        return EpochEnd(index, error, end, epoch)
+        return EpochEndOffset(index, error, end, epoch)

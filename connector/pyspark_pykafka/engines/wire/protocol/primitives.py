@@ -97,14 +97,14 @@ class _Flexible(Encoding):
         return varint(size + 1)
 
 
-_PLAIN, _FLEXIBLE = Encoding(), _Flexible()
+_NON_FLEXIBLE, _FLEXIBLE = Encoding(), _Flexible()
 
 
-def layout(*, flexible: bool) -> Encoding:
+def encoding(*, flexible: bool) -> Encoding:
     """
     Return how a message in one of the two forms is written.
     """
-    return _FLEXIBLE if flexible else _PLAIN
+    return _FLEXIBLE if flexible else _NON_FLEXIBLE
 
 
 def varint(value: int) -> bytes:
@@ -121,7 +121,7 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def only_partition(topics: ByTopic[T], response: str) -> T:
+def single_partition(topics: ByTopic[T], response: str) -> T:
     """
     Return the answer of the one partition that was asked for.
 

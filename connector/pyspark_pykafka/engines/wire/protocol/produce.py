@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.wire.protocol.primitives import INT32, INT64, Reader
-from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request, bytes_of
+from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request, total_bytes
 from pyspark_pykafka.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class RejectedRecord(NamedTuple):
     message: str | None
 
 
-class PartitionAnswer(NamedTuple):
+class PartitionProduceResponse(NamedTuple):
     """
     What a broker says of one batch; ``base_offset`` is -1 where it does not know.
     """
@@ -45,13 +45,13 @@ class PartitionAnswer(NamedTuple):
     error_message: str | None
 
 
-class ProduceAnswer(NamedTuple):
+class ProduceResponse(NamedTuple):
     """
     What a broker says of each batch, by its partition.
     """
 
     throttle_time_ms: int
-    partitions: dict[TopicPartition, PartitionAnswer]
+    partitions: dict[TopicPartition, PartitionProduceResponse]
 
 
 def produce_request(
@@ -59,32 +59,32 @@ def produce_request(
     batches: Mapping[TopicPartition, Sequence[Buffer]],
     timeout_ms: int,
     transactional_id: str | None = None,
-) -> Request:
+) -> Request[ProduceResponse]:
     """
     Send one batch for each partition, to be acknowledged by all replicas in sync.
     """
-    form = PRODUCE.layout(version)
+    encoding = PRODUCE.encoding(version)
     topics: dict[str, list[TopicPartition]] = {}
     for tp in batches:
         topics.setdefault(tp.topic, []).append(tp)
     front = (
-        form.string(transactional_id),
+        encoding.string(transactional_id),
         _ACKS_AND_TIMEOUT.pack(_ALL, timeout_ms),
-        form.count(len(topics)),
+        encoding.count(len(topics)),
     )
     pieces: list[Buffer] = []
     for topic, tps in topics.items():
-        pieces.append(form.string(topic) + form.count(len(tps)))
+        pieces.append(encoding.string(topic) + encoding.count(len(tps)))
         for tp in tps:
             batch = batches[tp]
-            before = INT32.pack(tp.partition) + form.size(bytes_of(batch))
-            pieces += [before, *batch, form.tags]
-        pieces.append(form.tags)
-    pieces.append(form.tags)
+            before = INT32.pack(tp.partition) + encoding.size(total_bytes(batch))
+            pieces += [before, *batch, encoding.tags]
+        pieces.append(encoding.tags)
+    pieces.append(encoding.tags)
     return Request(PRODUCE, version, b"".join(front), pieces)
 
 
-def read_produce_answer(body: memoryview, version: int) -> ProduceAnswer:
+def read_produce_response(body: memoryview, version: int) -> ProduceResponse:
     """
     Return what an answer says.
     """
@@ -98,10 +98,10 @@ def read_produce_answer(body: memoryview, version: int) -> ProduceAnswer:
         reader.skip_tags()
     throttle = reader.int32()
     reader.skip_tags()
-    return ProduceAnswer(throttle, partitions)
+    return ProduceResponse(throttle, partitions)
 
 
-def _partition(reader: Reader, version: int) -> PartitionAnswer:
+def _partition(reader: Reader, version: int) -> PartitionProduceResponse:
     error, offset = reader.int16(), reader.int64()
     # The time of the log, and where it starts.
     reader.skip(2 * INT64.size if version >= _LOG_START else INT64.size)
@@ -112,8 +112,8 @@ def _partition(reader: Reader, version: int) -> PartitionAnswer:
             reader.skip_tags()
         message = reader.text()
     reader.skip_tags()
-    return PartitionAnswer(error, offset, refused, message)
+    return PartitionProduceResponse(error, offset, refused, message)
 
 
 #: From the first with record batches to the last that names topics by name.
-PRODUCE = ApiSpec.of("Produce", 0, (3, 12), _FLEXIBLE, read_produce_answer)
+PRODUCE = ApiSpec.of("Produce", 0, (3, 12), _FLEXIBLE, read_produce_response)

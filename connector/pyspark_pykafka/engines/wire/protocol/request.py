@@ -1,60 +1,119 @@
 """
-What the messages of our own to a broker have in common: their versions, header and frame.
+What every hand-written request has in common: its API, versions, header and frame.
 
 kafka-python has every message, but importing it takes a fresh worker longer than its first read. So
-those of reading and writing are laid out by hand, after Kafka's schemas (``MetadataRequest.json``
-and so on); those of logins are kafka-python's, and connections take both.
+the messages for reading and writing are written by hand, after Kafka's schemas
+(``MetadataRequest.json`` and so on). Logins use kafka-python's, and connections accept both.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Encoding, layout
+from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Encoding, encoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
 _HEADER = struct.Struct(">hhi")
-_PLAIN = layout(flexible=False)
+_NON_FLEXIBLE = encoding(flexible=False)
 
 
-class Answer(NamedTuple):
+class ResponseDecoder(Protocol):
     """
-    How one API's answers are read; its names are those of kafka-python's classes of responses.
+    Decodes one API's responses: a :class:`ResponseSchema`, or kafka-python's response class.
+    """
+
+    @property
+    def name(self) -> str:
+        """
+        The response's name in Kafka, such as ``FetchResponse``.
+        """
+
+    @property
+    def API_KEY(self) -> int:  # noqa: N802
+        """
+        The API's number in Kafka.
+        """
+
+    def flexible_version_q(self, version: int) -> bool:
+        """
+        Return whether messages of this version are flexible (KIP-482).
+        """
+
+    def decode(self, body: memoryview, *, version: int, header: bool) -> Any:
+        """
+        Return the decoded body of a response.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseSchema(Generic[T_co]):
+    """
+    Decodes one API's responses; attributes are named like those of kafka-python's responses.
     """
 
     name: str
     API_KEY: int
     first_flexible: int
-    read: Callable[[memoryview, int], Any]
+    read: Callable[[memoryview, int], T_co]
 
     def flexible_version_q(self, version: int) -> bool:
         """
-        Return whether messages of this version are flexible.
+        Return whether messages of this version are flexible (KIP-482).
         """
         return version >= self.first_flexible
 
-    def decode(self, body: memoryview, *, version: int, header: bool) -> Any:
+    def decode(self, body: memoryview, *, version: int, header: bool) -> T_co:
         """
-        Return what the body of an answer says, without its header.
+        Return the decoded body of a response, whose header has been removed.
         """
         assert not header
         return self.read(body, version)
 
 
-class ApiSpec(NamedTuple):
+class Api(Protocol):
     """
-    One of Kafka's APIs as we know it; its names are those of kafka-python's classes of requests.
+    One of Kafka's APIs with the versions we can use: an :class:`ApiSpec`, or kafka-python's request
+    class.
+    """
+
+    @property
+    def name(self) -> str:
+        """
+        The request's name in Kafka, such as ``FetchRequest``.
+        """
+
+    @property
+    def API_KEY(self) -> int:  # noqa: N802
+        """
+        The API's number in Kafka.
+        """
+
+    @property
+    def valid_versions(self) -> tuple[int, int]:
+        """
+        The lowest and the highest version that we can use.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSpec(Generic[T_co]):
+    """
+    One of Kafka's APIs; attributes are named like those of kafka-python's requests.
     """
 
     name: str
     API_KEY: int
     valid_versions: tuple[int, int]
-    answer: Answer
+    response: ResponseSchema[T_co]
 
     @classmethod
     def of(
@@ -63,83 +122,84 @@ class ApiSpec(NamedTuple):
         key: int,
         versions: tuple[int, int],
         first_flexible: int,
-        read: Callable[[memoryview, int], Any],
-    ) -> ApiSpec:
+        read: Callable[[memoryview, int], T],
+    ) -> ApiSpec[T]:
         """
-        Return an API by its name in Kafka; ``read`` takes an answer's body and version.
+        Return an API by its name in Kafka; ``read`` takes a response's body and version.
         """
-        answer = Answer(f"{name}Response", key, first_flexible, read)
-        return cls(f"{name}Request", key, versions, answer)
+        response = ResponseSchema(f"{name}Response", key, first_flexible, read)
+        return ApiSpec(f"{name}Request", key, versions, response)
 
-    def layout(self, version: int) -> Encoding:
+    def encoding(self, version: int) -> Encoding:
         """
-        Return how requests of a version are written.
+        Return how requests of a version are encoded.
         """
-        return layout(flexible=self.answer.flexible_version_q(version))
+        return encoding(flexible=self.response.flexible_version_q(version))
 
 
-class Request(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T_co]):
     """
-    One request: all of it but what its connection adds.
+    A request without its header; its type parameter is the type of its decoded response.
 
-    ``rest`` goes out behind the body as it is, without a copy.
+    ``payload`` is sent after the body as it is, without a copy.
     """
 
-    api: ApiSpec
+    api: ApiSpec[T_co]
     version: int
     body: bytes
-    rest: Sequence[Buffer] = ()
+    payload: Sequence[Buffer] = ()
 
-    def encode(self, correlation: int, client_id: str) -> bytes:
+    def encode(self, correlation_id: int, client_id: str) -> bytes:
         """
-        Return the request as it is sent, its length before it.
+        Return the framed request: its length, header, body and payload.
         """
-        return b"".join(self.pieces(correlation, client_id))
+        return b"".join(self.buffers(correlation_id, client_id))
 
-    def pieces(self, correlation: int, client_id: str) -> list[Buffer]:
+    def buffers(self, correlation_id: int, client_id: str) -> list[Buffer]:
         """
-        Return the same without putting the rest behind what is before it.
+        Return the framed request in several buffers, so that the payload is not copied.
         """
         front = (
-            _HEADER.pack(self.api.API_KEY, self.version, correlation),
-            # The client's id has the old form in every version of the header.
-            _PLAIN.string(client_id),
-            self.api.layout(self.version).tags,
+            _HEADER.pack(self.api.API_KEY, self.version, correlation_id),
+            # The client id is never flexible, in any version of the header.
+            _NON_FLEXIBLE.string(client_id),
+            self.api.encoding(self.version).tags,
             self.body,
         )
-        size = sum(map(len, front)) + bytes_of(self.rest)
-        return [b"".join((INT32.pack(size), *front)), *self.rest]
+        size = sum(map(len, front)) + total_bytes(self.payload)
+        return [b"".join((INT32.pack(size), *front)), *self.payload]
 
 
-def bytes_of(pieces: Sequence[Buffer]) -> int:
+def total_bytes(buffers: Sequence[Buffer]) -> int:
     """
-    Return how many bytes they have together.
+    Return the size of all buffers together.
     """
-    return sum(memoryview(piece).nbytes for piece in pieces)
+    return sum(memoryview(buffer).nbytes for buffer in buffers)
 
 
-class Encoded(NamedTuple):
+class EncodedRequest(NamedTuple):
     """
-    A request of either kind as it is sent, in one piece or in several, and what reads its answer.
+    A framed request, ours or kafka-python's, and the decoder of its response.
     """
 
     name: str
     version: int
-    pieces: Sequence[Buffer]
-    answer: Any
-    is_answered: bool = True
+    buffers: Sequence[Buffer]
+    response: ResponseDecoder
+    expects_response: bool = True
 
 
-def encoded(request: Any, correlation: int, client_id: str) -> Encoded:
+def encode_request(request: Any, correlation_id: int, client_id: str) -> EncodedRequest:
     """
-    Return a request of ours or of kafka-python's as it is sent.
+    Return the framed form of a :class:`Request`, or of kafka-python's request.
     """
     if isinstance(request, Request):
-        pieces = request.pieces(correlation, client_id)
-        return Encoded(request.api.name, request.version, pieces, request.api.answer)
-    request.with_header(correlation, client_id)
+        buffers = request.buffers(correlation_id, client_id)
+        return EncodedRequest(request.api.name, request.version, buffers, request.api.response)
+    request.with_header(correlation_id, client_id)
     content = [request.encode(header=True, framed=True)]
-    return Encoded(
+    return EncodedRequest(
         request.name,
         request.API_VERSION,
         content,

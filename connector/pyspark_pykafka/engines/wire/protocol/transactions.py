@@ -61,55 +61,61 @@ class EndTxnResponse(NamedTuple):
 
 def init_producer_id_request(
     version: int, transactional_id: str | None, timeout_ms: int
-) -> Request:
+) -> Request[InitProducerIdResponse]:
     """
     Ask for an identity; what is open under the transactional id, if there is one, is aborted.
     """
-    form = INIT_PRODUCER_ID.layout(version)
+    encoding = INIT_PRODUCER_ID.encoding(version)
     pieces = (
-        form.string(transactional_id),
+        encoding.string(transactional_id),
         INT32.pack(timeout_ms),
         _NO_IDENTITY if version >= _RESUMES else b"",
-        form.tags,
+        encoding.tags,
     )
     return Request(INIT_PRODUCER_ID, version, b"".join(pieces))
 
 
-def add_partitions_request(
+def add_partitions_to_txn_request(
     version: int, transactional_id: str, identity: ProducerIdAndEpoch, tps: Iterable[TopicPartition]
-) -> Request:
+) -> Request[AddPartitionsToTxnResponse]:
     """
     Tell the coordinator of a transaction where it will have records.
     """
     topics: dict[str, list[int]] = {}
     for tp in tps:
         topics.setdefault(tp.topic, []).append(tp.partition)
-    form = ADD_PARTITIONS.layout(version)
-    pieces = [form.string(transactional_id), _IDENTITY.pack(*identity), form.count(len(topics))]
+    encoding = ADD_PARTITIONS_TO_TXN.encoding(version)
+    pieces = [
+        encoding.string(transactional_id),
+        _IDENTITY.pack(*identity),
+        encoding.count(len(topics)),
+    ]
     for topic, partitions in topics.items():
-        pieces += [form.string(topic), form.count(len(partitions))]
-        pieces += [*map(INT32.pack, partitions), form.tags]
-    return Request(ADD_PARTITIONS, version, b"".join((*pieces, form.tags)))
+        pieces += [encoding.string(topic), encoding.count(len(partitions))]
+        pieces += [*map(INT32.pack, partitions), encoding.tags]
+    return Request(ADD_PARTITIONS_TO_TXN, version, b"".join((*pieces, encoding.tags)))
 
 
-def end_request(version: int, name: str, identity: ProducerIdAndEpoch, *, commit: bool) -> Request:
+def end_txn_request(
+    version: int, name: str, identity: ProducerIdAndEpoch, *, commit: bool
+) -> Request[EndTxnResponse]:
     """
     Commit a transaction, or abort it.
     """
-    form = END.layout(version)
+    encoding = END_TXN.encoding(version)
     pieces = (
-        form.string(name),
+        encoding.string(name),
         _IDENTITY.pack(*identity),
         b"\x01" if commit else b"\x00",
-        form.tags,
+        encoding.tags,
     )
-    return Request(END, version, b"".join(pieces))
+    return Request(END_TXN, version, b"".join(pieces))
 
 
 # --- Answers --------------------------------------------------------------------------------------
 
 
-def read_producer_id(body: memoryview, version: int) -> InitProducerIdResponse:
+def read_init_producer_id_response(body: memoryview, version: int) -> InitProducerIdResponse:
     """
     Return what an answer says.
     """
@@ -119,7 +125,9 @@ def read_producer_id(body: memoryview, version: int) -> InitProducerIdResponse:
     return answer
 
 
-def read_partitions_added(body: memoryview, version: int) -> AddPartitionsToTxnResponse:
+def read_add_partitions_to_txn_response(
+    body: memoryview, version: int
+) -> AddPartitionsToTxnResponse:
     """
     Return what an answer says.
     """
@@ -136,7 +144,7 @@ def read_partitions_added(body: memoryview, version: int) -> AddPartitionsToTxnR
     return AddPartitionsToTxnResponse(throttle, codes)
 
 
-def read_ended(body: memoryview, version: int) -> EndTxnResponse:
+def read_end_txn_response(body: memoryview, version: int) -> EndTxnResponse:
     """
     Return what an answer says.
     """
@@ -146,8 +154,12 @@ def read_ended(body: memoryview, version: int) -> EndTxnResponse:
     return answer
 
 
-INIT_PRODUCER_ID = ApiSpec.of("InitProducerId", 22, (0, 4), _FLEXIBLE_INIT, read_producer_id)
+INIT_PRODUCER_ID = ApiSpec.of(
+    "InitProducerId", 22, (0, 4), _FLEXIBLE_INIT, read_init_producer_id_response
+)
 #: From 4 on it is for brokers among themselves.
-ADD_PARTITIONS = ApiSpec.of("AddPartitionsToTxn", 24, (0, 3), _FLEXIBLE_ADD, read_partitions_added)
+ADD_PARTITIONS_TO_TXN = ApiSpec.of(
+    "AddPartitionsToTxn", 24, (0, 3), _FLEXIBLE_ADD, read_add_partitions_to_txn_response
+)
 #: From 5 on it changes the epoch (KIP-890), which the one who began would not learn.
-END = ApiSpec.of("EndTxn", 26, (0, 4), _FLEXIBLE_END, read_ended)
+END_TXN = ApiSpec.of("EndTxn", 26, (0, 4), _FLEXIBLE_END, read_end_txn_response)

@@ -13,9 +13,9 @@ from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
 from pyspark_pykafka.engines.wire.network.pipeline import request_pipelined
 from pyspark_pykafka.engines.wire.protocol.coordinator import (
-    FIND_COORDINATORS,
-    MANY_COORDINATORS,
-    find_coordinators_request,
+    FIND_COORDINATOR,
+    MIN_BATCHED_VERSION,
+    find_coordinator_request,
 )
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
 from pyspark_pykafka.retry import Backoff, Deadline
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.network.pipeline import RequestFactory
-    from pyspark_pykafka.engines.wire.protocol.coordinator import Coordinator, CoordinatorsFound
+    from pyspark_pykafka.engines.wire.protocol.coordinator import Coordinator
     from pyspark_pykafka.settings.wire_config import ProducerConfig
 
 T = TypeVar("T")
@@ -74,14 +74,12 @@ class Coordinators:
     refused: Callable[[int, str], PykafkaError]
     known: dict[str, Address] = field(default_factory=dict)
 
-    def ask(
-        self, name: str, request: RequestFactory, code: Callable[[Any], int], doing: str
-    ) -> Any:
+    def ask(self, name: str, request: RequestFactory[T], code: Callable[[T], int], doing: str) -> T:
         """
         Ask the coordinator of a name until it is done, or refused for good.
         """
 
-        def once(deadline: Deadline) -> Any:
+        def once(deadline: Deadline) -> T:
             if name not in self.known:
                 for error in self._learn([name], deadline).values():
                     raise error
@@ -101,7 +99,7 @@ class Coordinators:
         return self.retrying(once, doing)
 
     def send_all(
-        self, requests: Mapping[str, RequestFactory], code: Callable[[Any], int], doing: str
+        self, requests: Mapping[str, RequestFactory[T]], code: Callable[[T], int], doing: str
     ) -> dict[str, Reply]:
         """
         Ask the coordinators of many names, all at once, until each is done or refused for good.
@@ -127,8 +125,8 @@ class Coordinators:
         return replies
 
     def send_once(
-        self, requests: Mapping[str, RequestFactory], deadline: Deadline
-    ) -> tuple[dict[str, Any], dict[str, PykafkaError]]:
+        self, requests: Mapping[str, RequestFactory[T]], deadline: Deadline
+    ) -> tuple[dict[str, T], dict[str, PykafkaError]]:
         """
         Return the answers that come at the first try, and the errors of the others, by name.
 
@@ -139,20 +137,18 @@ class Coordinators:
             address: [(name, requests[name]) for name in names]
             for address, names in by_address.items()
         }
-        answers, failed = request_pipelined(
-            self.cluster, wanted, deadline, self.config.request_seconds
-        )
-        self._failed(failed)
-        for address, error in failed.items():
-            errors |= {name: error for name in by_address[address] if name not in answers}
-        return answers, errors
+        done = request_pipelined(self.cluster, wanted, deadline, self.config.request_seconds)
+        self._failed(done.failed)
+        for address, error in done.failed.items():
+            errors |= {name: error for name in by_address[address] if name not in done.answers}
+        return done.answers, errors
 
     def send_batched(
         self,
         names: Iterable[str],
-        request: Callable[[Sequence[str]], RequestFactory],
+        request: Callable[[Sequence[str]], RequestFactory[T]],
         deadline: Deadline,
-    ) -> list[Any]:
+    ) -> list[T]:
         """
         Return what coordinators answer at the first try to requests that name many.
         """
@@ -163,23 +159,19 @@ class Coordinators:
             ]
             for address, some in self._addresses(names, deadline)[0].items()
         }
-        answers, failed = request_pipelined(
-            self.cluster, wanted, deadline, self.config.request_seconds
-        )
-        self._failed(failed)
-        return list(answers.values())
+        done = request_pipelined(self.cluster, wanted, deadline, self.config.request_seconds)
+        self._failed(done.failed)
+        return list(done.answers.values())
 
     def send_to_all_brokers(
-        self, request: RequestFactory, deadline: Deadline
-    ) -> tuple[dict[Address, Any], dict[Address, PykafkaError]]:
+        self, request: RequestFactory[T], deadline: Deadline
+    ) -> tuple[dict[Address, T], dict[Address, PykafkaError]]:
         """
         Return what all brokers of the cluster answer to one question, and who does not, and why.
         """
         wanted = {at: [(at, request)] for at in self.cluster.addresses(deadline)}
-        answers, failed = request_pipelined(
-            self.cluster, wanted, deadline, self.config.request_seconds
-        )
-        return answers, failed
+        done = request_pipelined(self.cluster, wanted, deadline, self.config.request_seconds)
+        return done.answers, done.failed
 
     def note(self, name: str, code: int) -> None:
         """
@@ -197,8 +189,8 @@ class Coordinators:
 
     def _round(
         self,
-        requests: Mapping[str, RequestFactory],
-        code: Callable[[Any], int],
+        requests: Mapping[str, RequestFactory[T]],
+        code: Callable[[T], int],
         doing: str,
         deadline: Deadline,
     ) -> dict[str, Reply]:
@@ -247,15 +239,15 @@ class Coordinators:
         Look who coordinates these names; return the errors of those that nobody does at the moment.
         """
         connection = self.cluster.any_connection(deadline)
-        version = connection.version(FIND_COORDINATORS)
-        many = version >= MANY_COORDINATORS
+        version = connection.version(FIND_COORDINATOR)
+        many = version >= MIN_BATCHED_VERSION
         size = _MOST_NAMES if many else 1
         errors: dict[str, PykafkaError] = {}
         for at in range(0, len(names), size):
             some = names[at : at + size]
-            request = find_coordinators_request(version, some)
+            request = find_coordinator_request(version, some)
             limit = Deadline.after(deadline.remaining(_LOOKUP_SECONDS))
-            answer: CoordinatorsFound = self.cluster.request(connection, request, limit)
+            answer = self.cluster.request(connection, request, limit)
             found = {one.key if many else some[0]: one for one in answer.coordinators}
             for name in some:
                 error = self._note(name, found.get(name), connection)

@@ -21,11 +21,11 @@ from pyspark_pykafka.engines.wire.protocol.coordinator import (
     list_transactions_request,
 )
 from pyspark_pykafka.engines.wire.protocol.transactions import (
-    ADD_PARTITIONS,
-    END,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
     INIT_PRODUCER_ID,
-    add_partitions_request,
-    end_request,
+    add_partitions_to_txn_request,
+    end_txn_request,
     init_producer_id_request,
 )
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.network.pipeline import RequestFactory
     from pyspark_pykafka.engines.wire.protocol.coordinator import (
-        TransactionsDescribed,
+        DescribeTransactionsResponse,
+        ListTransactionsResponse,
         TransactionStateEntry,
     )
     from pyspark_pykafka.engines.wire.protocol.request import Request
@@ -125,9 +126,7 @@ class Transactions:
         """
         request = _beginning(transactional_id, timeout_ms)
         doing = f"beginning the transaction {transactional_id}"
-        answer: InitProducerIdResponse = self._coordinators.ask(
-            transactional_id, request, _own_code, doing
-        )
+        answer = self._coordinators.ask(transactional_id, request, _own_code, doing)
         return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
     def begin_with_chosen_id(
@@ -164,9 +163,9 @@ class Transactions:
         """
         tps = list(tps)
 
-        def request(connection: Connection) -> Request:
-            version = connection.version(ADD_PARTITIONS)
-            return add_partitions_request(version, transactional_id, identity, tps)
+        def request(connection: Connection) -> Request[AddPartitionsToTxnResponse]:
+            version = connection.version(ADD_PARTITIONS_TO_TXN)
+            return add_partitions_to_txn_request(version, transactional_id, identity, tps)
 
         doing = f"adding {format_partitions(tps)} to the transaction {transactional_id}"
         self._coordinators.ask(transactional_id, request, _worst_of_partitions, doing)
@@ -360,7 +359,7 @@ class Transactions:
         self, transactional_ids: Sequence[str], deadline: Deadline
     ) -> dict[str, TransactionDescription | None]:
         described: dict[str, TransactionDescription | None] = {}
-        answers: Iterable[TransactionsDescribed] = self._coordinators.send_batched(
+        answers: Iterable[DescribeTransactionsResponse] = self._coordinators.send_batched(
             transactional_ids, _describing, deadline
         )
         for found in [it for answer in answers for it in answer.transaction_states]:
@@ -463,31 +462,31 @@ def _check_lookups(connection: Connection) -> None:
         raise KafkaClientError(msg, *UNSUPPORTED_VERSION, retriable=False)
 
 
-def _beginning(name: str, timeout_ms: int) -> RequestFactory:
-    def request(connection: Connection) -> Request:
+def _beginning(name: str, timeout_ms: int) -> RequestFactory[InitProducerIdResponse]:
+    def request(connection: Connection) -> Request[InitProducerIdResponse]:
         _check_lookups(connection)
         return init_producer_id_request(connection.version(INIT_PRODUCER_ID), name, timeout_ms)
 
     return request
 
 
-def _ending(prepared: PreparedTransaction, *, commit: bool) -> RequestFactory:
+def _ending(prepared: PreparedTransaction, *, commit: bool) -> RequestFactory[EndTxnResponse]:
     name, *identity = prepared
-    return lambda connection: end_request(
-        connection.version(END), name, ProducerIdAndEpoch(*identity), commit=commit
+    return lambda connection: end_txn_request(
+        connection.version(END_TXN), name, ProducerIdAndEpoch(*identity), commit=commit
     )
 
 
-def _listing(states: list[str]) -> RequestFactory:
-    def request(connection: Connection) -> Request:
+def _listing(states: list[str]) -> RequestFactory[ListTransactionsResponse]:
+    def request(connection: Connection) -> Request[ListTransactionsResponse]:
         _check_lookups(connection)
         return list_transactions_request(connection.version(LIST_TRANSACTIONS), states)
 
     return request
 
 
-def _describing(names: Sequence[str]) -> RequestFactory:
-    def request(connection: Connection) -> Request:
+def _describing(names: Sequence[str]) -> RequestFactory[DescribeTransactionsResponse]:
+    def request(connection: Connection) -> Request[DescribeTransactionsResponse]:
         _check_lookups(connection)
         return describe_transactions_request(connection.version(DESCRIBE_TRANSACTIONS), names)
 
@@ -508,7 +507,7 @@ def _described(found: TransactionStateEntry) -> TransactionDescription | None:
     )
 
 
-def _code_of_description(answer: TransactionsDescribed) -> int:
+def _code_of_description(answer: DescribeTransactionsResponse) -> int:
     if not answer.transaction_states:
         return _SAID_NOTHING
     code = answer.transaction_states[0].error_code

@@ -291,14 +291,14 @@ def test_a_read_uses_one_memory_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark_pykafka.engines.wire.protocol.frames import FrameBuffer
 
     given: list[int] = []
-    room = FrameBuffer.room
+    reserve = FrameBuffer.reserve
 
     def noting(buffer: FrameBuffer, size: int) -> memoryview:
-        view = room(buffer, size)
+        view = reserve(buffer, size)
         given.append(id(view.obj))
         return view
 
-    monkeypatch.setattr(FrameBuffer, "room", noting)
+    monkeypatch.setattr(FrameBuffer, "reserve", noting)
     with StubCluster(Behaviour(high_watermark=5000, batch_records=1000)) as stubs:
         assert len(read(stubs, 4000)) == 4000
 

@@ -23,7 +23,7 @@ from pyspark_pykafka.engines.wire.network.metadata_freshness import (
 from pyspark_pykafka.engines.wire.network.racing import race
 from pyspark_pykafka.engines.wire.protocol.metadata import (
     BrokerMetadata,
-    Metadata,
+    MetadataResponse,
     PartitionMetadata,
     TopicMetadata,
 )
@@ -103,8 +103,8 @@ def missing(name: str = "t") -> TopicMetadata:
     return TopicMetadata(3, name, None, [])
 
 
-def metadata(*topics: TopicMetadata) -> Metadata:
-    return Metadata(0, [BrokerMetadata(1, "a", 9092)], list(topics))
+def metadata(*topics: TopicMetadata) -> MetadataResponse:
+    return MetadataResponse(0, [BrokerMetadata(1, "a", 9092)], list(topics))
 
 
 def seeing(*topics: TopicMetadata) -> LastSeenEpochs:

@@ -212,7 +212,7 @@ def test_frame_is_the_body_as_it_came(scene: Callable[..., Scene]) -> None:
     frame = connection.receive_frame(soon())
 
     assert (bytes(frame.body), frame.version) == (metadata(12), 12)
-    assert frame.response.API_KEY == METADATA
+    assert frame.schema.API_KEY == METADATA
     assert frame.decode().cluster_id == "c"
 
 
@@ -563,14 +563,14 @@ def test_buffer_is_used_again() -> None:
     """
     buffer = FrameBuffer()
     large = 64 * 1024 * 1024
-    first = buffer.room(large)
+    first = buffer.reserve(large)
     first[0] = 7
     del first
-    again = buffer.room(large - 5)
+    again = buffer.reserve(large - 5)
 
     assert (again[0], len(again)) == (7, large - 5)
     del again
-    sizes = [len(buffer.room(100).obj) for _ in range(20)]
+    sizes = [len(buffer.reserve(100).obj) for _ in range(20)]
     assert sizes[0] == large
     assert sizes[-1] == 100
 
@@ -580,12 +580,12 @@ def test_memory_that_is_read_is_not_given_again() -> None:
     While a view of a frame is left, however small, the next frame gets memory of its own.
     """
     buffer = FrameBuffer()
-    frame = buffer.room(1000)
+    frame = buffer.reserve(1000)
     part = frame[400:401]
     part[0] = 7
     del frame
 
-    other = buffer.room(1000)
+    other = buffer.reserve(1000)
     other[:] = bytes(1000)
 
     assert part[0] == 7

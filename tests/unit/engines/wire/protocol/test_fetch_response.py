@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka.protocol import consumer
 
 from pyspark_pykafka.engines.wire.protocol.fetch_response import (
-    OLDEST_FETCH,
+    MIN_FETCH_VERSION,
     FetchResponse,
     read_fetch_response,
 )
@@ -27,7 +27,7 @@ NEWEST = 17
 int16 = st.integers(-(2**15), 2**15 - 1)
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
-versions = st.integers(OLDEST_FETCH, NEWEST)
+versions = st.integers(MIN_FETCH_VERSION, NEWEST)
 
 
 def frame(version: int, partitions: list[PARTITION], error: int = 0, throttle: int = 0) -> Frame:
@@ -138,7 +138,7 @@ def test_error_of_the_whole_response(version: int) -> None:
     assert read_fetch_response(frame(version, [], error=70)).error_code == 70
 
 
-@pytest.mark.parametrize("version", [OLDEST_FETCH, 11, 12, NEWEST])
+@pytest.mark.parametrize("version", [MIN_FETCH_VERSION, 11, 12, NEWEST])
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_other_than_one_partition(version: int, partitions: int) -> None:
     """

@@ -16,14 +16,18 @@ from tests.support.protocol_messages import read, versions
 from pyspark_pykafka.engines.wire.protocol.api_versions import API_VERSIONS
 from pyspark_pykafka.engines.wire.protocol.coordinator import (
     DESCRIBE_TRANSACTIONS,
-    FIND_COORDINATORS,
+    FIND_COORDINATOR,
     LIST_TRANSACTIONS,
 )
 from pyspark_pykafka.engines.wire.protocol.list_offsets import LIST_OFFSETS
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE
-from pyspark_pykafka.engines.wire.protocol.transactions import ADD_PARTITIONS, END, INIT_PRODUCER_ID
+from pyspark_pykafka.engines.wire.protocol.transactions import (
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+)
 from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
@@ -100,7 +104,7 @@ TOLD: dict[ApiSpec, Any] = {
         ],
     ),
     INIT_PRODUCER_ID: producer.InitProducerIdResponse(producer_id=1, producer_epoch=2),
-    ADD_PARTITIONS: producer.AddPartitionsToTxnResponse(
+    ADD_PARTITIONS_TO_TXN: producer.AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
             ADDED(
                 name="t",
@@ -108,8 +112,8 @@ TOLD: dict[ApiSpec, Any] = {
             )
         ]
     ),
-    END: producer.EndTxnResponse(error_code=0),
-    FIND_COORDINATORS: metadata.FindCoordinatorResponse(
+    END_TXN: producer.EndTxnResponse(error_code=0),
+    FIND_COORDINATOR: metadata.FindCoordinatorResponse(
         error_code=0,
         node_id=1,
         host="h",

@@ -32,9 +32,9 @@ from pyspark_pykafka.engines.wire.protocol.api_versions import API_VERSIONS, api
 from pyspark_pykafka.engines.wire.protocol.fetch_request import FETCH, FetchRequest, fetch_request
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     LIST_OFFSETS,
-    ListedOffset,
-    ListedOffsets,
-    WantedOffset,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
     list_offsets_request,
 )
 from pyspark_pykafka.engines.wire.protocol.metadata import (
@@ -44,10 +44,10 @@ from pyspark_pykafka.engines.wire.protocol.metadata import (
 )
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
     OFFSET_FOR_LEADER_EPOCH,
-    WantedEpoch,
-    epoch_ends_request,
+    OffsetForLeaderPartition,
+    offset_for_leader_epoch_request,
 )
-from pyspark_pykafka.engines.wire.protocol.primitives import Reader, layout, varint
+from pyspark_pykafka.engines.wire.protocol.primitives import Reader, encoding, varint
 from pyspark_pykafka.errors import KafkaClientError
 
 BROKER = metadata.MetadataResponse.MetadataResponseBroker
@@ -91,13 +91,13 @@ def test_metadata_is_asked_for_in_the_same_bytes(
 
 
 wanted_offsets = st.dictionaries(
-    names, st.lists(st.builds(WantedOffset, int32, int32, int64), max_size=4), max_size=3
+    names, st.lists(st.builds(ListOffsetsPartition, int32, int32, int64), max_size=4), max_size=3
 )
 
 
 @given(versions(LIST_OFFSETS), wanted_offsets, int8)
 def test_offsets_are_asked_for_in_the_same_bytes(
-    version: int, wanted: dict[str, list[WantedOffset]], isolation: int
+    version: int, wanted: dict[str, list[ListOffsetsPartition]], isolation: int
 ) -> None:
     """
     A ListOffsets request is kafka-python's, byte for byte, whatever number of partitions it has.
@@ -125,13 +125,15 @@ def test_offsets_are_asked_for_in_the_same_bytes(
 
 
 wanted_epochs = st.dictionaries(
-    names, st.lists(st.builds(WantedEpoch, int32, int32, int32), max_size=4), max_size=3
+    names,
+    st.lists(st.builds(OffsetForLeaderPartition, int32, int32, int32), max_size=4),
+    max_size=3,
 )
 
 
 @given(versions(OFFSET_FOR_LEADER_EPOCH), wanted_epochs)
 def test_ends_of_epochs_are_asked_for_in_the_same_bytes(
-    version: int, wanted: dict[str, list[WantedEpoch]]
+    version: int, wanted: dict[str, list[OffsetForLeaderPartition]]
 ) -> None:
     """
     An OffsetForLeaderEpoch request is kafka-python's, byte for byte.
@@ -153,7 +155,7 @@ def test_ends_of_epochs_are_asked_for_in_the_same_bytes(
     ]
     theirs = consumer.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics, version=version)
 
-    assert sent(epoch_ends_request(version, wanted)) == sent_by_kafka_python(theirs)
+    assert sent(offset_for_leader_epoch_request(version, wanted)) == sent_by_kafka_python(theirs)
 
 
 wishes = st.builds(
@@ -364,12 +366,14 @@ def test_ends_of_epochs_are_read(version: int, topics: list[Any], throttle: int)
     ]
 
 
-@given(st.lists(st.builds(ListedOffset, int32, int16, int64), max_size=3))
-def test_only_one_offset_is_the_answer_for_one_partition(partitions: list[ListedOffset]) -> None:
+@given(st.lists(st.builds(ListOffsetsPartitionResponse, int32, int16, int64), max_size=3))
+def test_only_one_offset_is_the_answer_for_one_partition(
+    partitions: list[ListOffsetsPartitionResponse],
+) -> None:
     """
     An answer of none, or of several, is a named error that may pass.
     """
-    answer = ListedOffsets(0, [("t", partitions)])
+    answer = ListOffsetsResponse(0, [("t", partitions)])
     if len(partitions) == 1:
         assert answer.only() == partitions[0]
         return
@@ -403,7 +407,7 @@ def test_text_comes_back(text: str | None, flexible: bool) -> None:
     """
     Texts are read as they were written, null and empty ones told apart.
     """
-    written = layout(flexible=flexible).string(text)
+    written = encoding(flexible=flexible).string(text)
 
     assert Reader(written, int(flexible), 1).text() == text
 
@@ -413,7 +417,7 @@ import pyspark_pykafka.engines.selection
 import pyspark_pykafka.engines.wire.consumer.range_reader
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.engines.wire.protocol.fetch_request import FetchRequest, fetch_request
-from pyspark_pykafka.engines.wire.protocol.list_offsets import WantedOffset, list_offsets_request
+from pyspark_pykafka.engines.wire.protocol.list_offsets import ListOffsetsPartition, list_offsets_request
 from pyspark_pykafka.engines.wire.protocol.metadata import metadata_request
 from pyspark_pykafka.engines.wire.protocol.api_versions import api_versions_request
 
@@ -421,7 +425,7 @@ tp = TopicPartition("t", 0)
 for request in (
     api_versions_request(3, "s", "1"),
     metadata_request(12, ["t"], creates=False),
-    list_offsets_request(7, {"t": [WantedOffset(0, 1, -1)]}, 0),
+    list_offsets_request(7, {"t": [ListOffsetsPartition(0, 1, -1)]}, 0),
     fetch_request(12, FetchRequest(tp, None, 1, 0, 100, 100, 0, "")),
 ):
     request.encode(1, "c")

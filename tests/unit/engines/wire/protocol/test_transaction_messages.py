@@ -26,19 +26,19 @@ from tests.support.protocol_messages import (
 
 from pyspark_pykafka.engines.wire.protocol.coordinator import (
     DESCRIBE_TRANSACTIONS,
-    FIND_COORDINATORS,
+    FIND_COORDINATOR,
     LIST_TRANSACTIONS,
     describe_transactions_request,
-    find_coordinators_request,
+    find_coordinator_request,
     list_transactions_request,
 )
 from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE, RejectedRecord
 from pyspark_pykafka.engines.wire.protocol.transactions import (
-    ADD_PARTITIONS,
-    END,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
     INIT_PRODUCER_ID,
-    add_partitions_request,
-    end_request,
+    add_partitions_to_txn_request,
+    end_txn_request,
     init_producer_id_request,
 )
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
@@ -74,7 +74,7 @@ def test_identity_is_asked_for_in_the_same_bytes(
     assert sent(init_producer_id_request(version, name, timeout)) == sent_by_kafka_python(theirs)
 
 
-@given(versions(ADD_PARTITIONS), names, identities, st.lists(tps, max_size=4, unique=True))
+@given(versions(ADD_PARTITIONS_TO_TXN), names, identities, st.lists(tps, max_size=4, unique=True))
 def test_partitions_are_added_in_the_same_bytes(
     version: int, name: str, identity: ProducerIdAndEpoch, added: list[TopicPartition]
 ) -> None:
@@ -91,12 +91,12 @@ def test_partitions_are_added_in_the_same_bytes(
         version=version,
     )
 
-    ours = add_partitions_request(version, name, identity, added)
+    ours = add_partitions_to_txn_request(version, name, identity, added)
 
     assert sent(ours) == sent_by_kafka_python(theirs)
 
 
-@given(versions(END), names, identities, st.booleans())
+@given(versions(END_TXN), names, identities, st.booleans())
 def test_transaction_is_ended_in_the_same_bytes(
     version: int, name: str, identity: ProducerIdAndEpoch, commit: bool
 ) -> None:
@@ -111,7 +111,7 @@ def test_transaction_is_ended_in_the_same_bytes(
         version=version,
     )
 
-    ours = end_request(version, name, identity, commit=commit)
+    ours = end_txn_request(version, name, identity, commit=commit)
 
     assert sent(ours) == sent_by_kafka_python(theirs)
 
@@ -120,12 +120,12 @@ def test_versions_that_would_mean_something_else_are_not_known() -> None:
     """
     EndTxn 5 changes the epoch, AddPartitionsToTxn 4 is brokers' own, FindCoordinator 0 of groups.
     """
-    assert END.valid_versions == (0, 4)
-    assert ADD_PARTITIONS.valid_versions == (0, 3)
-    assert FIND_COORDINATORS.valid_versions == (1, 4)
+    assert END_TXN.valid_versions == (0, 4)
+    assert ADD_PARTITIONS_TO_TXN.valid_versions == (0, 3)
+    assert FIND_COORDINATOR.valid_versions == (1, 4)
 
 
-@given(versions(FIND_COORDINATORS), some_names)
+@given(versions(FIND_COORDINATOR), some_names)
 def test_coordinators_are_asked_for_in_the_same_bytes(version: int, asked: list[str]) -> None:
     """
     A FindCoordinator request is kafka-python's, byte for byte, for one name and for many.
@@ -135,7 +135,7 @@ def test_coordinators_are_asked_for_in_the_same_bytes(version: int, asked: list[
         key=asked[0], key_type=1, coordinator_keys=asked, version=version
     )
 
-    assert sent(find_coordinators_request(version, asked)) == sent_by_kafka_python(theirs)
+    assert sent(find_coordinator_request(version, asked)) == sent_by_kafka_python(theirs)
 
 
 @given(some_names)
@@ -199,7 +199,7 @@ added_topics = st.builds(
 )
 
 
-@given(versions(ADD_PARTITIONS), int32, st.lists(added_topics, max_size=3))
+@given(versions(ADD_PARTITIONS_TO_TXN), int32, st.lists(added_topics, max_size=3))
 def test_partitions_added_are_read(version: int, throttle: int, topics: list[Any]) -> None:
     """
     The code of every partition is read as kafka-python reads it, in every version.
@@ -208,7 +208,7 @@ def test_partitions_added_are_read(version: int, throttle: int, topics: list[Any
         throttle_time_ms=throttle, results_by_topic_v3_and_below=topics
     )
 
-    answer, expected = _both(ADD_PARTITIONS, version, theirs)
+    answer, expected = _both(ADD_PARTITIONS_TO_TXN, version, theirs)
 
     assert answer.error_codes == [
         partition.partition_error_code
@@ -217,14 +217,14 @@ def test_partitions_added_are_read(version: int, throttle: int, topics: list[Any
     ]
 
 
-@given(versions(END), int32, int16)
+@given(versions(END_TXN), int32, int16)
 def test_end_is_read(version: int, throttle: int, error: int) -> None:
     """
     Whether a transaction has ended is read as kafka-python reads it, in every version.
     """
     theirs = producer.EndTxnResponse(throttle_time_ms=throttle, error_code=error)
 
-    answer, expected = _both(END, version, theirs)
+    answer, expected = _both(END_TXN, version, theirs)
 
     assert answer == (throttle, expected.error_code)
 
@@ -241,7 +241,7 @@ found = st.builds(
 )
 
 
-@given(versions(FIND_COORDINATORS), int32, st.lists(found, min_size=1, max_size=3))
+@given(versions(FIND_COORDINATOR), int32, st.lists(found, min_size=1, max_size=3))
 def test_coordinators_are_read(version: int, throttle: int, told: list[Any]) -> None:
     """
     One coordinator or many are read as kafka-python reads them, with messages and without.
@@ -257,7 +257,7 @@ def test_coordinators_are_read(version: int, throttle: int, told: list[Any]) -> 
         coordinators=told,
     )
 
-    answer, expected = _both(FIND_COORDINATORS, version, theirs)
+    answer, expected = _both(FIND_COORDINATOR, version, theirs)
 
     of_theirs = expected.coordinators if version >= 4 else [expected]
     assert answer.coordinators == [
