@@ -417,7 +417,9 @@ import pyspark_pykafka.engines.selection
 import pyspark_pykafka.engines.wire.consumer.range_reader
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.engines.wire.protocol.fetch_request import FetchRequest, fetch_request
-from pyspark_pykafka.engines.wire.protocol.list_offsets import ListOffsetsPartition, list_offsets_request
+from pyspark_pykafka.engines.wire.protocol.list_offsets import (
+    ListOffsetsPartition, list_offsets_request
+)
 from pyspark_pykafka.engines.wire.protocol.metadata import metadata_request
 from pyspark_pykafka.engines.wire.protocol.api_versions import api_versions_request
 

@@ -391,9 +391,9 @@ with transactions_of(KafkaSettings(tuple(settings.items()))):
     tp = TopicPartition("t", 0)
     for request in (
         init_producer_id_request(4, "x", 1),
-        add_partitions_request(3, "x", ProducerIdAndEpoch(1, 2), [tp]),
-        end_request(4, "x", ProducerIdAndEpoch(1, 2), commit=True),
-        find_coordinators_request(4, ["x"]),
+        add_partitions_to_txn_request(3, "x", ProducerIdAndEpoch(1, 2), [tp]),
+        end_txn_request(4, "x", ProducerIdAndEpoch(1, 2), commit=True),
+        find_coordinator_request(4, ["x"]),
         describe_transactions_request(0, ["x"]),
         list_transactions_request(0, ["Ongoing"]),
         produce_request(12, {tp: [b"b"]}, 1),

@@ -103,7 +103,9 @@ def test_the_request_is_kafkas(version: int, transactional_id: str | None) -> No
     theirs.with_header(77, "a client")
 
     assert ours.encode(77, "a client") == bytes(theirs.encode(header=True, framed=True))
-    assert all(any(piece is batch[0] for piece in ours.payload) for batch in encoded_batches.values())
+    assert all(
+        any(piece is batch[0] for piece in ours.payload) for batch in encoded_batches.values()
+    )
 
 
 def _topic(name: str, batches: dict[int, ProducerBatch]) -> Any:
