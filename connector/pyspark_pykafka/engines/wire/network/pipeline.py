@@ -222,7 +222,10 @@ def _goes_on(one: _BrokerPipeline[K, R], done: PipelineResult[K, R]) -> bool:
 
 
 def _step(
-    cluster: Cluster, one: _BrokerPipeline[K, R], step: Callable[[], None], done: PipelineResult[K, R]
+    cluster: Cluster,
+    one: _BrokerPipeline[K, R],
+    step: Callable[[], None],
+    done: PipelineResult[K, R],
 ) -> None:
     try:
         step()
