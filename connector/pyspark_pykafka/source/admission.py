@@ -1,8 +1,8 @@
 """
-Deciding how much of what is there a micro-batch takes: caps, and waiting until there is enough.
+Admission control: how many offsets a micro-batch takes, and whether it waits for more.
 
-The rule for ``max_offsets`` is Spark's (KafkaMicroBatchStream.rateLimit): each partition gets its
-share of what is pending, and at least one offset, so that small partitions do not starve.
+The division of ``max_offsets`` is Spark's (KafkaMicroBatchStream.rateLimit): each partition gets
+its share of the backlog, and at least one offset, so that small partitions do not starve.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import Offsets, TopicPartition
 
 
-#: Tells about how many bytes an offset takes after each position, for those that have records.
-Sizes = Callable[["Offsets"], Mapping["TopicPartition", float]]
+#: Estimates the bytes per offset at the given positions; without an entry where none has records.
+BytesPerOffset = Callable[["Offsets"], Mapping["TopicPartition", float]]
 
-# How many partitions are looked at for their sizes, and how often all of them; each look at one
-# costs a request. Many partitions are looked at less often, since what is odd about them evens out.
-_SAMPLES = 64
-_LEAST_LOOKS, _FEW_LOOKS, _MANY_LOOKS = 2, 8, 32
-# An offset's size where nothing can be looked at: a record of Kafka's usual order.
-_UNKNOWN_BYTES = 1024.0
+# The longest partitions are sampled for their record sizes, several times each; a sample costs one
+# request. Many partitions are sampled less often, since their differences even out.
+_MAX_SAMPLED_PARTITIONS = 64
+_MIN_SAMPLES, _FEW_SAMPLES, _MANY_SAMPLES = 2, 8, 32
+# Bytes per offset where no partition has a record to sample: the usual order of a Kafka record.
+_DEFAULT_BYTES_PER_OFFSET = 1024.0
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
     """
-    What the options ask for; None is no limit. Sizes count offsets, not records.
+    The limits that the options set for a micro-batch; None is no limit.
+
+    Sizes count offsets, not records.
     """
 
     max_offsets: int | None = None
@@ -45,115 +47,122 @@ class AdmissionPolicy:
     @property
     def has_limits(self) -> bool:
         """
-        Whether a batch can end before all there is.
+        Whether a batch can end before the latest offsets.
         """
         caps = (self.max_offsets, self.max_offsets_per_partition, self.max_bytes)
         return any(limit is not None for limit in (*caps, self.min_offsets))
 
-    def apply_limits(self, begin: Offsets, latest: Offsets, sizes: Sizes) -> Offsets:
+    def apply_limits(
+        self, start: Offsets, latest: Offsets, bytes_per_offset: BytesPerOffset
+    ) -> Offsets:
         """
-        Return where a batch ends that starts at ``begin``, which has every partition of ``latest``.
+        Return the end of a batch from ``start``, which has every partition of ``latest``.
         """
-        ends = _capped_each(begin, latest, self.max_offsets_per_partition)
+        end = _limit_each(start, latest, self.max_offsets_per_partition)
         if self.max_offsets is not None:
-            ends = _shared(begin, ends, self.max_offsets)
-        return ends if self.max_bytes is None else _within(begin, ends, self.max_bytes, sizes)
+            end = _limit_offsets(start, end, self.max_offsets)
+        if self.max_bytes is not None:
+            end = _limit_bytes(start, end, self.max_bytes, bytes_per_offset)
+        return end
 
 
 class Admission:
     """
-    Applies a policy batch after batch, and remembers when the last one was let through.
+    Applies a policy batch after batch, and remembers when it admitted the last one.
 
-    The first batch of a process never waits: how long the one before it took is not known.
+    The first batch of a process never waits: the time since the previous batch is unknown.
     """
 
     def __init__(
         self,
         policy: AdmissionPolicy,
-        sizes: Sizes,
+        bytes_per_offset: BytesPerOffset,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
-        self._sizes = sizes
+        self._bytes_per_offset = bytes_per_offset
         self._now = now
-        self._patience = Deadline(now(), now)
+        self._max_delay = Deadline(now(), now)
 
-    def admit(self, begin: Offsets, latest: Offsets) -> Offsets | None:
+    def admit(self, start: Offsets, latest: Offsets) -> Offsets | None:
         """
-        Return where the next batch ends; None if it has to wait for more records or more time.
+        Return the end of the next batch; None if it has to wait for more records or more time.
         """
-        pending = sum(_pending(begin, latest).values())
-        if pending < (self._policy.min_offsets or 0) and not self._patience.expired:
+        backlog = sum(_backlog(start, latest).values())
+        if backlog < (self._policy.min_offsets or 0) and not self._max_delay.expired:
             return None
-        if pending == 0:
-            # No batch comes of this, so the time since the last one goes on.
+        if backlog == 0:
+            # This makes no batch, so the delay since the last one keeps running.
             return latest
-        self._patience = Deadline.after(self._policy.max_delay_seconds, self._now)
-        return self._policy.apply_limits(begin, latest, self._sizes)
+        self._max_delay = Deadline.after(self._policy.max_delay_seconds, self._now)
+        return self._policy.apply_limits(start, latest, self._bytes_per_offset)
 
-    def admit_all(self, begin: Offsets, latest: Offsets) -> Offsets:
+    def admit_all(self, start: Offsets, latest: Offsets) -> Offsets:
         """
-        Return where the next batch ends if nothing more will come that is worth waiting for.
+        Return the end of the next batch of a run with a fixed end, which does not wait for more.
         """
-        return self._policy.apply_limits(begin, latest, self._sizes)
+        return self._policy.apply_limits(start, latest, self._bytes_per_offset)
 
 
-def _pending(begin: Offsets, latest: Offsets) -> Offsets:
+def _backlog(start: Offsets, latest: Offsets) -> Offsets:
     """
-    Return how many offsets each partition has to read, where it has any.
+    Return the number of unread offsets of each partition that has any.
     """
-    sizes = {tp: end - begin[tp] for tp, end in latest.items()}
+    sizes = {tp: end - start[tp] for tp, end in latest.items()}
     return {tp: size for tp, size in sizes.items() if size > 0}
 
 
-def _capped_each(begin: Offsets, latest: Offsets, most: int | None) -> Offsets:
-    if most is None:
+def _limit_each(start: Offsets, latest: Offsets, limit: int | None) -> Offsets:
+    if limit is None:
         return dict(latest)
-    return {tp: min(end, begin[tp] + most) for tp, end in latest.items()}
+    return {tp: min(end, start[tp] + limit) for tp, end in latest.items()}
 
 
-def _shared(begin: Offsets, latest: Offsets, most: int) -> Offsets:
-    pending = _pending(begin, latest)
-    total = sum(pending.values())
-    if total <= most:
+def _limit_offsets(start: Offsets, latest: Offsets, limit: int) -> Offsets:
+    backlog = _backlog(start, latest)
+    total = sum(backlog.values())
+    if total <= limit:
         return dict(latest)
-    shares = {tp: _share(size, total, most) for tp, size in pending.items()}
-    return {tp: begin[tp] + shares[tp] if tp in shares else end for tp, end in latest.items()}
+    shares = {tp: _share(size, total, limit) for tp, size in backlog.items()}
+    return {tp: start[tp] + shares[tp] if tp in shares else end for tp, end in latest.items()}
 
 
-def _share(size: int, total: int, most: int) -> int:
-    # In whole numbers: Java's doubles lose single offsets beyond 2**53.
-    return max(size * most // total, 1)
+def _share(size: int, total: int, limit: int) -> int:
+    # In integers: Java's doubles lose single offsets above 2**53.
+    return max(size * limit // total, 1)
 
 
-def _within(begin: Offsets, latest: Offsets, most: int, sizes: Sizes) -> Offsets:
+def _limit_bytes(
+    start: Offsets, latest: Offsets, limit: int, bytes_per_offset: BytesPerOffset
+) -> Offsets:
     """
-    Give each partition the same part of its offsets; those not looked at are taken for average.
+    Take the same fraction of each partition; partitions without a sample count as average.
     """
-    pending = _pending(begin, latest)
-    if not pending:
+    backlog = _backlog(start, latest)
+    if not backlog:
         return dict(latest)
-    longest = sorted(pending, key=lambda tp: (-pending[tp], tp))[:_SAMPLES]
+    sampled = sorted(backlog, key=lambda tp: (-backlog[tp], tp))[:_MAX_SAMPLED_PARTITIONS]
 
-    def density(part: float) -> float:
-        found = sizes({tp: begin[tp] + _before(pending[tp], part) for tp in longest})
-        average = sum(found.values()) / len(found) if found else _UNKNOWN_BYTES
-        return sum(size * found.get(tp, average) for tp, size in pending.items())
+    def density(fraction: float) -> float:
+        positions = {tp: start[tp] + _before(backlog[tp], fraction) for tp in sampled}
+        found = bytes_per_offset(positions)
+        average = sum(found.values()) / len(found) if found else _DEFAULT_BYTES_PER_OFFSET
+        return sum(size * found.get(tp, average) for tp, size in backlog.items())
 
-    few, many = (max(it // len(longest), _LEAST_LOOKS) for it in (_FEW_LOOKS, _MANY_LOOKS))
-    part = reach(density, most, few, many)
-    if part >= 1:
+    few, many = (max(n // len(sampled), _MIN_SAMPLES) for n in (_FEW_SAMPLES, _MANY_SAMPLES))
+    fraction = reach(density, limit, few, many)
+    if fraction >= 1:
         return dict(latest)
     ends = dict(latest)
-    for tp, size in pending.items():
-        ends[tp] = begin[tp] + min(size, max(_cut(size, part), 1))
+    for tp, size in backlog.items():
+        ends[tp] = start[tp] + min(size, max(_scale(size, fraction), 1))
     return ends
 
 
-def _cut(size: int, part: float) -> int:
-    # Rounded first, since the part is only as exact as its floating point.
-    return int(round(size * part, 3))
+def _scale(size: int, fraction: float) -> int:
+    # Rounded first, since the fraction is only as exact as floating point.
+    return int(round(size * fraction, 3))
 
 
-def _before(size: int, part: float) -> int:
-    return min(_cut(size, part), size - 1)
+def _before(size: int, fraction: float) -> int:
+    return min(_scale(size, fraction), size - 1)

@@ -1,8 +1,8 @@
 """
-The offsets in a stopped query's checkpoint, and making them ones that the JVM connector reads.
+Converts the offsets in a stopped query's checkpoint to the format of Spark's JVM connector.
 
-The form of the files is Spark's (OffsetSeqLog): a version, the batch's metadata, and a line with
-the JSON of each source's offsets, or a hyphen.
+The files have the format of Spark's OffsetSeqLog: a version, the batch's metadata, and one line
+for each source with the JSON of its offsets, or a hyphen.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pyspark_pykafka.offsets import INITIAL, LEADER_EPOCHS, QUERY, RESERVED_PREF
 if TYPE_CHECKING:
     from pathlib import Path
 
-_HEAD = 2
-_OURS = (TOPIC_IDS, INITIAL, QUERY, LEADER_EPOCHS)
+_HEADER_LINES = 2
+_OUR_KEYS = (TOPIC_IDS, INITIAL, QUERY, LEADER_EPOCHS)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """
-    The folder that a query was given as ``checkpointLocation``, on a file system that is mounted.
+    The folder of a query's ``checkpointLocation``, on a mounted file system.
     """
 
     folder: Path
 
     def batches(self) -> list[int]:
         """
-        Return the numbers of the batches whose offsets are kept.
+        Return the ids of the micro-batches whose offsets the checkpoint holds, in order.
 
         Raises :class:`OffsetsError` if the folder is no checkpoint.
         """
@@ -46,23 +46,23 @@ class Checkpoint:
 
     def to_jvm_format(self, *, dry_run: bool = False) -> list[int]:
         """
-        Take out of all offsets what the JVM connector does not read; return the batches changed.
+        Remove everything that the JVM connector cannot read; return the ids of the changed batches.
 
-        The query must be stopped. Raises :class:`OffsetsError` if its first batch has not
-        finished: only pykafka knows where that one starts.
+        The query must be stopped. Raises :class:`OffsetsError` if its first batch has not finished:
+        the start of that batch is in the data that would be removed.
         """
         batches = self.batches()
         if batches[-1] not in _numbers(self.folder / "commits") and batches[-1] == 0:
             msg = (
-                f"the first batch of the query in {self.folder} has not finished, and where it "
-                "starts is kept in what would be taken out; let it finish with pykafka first"
+                f"the first batch of the query in {self.folder} has not finished, and its start "
+                "is in the data that would be removed; let it finish with pykafka first"
             )
             raise OffsetsError("FIRST_BATCH_NOT_FINISHED", msg)
         changed = []
         for batch in batches:
             path = self.folder / "offsets" / str(batch)
             before = path.read_text()
-            after = _plain(before)
+            after = _to_jvm_format(before)
             if after != before:
                 changed.append(batch)
                 if not dry_run:
@@ -76,28 +76,28 @@ def _numbers(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 
-def _plain(text: str) -> str:
+def _to_jvm_format(text: str) -> str:
     lines = text.split("\n")
-    return "\n".join([*lines[:_HEAD], *map(_plain_line, lines[_HEAD:])])
+    return "\n".join([*lines[:_HEADER_LINES], *map(_convert_line, lines[_HEADER_LINES:])])
 
 
-def _plain_line(line: str) -> str:
+def _convert_line(line: str) -> str:
     try:
         document = json.loads(line)
     except ValueError:
         return line
-    # Another source of the same query may keep whatever it likes.
-    if not isinstance(document, dict) or not any(key in document for key in _OURS):
+    # Another source of the same query may store anything.
+    if not isinstance(document, dict) or not any(key in document for key in _OUR_KEYS):
         return line
-    kept = {key: at for key, at in document.items() if not key.startswith(RESERVED_PREFIX)}
+    kept = {key: value for key, value in document.items() if not key.startswith(RESERVED_PREFIX)}
     return json.dumps(kept, separators=(",", ":"))
 
 
 def _replace(path: Path, text: str) -> None:
     """
-    Write as a whole or not at all; Hadoop's checksum beside it would not fit any more.
+    Replace the file atomically, and delete Hadoop's checksum of the old one.
     """
-    made = path.with_name(f".{path.name}.pykafka")
-    made.write_text(text)
+    temporary = path.with_name(f".{path.name}.pykafka")
+    temporary.write_text(text)
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    made.replace(path)
+    temporary.replace(path)

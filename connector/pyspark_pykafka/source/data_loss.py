@@ -1,5 +1,5 @@
 """
-Records of a stream that are gone before they were read: told, counted, or refused.
+Reports records of a stream that were lost before they were read: by an error, or log and progress.
 """
 
 from __future__ import annotations
@@ -30,35 +30,36 @@ logger = logging.getLogger("pyspark_pykafka")
 
 class OffsetLookup(OffsetSource, Protocol):
     """
-    Whoever knows where the records of leader epochs end, too.
+    An :class:`OffsetSource` that also knows the end offsets of leader epochs.
     """
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
-        Return the offset behind the last record up to each epoch; -1 where its leader cannot tell.
+        Return the offset after the last record of each epoch; -1 if the leader does not know it.
 
-        Partitions that nobody can be asked about are left out.
+        Partitions without a reachable leader are left out.
         """
 
 
 class DataLossReporter:
     """
-    What one query has lost since it was started, by partition, and what becomes of more.
+    Reports data loss as ``failOnDataLoss`` asks, and counts the lost offsets of one query.
     """
 
-    def __init__(self, options: SourceOptions, brokers: OffsetLookup) -> None:
+    def __init__(self, options: SourceOptions, lookup: OffsetLookup) -> None:
         self._options = options
-        self._brokers = brokers
-        self.counted: Offsets = {}
+        self._lookup = lookup
+        #: The number of offsets lost since the query was started, by partition.
+        self.lost_offsets: Offsets = {}
         self._checked: dict[TopicPartition, tuple[int, int]] = {}
 
-    def report(self, plan: StreamPlan) -> None:
+    def report_plan(self, plan: StreamPlan) -> None:
         """
-        Log what a plan leaves out, or raise :class:`DataLossError` where losses are not allowed.
+        Log the losses of a plan; raise :class:`DataLossError` if ``failOnDataLoss`` is true.
         """
         if plan.unsubscribed:
             logger.info(
-                "the options do not ask for %s any more; no more is read of them",
+                "the options no longer subscribe to %s; it is not read any more",
                 format_partitions(plan.unsubscribed),
             )
         for loss in plan.losses:
@@ -68,67 +69,70 @@ class DataLossReporter:
             logger.warning("[%s] %s; going on", self._condition(loss), loss.explanation)
 
     def _condition(self, loss: DataLoss) -> str:
-        # As the JVM connector tells the two apart.
+        # The JVM connector distinguishes the two in the same way.
         if loss.condition == PARTITIONS_DELETED and self._options.kafka.get("group.id"):
             return f"{PARTITIONS_DELETED}_AND_GROUP_ID_CONFIG_PRESENT"
         return loss.condition
 
-    def check_truncation(self, stands: StreamOffset, latest: StreamOffset) -> None:
+    def check_truncation(self, start: StreamOffset, latest: StreamOffset) -> None:
         """
-        Log and count what was lost before the query's offsets, whether or not there is new data.
+        Log and count truncated offsets before the query's start offsets, with or without new data.
 
-        Raises :class:`DataLossError` where losses are not allowed. Brokers are asked only about
-        partitions whose leader epoch is another one than when they were seen, and once about each.
+        Raises :class:`DataLossError` if ``failOnDataLoss`` is true. Sends a request only for
+        partitions whose leader epoch has changed, and one for each change.
         """
-        wanted = {
-            tp: since
-            for tp, epoch in epochs_to_check(stands, latest).items()
-            if (since := self._accounted(tp, stands, epoch)) < latest.epochs[tp]
+        epochs = {
+            tp: checked
+            for tp, epoch in epochs_to_check(start, latest).items()
+            if (checked := self._last_checked_epoch(tp, start, epoch)) < latest.epochs[tp]
         }
-        if not wanted:
+        if not epochs:
             return
-        ends = self._brokers.offsets_for_leader_epochs(wanted)
-        found = find_truncations(stands, wanted, ends)
+        end_offsets = self._lookup.offsets_for_leader_epochs(epochs)
+        found = find_truncations(start, epochs, end_offsets)
         if found:
-            self._on_truncations(found)
-        # Whoever could not be asked about is asked about again.
-        for tp in ends:
-            self._checked[tp] = (stands.offsets[tp], latest.epochs[tp])
+            self._report_truncations(found)
+        # Partitions without an answer are checked again with the next batch.
+        for tp in end_offsets:
+            self._checked[tp] = (start.offsets[tp], latest.epochs[tp])
 
-    def _accounted(self, tp: TopicPartition, stands: StreamOffset, epoch: int) -> int:
+    def _last_checked_epoch(self, tp: TopicPartition, start: StreamOffset, epoch: int) -> int:
         """
-        Return the last leader epoch up to which what was lost before an offset is told already.
+        Return the last leader epoch for which truncation before the start offset was checked.
 
-        The offset's own epoch stays as it is for as long as there is nothing new.
+        The start offset keeps its own epoch for as long as there is no new data.
         """
         offset, checked = self._checked.get(tp, (None, epoch))
-        return max(epoch, checked) if offset == stands.offsets[tp] else epoch
+        return max(epoch, checked) if offset == start.offsets[tp] else epoch
 
-    def _on_truncations(self, found: Sequence[Truncation]) -> None:
+    def _report_truncations(self, found: Sequence[Truncation]) -> None:
         text = describe_truncations(found)
         if self._options.fail_on_data_loss:
             msg = f"{text}. Set failOnDataLoss to false to go on without them"
             raise DataLossError(LOG_TRUNCATED, msg)
-        for each in found:
-            self.counted[each.tp] = self.counted.get(each.tp, 0) + each.lost
+        for truncation in found:
+            self._count(truncation.tp, truncation.lost)
         logger.warning("[%s] %s; going on", LOG_TRUNCATED, text)
 
-    def count(self, stands: StreamOffset, end: StreamOffset) -> None:
+    def count_aged_out(self, start: StreamOffset, end: StreamOffset) -> None:
         """
-        Count what aged out before it can be read, which tasks only skip.
+        Count offsets of the batch that retention has already deleted; tasks only skip them.
         """
-        remade = end.recreated_topics(stands)
-        begin = {
-            tp: at
-            for tp, at in stands.offsets.items()
-            if at < end.offsets.get(tp, at) and tp.topic not in remade
+        recreated = end.recreated_topics(start)
+        starts = {
+            tp: offset
+            for tp, offset in start.offsets.items()
+            if offset < end.offsets.get(tp, offset) and tp.topic not in recreated
         }
-        for tp, first in sorted(self._brokers.log_start_offsets(sorted(begin)).items()):
-            gone = min(first, end.offsets[tp]) - begin[tp]
-            if gone > 0:
-                self.counted[tp] = self.counted.get(tp, 0) + gone
+        for tp, log_start in sorted(self._lookup.log_start_offsets(sorted(starts)).items()):
+            lost = min(log_start, end.offsets[tp]) - starts[tp]
+            if lost > 0:
+                self._count(tp, lost)
                 logger.warning(
-                    "%s: %d offsets from %d on have aged out before they were read, %d since the "
-                    "query was started; going on",
-                    *(tp, gone, begin[tp], self.counted[tp]),
+                    "%s: %d offsets from %d on were deleted by retention before they were read, "
+                    "%d since the query was started; going on",
+                    *(tp, lost, starts[tp], self.lost_offsets[tp]),
                 )
+
+    def _count(self, tp: TopicPartition, lost: int) -> None:
+        self.lost_offsets[tp] = self.lost_offsets.get(tp, 0) + lost

@@ -1,5 +1,5 @@
 """
-Where the logs end that a stream reads, as far as its options let it go.
+The end offsets of a stream's partitions, bounded by the end that its options set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 class PartitionLookup(OffsetLookup, Protocol):
     """
-    Whoever knows which partitions there are, too; :class:`MetadataClient` does.
+    An :class:`OffsetLookup` that also knows which partitions exist: :class:`MetadataClient`.
     """
 
     def assignment(self, strategy: Strategy) -> Assignment:
@@ -42,98 +42,97 @@ class PartitionLookup(OffsetLookup, Protocol):
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Return what ``latest`` does, with the leader epochs in which the logs end there.
+        Return the offsets that ``end_offsets`` returns, with the leader epochs of the partitions.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class EndOffsets:
     """
-    Asks the brokers for the ends of all partitions that the options select.
+    Reads the end offsets of all partitions that the options select.
     """
 
     options: SourceOptions
-    brokers: PartitionLookup
+    lookup: PartitionLookup
     sleep: Callable[[float], None] = time.sleep
 
-    def latest(self, stands: StreamOffset) -> StreamOffset:
+    def latest(self, start: StreamOffset) -> StreamOffset:
         """
-        Ask for the latest offsets, again if some lie before known ones (KAFKA-7703).
+        Return the latest offsets; retry if some are older than known ones (KAFKA-7703).
 
-        The same where partitions are gone, or of other topics: that is believed at last only.
+        Missing partitions and recreated topics are retried as well, and believed only after the
+        last attempt.
         """
         policy = self.options.fetch_offset_retry
         for _ in range(policy.attempts - 1):
             try:
-                return self._latest_beyond(stands)
-            except (_StaleOffsetsError, _BehindError):
-                # Any other error has been tried again already.
+                return self._latest_beyond(start)
+            except (_StaleOffsetsError, _StaleEpochError):
+                # The metadata client has already retried all other errors.
                 self.sleep(policy.interval_seconds)
         try:
-            return self._latest_beyond(stands)
+            return self._latest_beyond(start)
         except _StaleOffsetsError as stale:
             return stale.latest
 
-    def _latest_beyond(self, stands: StreamOffset) -> StreamOffset:
-        assigned = self.brokers.assignment(self.options.strategy)
-        offsets, epochs = self.brokers.log_ends(assigned.partitions)
+    def _latest_beyond(self, start: StreamOffset) -> StreamOffset:
+        assigned = self.lookup.assignment(self.options.strategy)
+        offsets, epochs = self.lookup.log_ends(assigned.partitions)
         latest = StreamOffset(offsets, assigned.topic_ids, epochs=epochs)
-        behind = older_epochs(stands, latest)
-        if behind:
-            raise _behind(behind, stands, latest)
-        remade = latest.recreated_topics(stands)
-        for tp, offset in stands.offsets.items():
+        stale = older_epochs(start, latest)
+        if stale:
+            raise _stale_epoch_error(stale, start, latest)
+        recreated = latest.recreated_topics(start)
+        for tp, offset in start.offsets.items():
             is_older = latest.offsets.get(tp, offset) < offset
-            # Told by a broker that knows no better, perhaps: the next to be asked is another one.
+            # The broker may have stale metadata: the next attempt goes to another one.
             is_missing = tp not in latest.offsets and matches(self.options.strategy, tp)
-            if is_older or is_missing or tp.topic in remade:
+            if is_older or is_missing or tp.topic in recreated:
                 raise _StaleOffsetsError(latest)
         return latest
 
-    def limit_to_options(self, stands: StreamOffset, latest: StreamOffset) -> StreamOffset:
+    def limit_to_options(self, start: StreamOffset, latest: StreamOffset) -> StreamOffset:
         """
-        Cut off what lies beyond the end that the options give the stream.
+        Return the latest offsets up to the end that the options set for the stream.
         """
-        ending = self.options.ending_offsets
-        if isinstance(ending, Latest):
+        limit = self.options.ending_offsets
+        if isinstance(limit, Latest):
             return latest
         tps = sorted(latest.offsets)
-        if isinstance(ending, SpecificOffsets | SpecificTimestamps):
-            # Of partitions that appear later nothing is said, so nothing is read.
-            named = _named(ending)
-            tps = [tp for tp in tps if tp in named or tp.topic in named or tp in stands.offsets]
-        border = resolve_end(ending, tps, self.brokers)
+        if isinstance(limit, SpecificOffsets | SpecificTimestamps):
+            # The options set no end for partitions that appear later, so these are not read.
+            named = _named(limit)
+            tps = [tp for tp in tps if tp in named or tp.topic in named or tp in start.offsets]
+        resolved = resolve_end(limit, tps, self.lookup)
         ends = {
             tp: latest.offsets[tp] if end == LATEST else min(latest.offsets[tp], end)
-            for tp, end in border.items()
+            for tp, end in resolved.items()
         }
-        # An end that lies behind where the query stands already is no reason to go back.
-        ends = {tp: max(end, stands.offsets.get(tp, end)) for tp, end in ends.items()}
+        # An end before the query's start offset does not move the query back.
+        ends = {tp: max(end, start.offsets.get(tp, end)) for tp, end in ends.items()}
         return replace(latest, offsets=ends)
 
-    def check_end_exists(self, until: StreamOffset) -> None:
+    def check_end_exists(self, end: StreamOffset) -> None:
         """
-        Refuse to end a run at offsets that were there when it began and are not any more.
+        Raise :class:`OffsetsError` if the fixed end of an availableNow run no longer exists.
 
-        As the JVM connector with AvailableNow, whatever failOnDataLoss says: the run could
-        never reach its end.
+        As in the JVM connector this ignores failOnDataLoss: the run could never reach its end.
         """
-        latest = self.brokers.end_offsets(sorted(until.offsets))
-        lost = until.offsets.keys() - latest.keys()
+        latest = self.lookup.end_offsets(sorted(end.offsets))
+        lost = end.offsets.keys() - latest.keys()
         if lost:
             msg = (
-                f"partitions that the run was to read are gone: {format_partitions(lost)}; "
-                f"latest offsets are {_text(latest)}, the end was {_text(until.offsets)}. "
+                f"partitions of the run's end offsets no longer exist: {format_partitions(lost)}; the "
+                f"latest offsets are {_text(latest)}, the end offsets are {_text(end.offsets)}. "
                 "Start the query again"
             )
             raise OffsetsError("LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW", msg)
-        behind = [tp for tp, end in until.offsets.items() if end > latest[tp]]
-        if behind:
+        beyond = [tp for tp, offset in end.offsets.items() if offset > latest[tp]]
+        if beyond:
             msg = (
-                f"{format_partitions(behind)}: the available offset is less than the end offset "
-                f"that was there when the run began; latest offsets are {_text(latest)}, "
-                f"the end was {_text(until.offsets)}. Was the topic deleted and made again? "
-                "Start the query again"
+                f"{format_partitions(beyond)}: the latest offset is less than the end offset that was fixed "
+                f"when the run began; the latest offsets are {_text(latest)}, the end offsets are "
+                f"{_text(end.offsets)}. Was the topic deleted and recreated? Start the query again"
             )
             raise OffsetsError(
                 "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_"
@@ -144,34 +143,36 @@ class EndOffsets:
 
 class _StaleOffsetsError(BrokerUnavailableError):
     """
-    The brokers gave offsets older than some they gave before; the last answer is inside.
+    The brokers returned offsets older than some returned before; ``latest`` has the last response.
     """
 
     def __init__(self, latest: StreamOffset) -> None:
         self.latest = latest
-        super().__init__("the latest offsets lie before known ones")
+        super().__init__("the latest offsets are older than known ones")
 
 
-class _BehindError(BrokerUnavailableError):
+class _StaleEpochError(BrokerUnavailableError):
     """
-    A broker gave an older leader epoch than others gave before.
+    A broker returned an older leader epoch than another broker had returned before.
     """
 
 
-def _behind(tps: list[TopicPartition], stands: StreamOffset, latest: StreamOffset) -> _BehindError:
+def _stale_epoch_error(
+    tps: list[TopicPartition], start: StreamOffset, latest: StreamOffset
+) -> _StaleEpochError:
     tp = min(tps)
     msg = (
-        f"{format_partitions(tps)}: a broker that is behind the others told the latest offsets; "
-        f"the leader epoch of {tp} was {stands.epochs[tp]}, and is {latest.epochs[tp]} there. "
-        "Is it cut off from the controllers?"
+        f"{format_partitions(tps)}: a broker with stale metadata returned the latest offsets; the leader "
+        f"epoch of {tp} was {start.epochs[tp]}, and is {latest.epochs[tp]} there. Is it cut off "
+        "from the controllers?"
     )
-    return _BehindError(msg)
+    return _StaleEpochError(msg)
 
 
-def _named(ending: SpecificOffsets | SpecificTimestamps) -> set[TopicPartition | str]:
-    if isinstance(ending, SpecificTimestamps):
-        return {tp for tp, _ in ending.timestamps}
-    return {*dict(ending.offsets), *dict(ending.topics)}
+def _named(limit: SpecificOffsets | SpecificTimestamps) -> set[TopicPartition | str]:
+    if isinstance(limit, SpecificTimestamps):
+        return {tp for tp, _ in limit.timestamps}
+    return {*dict(limit.offsets), *dict(limit.topics)}
 
 
 def _text(offsets: Offsets) -> str:

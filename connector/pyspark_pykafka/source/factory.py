@@ -1,5 +1,5 @@
 """
-What batch and streaming reads share: who asks the brokers, and which engine reads a range.
+Builds what batch and streaming reads share: the driver's metadata client, the tasks' settings.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def metadata_client(options: SourceOptions) -> MetadataClient:
     """
-    Return the driver's view of the brokers, with the retries that the options ask for.
+    Return the driver's metadata client, with the retries that the options set.
     """
-    # Not above: a worker that only reads has no use for them.
+    # Imported here, since a worker that only reads does not need them.
     from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.progress.factory import committed_offsets
 
@@ -32,14 +32,14 @@ def metadata_client(options: SourceOptions) -> MetadataClient:
 
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
     """
-    Return what a task needs to know besides its range.
+    Return the settings that a task needs besides its offset range.
     """
-    given = options.kafka.get("group.id")
+    group_id = options.kafka.get("group.id")
     return FetchSettings(
         engine=options.engine,
         kafka=options.kafka,
         schema=schema,
-        group_id=given or f"{options.group_id_prefix}-{uuid.uuid4()}-executor",
+        group_id=group_id or f"{options.group_id_prefix}-{uuid.uuid4()}-executor",
         isolation_level=options.isolation_level,
         poll_timeout_ms=options.poll_timeout_ms,
         fail_on_data_loss=options.fail_on_data_loss,

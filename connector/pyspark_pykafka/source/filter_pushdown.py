@@ -1,7 +1,7 @@
 """
-Cutting what a batch reads down to where records can be that a query's filters let through.
+Narrows the offset ranges of a batch read by the query's filters.
 
-A cut may be too wide, never too narrow: Spark applies the filters again to what was read.
+The ranges may stay too wide, but never become too narrow: Spark applies all filters again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
-_HOLDS: dict[str, Callable[[Any, Any], bool]] = {
+_POSITION_COLUMNS = (*TopicPartition._fields, "offset", "timestamp")
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "<": operator.lt,
     "<=": operator.le,
@@ -34,7 +36,7 @@ _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """
-    A column, one of ``=  <  <=  >  >=  in``, and a value (of ``in``, a sequence of them).
+    A column, an operator (``=  <  <=  >  >=  in``) and a value; for ``in`` a sequence of values.
     """
 
     column: str
@@ -44,111 +46,123 @@ class Comparison:
 
 class _Bounds(NamedTuple):
     """
-    From the least to the greatest value that is wanted, both included; None is no bound.
+    The smallest and the largest matching value, both inclusive; None is no bound.
     """
 
-    least: int | None = None
-    greatest: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FilterPushdown:
     """
-    Comparisons that all hold for each record that is wanted.
+    The comparisons that a record must all satisfy.
 
-    ``max_delay_ms`` is the user's promise that no record is stamped earlier than one before it in
-    its partition by more than this. Without it, records of any time can follow one that is too
-    young, so times cut the start only.
+    ``max_delay_ms`` is the user's promise: no record's timestamp is earlier, by more than this,
+    than that of a record before it in its partition. Without the promise a matching record may
+    follow any record, so timestamps narrow the start only.
     """
 
     comparisons: Sequence[Comparison] = ()
     max_delay_ms: int | None = None
 
+    def __repr__(self) -> str:
+        compared = " and ".join(map(_text, self.comparisons)) or "no comparisons"
+        return f"FilterPushdown({compared}; max_delay_ms={self.max_delay_ms})"
+
     def partitions(self, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
         """
-        Return the partitions that can have wanted records.
+        Return the partitions that can have matching records.
         """
-        named = [one for one in self.comparisons if one.column in TopicPartition._fields]
-        return [tp for tp in tps if all(_holds(one, tp) for one in named)] if named else [*tps]
+        named = [it for it in self.comparisons if it.column in TopicPartition._fields]
+        return [tp for tp in tps if all(_satisfies(tp, it) for it in named)] if named else [*tps]
 
     def narrow(
-        self, starting: Offsets, ending: Offsets, source: OffsetSource
+        self, start: Offsets, end: Offsets, source: OffsetSource
     ) -> tuple[Offsets, Offsets]:
         """
-        Return the borders between which wanted records can lie, without partitions that have none.
+        Return the start and end offsets of matching records, for partitions that can have any.
 
-        Borders that nothing moves stay what they are, words included.
+        An EARLIEST or LATEST that no comparison narrows is returned as it is.
         """
-        offsets = self._bounds("offset", _whole, strict=1)
-        # Within a millisecond, strictly later is not later for Kafka.
+        offsets = self._bounds("offset", _integer, strict=1)
+        # Kafka's timestamps are whole milliseconds, so a strict bound within one excludes nothing.
         times = self._bounds("timestamp", _millis, strict=0)
         if offsets == times == _Bounds():
-            return starting, ending
-        tps = sorted(starting)
-        # Asked for before the times: what comes in between is younger than every time unmatched.
-        latest, earliest = source.end_offsets(tps), source.log_start_offsets(tps)
-        lows = self._lows(offsets.least, times.least, latest, source)
-        highs = self._highs(offsets.greatest, times.greatest, latest, source)
+            return start, end
+        tps = sorted(start)
+        # Read before the times: records appended in between are later than any unmatched time.
+        log_ends, log_starts = source.end_offsets(tps), source.log_start_offsets(tps)
+        min_offsets = self._min_offsets(offsets.minimum, times.minimum, log_ends, source)
+        max_ends = self._max_ends(offsets.maximum, times.maximum, log_ends, source)
         starts, ends = {}, {}
-        for tp in sorted(latest.keys() & earliest.keys()):
-            begins = earliest[tp] if starting[tp] == EARLIEST else starting[tp]
-            stops = latest[tp] if ending[tp] == LATEST else ending[tp]
-            low, high = max(begins, lows.get(tp, 0)), min(stops, highs.get(tp, stops))
-            # A log's end stays: who runs the same query again reads what has come by then. So
-            # does a start beyond its end, which is the user's mistake to hear of.
-            if low < high or low == high == stops or begins > stops:
-                starts[tp] = low if low > begins else starting[tp]
-                ends[tp] = high if high < stops else ending[tp]
+        for tp in sorted(log_ends.keys() & log_starts.keys()):
+            given_start = log_starts[tp] if start[tp] == EARLIEST else start[tp]
+            given_end = log_ends[tp] if end[tp] == LATEST else end[tp]
+            new_start = max(given_start, min_offsets.get(tp, 0))
+            new_end = min(given_end, max_ends.get(tp, given_end))
+            is_empty_at_end = new_start == new_end == given_end
+            # An empty range at the log's end stays, for records that arrive before the query runs
+            # again. A start beyond its end stays as well: the planner reports it as an error.
+            if new_start < new_end or is_empty_at_end or given_start > given_end:
+                starts[tp] = new_start if new_start > given_start else start[tp]
+                ends[tp] = new_end if new_end < given_end else end[tp]
         return starts, ends
 
-    def _lows(
-        self, offset: int | None, time: int | None, latest: Offsets, source: OffsetSource
+    def _min_offsets(
+        self, offset: int | None, time: int | None, log_ends: Offsets, source: OffsetSource
     ) -> Offsets:
-        first = 0 if offset is None else offset
+        minimum = 0 if offset is None else offset
         if time is None:
-            return dict.fromkeys(latest, first)
-        # One earlier: an index entry of the same time may lie behind the first such record.
-        found = source.offsets_for_times(dict.fromkeys(latest, max(time - 1, 0)))
-        return {tp: max(first, _or(found.get(tp), end)) for tp, end in latest.items()}
+            return dict.fromkeys(log_ends, minimum)
+        # 1 ms earlier: an index entry of the same time may follow the first record of that time.
+        found = source.offsets_for_times(dict.fromkeys(log_ends, max(time - 1, 0)))
+        return {tp: max(minimum, _or(found.get(tp), end)) for tp, end in log_ends.items()}
 
-    def _highs(
-        self, offset: int | None, time: int | None, latest: Offsets, source: OffsetSource
+    def _max_ends(
+        self, offset: int | None, time: int | None, log_ends: Offsets, source: OffsetSource
     ) -> Offsets:
-        ends = {} if offset is None else dict.fromkeys(latest, offset + 1)
+        ends = {} if offset is None else dict.fromkeys(log_ends, offset + 1)
         if time is None or self.max_delay_ms is None:
             return ends
-        found = source.offsets_for_times(dict.fromkeys(latest, time + self.max_delay_ms + 1))
-        return {tp: min(ends.get(tp, end), _or(found.get(tp), end)) for tp, end in latest.items()}
+        found = source.offsets_for_times(dict.fromkeys(log_ends, time + self.max_delay_ms + 1))
+        return {tp: min(ends.get(tp, end), _or(found.get(tp), end)) for tp, end in log_ends.items()}
 
     def _bounds(self, column: str, number: Callable[[Any], int | None], *, strict: int) -> _Bounds:
-        least: list[int] = []
-        greatest: list[int] = []
-        for one in self.comparisons:
-            values = one.value if one.operator == "in" else [one.value]
+        minima: list[int] = []
+        maxima: list[int] = []
+        for it in self.comparisons:
+            values = it.value if it.operator == "in" else [it.value]
             numbers = [n for n in map(number, values) if n is not None]
-            if one.column != column or len(numbers) < len(values) or not numbers:
+            if it.column != column or len(numbers) < len(values) or not numbers:
                 continue
-            if not one.operator.startswith("<"):
-                least.append(min(numbers) + strict * (one.operator == ">"))
-            if not one.operator.startswith(">"):
-                greatest.append(max(numbers) - strict * (one.operator == "<"))
-        return _Bounds(max(least, default=None), min(greatest, default=None))
+            if not it.operator.startswith("<"):
+                minima.append(min(numbers) + strict * (it.operator == ">"))
+            if not it.operator.startswith(">"):
+                maxima.append(max(numbers) - strict * (it.operator == "<"))
+        return _Bounds(max(minima, default=None), min(maxima, default=None))
 
 
-def _holds(one: Comparison, tp: TopicPartition) -> bool:
-    return _HOLDS[one.operator](getattr(tp, one.column), one.value)
+def _text(comparison: Comparison) -> str:
+    # Keys and values are the user's data, which has no place in a log.
+    value = repr(comparison.value) if comparison.column in _POSITION_COLUMNS else "..."
+    return f"{comparison.column} {comparison.operator} {value}"
 
 
-def _whole(value: object) -> int | None:
+def _satisfies(tp: TopicPartition, comparison: Comparison) -> bool:
+    return _OPERATORS[comparison.operator](getattr(tp, comparison.column), comparison.value)
+
+
+def _integer(value: object) -> int | None:
     return value if type(value) is int else None
 
 
 def _millis(value: object) -> int | None:
-    # Rounded down, as Kafka's times are whole milliseconds.
+    # Rounded down, since Kafka's timestamps are whole milliseconds.
     if isinstance(value, datetime) and value.tzinfo is not None:
         return (value - _EPOCH) // _MILLISECOND
     return None
 
 
-def _or(found: int | None, otherwise: int) -> int:
-    return otherwise if found is None else found
+def _or(offset: int | None, default: int) -> int:
+    return default if offset is None else offset

@@ -1,5 +1,5 @@
 """
-Turning the user's start and end (words, offsets, times) into offsets of the assigned partitions.
+Resolves the start and end that the options give (earliest, offsets, times, ...) to offsets.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _TIME_CONDITION = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
 
 class OffsetSource(Protocol):
     """
-    Whoever knows the offsets of partitions; :class:`MetadataClient` does.
+    The offsets of partitions, as :class:`MetadataClient` reads them; missing ones are left out.
     """
 
     def log_start_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
-        Return the first offsets that are still held.
+        Return the first offset that each log still holds.
         """
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
-        Return the offsets that the next records will get.
+        Return the offset of each partition's next record.
         """
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
         """
-        Return the first offsets at or after times in epoch ms; None where there is none.
+        Return the first offset at or after each time (epoch ms); None if there is none.
         """
 
     def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
-        Return the offsets that the consumer group of the settings committed, where it has any.
+        Return the offsets that the consumer group of the options has committed.
         """
 
 
@@ -62,53 +62,53 @@ def resolve_start(
     fallback: int | None = None,
 ) -> Offsets:
     """
-    Return where reading starts; EARLIEST and LATEST stay words.
+    Return the start offset of each partition; EARLIEST and LATEST are kept.
 
-    ``fallback`` is such a word for the partitions of which ``limit`` says nothing. Raises
-    :class:`OffsetsError` when there are some and no fallback, or when no record is as young as a
-    time and the strategy is ``error``.
+    ``fallback``, EARLIEST or LATEST, is for partitions that ``limit`` does not name. Raises
+    :class:`OffsetsError` for such partitions without a fallback, and for a partition without a
+    record at or after its time if the strategy is ``error``.
     """
-    border = _border(limit, tps, source, fallback)
-    unmatched = [tp for tp, offset in border.items() if offset is None]
+    resolved = _resolve(limit, tps, source, fallback)
+    unmatched = [tp for tp, offset in resolved.items() if offset is None]
     if unmatched and _strategy(limit) == "error":
         tp = unmatched[0]
         msg = (
             f"No offset matched from request of topic-partition {tp} and timestamp "
-            f"{_time(limit, tp)}: it has no record as young. Set "
+            f"{_time(limit, tp)}: all its records are earlier. Set "
             "startingOffsetsByTimestampStrategy to latest to start such partitions at their end"
         )
         raise OffsetsError("NO_OFFSET_MATCHED_FROM_TIMESTAMP", msg)
-    known = {tp: offset for tp, offset in border.items() if offset is not None}
+    known = {tp: offset for tp, offset in resolved.items() if offset is not None}
     return {**known, **source.end_offsets(unmatched)} if unmatched else known
 
 
 def resolve_end(limit: Limit, tps: Sequence[TopicPartition], source: OffsetSource) -> Offsets:
     """
-    Return where reading ends; a time that no record reaches means LATEST, as in the JVM connector.
+    Return the end offset of each partition; LATEST if all records are earlier than its time.
     """
-    border = _border(limit, tps, source)
-    return {tp: LATEST if offset is None else offset for tp, offset in border.items()}
+    resolved = _resolve(limit, tps, source)
+    return {tp: LATEST if offset is None else offset for tp, offset in resolved.items()}
 
 
 def may_start_at_latest(limit: Limit) -> bool:
     """
-    Whether the same words, asked again later, can mean a later offset because records came.
+    Whether the same limit can resolve to a later start when new records have arrived.
     """
     if isinstance(limit, SpecificOffsets):
         return LATEST in {*dict(limit.offsets).values(), *dict(limit.topics).values()}
     return isinstance(limit, Latest) or _strategy(limit) == "latest"
 
 
-def resolve_sentinels(border: Offsets, source: OffsetSource) -> Offsets:
+def resolve_sentinels(offsets: Offsets, source: OffsetSource) -> Offsets:
     """
-    Replace EARLIEST and LATEST by the offsets that they stand for now.
+    Replace EARLIEST and LATEST by the present log start and end offsets.
     """
-    earliest = source.log_start_offsets([tp for tp, offset in border.items() if offset == EARLIEST])
-    latest = source.end_offsets([tp for tp, offset in border.items() if offset == LATEST])
-    return {**border, **earliest, **latest}
+    log_starts = source.log_start_offsets([tp for tp, it in offsets.items() if it == EARLIEST])
+    log_ends = source.end_offsets([tp for tp, it in offsets.items() if it == LATEST])
+    return {**offsets, **log_starts, **log_ends}
 
 
-def _border(
+def _resolve(
     limit: Limit,
     tps: Sequence[TopicPartition],
     source: OffsetSource,
@@ -118,38 +118,38 @@ def _border(
         return dict.fromkeys(tps, EARLIEST if isinstance(limit, Earliest) else LATEST)
     if isinstance(limit, GlobalTimestamp):
         return source.offsets_for_times(dict.fromkeys(tps, limit.timestamp_ms))
-    rest = {} if fallback is None else dict.fromkeys(tps, fallback)
+    defaults = {} if fallback is None else dict.fromkeys(tps, fallback)
     if isinstance(limit, Committed):
-        return _all_committed({**rest, **source.committed_offsets(tps)}, tps)
+        return _require_committed({**defaults, **source.committed_offsets(tps)}, tps)
     if isinstance(limit, SpecificOffsets):
-        given = {**rest, **_by_topic(limit, tps), **dict(limit.offsets)}
+        given = {**defaults, **_of_topics(limit, tps), **dict(limit.offsets)}
         return require_assigned(given, tps, _OFFSET_CONDITION)
     times = dict(limit.timestamps)
     if fallback is None:
         return source.offsets_for_times(require_assigned(times, tps, _TIME_CONDITION))
-    require_assigned({**rest, **times}, tps, _TIME_CONDITION)
-    return {**rest, **source.offsets_for_times(times)}
+    require_assigned({**defaults, **times}, tps, _TIME_CONDITION)
+    return {**defaults, **source.offsets_for_times(times)}
 
 
-def _by_topic(limit: SpecificOffsets, tps: Sequence[TopicPartition]) -> Offsets:
-    words = dict(limit.topics)
-    unknown = words.keys() - {tp.topic for tp in tps}
+def _of_topics(limit: SpecificOffsets, tps: Sequence[TopicPartition]) -> Offsets:
+    by_topic = dict(limit.topics)
+    unknown = by_topic.keys() - {tp.topic for tp in tps}
     if unknown:
         msg = (
-            f"a start is given for {', '.join(sorted(unknown))}, of which no partition is read; "
-            "correct the name, or leave it out"
+            f"a start is given for {', '.join(sorted(unknown))}, but the query reads no partition "
+            "of it; correct the name, or remove it"
         )
         raise OffsetsError(_OFFSET_CONDITION, msg)
-    return {tp: words[tp.topic] for tp in tps if tp.topic in words}
+    return {tp: by_topic[tp.topic] for tp in tps if tp.topic in by_topic}
 
 
-def _all_committed(found: Offsets, tps: Sequence[TopicPartition]) -> Offsets:
+def _require_committed(found: Offsets, tps: Sequence[TopicPartition]) -> Offsets:
     missing = set(tps) - found.keys()
     if not missing:
         return found
     msg = (
         f"the consumer group has committed no offset for {format_partitions(missing)}; set "
-        "startingOffsetsFallback to earliest or latest to say where such partitions start"
+        "startingOffsetsFallback to earliest or latest, where such partitions are to start"
     )
     raise OffsetsError("NO_COMMITTED_OFFSET", msg)
 

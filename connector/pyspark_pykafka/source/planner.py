@@ -1,8 +1,7 @@
 """
-Deciding which offsets a batch reads, and how they are split over tasks.
+Plans the offset ranges that a batch reads, and splits them over tasks. Pure: no I/O.
 
-Pure arithmetic over values: the same input gives the same ranges in the same order, on a replay
-too. Whoever calls it has asked the brokers already.
+The same input gives the same ranges in the same order, also when a batch is replayed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ PARTITIONS_DELETED = "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
 @dataclass(frozen=True, slots=True)
 class SplitPolicy:
     """
-    How many tasks a batch should have at least, and how many offsets a task may have at most.
+    The minimum number of tasks of a batch, and the maximum number of offsets of a task.
     """
 
     min_partitions: int | None = None
@@ -42,7 +41,7 @@ class SplitPolicy:
     @property
     def splits_ranges(self) -> bool:
         """
-        Whether a range can come out as more than one.
+        Whether the policy can split a range.
         """
         return self.min_partitions is not None or self.max_records_per_partition is not None
 
@@ -50,7 +49,7 @@ class SplitPolicy:
 @dataclass(frozen=True, slots=True)
 class DataLoss:
     """
-    Offsets that were to be read and are gone, under the JVM connector's condition name.
+    Planned offsets that no longer exist, under the JVM connector's condition name.
     """
 
     condition: str
@@ -60,7 +59,7 @@ class DataLoss:
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
     """
-    What one micro-batch reads, what it can no longer read, and what it was told to leave out.
+    The ranges of one micro-batch, its data losses, and partitions no longer subscribed to.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -70,100 +69,100 @@ class StreamPlan:
 
 def split(ranges: Iterable[OffsetRange], policy: SplitPolicy) -> list[OffsetRange]:
     """
-    Drop empty ranges and divide large ones until the policy is met.
+    Drop empty ranges and split large ones until the policy is met.
 
-    The rule is Spark's (KafkaOffsetRangeCalculator): a range is cut into near-equal pieces, the
-    remainder goes to the last ones; ranges too small to be worth a cut stay whole and do not
-    count in the proportion. Sizes count offsets, not records.
+    The rule is Spark's (KafkaOffsetRangeCalculator): a range is split into near-equal pieces, and
+    the last ones take the remainder. Ranges too small to split are kept, and do not count in the
+    proportion. Sizes count offsets, not records.
     """
-    whole = [r for r in ranges if r.size > 0]
-    parts = _parts_by_cap(whole, policy.max_records_per_partition)
-    wanted = policy.min_partitions
-    if wanted is not None and sum(parts) < wanted:
-        parts = [max(pair) for pair in zip(parts, _parts_by_share(whole, wanted), strict=True)]
-    return [piece for r, count in zip(whole, parts, strict=True) for piece in _divide(r, count)]
+    filled = [r for r in ranges if r.size > 0]
+    parts = _parts_by_cap(filled, policy.max_records_per_partition)
+    minimum = policy.min_partitions
+    if minimum is not None and sum(parts) < minimum:
+        parts = [max(pair) for pair in zip(parts, _parts_by_share(filled, minimum), strict=True)]
+    return [piece for r, count in zip(filled, parts, strict=True) for piece in _divide(r, count)]
 
 
 def _parts_by_cap(ranges: Sequence[OffsetRange], cap: int | None) -> list[int]:
     return [1 if cap is None else -(-r.size // cap) for r in ranges]
 
 
-def _parts_by_share(ranges: Sequence[OffsetRange], wanted: int) -> list[int]:
+def _parts_by_share(ranges: Sequence[OffsetRange], parts: int) -> list[int]:
     total = sum(r.size for r in ranges)
-    small = {r for r in ranges if _share(r.size, total, wanted) == 1}
+    small = {r for r in ranges if _share(r.size, total, parts) == 1}
     rest = total - sum(r.size for r in small)
-    left = max(wanted - len(small), 1)
-    return [1 if r in small else _share(r.size, rest, left) for r in ranges]
+    rest_parts = max(parts - len(small), 1)
+    return [1 if r in small else _share(r.size, rest, rest_parts) for r in ranges]
 
 
 def _share(size: int, total: int, parts: int) -> int:
-    # Scala's math.round, which rounds halves up; Python's round() goes to the even neighbour.
+    # Scala's math.round, which rounds halves up; Python's round() rounds them to even.
     return max(math.floor(size / total * parts + 0.5), 1)
 
 
-def _divide(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
-    start = whole.start
+def _divide(r: OffsetRange, parts: int) -> Iterable[OffsetRange]:
+    start = r.start
     for part in range(parts):
-        end = start + (whole.end - start) // (parts - part)
+        end = start + (r.end - start) // (parts - part)
         if end > start:
-            # All before the end was seen at once.
-            epoch = whole.start_epoch if start == whole.start else whole.end_epoch
-            yield OffsetRange(whole.tp, start, end, whole.topic_id, epoch, whole.end_epoch)
+            # The log up to the range's end was seen in one leader epoch.
+            epoch = r.start_epoch if start == r.start else r.end_epoch
+            yield OffsetRange(r.tp, start, end, r.topic_id, epoch, r.end_epoch)
         start = end
 
 
 def plan_batch(
-    starting: Mapping[TopicPartition, int],
-    ending: Mapping[TopicPartition, int],
-    earliest: Mapping[TopicPartition, int],
-    latest: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    log_starts: Mapping[TopicPartition, int],
+    log_ends: Mapping[TopicPartition, int],
     policy: SplitPolicy,
 ) -> list[OffsetRange]:
     """
-    Plan a batch query from borders that may be EARLIEST or LATEST.
+    Plan a batch query; a start or end may be EARLIEST or LATEST.
 
-    Words stay words, so that each run of the same DataFrame reads what is there then; a split
-    fixes only the borders inside. ``earliest`` and ``latest`` need entries for words only when
-    the policy splits. Raises :class:`OffsetsError` when a start lies beyond its end.
+    These are kept, so that each run of the same DataFrame reads the log as it is then; a split
+    fixes only the offsets in between. ``log_starts`` and ``log_ends`` need entries for them only if
+    the policy splits ranges. Raises :class:`OffsetsError` if a start is beyond its end.
     """
-    _check_same_partitions(starting, ending)
-    ranges = [OffsetRange(tp, starting[tp], ending[tp]) for tp in sorted(starting)]
+    _check_same_partitions(starts, ends)
+    ranges = [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts)]
     _check_order(ranges)
     if not policy.splits_ranges:
         return [r for r in ranges if not r.resolved or r.size > 0]
-    known = [
+    resolved = [
         OffsetRange(
             r.tp,
-            earliest[r.tp] if r.start == EARLIEST else r.start,
-            latest[r.tp] if r.end == LATEST else r.end,
+            log_starts[r.tp] if r.start == EARLIEST else r.start,
+            log_ends[r.tp] if r.end == LATEST else r.end,
         )
         for r in ranges
     ]
-    return _restore_words(split(known, policy), ranges)
+    return _restore_sentinels(split(resolved, policy), ranges)
 
 
-def _restore_words(
+def _restore_sentinels(
     pieces: Sequence[OffsetRange], ranges: Sequence[OffsetRange]
 ) -> list[OffsetRange]:
-    words = {r.tp: r for r in ranges}
-    first = {piece.tp: piece.start for piece in reversed(pieces)}
-    last = {piece.tp: piece.end for piece in pieces}
+    unresolved = {r.tp: r for r in ranges}
+    starts = {piece.tp: piece.start for piece in reversed(pieces)}
+    ends = {piece.tp: piece.end for piece in pieces}
     restored = []
     for piece in pieces:
-        word = words[piece.tp]
-        opens, closes = piece.start == first[piece.tp], piece.end == last[piece.tp]
-        start = word.start if opens else piece.start
-        restored.append(OffsetRange(piece.tp, start, word.end if closes else piece.end))
-    return restored + [r for r in ranges if r.tp not in first and not r.resolved]
+        whole = unresolved[piece.tp]
+        is_first, is_last = piece.start == starts[piece.tp], piece.end == ends[piece.tp]
+        start = whole.start if is_first else piece.start
+        restored.append(OffsetRange(piece.tp, start, whole.end if is_last else piece.end))
+    return restored + [r for r in ranges if r.tp not in starts and not r.resolved]
 
 
 def _check_same_partitions(
-    starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int]
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> None:
-    if starting.keys() != ending.keys():
+    if starts.keys() != ends.keys():
         msg = (
-            f"start offsets name {format_partitions(starting)}; "
-            f"end offsets name {format_partitions(ending)}. Both must name the same partitions"
+            f"start offsets name {format_partitions(starts)}; end offsets name {format_partitions(ends)}. "
+            "Both must name the same partitions"
         )
         raise OffsetsError("MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET", msg)
 
@@ -172,8 +171,8 @@ def _check_order(ranges: Iterable[OffsetRange]) -> None:
     for r in ranges:
         if r.resolved and r.size < 0:
             msg = (
-                f"the start offset {r.start} of {r.tp} lies beyond its end offset {r.end}; "
-                "a batch reads from start up to, not including, end"
+                f"the start offset {r.start} of {r.tp} is beyond its end offset {r.end}; "
+                "a batch reads from the start up to, but not including, the end"
             )
             raise OffsetsError("RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
 
@@ -193,7 +192,7 @@ def require_assigned(
         f"not assigned: {format_partitions(unknown)}" if unknown else "",
     ]
     msg = (
-        f"every one of the {len(partitions)} partitions that are read must be given, and no other; "
+        f"exactly the {len(partitions)} partitions that the query reads must be given; "
         f"{'; '.join(d for d in details if d)}. Use -1 for latest and -2 for earliest"
     )
     raise OffsetsError(condition, msg)
@@ -204,105 +203,106 @@ def plan_stream(
     end: StreamOffset,
     new_partition_starts: Offsets,
     policy: SplitPolicy,
-    matches: Callable[[TopicPartition], bool],
+    is_subscribed: Callable[[TopicPartition], bool],
 ) -> StreamPlan:
     """
     Plan the micro-batch ``[start, end)``.
 
-    ``new_partition_starts`` holds the log start of each existing partition of
-    :func:`new_partitions`. ``matches`` returns whether the options still subscribe to a partition;
-    a partition that is no longer subscribed to is not reported as data loss.
+    ``new_partition_starts`` holds the log start of each of the :func:`new_partitions` that still
+    exists. A partition that is no longer subscribed to is not a data loss.
     """
     new = new_partitions(start, end)
-    begin = {tp: at for tp, at in start.offsets.items() if tp not in new} | new_partition_starts
+    starts = {tp: it for tp, it in start.offsets.items() if tp not in new} | new_partition_starts
     gone = sorted(start.offsets.keys() - end.offsets.keys())
     losses = [
-        *_deleted([tp for tp in gone if matches(tp)]),
-        *_remade(start, end),
-        *_unusual_starts(start, end, begin, new),
+        *_deleted([tp for tp in gone if is_subscribed(tp)]),
+        *_recreated(start, end),
+        *_unusual_starts(start, end, starts, new),
     ]
     ranges = [
         OffsetRange(
             tp,
-            begin[tp],
-            until,
+            starts[tp],
+            range_end,
             end.topic_ids.get(tp.topic),
             NO_EPOCH if tp in new else start.epochs.get(tp, NO_EPOCH),
             end.epochs.get(tp, NO_EPOCH),
         )
-        for tp, until in sorted(end.offsets.items())
-        if tp in begin
+        for tp, range_end in sorted(end.offsets.items())
+        if tp in starts
     ]
-    unsubscribed = tuple(tp for tp in gone if not matches(tp))
+    unsubscribed = tuple(tp for tp in gone if not is_subscribed(tp))
     return StreamPlan(tuple(split(ranges, policy)), tuple(losses), unsubscribed)
 
 
 def new_partitions(start: StreamOffset, end: StreamOffset) -> set[TopicPartition]:
     """
-    Return the partitions that appeared between the two offsets, those of remade topics included.
+    Return the partitions of ``end`` that ``start`` does not have; all of a recreated topic's.
     """
-    remade = end.recreated_topics(start)
-    return {tp for tp in end.offsets if tp not in start.offsets or tp.topic in remade}
+    recreated = end.recreated_topics(start)
+    return {tp for tp in end.offsets if tp not in start.offsets or tp.topic in recreated}
 
 
-def starting_new_partitions_at(begin: StreamOffset, until: StreamOffset, word: int) -> StreamOffset:
+def starting_new_partitions_at(
+    start: StreamOffset, end: StreamOffset, sentinel: int
+) -> StreamOffset:
     """
-    Return ``begin`` with the partitions that appeared since, where ``word`` says LATEST of them.
+    Return ``start``; if ``sentinel`` is LATEST, with added partitions at their end offsets.
     """
-    if word != LATEST:
-        return begin
-    added = {tp: end for tp, end in until.offsets.items() if tp not in begin.offsets}
-    return replace(begin, offsets={**begin.offsets, **added})
+    if sentinel != LATEST:
+        return start
+    added = {tp: it for tp, it in end.offsets.items() if tp not in start.offsets}
+    return replace(start, offsets={**start.offsets, **added})
 
 
 def _deleted(gone: Sequence[TopicPartition]) -> Iterable[DataLoss]:
     if gone:
         text = (
-            f"partitions are gone: {format_partitions(gone)}. "
-            "Some records in them may never have been read"
+            f"partitions no longer exist: {format_partitions(gone)}. Some of their records may never have "
+            "been read"
         )
         yield DataLoss(PARTITIONS_DELETED, text)
 
 
-def _remade(start: StreamOffset, end: StreamOffset) -> Iterable[DataLoss]:
+def _recreated(start: StreamOffset, end: StreamOffset) -> Iterable[DataLoss]:
     for topic in sorted(end.recreated_topics(start)):
         text = (
-            f"the topic {topic} was deleted and made again: its id was {start.topic_ids[topic]} "
-            f"and is {end.topic_ids[topic]} now. Records of the old one may never have been read; "
-            "the new one is to be read from its start"
+            f"the topic {topic} was deleted and recreated: its id was {start.topic_ids[topic]} "
+            f"and is {end.topic_ids[topic]} now. Records of the deleted topic may never have been "
+            "read; the new topic is read from its start"
         )
         yield DataLoss("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", text)
 
 
 def _unusual_starts(
-    start: StreamOffset, end: StreamOffset, begin: Offsets, new: set[TopicPartition]
+    start: StreamOffset, end: StreamOffset, starts: Offsets, new: set[TopicPartition]
 ) -> Iterable[DataLoss]:
-    remade = end.recreated_topics(start)
-    for tp, until in sorted(end.offsets.items()):
-        if tp not in begin:
+    recreated = end.recreated_topics(start)
+    for tp, range_end in sorted(end.offsets.items()):
+        if tp not in starts:
             yield _unknown_start(tp)
-        elif begin[tp] > until:
-            yield _went_back(tp, begin[tp], until)
-        elif tp in new and tp.topic not in remade and begin[tp] != 0:
-            yield _late_start(tp, begin[tp])
+        elif starts[tp] > range_end:
+            yield _went_back(tp, starts[tp], range_end)
+        elif tp in new and tp.topic not in recreated and starts[tp] != 0:
+            yield _late_start(tp, starts[tp])
 
 
 def _late_start(tp: TopicPartition, offset: int) -> DataLoss:
     text = (
         f"the added partition {tp} starts at offset {offset}, not at 0: "
-        f"{offset} records in it were never read"
+        f"{offset} of its records were never read"
     )
     return DataLoss("KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", text)
 
 
 def _unknown_start(tp: TopicPartition) -> DataLoss:
-    text = f"the added partition {tp} has vanished again before it could be read"
+    text = f"the added partition {tp} was deleted before it could be read"
     return DataLoss("KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS", text)
 
 
-def _went_back(tp: TopicPartition, begin: int, end: int) -> DataLoss:
+def _went_back(tp: TopicPartition, start: int, end: int) -> DataLoss:
     text = (
-        f"the offset of {tp} was changed from {begin} to {end}: the topic was deleted and made "
-        "again, or lost records in an unclean leader election"
+        f"the offset of {tp} was changed from {start} to {end}: the topic was deleted and "
+        "recreated, or lost records in an unclean leader election"
     )
     return DataLoss("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", text)

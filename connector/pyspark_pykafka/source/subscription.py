@@ -1,5 +1,5 @@
 """
-Which partitions a query's options ask for, whether or not they exist.
+Which partitions the options of a query select, whether or not they exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def matches(strategy: Strategy, tp: TopicPartition) -> bool:
     """
-    Whether a strategy asks for a partition.
+    Whether a strategy selects a partition.
     """
     if isinstance(strategy, Assign):
         return tp in strategy.partitions
@@ -28,7 +28,7 @@ def matches(strategy: Strategy, tp: TopicPartition) -> bool:
 
 def is_single_topic(strategy: Strategy) -> bool:
     """
-    Whether a strategy names a single topic, so that partition and offset tell records apart.
+    Whether a strategy names one topic only, so that partition and offset identify a record.
     """
     if isinstance(strategy, Subscribe):
         return len(set(strategy.topics)) == 1

@@ -25,7 +25,7 @@ from pyspark_pykafka.offsets import (
     TopicPartition,
 )
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.source.checkpoint import _plain
+from pyspark_pykafka.source.checkpoint import _to_jvm_format
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 from pyspark_pykafka.source.planner import SplitPolicy, split
 
@@ -395,7 +395,7 @@ def test_a_plain_checkpoint_has_no_epochs(cluster: Cluster) -> None:
     """
     end = {"t": {"0": 3}, LEADER_EPOCHS: {"t": {"0": 1}}}
 
-    assert json.loads(_plain(f"v1\n{{}}\n{json.dumps(end)}").split("\n")[2]) == {"t": {"0": 3}}
+    assert json.loads(_to_jvm_format(f"v1\n{{}}\n{json.dumps(end)}").split("\n")[2]) == {"t": {"0": 3}}
     assert LogEnds({}, {}) == cluster.log_ends([])
 
 
