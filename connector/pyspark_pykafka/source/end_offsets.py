@@ -122,17 +122,18 @@ class EndOffsets:
         lost = end.offsets.keys() - latest.keys()
         if lost:
             msg = (
-                f"partitions of the run's end offsets no longer exist: {format_partitions(lost)}; the "
-                f"latest offsets are {_text(latest)}, the end offsets are {_text(end.offsets)}. "
-                "Start the query again"
+                "partitions of the run's end offsets no longer exist: "
+                f"{format_partitions(lost)}; the latest offsets are {_text(latest)}, the end "
+                f"offsets are {_text(end.offsets)}. Start the query again"
             )
             raise OffsetsError("LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW", msg)
         beyond = [tp for tp, offset in end.offsets.items() if offset > latest[tp]]
         if beyond:
             msg = (
-                f"{format_partitions(beyond)}: the latest offset is less than the end offset that was fixed "
-                f"when the run began; the latest offsets are {_text(latest)}, the end offsets are "
-                f"{_text(end.offsets)}. Was the topic deleted and recreated? Start the query again"
+                f"{format_partitions(beyond)}: the latest offset is less than the end offset that "
+                f"was fixed when the run began; the latest offsets are {_text(latest)}, the end "
+                f"offsets are {_text(end.offsets)}. Was the topic deleted and recreated? Start the "
+                "query again"
             )
             raise OffsetsError(
                 "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_"
@@ -162,9 +163,9 @@ def _stale_epoch_error(
 ) -> _StaleEpochError:
     tp = min(tps)
     msg = (
-        f"{format_partitions(tps)}: a broker with stale metadata returned the latest offsets; the leader "
-        f"epoch of {tp} was {start.epochs[tp]}, and is {latest.epochs[tp]} there. Is it cut off "
-        "from the controllers?"
+        f"{format_partitions(tps)}: a broker with stale metadata returned the latest offsets; the "
+        f"leader epoch of {tp} was {start.epochs[tp]}, and is {latest.epochs[tp]} there. Is it cut "
+        "off from the controllers?"
     )
     return _StaleEpochError(msg)
 

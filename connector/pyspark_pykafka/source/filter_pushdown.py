@@ -77,9 +77,7 @@ class FilterPushdown:
         named = [it for it in self.comparisons if it.column in TopicPartition._fields]
         return [tp for tp in tps if all(_satisfies(tp, it) for it in named)] if named else [*tps]
 
-    def narrow(
-        self, start: Offsets, end: Offsets, source: OffsetSource
-    ) -> tuple[Offsets, Offsets]:
+    def narrow(self, start: Offsets, end: Offsets, source: OffsetSource) -> tuple[Offsets, Offsets]:
         """
         Return the start and end offsets of matching records, for partitions that can have any.
 

@@ -161,8 +161,8 @@ def _check_same_partitions(
 ) -> None:
     if starts.keys() != ends.keys():
         msg = (
-            f"start offsets name {format_partitions(starts)}; end offsets name {format_partitions(ends)}. "
-            "Both must name the same partitions"
+            f"start offsets name {format_partitions(starts)}; end offsets name "
+            f"{format_partitions(ends)}. Both must name the same partitions"
         )
         raise OffsetsError("MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET", msg)
 
@@ -258,8 +258,8 @@ def starting_new_partitions_at(
 def _deleted(gone: Sequence[TopicPartition]) -> Iterable[DataLoss]:
     if gone:
         text = (
-            f"partitions no longer exist: {format_partitions(gone)}. Some of their records may never have "
-            "been read"
+            f"partitions no longer exist: {format_partitions(gone)}. Some of their records may "
+            "never have been read"
         )
         yield DataLoss(PARTITIONS_DELETED, text)
 

@@ -100,7 +100,9 @@ def test_committed_without_a_fallback() -> None:
     """
     with pytest.raises(OffsetsError, match="no offset for t-1; set startingOffsetsFallback"):
         resolve_start(Committed(), [P0, P1], replace(LOG, group={P0: 7}))
-    with pytest.raises(OffsetsError, match="a start is given for u, of which no partition"):
+    with pytest.raises(
+        OffsetsError, match="a start is given for u, but the query reads no partition"
+    ):
         resolve_start(SpecificOffsets((), (("t", -2), ("u", -2))), [P0, P1], LOG)
 
 
