@@ -174,7 +174,7 @@ def _good_records(columns: ArrowDecoder) -> Iterator[pa.RecordBatch]:
     headers = ((b"h", None), (b"i", b"1"))
     records = (Record(base, key=b"k", value=None, headers=headers), Record(base + 1))
     yield from columns.batches(Batch(base, base + 1, records).encode(), ())
-    yield from columns.rest()
+    yield from columns.flush()
 
 
 def _good_rows(base: int) -> list[tuple[Any, ...]]:

@@ -30,7 +30,7 @@ columns = ArrowDecoder.of_range(
     max_records=10, max_bytes=1 << 20, check_crcs=True,
 )
 records = Batch(0, 1, (Record(0, value=b"a"), Record(1, value=b"b"))).encode()
-batches = [*columns.batches(records, ()), *columns.rest()]
+batches = [*columns.batches(records, ()), *columns.flush()]
 rows = pa.Table.from_batches(batches)
 assert rows["topic"].to_pylist() == ["t", "t"]
 assert rows["partition"].to_pylist() == [3, 3]

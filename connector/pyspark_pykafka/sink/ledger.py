@@ -16,7 +16,7 @@ from pyspark_pykafka.engines.wire.consumer.range_reader import fetch_from
 from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import RetryingFetcher
 from pyspark_pykafka.engines.wire.producer.sender import Sender
 from pyspark_pykafka.engines.wire.producer.session import IdempotentSession
-from pyspark_pykafka.engines.wire.records.arrow_encoder import encode_some
+from pyspark_pykafka.engines.wire.records.arrow_encoder import encode_records
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
@@ -136,7 +136,7 @@ class Ledger:
         """
         sender = Sender(self.cluster, self.config, IdempotentSession(_NO_PRODUCER_ID), {})
         gone = [(it.key.encode(), None) for it in outdated]
-        sender.put(self.tp, encode_some(self.topic, [*gone, to_record(entry)]))
+        sender.put(self.tp, encode_records(self.topic, [*gone, to_record(entry)]))
         sender.flush()
         return sender.offsets[self.tp] + len(gone) + 1
 

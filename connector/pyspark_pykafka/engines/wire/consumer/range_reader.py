@@ -133,7 +133,7 @@ class _RangeReader:
         while not self.columns.done:
             # What one answer holds is gone before the next is received, which takes its memory.
             yield from self._one_answer()
-        yield from self.columns.rest()
+        yield from self.columns.flush()
 
     def _one_answer(self) -> Iterator[pa.RecordBatch]:
         fetched = self._fetch()
@@ -180,7 +180,7 @@ class _RangeReader:
         try:
             yield from self.columns.batches(fetched.records, fetched.aborted)
         except OldFormat as old:
-            yield from self.columns.rest()
+            yield from self.columns.flush()
             rest = OffsetRange(self.range.tp, self.columns.position, self.range.end)
             raise OldFormatError(rest, old.magic) from old
         except MalformedBatch as bad:

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.wire.records.record_batch import after
+from pyspark_pykafka.engines.wire.records.record_batch import next_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ class PartitionQueue:
         batch = self.waiting.popleft()
         if batch.sequence is None:
             batch.sequence = self.next_sequence
-            self.next_sequence = after(self.next_sequence, batch.count)
+            self.next_sequence = next_sequence(self.next_sequence, batch.count)
         batch.attempts += 1
         self.in_flight.append(batch)
         return batch
@@ -142,6 +142,6 @@ def _distance(batch: ProducerBatch, first: int) -> int:
     Return how far behind ``first`` a sequence lies, negative if before: numbers begin anew.
     """
     assert batch.sequence is not None
-    half = after(0, 2**31 - 1) // 2
-    distance = after(batch.sequence, 2**31 - first)
+    half = next_sequence(0, 2**31 - 1) // 2
+    distance = next_sequence(batch.sequence, 2**31 - first)
     return distance if distance <= half else distance - 2**31

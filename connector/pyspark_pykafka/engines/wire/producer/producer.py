@@ -24,7 +24,7 @@ from pyspark_pykafka.engines.wire.protocol.transactions import (
     init_producer_id_request,
 )
 from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder
-from pyspark_pykafka.engines.wire.records.arrow_encoder import ArrowEncoder, encode_one
+from pyspark_pykafka.engines.wire.records.arrow_encoder import ArrowEncoder, encode_record
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
@@ -237,12 +237,12 @@ class _Producer:
         sender, records = None, 0
         for batch in batches:
             records += batch.num_rows
-            for tp, payload in rows.full(batch):
+            for tp, payload in rows.batches(batch):
                 sender = sender or open_sender()
                 sender.put(tp, payload)
             if sender is not None:
                 sender.poll()
-        for tp, payload in rows.rest():
+        for tp, payload in rows.flush():
             sender = sender or open_sender()
             sender.put(tp, payload)
         if sender is None:
@@ -250,10 +250,10 @@ class _Producer:
         if ledger_record is None:
             sender.flush()
             return OpenTransaction(records, None, -1)
-        content = rows.content
+        content = rows.content_hash
         sender.put(
             ledger_record.tp,
-            encode_one(ledger_record.topic, *ledger_record.record(records, content)),
+            encode_record(ledger_record.topic, *ledger_record.record(records, content)),
         )
         sender.flush()
         return OpenTransaction(records, None, sender.offsets[ledger_record.tp], content)
@@ -266,9 +266,11 @@ class _Producer:
             int.from_bytes(os.urandom(8), "little"),
             hashes=ledger_record is not None,
         )
-        most_open = config.buffer_bytes // _OPEN_BATCHES_SHARE
-        ledger = None if ledger_record is None else ledger_record.topic
-        return ArrowEncoder(topic, self._partitions, encoder, most_open, ledger=ledger)
+        max_open_bytes = config.buffer_bytes // _OPEN_BATCHES_SHARE
+        ledger_topic = None if ledger_record is None else ledger_record.topic
+        return ArrowEncoder(
+            topic, self._partitions, encoder, max_open_bytes, ledger_topic=ledger_topic
+        )
 
     def close(self) -> None:
         self.cluster.close()

@@ -114,14 +114,14 @@ class Sender:
         with self._active_time:
             created = self._active_time.seconds()
             batch = ProducerBatch.of(payload, config.codec, config.level, created)
-            self._make_room(tp, batch.size)
+            self._make_room(tp, batch.size_bytes)
             queue = self._queues.get(tp)
             if queue is None:
                 queue = self._queues[tp] = PartitionQueue(tp, config.in_flight)
             queue.add(batch)
             self._active[tp] = queue
-            self._bytes += batch.size
-            self._bytes_since_poll += batch.size
+            self._bytes += batch.size_bytes
+            self._bytes_since_poll += batch.size_bytes
             # Not for each batch, since a turn looks at every partition.
             if self._bytes_since_poll >= config.request_bytes:
                 self._poll(0.0)
@@ -267,7 +267,7 @@ class Sender:
             if not queue.is_sendable(now):
                 queues.remove(queue)
                 continue
-            size += queue.waiting[0].size
+            size += queue.waiting[0].size_bytes
             if taken and size > self._config.request_bytes:
                 break
             taken[queue.tp] = queue.send()
@@ -311,7 +311,7 @@ class Sender:
 
     def _acknowledge(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         queue.acknowledge(batch)
-        self._bytes -= batch.size
+        self._bytes -= batch.size_bytes
         self._retry_policy.on_success(queue.tp)
         if queue.is_empty:
             del self._active[queue.tp]
@@ -343,16 +343,18 @@ class Sender:
     def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if batch.count == 1:
             where = row_errors.place(queue.tp.topic, self._key(batch, 0), queue.tp.partition)
-            raise row_errors.too_large(where, f"the broker takes no batch of {batch.size} bytes")
-        halves = batch.halves(self._config.level, self._max_decompressed_bytes(batch))
-        self._bytes += sum(half.size for half in halves) - batch.size
+            raise row_errors.too_large(
+                where, f"the broker takes no batch of {batch.size_bytes} bytes"
+            )
+        halves = batch.split(self._config.level, self._max_decompressed_bytes(batch))
+        self._bytes += sum(half.size_bytes for half in halves) - batch.size_bytes
         queue.replace(batch, halves)
 
     def _key(self, batch: ProducerBatch, index: int) -> bytes | None:
-        return batch.key(index, self._max_decompressed_bytes(batch))
+        return batch.record_key(index, self._max_decompressed_bytes(batch))
 
     def _max_decompressed_bytes(self, batch: ProducerBatch) -> int:
-        return max(self._config.batch_bytes, self._config.request_bytes, batch.size)
+        return max(self._config.batch_bytes, self._config.request_bytes, batch.size_bytes)
 
     # --- Trouble ----------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 """
-From the compiled decoder's memory to Arrow arrays of the wanted columns.
+Turns the compiled decoder's memory into Arrow arrays of the requested columns.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 class ArrowDecoder:
     """
-    Turns the records of fetch responses into Arrow batches of one schema, for one range.
+    Decodes the records of one offset range from fetch responses into Arrow batches of one schema.
 
-    ``max_records`` and ``max_bytes`` close a batch; ``check_crcs`` compares each record batch with
-    its checksum first.
+    A batch is complete at ``max_records`` records or ``max_bytes`` bytes. ``check_crcs`` verifies
+    the checksum of each record batch first (``check.crcs``).
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ArrowDecoder:
         check_crcs: bool,
     ) -> ArrowDecoder:
         """
-        Return the columns of ``[start, end)``, empty still.
+        Return a decoder for the offsets ``[start, end)``.
         """
         decoder = RecordDecoder(
             frozenset(schema.names),
@@ -81,13 +81,13 @@ class ArrowDecoder:
 
     def skip_to(self, position: int) -> None:
         """
-        Go on at a later offset: the ones before it have no records.
+        Continue at a later offset: the offsets before it have no records.
         """
         self._decoder.skip_to(position)
 
     def log_changed(self) -> None:
         """
-        Go on in a log that was truncated, and has other batches than those before.
+        Continue in a log that was truncated: its batches need not follow those decoded so far.
         """
         self._decoder.log_changed()
 
@@ -95,22 +95,22 @@ class ArrowDecoder:
         self, records: bytes | memoryview, aborted: Iterable[tuple[int, int]]
     ) -> Iterator[pa.RecordBatch]:
         """
-        Decode a response's records and yield each batch that is full; the rest waits.
+        Decode a response's records and yield the full batches; the last one stays open.
         """
         self._decoder.feed(records, aborted)
         while self._decoder.fill():
             yield self._take()
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
+    def flush(self) -> Iterator[pa.RecordBatch]:
         """
-        Yield what has not filled a batch, if anything.
+        Yield the open batch, if it has rows.
         """
         if self._decoder.rows:
             yield self._take()
 
     def _take(self) -> pa.RecordBatch:
         rows, key, value, offset, time, time_type, headers = self._decoder.take()
-        taken: dict[str, Callable[[pa.Field], pa.Array]] = {
+        columns: dict[str, Callable[[pa.Field], pa.Array]] = {
             "key": lambda field: _variable(field.type, key),
             "value": lambda field: _variable(field.type, value),
             "topic": lambda _: self._constant("topic", rows),
@@ -120,20 +120,20 @@ class ArrowDecoder:
             "timestampType": lambda field: _fixed(field.type, rows, time_type),
             "headers": lambda field: _headers(field.type, headers),
         }
-        arrays = [taken[field.name](field) for field in self._schema]
+        arrays = [columns[field.name](field) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _constant(self, name: str, rows: int) -> pa.Array:
         """
-        Return the same value in every row: one array, made once and cut to size.
+        Return a column with the same value in every row: a slice of one cached array.
         """
-        known = self._constants.get(name)
-        if known is None or len(known) < rows:
+        cached = self._constants.get(name)
+        if cached is None or len(cached) < rows:
             make = {"topic": self._topics, "partition": self._partitions}[name]
-            known = self._constants[name] = make(rows)
-        return known.slice(0, rows)
+            cached = self._constants[name] = make(rows)
+        return cached.slice(0, rows)
 
-    # Both from buffers: pa.scalar() and pa.array() import pandas first, which takes 0.2 s.
+    # Both are made of buffers: pa.scalar() and pa.array() import pandas first, which takes 0.2 s.
     def _topics(self, rows: int) -> pa.Array:
         name = self._tp.topic.encode()
         ends = array("i", range(0, (rows + 1) * len(name), len(name)))
@@ -149,35 +149,35 @@ def _fixed(kind: pa.DataType, rows: int, memory: Any) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(memory)], null_count=0)
 
 
-def _variable(kind: pa.DataType, taken: tuple[int, int, Any, Any, Any]) -> pa.Array:
+def _variable(kind: pa.DataType, column: tuple[int, int, Any, Any, Any]) -> pa.Array:
     """
-    Return an array of bytes or text; bytes that are no UTF-8 stay as they are.
+    Return an array of bytes or strings; invalid UTF-8 is kept as it is.
     """
-    rows, nulls, bitmap, ends, data = taken
+    rows, nulls, bitmap, ends, data = column
     buffers = [_bitmap(bitmap), pa.py_buffer(ends), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, rows, buffers, null_count=nulls)
 
 
-def _headers(kind: pa.DataType, taken: tuple[int, int, Any, Any, Any, Any]) -> pa.Array:
-    rows, nulls, bitmap, ends, keys, values = taken
+def _headers(kind: pa.DataType, column: tuple[int, int, Any, Any, Any, Any]) -> pa.Array:
+    rows, nulls, bitmap, ends, keys, values = column
     arrays = [_header_keys(keys), _variable(pa.binary(), values)]
     pairs = pa.StructArray.from_arrays(arrays, fields=list(kind.value_type))
     buffers = [_bitmap(bitmap), pa.py_buffer(ends)]
     return pa.Array.from_buffers(kind, rows, buffers, null_count=nulls, children=[pairs])
 
 
-def _header_keys(taken: tuple[int, int, Any, Any, Any]) -> pa.Array:
+def _header_keys(column: tuple[int, int, Any, Any, Any]) -> pa.Array:
     """
-    Return the keys as text; Java's client replaces what is no UTF-8, and so do we.
+    Return the keys as strings; invalid UTF-8 is replaced, as the Java client does.
     """
-    keys = _variable(pa.string(), taken)
-    # Nearly all are ASCII, and to see that of all at once is cheap.
-    if not bytes(taken[-1]).isascii():
+    keys = _variable(pa.string(), column)
+    # Nearly all keys are ASCII, which is cheap to check for all at once.
+    if not bytes(column[-1]).isascii():
         try:
             keys.validate(full=True)
         except pa.ArrowInvalid:
-            known = _variable(pa.binary(), taken).to_pylist()
-            return pa.array([key.decode("utf-8", "replace") for key in known], pa.string())
+            raw = _variable(pa.binary(), column).to_pylist()
+            return pa.array([key.decode("utf-8", "replace") for key in raw], pa.string())
     return keys
 
 

@@ -1,5 +1,5 @@
 """
-From Arrow batches to the encoder: where the columns lie in memory, and which topic a row is for.
+Feeds Arrow batches to the compiled encoder: the memory addresses of columns, the topic of each row.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyspark_pykafka.engines import row_errors as faults
+from pyspark_pykafka.engines import row_errors
 from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder, RowError
 from pyspark_pykafka.errors import UnknownTopicError
 from pyspark_pykafka.offsets import TopicPartition
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from pyspark_pykafka.errors import RecordError
 
 
-# More than a record batch and a record add to the record's own bytes.
-_ONE_RECORD_BYTES = 256
+# An upper bound of what the headers of a record batch and of a record add to key and value.
+_OVERHEAD_BYTES = 256
 
 
 class ArrowEncoder:
     """
-    Turns rows whose schema :func:`columns.check_sink_schema` has accepted into full batches.
+    Encodes rows, whose schema :func:`schema.check_sink_schema` has accepted, into record batches.
 
-    ``topic`` wins over the rows' own; ``partitions`` tells of a topic how many it has and which of
-    them have a leader. ``most_open`` bounds the bytes of batches that are not full. Rows for the
-    topic ``ledger`` are refused.
+    ``topic`` overrides the rows' topic column. ``partitions`` returns the number of partitions of a
+    topic and the list of those with a leader. ``max_open_bytes`` bounds the bytes of batches that
+    are not full yet. Rows for ``ledger_topic`` are rejected.
     """
 
     def __init__(
@@ -40,24 +40,24 @@ class ArrowEncoder:
         topic: str | None,
         partitions: Callable[[str], tuple[int, Sequence[int]]],
         encoder: RecordEncoder,
-        most_open: int,
+        max_open_bytes: int,
         *,
         now: Callable[[], float] = time.time,
-        ledger: str | None = None,
+        ledger_topic: str | None = None,
     ) -> None:
         self._topic = topic
         self._partitions = partitions
         self._encoder = encoder
-        self._most_open = most_open
+        self._max_open_bytes = max_open_bytes
         self._now = now
-        self._ledger = ledger
-        self._numbers: dict[str, int] = {}
+        self._ledger_topic = ledger_topic
+        self._topic_numbers: dict[str, int] = {}
         self._slots: list[TopicPartition] = []
-        self._constant = array("i")
+        self._constant_numbers = array("i")
 
-    def full(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Payload]]:
+    def batches(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Payload]]:
         """
-        Encode the rows, and yield what has become full; the rest waits for more.
+        Encode the rows and yield the full batches; the others stay open for more rows.
 
         Raises :class:`RecordError` for the first row that cannot be written.
         """
@@ -66,20 +66,20 @@ class ArrowEncoder:
         self._feed(batch)
         while (slot := self._fill(batch)) >= 0:
             yield self._take(slot)
-        if self._encoder.open_bytes > self._most_open:
-            yield from self.rest()
+        if self._encoder.open_bytes > self._max_open_bytes:
+            yield from self.flush()
 
-    def rest(self) -> Iterator[tuple[TopicPartition, Payload]]:
+    def flush(self) -> Iterator[tuple[TopicPartition, Payload]]:
         """
-        Yield what is not full.
+        Yield the open batches, which are not full.
         """
         for slot in self._encoder.filled():
             yield self._take(slot)
 
     @property
-    def content(self) -> str:
+    def content_hash(self) -> str:
         """
-        Return the hash of all rows so far, in any order, if the encoder makes one.
+        The hash of all rows so far, independent of their order, if the encoder computes one.
         """
         return f"{self._encoder.content:016x}"
 
@@ -107,82 +107,87 @@ class ArrowEncoder:
         try:
             return self._encoder.fill()
         except RowError as error:
-            raise self._refused(batch, error) from error
+            raise self._record_error(batch, error) from error
 
     def _topics(self, batch: pa.RecordBatch) -> memoryview:
         """
-        Return the encoder's number of each row's topic.
+        Return each row's topic as the number that the encoder has given it.
         """
         if self._topic is not None:
-            if len(self._constant) < batch.num_rows:
-                self._constant = array("i", [self._number(self._topic, batch)]) * batch.num_rows
-            return memoryview(self._constant)[: batch.num_rows]
+            if len(self._constant_numbers) < batch.num_rows:
+                self._constant_numbers = (
+                    array("i", [self._topic_number(self._topic, batch)]) * batch.num_rows
+                )
+            return memoryview(self._constant_numbers)[: batch.num_rows]
         column = _array(batch, "topic")
         assert column is not None
         if column.null_count:
             row = column.is_null().index(True).as_py()
-            raise faults.null_topic(row, _key(batch, row))
-        named = column.dictionary_encode()
-        names = named.dictionary.to_pylist()
-        numbers = array("i", [self._number(name, batch) for name in names])
+            raise row_errors.null_topic(row, _key(batch, row))
+        encoded = column.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        numbers = array("i", [self._topic_number(name, batch) for name in names])
         table = pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
-        found = table.take(named.indices)
-        return memoryview(found.buffers()[1]).cast("B").cast("i")[: batch.num_rows]
+        topics = table.take(encoded.indices)
+        return memoryview(topics.buffers()[1]).cast("B").cast("i")[: batch.num_rows]
 
-    def _number(self, topic: str, batch: pa.RecordBatch) -> int:
-        known = self._numbers.get(topic)
-        if known is None:
-            if topic == self._ledger:
-                raise faults.ledger_row(self._first_place(topic, batch))
+    def _topic_number(self, topic: str, batch: pa.RecordBatch) -> int:
+        number = self._topic_numbers.get(topic)
+        if number is None:
+            if topic == self._ledger_topic:
+                raise row_errors.ledger_row(self._describe_first_row(topic, batch))
             try:
                 count, available = self._partitions(topic)
             except UnknownTopicError as error:
-                msg = f"{self._first_place(topic, batch)} cannot be written: {error}"
+                msg = f"{self._describe_first_row(topic, batch)} cannot be written: {error}"
                 raise UnknownTopicError(msg) from error
-            known, first = self._encoder.add_topic(count, available, topic.encode())
-            assert first == len(self._slots)
-            self._slots += [TopicPartition(topic, at) for at in range(count)]
-            self._numbers[topic] = known
-        return known
+            number, first_slot = self._encoder.add_topic(count, available, topic.encode())
+            assert first_slot == len(self._slots)
+            self._slots += [TopicPartition(topic, partition) for partition in range(count)]
+            self._topic_numbers[topic] = number
+        return number
 
-    def _first_place(self, topic: str, batch: pa.RecordBatch) -> str:
+    def _describe_first_row(self, topic: str, batch: pa.RecordBatch) -> str:
         """
-        Return the first of the batch's rows that is for a topic, for messages.
+        Return a description of the batch's first row for a topic, for error messages.
         """
         row = 0 if self._topic else _array(batch, "topic").index(topic).as_py()
-        return faults.place(topic, _key(batch, row))
+        return row_errors.place(topic, _key(batch, row))
 
-    def _refused(self, batch: pa.RecordBatch, error: RowError) -> RecordError:
+    def _record_error(self, batch: pa.RecordBatch, error: RowError) -> RecordError:
         if error.why == RowError.TOO_EARLY:
-            return faults.timestamp_too_early()
+            return row_errors.timestamp_too_early()
         if error.why == RowError.NO_HEADER_KEY:
-            return faults.null_header_key()
+            return row_errors.null_header_key()
         topic = self._topic or _array(batch, "topic")[error.row].as_py()
         partition = _array(batch, "partition")
-        wanted = None if partition is None else partition[error.row].as_py()
-        where = faults.place(topic, _key(batch, error.row), wanted)
+        requested = None if partition is None else partition[error.row].as_py()
+        where = row_errors.place(topic, _key(batch, error.row), requested)
         if error.why == RowError.NO_PARTITION:
-            return faults.unknown_partition(where, error.detail)
-        return faults.too_large(where, f"it has about {error.detail} bytes")
+            return row_errors.unknown_partition(where, error.detail)
+        return row_errors.too_large(where, f"it has about {error.detail} bytes")
 
 
-def encode_one(topic: str, key: bytes, value: bytes) -> Payload:
+def encode_record(topic: str, key: bytes, value: bytes) -> Payload:
     """
-    Return the batch of a single record for a topic that has one partition.
+    Return a batch of one record for a topic with one partition.
     """
-    return encode_some(topic, [(key, value)])
+    return encode_records(topic, [(key, value)])
 
 
-def encode_some(topic: str, records: Sequence[tuple[bytes, bytes | None]]) -> Payload:
+def encode_records(topic: str, records: Sequence[tuple[bytes, bytes | None]]) -> Payload:
     """
-    Return the batch of a few records for a topic that has one partition.
+    Return one batch of all records for a topic with one partition.
     """
-    most = sum(2 * (len(key) + len(value or b"")) + _ONE_RECORD_BYTES for key, value in records)
-    encoder = RecordEncoder(most, most, 0)
-    rows = ArrowEncoder(topic, lambda _: (1, (0,)), encoder, most)
+    max_bytes = sum(2 * (len(key) + len(value or b"")) + _OVERHEAD_BYTES for key, value in records)
+    encoder = RecordEncoder(max_bytes, max_bytes, 0)
+    arrow_encoder = ArrowEncoder(topic, lambda _: (1, (0,)), encoder, max_bytes)
     keys, values = zip(*records, strict=True)
     columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
-    ((_, payload),) = [*rows.full(pa.RecordBatch.from_pydict(columns)), *rows.rest()]
+    ((_, payload),) = [
+        *arrow_encoder.batches(pa.RecordBatch.from_pydict(columns)),
+        *arrow_encoder.flush(),
+    ]
     return payload
 
 
@@ -196,24 +201,24 @@ def _array(batch: pa.RecordBatch, name: str) -> Any:
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Column | None:
-    found = _array(batch, name)
-    return None if found is None else _addresses(found)
+    values = _array(batch, name)
+    return None if values is None else _addresses(values)
 
 
-def _addresses(found: pa.Array) -> Column:
+def _addresses(values: pa.Array) -> Column:
     """
-    Return where the array's own buffers lie, those of nested arrays left out.
+    Return the addresses of the array's own buffers, without those of nested arrays.
     """
-    kind, buffers = found.type, found.buffers()
-    validity = _address(buffers[0]) if found.null_count else 0
+    kind, buffers = values.type, values.buffers()
+    validity = _address(buffers[0]) if values.null_count else 0
     if pa.types.is_struct(kind):
-        return (validity, 0, 0, found.offset, False)
+        return (validity, 0, 0, values.offset, False)
     if pa.types.is_list(kind):
-        return (validity, _address(buffers[1]), 0, found.offset, False)
+        return (validity, _address(buffers[1]), 0, values.offset, False)
     if pa.types.is_primitive(kind):
-        return (validity, 0, _address(buffers[1]), found.offset, False)
+        return (validity, 0, _address(buffers[1]), values.offset, False)
     wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    return (validity, _address(buffers[1]), _address(buffers[2]), found.offset, wide)
+    return (validity, _address(buffers[1]), _address(buffers[2]), values.offset, wide)
 
 
 def _address(buffer: pa.Buffer | None) -> int:
@@ -222,5 +227,5 @@ def _address(buffer: pa.Buffer | None) -> int:
 
 def _key(batch: pa.RecordBatch, row: int) -> bytes | None:
     column = _array(batch, "key")
-    found = None if column is None else column[row].as_py()
-    return found.encode() if isinstance(found, str) else found
+    key = None if column is None else column[row].as_py()
+    return key.encode() if isinstance(key, str) else key

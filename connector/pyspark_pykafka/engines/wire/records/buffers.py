@@ -1,9 +1,9 @@
 """
-Whether memory is in use, by Python's own count of the views of it.
+Detects whether a buffer is still in use, so that it can be reused safely.
 
-What is received or decompressed goes into memory that is used again, since the page faults of new
-memory would cost more than the work itself. Nobody has to keep to a rule about when: an object
-whose memory is exported cannot be resized, so who asks knows.
+Responses and decompressed records go into reused buffers, since the page faults of new memory would
+cost more than the work itself. Readers need not release a buffer explicitly: Python refuses to
+resize an object with exported views, and that refusal is the test.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 def is_viewed(buffer: bytearray) -> bool:
     """
-    Return whether anybody has a view of the memory, or of a part of it.
+    Return whether a view of the buffer, or of a part of it, exists.
     """
     if not buffer:
         return False

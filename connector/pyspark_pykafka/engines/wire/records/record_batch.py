@@ -1,5 +1,5 @@
 """
-Record batches on their way to a broker: header, checksum, codec; and cutting one in two.
+Record batches to be produced: header, checksum, compression, and splitting a batch in two.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.wire.records._encoder import Payload
 
-_HEADER = 61
-_CHECKED_AT = 21
-# Base offset, length, leader's epoch, magic, checksum.
+_HEADER_BYTES = 61
+# Base offset, length, leader epoch, magic, checksum.
 _FRONT = struct.Struct(">qiibI")
-# Attributes, last offset delta, base and maximum timestamp, producer id and epoch, sequence, count.
+# Covered by the checksum: attributes, last offset delta, base and maximum timestamp, producer id
+# and epoch, base sequence, record count.
 _CHECKED = struct.Struct(">hiqqqhii")
-_AFTER_LENGTH = 12
+# What the batch's length field leaves out: base offset and the field itself.
+_BYTES_BEFORE_LENGTH_END = 12
 _NO_EPOCH, _MAGIC, _TRANSACTIONAL = -1, 2, 0x10
 
-_SEQUENCES = 2**31
+_SEQUENCE_NUMBERS = 2**31
 
 
 class ProducerIdAndEpoch(NamedTuple):
     """
-    Who writes: what the broker tells duplicates by.
+    The identity of a producer, by which brokers recognise duplicate batches (KIP-98).
     """
 
     producer_id: int
@@ -42,10 +43,10 @@ class ProducerIdAndEpoch(NamedTuple):
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
     """
-    One batch of a partition; ``records`` are compressed if there is a codec.
+    One record batch for a partition; ``records`` are compressed unless ``codec`` is 0.
 
-    ``sequence`` is the number of its first record; it stays once the batch was sent, so that the
-    broker recognises it. ``created`` is on the monotonic clock.
+    ``sequence`` is the sequence number of the first record. It must not change once the batch was
+    sent, or the broker could not recognise a duplicate. ``created`` is a monotonic time.
     """
 
     records: memoryview
@@ -60,9 +61,9 @@ class ProducerBatch:
     @classmethod
     def of(cls, payload: Payload, codec: str, level: int, created: float) -> ProducerBatch:
         """
-        Return the batch of encoded records.
+        Return a batch of the encoder's records, compressed.
         """
-        records = memoryview(payload)[_HEADER:]
+        records = memoryview(payload)[_HEADER_BYTES:]
         return cls(
             _compressed(CODECS[codec], level, records),
             CODECS[codec],
@@ -73,15 +74,15 @@ class ProducerBatch:
         )
 
     @property
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         """
-        How many bytes it takes in a request.
+        The size of the batch in a request.
         """
-        return _HEADER + len(self.records)
+        return _HEADER_BYTES + len(self.records)
 
     def encode(self, identity: ProducerIdAndEpoch, *, transactional: bool = False) -> list[Buffer]:
         """
-        Return the batch as it goes out: its header, and its records as they are.
+        Return the batch in two buffers: its header, and its records without a copy.
         """
         assert self.sequence is not None
         checked = _CHECKED.pack(
@@ -94,34 +95,36 @@ class ProducerBatch:
             self.count,
         )
         checksum = crc32c(self.records, crc32c(checked))
-        front = _FRONT.pack(0, self.size - _AFTER_LENGTH, _NO_EPOCH, _MAGIC, checksum)
+        front = _FRONT.pack(
+            0, self.size_bytes - _BYTES_BEFORE_LENGTH_END, _NO_EPOCH, _MAGIC, checksum
+        )
         return [front + checked, self.records]
 
-    def halves(self, level: int, limit: int) -> tuple[ProducerBatch, ProducerBatch]:
+    def split(self, level: int, max_bytes: int) -> tuple[ProducerBatch, ProducerBatch]:
         """
-        Return the batch as two, which together have its sequence numbers; it must hold two records.
+        Return two batches with the sequence numbers of this one, which has two or more records.
 
-        ``limit`` bounds what its records may decompress to.
+        ``max_bytes`` bounds the decompressed size of the records.
         """
-        parts = list(_parts(_decompressed(self.codec, self.records, limit)))
-        middle = len(parts) // 2
-        first = self._part(parts[:middle], level, self.sequence)
-        second_sequence = None if self.sequence is None else after(self.sequence, middle)
-        return first, self._part(parts[middle:], level, second_sequence)
+        records = list(_split_records(_decompressed(self.codec, self.records, max_bytes)))
+        middle = len(records) // 2
+        first = self._part(records[:middle], level, self.sequence)
+        second_sequence = None if self.sequence is None else next_sequence(self.sequence, middle)
+        return first, self._part(records[middle:], level, second_sequence)
 
-    def key(self, index: int, limit: int) -> bytes | None:
+    def record_key(self, index: int, max_bytes: int) -> bytes | None:
         """
-        Return the key of one of its records, for messages.
+        Return the key of one record, for error messages.
         """
-        return list(_parts(_decompressed(self.codec, self.records, limit)))[index].key
+        return list(_split_records(_decompressed(self.codec, self.records, max_bytes)))[index].key
 
-    def _part(self, parts: Sequence[_Part], level: int, sequence: int | None) -> ProducerBatch:
-        records = b"".join(part.encode(at) for at, part in enumerate(parts))
-        times = [self.base_timestamp + part.time_delta for part in parts]
+    def _part(self, records: Sequence[_Record], level: int, sequence: int | None) -> ProducerBatch:
+        encoded = b"".join(record.encode(index) for index, record in enumerate(records))
+        times = [self.base_timestamp + record.timestamp_delta for record in records]
         return ProducerBatch(
-            _compressed(self.codec, level, memoryview(records)),
+            _compressed(self.codec, level, memoryview(encoded)),
             self.codec,
-            len(parts),
+            len(records),
             self.base_timestamp,
             max(times),
             self.created,
@@ -129,47 +132,52 @@ class ProducerBatch:
         )
 
 
-def after(sequence: int, records: int) -> int:
+def next_sequence(sequence: int, records: int) -> int:
     """
-    Return the sequence number so many records later; behind the largest comes 0.
+    Return the sequence number ``records`` later; after the largest (2**31 - 1) comes 0.
     """
-    return (sequence + records) % _SEQUENCES
+    return (sequence + records) % _SEQUENCE_NUMBERS
 
 
 def _compressed(codec: int, level: int, records: memoryview) -> memoryview:
     return memoryview(compress(codec, level, records)) if codec else records
 
 
-def _decompressed(codec: int, records: memoryview, limit: int) -> memoryview:
-    return Decompressor(limit)(codec, records) if codec else records
+def _decompressed(codec: int, records: memoryview, max_bytes: int) -> memoryview:
+    return Decompressor(max_bytes)(codec, records) if codec else records
 
 
-class _Part(NamedTuple):
+class _Record(NamedTuple):
     """
-    One record in pieces: only where it lies in its batch changes when that is cut.
+    One record; splitting its batch changes only its offset delta.
     """
 
     attributes: int
-    time_delta: int
+    timestamp_delta: int
     key: bytes | None
     rest: bytes
 
-    def encode(self, at: int) -> bytes:
-        body = bytes([self.attributes]) + _varint(self.time_delta) + _varint(at) + self.rest
+    def encode(self, offset_delta: int) -> bytes:
+        body = (
+            bytes([self.attributes])
+            + _varint(self.timestamp_delta)
+            + _varint(offset_delta)
+            + self.rest
+        )
         return _varint(len(body)) + body
 
 
-def _parts(records: memoryview) -> Iterator[_Part]:
+def _split_records(records: memoryview) -> Iterator[_Record]:
     at = 0
     while at < len(records):
         size, at = _read_varint(records, at)
         end = at + size
         attributes = records[at]
-        time_delta, place = _read_varint(records, at + 1)
-        _, rest = _read_varint(records, place)
-        key_size, key_at = _read_varint(records, rest)
+        timestamp_delta, delta_at = _read_varint(records, at + 1)
+        _, key_length_at = _read_varint(records, delta_at)
+        key_size, key_at = _read_varint(records, key_length_at)
         key = None if key_size < 0 else bytes(records[key_at : key_at + key_size])
-        yield _Part(attributes, time_delta, key, bytes(records[rest:end]))
+        yield _Record(attributes, timestamp_delta, key, bytes(records[key_length_at:end]))
         at = end
 
 

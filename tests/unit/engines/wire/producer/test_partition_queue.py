@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
-from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, after
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, next_sequence
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import TopicPartition
 
@@ -60,7 +60,7 @@ class LeaderInMemory:
         assert batch.sequence is not None
         self.log.append(batch)
         self.recent.append(batch.sequence)
-        self.next_sequence = after(batch.sequence, batch.count)
+        self.next_sequence = next_sequence(batch.sequence, batch.count)
         return True
 
 
@@ -116,7 +116,7 @@ def test_each_batch_arrives_once_and_in_order(
     deliver(queue, leader, batches, lambda: chance.choice(list(Fate)))
 
     assert leader.log == batches
-    assert queue.next_sequence == after(first, sum(counts))
+    assert queue.next_sequence == next_sequence(first, sum(counts))
 
 
 def test_the_leader_in_memory_notices_what_is_out_of_order() -> None:

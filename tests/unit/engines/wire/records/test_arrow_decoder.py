@@ -89,7 +89,7 @@ def read(
         found += columns.batches(records, log.aborted(first, last) if committed else ())
         records[:] = b"\xaa" * len(records)
         assert columns.position == min(after, end)
-    found += columns.rest()
+    found += columns.flush()
     return found
 
 

@@ -74,13 +74,13 @@ def encoder_of(
     topic: str | None = None,
     batch_bytes: int = 1 << 16,
     record_bytes: int = 1 << 20,
-    most_open: int = 1 << 30,
+    max_open_bytes: int = 1 << 30,
 ) -> ArrowEncoder:
     """
     Return an encoder for topics of four partitions.
     """
     made = RecordEncoder(batch_bytes, record_bytes, seed=1)
-    return ArrowEncoder(topic, four_partitions, made, most_open, now=lambda: NOW)
+    return ArrowEncoder(topic, four_partitions, made, max_open_bytes, now=lambda: NOW)
 
 
 def encoded(
@@ -91,9 +91,9 @@ def encoded(
     """
     out: defaultdict[TopicPartition, list[ProducerBatch]] = defaultdict(list)
     for batch in batches:
-        for tp, payload in encoder.full(batch):
+        for tp, payload in encoder.batches(batch):
             out[tp].append(ProducerBatch.of(payload, codec, -1, NOW))
-    for tp, payload in encoder.rest():
+    for tp, payload in encoder.flush():
         out[tp].append(ProducerBatch.of(payload, codec, -1, NOW))
     for made in out.values():
         at = 0
@@ -135,7 +135,7 @@ def read(tp: TopicPartition, batches: Sequence[ProducerBatch]) -> list[dict[str,
         max_bytes=1 << 22,
         check_crcs=True,
     )
-    found = [*columns.batches(logged(batches), ()), *columns.rest()]
+    found = [*columns.batches(logged(batches), ()), *columns.flush()]
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -172,7 +172,7 @@ def partition_of(row: dict[str, Any]) -> int | None:
     st.sampled_from([1, 1 << 30]),
 )
 def test_rows_come_back_from_the_batches(
-    parts: list[list[dict[str, Any]]], codec: str, batch_bytes: int, most_open: int
+    parts: list[list[dict[str, Any]]], codec: str, batch_bytes: int, max_open_bytes: int
 ) -> None:
     """
     Whatever the rows, the codec and the sizes: each is in its topic and partition, whole, once and
@@ -181,7 +181,7 @@ def test_rows_come_back_from_the_batches(
     rows = [row for part in parts for row in part]
     for number, row in enumerate(rows, 1):
         row["timestamp"] = number * 1_000_000
-    encoder = encoder_of(batch_bytes=batch_bytes, most_open=most_open)
+    encoder = encoder_of(batch_bytes=batch_bytes, max_open_bytes=max_open_bytes)
 
     out = encoded([arrow(part) for part in parts], encoder, codec)
 
@@ -293,7 +293,7 @@ def test_a_batch_is_closed_before_it_grows_too_large() -> None:
     (batches,) = encoded([arrow(rows)], encoder_of("t", batch_bytes=1_000)).values()
 
     assert [batch.count for batch in batches] == [2, 1, 2, 1]
-    assert [batch.size <= 1_000 for batch in batches] == [True, False, True, True]
+    assert [batch.size_bytes <= 1_000 for batch in batches] == [True, False, True, True]
 
 
 def test_rows_without_a_key_stay_together_and_move_on() -> None:
@@ -309,7 +309,7 @@ def test_rows_without_a_key_stay_together_and_move_on() -> None:
 
     encoder = ArrowEncoder("t", partitions, RecordEncoder(1_000, 1 << 20, seed=5), 1 << 30)
     rows = [{"value": b"x" * 90} for _ in range(100)]
-    out = [(tp.partition, payload.count) for tp, payload in encoder.full(arrow(rows))]
+    out = [(tp.partition, payload.count) for tp, payload in encoder.batches(arrow(rows))]
 
     places = [place for place, _ in out]
     assert set(places) == {1, 3}
@@ -321,12 +321,12 @@ def test_open_batches_are_bounded() -> None:
     """
     Rows for many partitions are sent early rather than held without bound.
     """
-    encoder = encoder_of("t", most_open=1_500)
+    encoder = encoder_of("t", max_open_bytes=1_500)
     rows = [{"value": b"x" * 400, "partition": at} for at in range(4)]
 
-    assert list(encoder.full(arrow(rows[:3]))) == []
-    assert sorted(tp.partition for tp, _ in encoder.full(arrow(rows[3:]))) == [0, 1, 2, 3]
-    assert list(encoder.rest()) == []
+    assert list(encoder.batches(arrow(rows[:3]))) == []
+    assert sorted(tp.partition for tp, _ in encoder.batches(arrow(rows[3:]))) == [0, 1, 2, 3]
+    assert list(encoder.flush()) == []
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_a_missing_topic_names_its_first_row() -> None:
     ]
 
     with pytest.raises(UnknownTopicError, match="key b'2' for topic 'b' cannot be written: topic"):
-        list(encoder.full(arrow(rows)))
+        list(encoder.batches(arrow(rows)))
 
 
 def test_a_row_for_the_ledger_is_refused() -> None:
@@ -390,12 +390,12 @@ def test_a_row_for_the_ledger_is_refused() -> None:
     Before its topic is asked for; rows of other topics go on.
     """
     made = RecordEncoder(1 << 16, 1 << 20, seed=1)
-    encoder = ArrowEncoder(None, four_partitions, made, 1 << 30, ledger="b")
+    encoder = ArrowEncoder(None, four_partitions, made, 1 << 30, ledger_topic="b")
     fine = {"topic": "a", "key": b"1", "value": b"v"}
     encoded([arrow([fine])], encoder)
 
     with pytest.raises(RecordError, match="key b'2' for topic 'b' cannot be written") as caught:
-        list(encoder.full(arrow([fine, {"topic": "b", "key": b"2", "value": b"v"}])))
+        list(encoder.batches(arrow([fine, {"topic": "b", "key": b"2", "value": b"v"}])))
 
     assert caught.value.condition == "EXACTLY_ONCE_ROW_FOR_LEDGER"
     assert "transactionalIdPrefix" in str(caught.value)

@@ -102,7 +102,7 @@ def test_records_before_the_lie_are_kept() -> None:
 
     with pytest.raises(MalformedBatch, match="^offset 1: a record has a header value"):
         list(columns.batches(with_payload(payload, 2, last_delta=5), ()))
-    (kept,) = columns.rest()
+    (kept,) = columns.flush()
 
     assert kept.validate(full=True) is None
     assert kept.to_pylist() == [
@@ -122,7 +122,7 @@ def test_record_after_the_lie() -> None:
         list(columns.batches(lie, ()))
 
     assert list(columns.batches(batch_of(Record(0, headers=((b"m", b"3"),))).encode(), ())) == []
-    (kept,) = columns.rest()
+    (kept,) = columns.flush()
 
     assert kept.validate(full=True) is None
     assert kept.column(1).to_pylist() == [[{"key": "m", "value": b"3"}]]

@@ -52,7 +52,7 @@ def test_batches_that_kafka_python_built(
     builder.close()
     columns = columns_of(SCHEMA, 0, len(records))
 
-    found = [*columns.batches(builder.buffer(), ()), *columns.rest()]
+    found = [*columns.batches(builder.buffer(), ()), *columns.flush()]
 
     table = pa.Table.from_batches(found)
     table.validate(full=True)
@@ -145,4 +145,4 @@ def _values_of(payload: bytes, codec: int) -> list[bytes | None]:
 
     columns = columns_of(pa.schema([("value", pa.binary())]), 0, 1)
     found = columns.batches(with_payload(payload, 1, codec=codec), ())
-    return [value for b in [*found, *columns.rest()] for value in b.column(0).to_pylist()]
+    return [value for b in [*found, *columns.flush()] for value in b.column(0).to_pylist()]

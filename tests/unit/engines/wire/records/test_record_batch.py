@@ -21,7 +21,7 @@ from tests.unit.engines.wire.records.test_arrow_encoder import (
 
 from pyspark_pykafka.engines.wire.protocol.produce import produce_request
 from pyspark_pykafka.engines.wire.records.compression import CODECS
-from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, after
+from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, next_sequence
 from pyspark_pykafka.offsets import TopicPartition
 
 P1 = TopicPartition("t", 1)
@@ -53,10 +53,10 @@ def test_halves_are_the_whole(count: int, codec: str) -> None:
     whole = batch_of(count, codec)
     whole.sequence = 2**31 - 2
 
-    first, second = whole.halves(-1, 1 << 20)
+    first, second = whole.split(-1, 1 << 20)
 
     assert first.count + second.count == count
-    assert (first.sequence, second.sequence) == (2**31 - 2, after(2**31 - 2, first.count))
+    assert (first.sequence, second.sequence) == (2**31 - 2, next_sequence(2**31 - 2, first.count))
     assert (first.created, first.codec) == (NOW, CODECS[codec])
     rows = [{**row, "offset": 0} for row in read(P1, [whole])]
     assert [{**row, "offset": 0} for row in read(P1, [first, second])] == rows
@@ -68,16 +68,16 @@ def test_a_record_is_named_by_its_key(codec: str) -> None:
     """
     The broker tells which record of a batch it refuses by its place.
     """
-    assert batch_of(5, codec).key(3, 1 << 20) == b"k3"
+    assert batch_of(5, codec).record_key(3, 1 << 20) == b"k3"
 
 
 def test_sequences_begin_anew() -> None:
     """
     Behind the largest comes 0, as in Java's DefaultRecordBatch.
     """
-    assert after(2**31 - 1, 1) == 0
-    assert after(2**31 - 3, 5) == 2
-    assert after(0, 5) == 5
+    assert next_sequence(2**31 - 1, 1) == 0
+    assert next_sequence(2**31 - 3, 5) == 2
+    assert next_sequence(0, 5) == 5
 
 
 @pytest.mark.parametrize("version", range(3, 13))
