@@ -1,5 +1,5 @@
 """
-Options: one declared table, and parsing that tells every mistake at once.
+Spark options: one declared table, and parsers that report every mistake at once.
 
 Pure: no I/O, no Spark, no Kafka client.
 """

@@ -1,5 +1,5 @@
 """
-Prints docs/options.md: ``python -m pyspark_pykafka.options``.
+Print docs/options.md: ``python -m pyspark_pykafka.options``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The documentation page of all options, written from the tables that parsing uses.
+The page docs/options.md, generated from the tables that parsing uses.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _HEAD = """\
 
 # Options
 
-Names are read in any case, and so are words as values. An option that does not exist, a value that
-cannot be read, or an option in a query that it is not for is an error; one lists all mistakes.
+Option names and keyword values are case-insensitive. An unknown option, an invalid value, or an
+option that does not apply to the kind of query is an error; one error lists all mistakes.
 """
 
 _READING = """\
@@ -30,13 +30,14 @@ A read needs `kafka.bootstrap.servers` and exactly one of `assign`, `subscribe` 
 _KAFKA = """\
 ## kafka.*
 
-What begins with `kafka.` goes to the Kafka client without that prefix, in librdkafka's names or the
-Java client's, as far as the tables below go. `kafka.bootstrap.servers` is mandatory. The values of
-passwords, keys and whatever else is not known to be harmless are never printed.
+Options that start with `kafka.` go to the Kafka client without that prefix. Both librdkafka's names
+and the Java client's are accepted, subject to the tables below. `kafka.bootstrap.servers` is
+mandatory. Only values known to be harmless are ever logged or printed, so passwords and keys never
+are.
 
-Unless set otherwise: `isolation.level=read_uncommitted`, `check.crcs=true`,
-`enable.idempotence=true`, `partitioner=murmur2_random`, `delivery.timeout.ms=120000`,
-`message.max.bytes=1048576`, `request.timeout.ms=30000`: the Java client's values, not librdkafka's.
+These defaults are the Java client's, not librdkafka's: `isolation.level=read_uncommitted`,
+`check.crcs=true`, `enable.idempotence=true`, `partitioner=murmur2_random`,
+`delivery.timeout.ms=120000`, `message.max.bytes=1048576`, `request.timeout.ms=30000`.
 """
 
 _ALSO_TRANSLATED = (
@@ -51,14 +52,14 @@ _ALSO_TRANSLATED = (
     (
         "ssl.keystore.location",
         (
-            "itself if PKCS#12; `ssl.certificate.location` and `ssl.key.location` if PEM; "
-            "JKS is refused"
+            "unchanged for PKCS#12; `ssl.certificate.location` and `ssl.key.location` for PEM; "
+            "JKS is rejected"
         ),
     ),
-    ("ssl.truststore.location", "`ssl.ca.location` if PEM; JKS and PKCS#12 are refused"),
+    ("ssl.truststore.location", "`ssl.ca.location` for PEM; JKS and PKCS#12 are rejected"),
     (
         "partitioner.class",
-        "`partitioner=murmur2_random` for DefaultPartitioner; others are refused",
+        "`partitioner=murmur2_random` for DefaultPartitioner; others are rejected",
     ),
     ("partitioner.ignore.keys", "`partitioner=random` if true"),
 )
@@ -79,11 +80,11 @@ def page() -> str:
         _KAFKA,
         "### Translated\n",
         _table(("Java client", "librdkafka"), _translated()),
-        "### Kept by the connector\n",
+        "### Handled by the connector\n",
         _table(("Setting", "Default"), ((_code(name), str(ms)) for name, ms in KEPT.items())),
-        "### Refused\n",
-        _table(("Setting", "For", "Why"), _refused()),
-        f"### Without effect\n\nAccepted, and named once in the log: {_list(UNUSED)}.\n",
+        "### Rejected\n",
+        _table(("Setting", "In", "Reason"), _refused()),
+        f"### Ignored\n\nAccepted without effect; their names are logged once: {_list(UNUSED)}.\n",
     ]
     return "\n".join(parts)
 
@@ -93,7 +94,7 @@ def _row(option: Option[Any]) -> tuple[str, ...]:
         _code(option.name),
         option.parser.expected,
         _default(option),
-        "everywhere" if option.scope == Scope.ALL else scope_names(option.scope),
+        "all queries" if option.scope == Scope.ALL else scope_names(option.scope),
         option.description + _remarks(option),
     )
 
@@ -103,11 +104,11 @@ def _default(option: Option[Any]) -> str:
         return ""
     if option.stream_default is None:
         return _code(option.default)
-    return f"{_code(option.default)}; in a stream {_code(option.stream_default)}"
+    return f"{_code(option.default)}; streaming: {_code(option.stream_default)}"
 
 
 def _remarks(option: Option[Any]) -> str:
-    return f" No effect in: {scope_names(option.no_effect)}." if option.no_effect else ""
+    return f" No effect in a {scope_names(option.no_effect)}." if option.no_effect else ""
 
 
 def _translated() -> Iterator[tuple[str, str]]:

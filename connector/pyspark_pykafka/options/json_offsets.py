@@ -1,5 +1,5 @@
 """
-Reading the JSON documents of options: partitions, offsets and timestamps by topic.
+Parsers for options whose value is JSON: partitions, offsets and timestamps by topic.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ if TYPE_CHECKING:
 _MAX_LONG = 2**63 - 1
 _MAX_PARTITION = 2**31 - 1
 _NUMBER = re.compile(r"[0-9]{1,10}")
-_WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_KEYWORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 Timestamps = tuple[tuple[TopicPartition, int], ...]
 
 
 def _read_partitions(text: str) -> Assign:
-    found: set[TopicPartition] = set()
+    partitions: set[TopicPartition] = set()
     for topic, numbers in _document(text).items():
         if not isinstance(numbers, list) or not numbers:
             raise ValueError(text)
-        found |= {TopicPartition(topic_name(topic), _partition(number)) for number in numbers}
-    if not found:
+        partitions |= {TopicPartition(topic_name(topic), _partition(number)) for number in numbers}
+    if not partitions:
         raise ValueError(text)
-    return Assign(tuple(sorted(found)))
+    return Assign(tuple(sorted(partitions)))
 
 
 def _read_offsets(text: str) -> Earliest | Latest | SpecificOffsets:
-    word = text.strip().lower()
-    if word in _WORDS:
-        return Earliest() if word == "earliest" else Latest()
+    keyword = text.strip().lower()
+    if keyword in _KEYWORDS:
+        return Earliest() if keyword == "earliest" else Latest()
     document = _document(text)
-    topics = {topic_name(topic): w for topic, given in document.items() if (w := _word(given))}
-    found = dict(_by_partition({t: given for t, given in document.items() if t not in topics}))
-    for tp, offset in found.items():
+    topics = {topic_name(topic): k for topic, given in document.items() if (k := _keyword(given))}
+    offsets = dict(_by_partition({t: given for t, given in document.items() if t not in topics}))
+    for tp, offset in offsets.items():
         if offset < EARLIEST:
             msg = (
                 f"the offset of {tp} is {offset}; it must be: at least 0, "
                 f"or {EARLIEST} for earliest, or {LATEST} for latest"
             )
             raise InvalidOptionError(msg)
-    return SpecificOffsets(tuple(sorted(found.items())), tuple(sorted(topics.items())))
+    return SpecificOffsets(tuple(sorted(offsets.items())), tuple(sorted(topics.items())))
 
 
-def _word(given: object) -> int | None:
-    return _WORDS.get(given.strip().lower()) if isinstance(given, str) else None
+def _keyword(given: object) -> int | None:
+    return _KEYWORDS.get(given.strip().lower()) if isinstance(given, str) else None
 
 
 def _read_start(text: str) -> Committed | Earliest | Latest | SpecificOffsets:
@@ -66,18 +66,18 @@ def _read_start(text: str) -> Committed | Earliest | Latest | SpecificOffsets:
 
 
 def _read_timestamps(text: str) -> Timestamps:
-    found = dict(_by_partition(_document(text)))
-    for tp, time in found.items():
+    times = dict(_by_partition(_document(text)))
+    for tp, time in times.items():
         if time < 0:
-            msg = f"the time of {tp} is {time}; it must be: milliseconds since 1970 UTC"
+            msg = f"the timestamp of {tp} is {time}; it must be: milliseconds since 1970 UTC"
             raise InvalidOptionError(msg)
-    return tuple(sorted(found.items()))
+    return tuple(sorted(times.items()))
 
 
 def _by_partition(document: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, int]]:
     for topic, numbers in document.items():
         if not isinstance(numbers, dict):
-            raise ValueError(topic)  # noqa: TRY004 - Parser turns ValueError into what is expected
+            raise ValueError(topic)  # noqa: TRY004 - Parser turns a ValueError into its message
         for partition, number in numbers.items():
             if not _NUMBER.fullmatch(partition):
                 raise ValueError(partition)
@@ -86,7 +86,7 @@ def _by_partition(document: Mapping[str, Any]) -> Iterator[tuple[TopicPartition,
 
 def _document(text: str) -> dict[str, Any]:
     try:
-        document = json.loads(text, object_pairs_hook=_without_repetition)
+        document = json.loads(text, object_pairs_hook=_without_duplicates)
     except RecursionError as cause:
         raise ValueError(text) from cause
     if not isinstance(document, dict):
@@ -94,14 +94,14 @@ def _document(text: str) -> dict[str, Any]:
     return document
 
 
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        msg = f"it names {', '.join(twice)} more than once; give each topic and partition once"
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        msg = f"it has duplicate keys: {', '.join(duplicates)}; list each topic and partition once"
         raise InvalidOptionError(msg)
-    return found
+    return document
 
 
 def _partition(number: object) -> int:
@@ -112,21 +112,23 @@ def _partition(number: object) -> int:
 
 
 def _long(number: object) -> int:
-    # bool is an int in Python; JSON's true is no number.
+    # bool is a subclass of int in Python, but JSON's true is not a number.
     if not isinstance(number, int) or isinstance(number, bool) or abs(number) > _MAX_LONG:
         raise ValueError(number)
     return number
 
 
-PARTITIONS = Parser(_read_partitions, 'a JSON object of partitions by topic, as {"orders":[0,1]}')
+PARTITIONS = Parser(
+    _read_partitions, 'a JSON object of partitions by topic, such as {"orders":[0,1]}'
+)
 _OFFSETS_EXPECTED = (
-    "earliest, latest, or a JSON object with an offset for each partition or a word for each "
-    'topic, as {"orders":{"0":23,"1":-2},"clicks":"earliest"} (-2 is earliest, -1 is latest)'
+    "earliest, latest, or a JSON object with an offset per partition or a keyword per topic, "
+    'such as {"orders":{"0":23,"1":-2},"clicks":"earliest"} (-2 is earliest, -1 is latest)'
 )
 OFFSETS = Parser(_read_offsets, _OFFSETS_EXPECTED)
 START = Parser(_read_start, f"committed, {_OFFSETS_EXPECTED}")
 TIMESTAMPS = Parser(
     _read_timestamps,
-    "a JSON object with milliseconds since 1970 UTC for each partition, "
-    'as {"orders":{"0":1700000000000}}',
+    "a JSON object with milliseconds since 1970 UTC per partition, "
+    'such as {"orders":{"0":1700000000000}}',
 )

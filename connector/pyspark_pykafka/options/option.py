@@ -1,5 +1,5 @@
 """
-What an option is, and the kinds of query that options are for.
+The declaration of an option, and the kinds of query that it applies to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 class Scope(enum.Flag):
     """
-    The kinds of query that an option is for.
+    The kinds of query that an option applies to.
     """
 
     NONE = 0
@@ -29,7 +29,7 @@ class Scope(enum.Flag):
     ALL = READ | WRITE
 
 
-#: How people call each kind of query.
+#: The kinds of query as they are named in messages and documentation.
 SCOPE_NAMES: dict[Scope, str] = {
     Scope.BATCH_READ: "batch read",
     Scope.STREAM_READ: "streaming read",
@@ -40,7 +40,7 @@ SCOPE_NAMES: dict[Scope, str] = {
 
 def scope_names(scope: Scope) -> str:
     """
-    Return the kinds of query in a scope, for people.
+    Return the kinds of query in a scope as text: ``"batch read, streaming read"``.
     """
     return ", ".join(word for kind, word in SCOPE_NAMES.items() if kind & scope)
 
@@ -48,11 +48,11 @@ def scope_names(scope: Scope) -> str:
 @dataclass(frozen=True, slots=True)
 class Option(Generic[T]):
     """
-    One row of the table.
+    One row of the option table.
 
-    ``default`` is a text for the parser; ``stream_default`` stands for it in streaming reads.
-    In ``no_effect`` queries the option is accepted, as the JVM connector does, and logged.
-    What is ``secret`` no message repeats.
+    ``default`` is text for the parser; ``stream_default`` replaces it in streaming reads. In
+    queries of the scope ``no_effect`` the option is accepted and logged, as in the JVM connector.
+    The value of a ``secret`` option never appears in a message. ``description`` is Markdown.
     """
 
     name: str
@@ -67,13 +67,13 @@ class Option(Generic[T]):
     @property
     def key(self) -> str:
         """
-        The name as Spark hands it over.
+        The name in lower case, as Spark passes it.
         """
         return self.name.lower()
 
     def default_in(self, scope: Scope) -> str | None:
         """
-        Return the text that stands for an option that was not given.
+        Return the default for a kind of query, as text for the parser, or None.
         """
         if self.stream_default is not None and scope & Scope.STREAM_READ:
             return self.stream_default

@@ -1,5 +1,5 @@
 """
-One query's options: knows which of them exist here, reads each, and collects every mistake.
+Reads one query's options: checks their names, parses their values and collects every mistake.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ T = TypeVar("T")
 logger = logging.getLogger("pyspark_pykafka")
 
 _PREFIX = "kafka."
-_TOKENS = "spark.kafka.clusters."
-_SHOWN = 200
+_DELEGATION_TOKENS = "spark.kafka.clusters."
+_MAX_VALUE_LENGTH = 200
 
 
 class OptionReader:
     """
-    The options of one query; :meth:`raise_mistakes` tells all that was wrong at once.
+    The options of one query; :meth:`raise_mistakes` reports all mistakes in one error.
     """
 
     def __init__(self, options: Mapping[str, str | None], scope: Scope) -> None:
@@ -44,13 +44,13 @@ class OptionReader:
 
     def has(self, option: Option[T]) -> bool:
         """
-        Whether the user gave the option, and it means something to this kind of query.
+        Whether the option is set and applies to this kind of query.
         """
         return option.key in self._texts and bool(option.scope & self._scope)
 
     def find(self, option: Option[T]) -> T | None:
         """
-        Return the option's value or its default; None where there is neither.
+        Return the option's value or its default, or None if it has neither.
         """
         default = option.default_in(self._scope)
         if self.has(option):
@@ -63,23 +63,23 @@ class OptionReader:
 
     def get(self, option: Option[T]) -> T:
         """
-        Return the option's value or its default, which the table must have.
+        Return the option's value or its default; raise LookupError if it has neither.
         """
-        found = self.find(option)
-        if found is None:
-            msg = f"the table gives no default for {option.name}"
+        value = self.find(option)
+        if value is None:
+            msg = f"the option {option.name} has no default in the option table"
             raise LookupError(msg)
-        return found
+        return value
 
-    def own(self, name: str) -> str | None:
+    def spark_option(self, name: str) -> str | None:
         """
-        Return what Spark itself set.
+        Return the value of an option that Spark itself added, or None.
         """
         return self._texts.get(name.lower())
 
-    def kafka(self, role: Role) -> KafkaSettings:
+    def kafka_settings(self, role: Role) -> KafkaSettings:
         """
-        Return the ``kafka.*`` settings, after a look whether a client can be made of them.
+        Return the ``kafka.*`` settings, after checking that a client accepts them.
         """
         settings = KafkaSettings.of(
             {
@@ -90,8 +90,8 @@ class OptionReader:
         )
         if not settings.get("bootstrap.servers", "").strip():
             self.mistakes.append(
-                "kafka.bootstrap.servers is missing; it names the brokers, "
-                "as 'host:9092,host2:9092'"
+                "kafka.bootstrap.servers is missing; set it to the brokers' addresses, "
+                "such as 'host:9092,host2:9092'"
             )
             settings = KafkaSettings(
                 tuple(pair for pair in settings.pairs if pair[0] != "bootstrap.servers")
@@ -103,7 +103,7 @@ class OptionReader:
 
     def raise_mistakes(self) -> None:
         """
-        Raise :class:`OptionsError` if anything was wrong.
+        Raise :class:`OptionsError` with all mistakes, if there are any.
         """
         if self.mistakes:
             raise OptionsError(tuple(dict.fromkeys(self.mistakes)))
@@ -117,34 +117,34 @@ class OptionReader:
         elif not option.scope & self._scope:
             self.mistakes.append(
                 f"'{option.name}' is not valid in a {scope_names(self._scope)}; "
-                f"it belongs to: {scope_names(option.scope)}"
+                f"it applies to: {scope_names(option.scope)}"
             )
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
 
 def _unknown(key: str) -> str:
-    if key.startswith(_TOKENS):
+    if key.startswith(_DELEGATION_TOKENS):
         return (
-            f"'{key}' is not supported: librdkafka cannot use delegation tokens; give the "
-            "credentials as kafka.sasl.* and kafka.ssl.* options"
+            f"'{key}' is not supported: librdkafka cannot use delegation tokens; set the "
+            "credentials with kafka.sasl.* and kafka.ssl.* options"
         )
     if key in KNOWN_NAMES:
         return f"'{key}' is not an option; did you mean '{_PREFIX}{key}'?"
     candidates = {known: option.name for known, option in BY_KEY.items()}
     candidates.update({_PREFIX + name: _PREFIX + name for name in KNOWN_NAMES})
     near = difflib.get_close_matches(key, list(candidates), n=1, cutoff=0.7)
-    hint = f"did you mean '{candidates[near[0]]}'?" if near else "see docs/options.md for all"
+    hint = f"did you mean '{candidates[near[0]]}'?" if near else "docs/options.md lists all options"
     return f"'{key}' is not an option; {hint}"
 
 
-# Spark parses the same options in several processes and often; each process says it once.
+# Spark parses the same options repeatedly, in several processes; each process logs this once.
 @lru_cache(maxsize=64)
 def log_no_effect(name: str, query: str) -> None:
     """
-    Say that an option was accepted and does nothing.
+    Log that an option has no effect in this kind of query.
     """
     logger.warning("Option %s has no effect in a %s", name, query)
 
@@ -152,9 +152,9 @@ def log_no_effect(name: str, query: str) -> None:
 @lru_cache(maxsize=64)
 def log_settings(unused: tuple[str, ...], warnings: tuple[str, ...]) -> None:
     """
-    Name the client settings that do nothing, never their values, and what is unsafe.
+    Log the names (never the values) of ignored client settings, and warnings about unsafe ones.
     """
     if unused:
-        logger.info("Kafka settings without effect here: %s", ", ".join(unused))
+        logger.info("Kafka settings without effect: %s", ", ".join(unused))
     for warning in warnings:
         logger.warning("%s", warning)

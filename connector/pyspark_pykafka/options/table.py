@@ -1,5 +1,5 @@
 """
-Every option of the connector, declared once: parsing, errors and documentation come from here.
+Every option of the connector, declared once; parsing, error messages and docs/options.md use it.
 """
 
 from __future__ import annotations
@@ -32,43 +32,44 @@ if TYPE_CHECKING:
 ASSIGN = Option(
     "assign",
     PARTITIONS,
-    "Read exactly these partitions.",
+    "The partitions to read, and no others.",
     Scope.READ,
 )
 SUBSCRIBE = Option(
     "subscribe",
     TOPICS,
-    "Read these topics, with partitions that are added while a query runs.",
+    "The topics to read, including partitions added while a query runs.",
     Scope.READ,
 )
 SUBSCRIBE_PATTERN = Option(
     "subscribePattern",
     PATTERN,
-    "Read the topics in whose name the expression is found; anchor it with ^ and $ for whole "
-    "names. Kafka's internal topics are left out.",
+    "Read every topic whose name contains a match of this expression; anchor it with `^` and "
+    "`$` to match whole names. Kafka's internal topics are excluded.",
     Scope.READ,
 )
 STARTING_TIMESTAMP = Option(
     "startingTimestamp",
     long_number(0),
-    "Start every partition at its first record of this time (ms since 1970 UTC) or later; "
-    "wins over startingOffsetsByTimestamp and startingOffsets.",
+    "Start every partition at its first record with this timestamp (ms since 1970 UTC) or a "
+    "later one. Overrides `startingOffsetsByTimestamp` and `startingOffsets`.",
     Scope.READ,
 )
 STARTING_OFFSETS_BY_TIMESTAMP = Option(
     "startingOffsetsByTimestamp",
     TIMESTAMPS,
-    "Start each partition at its first record of a time or later; every partition that is read "
-    "must be given, unless startingOffsetsFallback is; wins over startingOffsets.",
+    "Start each partition at its first record with the given timestamp or a later one. Every "
+    "partition to read must be listed, unless `startingOffsetsFallback` is set. Overrides "
+    "`startingOffsets`.",
     Scope.READ,
 )
 STARTING_OFFSETS = Option(
     "startingOffsets",
     START,
-    "Where to start; a batch cannot start at latest, and committed is where the consumer group "
-    "kafka.group.id stands, or with progressStore=zookeeper that store. A stream uses it for its "
-    "first batch only: afterwards the checkpoint counts, and newPartitionOffsets says where "
-    "partitions that are new start.",
+    "Where to start. A batch cannot start at `latest`. `committed` means the offsets of the "
+    "consumer group `kafka.group.id` or, with `progressStore=zookeeper`, those in ZooKeeper. A "
+    "stream uses this option for its first batch only: afterwards the checkpoint decides, and "
+    "`newPartitionOffsets` applies to new partitions.",
     Scope.READ,
     default="earliest",
     stream_default="latest",
@@ -76,25 +77,25 @@ STARTING_OFFSETS = Option(
 NO_MATCH_STRATEGY = Option(
     "startingOffsetsByTimestampStrategy",
     one_of("error", "latest"),
-    "What to do with a partition that has no record of the starting time or later: fail, or "
-    "start at its end.",
+    "What to do with a partition that has no record at or after the starting timestamp: `error`"
+    " fails the query, `latest` starts at the partition's end.",
     Scope.READ,
     default="error",
 )
 STARTING_FALLBACK = Option(
     "startingOffsetsFallback",
     one_of("error", "earliest", "latest"),
-    "Where partitions start of which startingOffsets or startingOffsetsByTimestamp says nothing: "
-    "those left out of a JSON object, or without a committed offset. A batch cannot start at "
-    "latest.",
+    "Where to start partitions that `startingOffsets` or `startingOffsetsByTimestamp` does not "
+    "cover: those missing from its JSON object, or without a committed offset. `error` fails "
+    "the query. A batch cannot start at `latest`.",
     Scope.READ,
     default="error",
 )
 NEW_PARTITION_OFFSETS = Option(
     "newPartitionOffsets",
     one_of("earliest", "latest"),
-    "Where partitions start that appear while a query runs or is stopped; latest is where they "
-    "stand when the query sees them.",
+    "Where to start partitions that appear while a query runs or is stopped; `latest` is the "
+    "partition's end when the query first sees it.",
     Scope.STREAM_READ,
     default="earliest",
     no_effect=Scope.BATCH_READ,
@@ -102,88 +103,94 @@ NEW_PARTITION_OFFSETS = Option(
 ENDING_TIMESTAMP = Option(
     "endingTimestamp",
     long_number(0),
-    "End every partition before its first record of this time (ms since 1970 UTC) or later, at "
-    "latest where there is none; wins over endingOffsetsByTimestamp and endingOffsets.",
+    "End every partition before its first record with this timestamp (ms since 1970 UTC) or a "
+    "later one, or at `latest` if there is no such record. Overrides `endingOffsetsByTimestamp`"
+    " and `endingOffsets`.",
     Scope.READ,
 )
 ENDING_OFFSETS_BY_TIMESTAMP = Option(
     "endingOffsetsByTimestamp",
     TIMESTAMPS,
-    "End each partition before its first record of a time or later, at latest where there is "
-    "none; wins over endingOffsets.",
+    "End each partition before its first record with the given timestamp or a later one, or at "
+    "`latest` if there is no such record. Overrides `endingOffsets`.",
     Scope.READ,
 )
 ENDING_OFFSETS = Option(
     "endingOffsets",
     OFFSETS,
-    "Where to end, exclusive; it cannot be earliest. A stream reads no further: with availableNow "
-    "it ends there, with other triggers it idles.",
+    "Where to end (exclusive); it cannot be `earliest`. A stream reads no further: with "
+    "`availableNow` it ends there, with other triggers it stays idle.",
     Scope.READ,
     default="latest",
 )
 FAIL_ON_DATA_LOSS = Option(
     "failOnDataLoss",
     BOOLEAN,
-    "Fail when records that were to be read are gone; if false, log what is missing and go on.",
+    "Fail the query when records that it should read no longer exist. If false, log the missing"
+    " records and continue.",
     Scope.READ,
     default="true",
 )
 POLL_TIMEOUT = Option(
     "kafkaConsumer.pollTimeoutMs",
     long_number(1),
-    "How long a task waits for the next records of its partition before it fails; so long brokers "
-    "must not have known a topic before it is called gone.",
+    "How long a task waits for the next records of its partition before it fails, in "
+    "milliseconds. A topic counts as deleted only after brokers have not known it for this "
+    "long.",
     Scope.READ,
     default="120000",
 )
 FETCH_OFFSET_RETRIES = Option(
     "fetchOffset.numRetries",
     whole_number(0),
-    "How often the driver asks for offsets before it gives up, at least once; and how often a task "
-    "asks again where the log ends before its range does.",
+    "How often the driver requests offsets before it fails, at least once; and how often a task"
+    " retries when the log ends before its range does.",
     Scope.READ,
     default="3",
 )
 FETCH_OFFSET_RETRY_INTERVAL = Option(
     "fetchOffset.retryIntervalMs",
     long_number(0),
-    "How long the driver waits before it asks for offsets again.",
+    "How long the driver waits before it requests offsets again, in milliseconds.",
     Scope.READ,
     default="1000",
 )
 MAX_OFFSETS_PER_TRIGGER = Option(
     "maxOffsetsPerTrigger",
     long_number(1),
-    "At most so many offsets in a micro-batch, shared over the partitions in proportion.",
+    "Maximum number of offsets per micro-batch, divided among the partitions in proportion to "
+    "their backlog.",
     Scope.STREAM_READ,
     no_effect=Scope.BATCH_READ,
 )
 MAX_OFFSETS_PER_PARTITION = Option(
     "maxOffsetsPerPartitionPerTrigger",
     long_number(1),
-    "At most so many offsets of each partition in a micro-batch, so that a hot one cannot fill it.",
+    "Maximum number of offsets per partition and micro-batch, so that a hot partition cannot "
+    "fill the batch.",
     Scope.STREAM_READ,
     no_effect=Scope.BATCH_READ,
 )
 MAX_BYTES_PER_TRIGGER = Option(
     "maxBytesPerTrigger",
     byte_size(1 << 20, 1 << 50),
-    "About so many bytes in a micro-batch, as they lie compressed in the log; judged by looks "
-    "at the records of up to 64 partitions. Needs the engine wire.",
+    "Approximate maximum size of a micro-batch in bytes, compressed as in the log; estimated "
+    "from samples of the records of up to 64 partitions. Requires the engine `wire`.",
     Scope.STREAM_READ,
     no_effect=Scope.BATCH_READ,
 )
 MIN_OFFSETS_PER_TRIGGER = Option(
     "minOffsetsPerTrigger",
     long_number(1),
-    "Wait with a micro-batch until there are so many offsets, or maxTriggerDelay has passed.",
+    "Delay a micro-batch until at least this many offsets are available, or `maxTriggerDelay` "
+    "has passed.",
     Scope.STREAM_READ,
     no_effect=Scope.BATCH_READ,
 )
 MAX_TRIGGER_DELAY = Option(
     "maxTriggerDelay",
     DURATION,
-    "The longest wait for minOffsetsPerTrigger.",
+    "Maximum time to wait for `minOffsetsPerTrigger`.",
     Scope.STREAM_READ,
     default="15m",
     no_effect=Scope.BATCH_READ,
@@ -191,27 +198,28 @@ MAX_TRIGGER_DELAY = Option(
 MIN_PARTITIONS = Option(
     "minPartitions",
     whole_number(1),
-    "Divide the offsets into at least about so many tasks; otherwise one task reads a partition.",
+    "Split the offsets into at least about this many tasks. By default each Kafka partition is "
+    "one task.",
     Scope.READ,
 )
 MAX_RECORDS_PER_PARTITION = Option(
     "maxRecordsPerPartition",
     long_number(1),
-    "Give no task more offsets than this.",
+    "Maximum number of offsets per task.",
     Scope.READ,
 )
 MAX_TIMESTAMP_DELAY = Option(
     "maxTimestampDelay",
     DURATION,
-    "Your promise that no record is stamped earlier than one before it in its partition by more "
-    "than this; then a filter on timestamp that Spark pushes down ends the read as well. Where the "
-    "promise is broken, such late records are missing.",
+    "Your guarantee that no record's timestamp is earlier than that of a preceding record in "
+    "its partition by more than this. A filter on `timestamp` that Spark pushes down then also "
+    "ends the read early. Records that break the guarantee are missing from the result.",
     Scope.BATCH_READ,
 )
 GROUP_ID_PREFIX = Option(
     "groupIdPrefix",
     TEXT,
-    "What the names of consumer groups begin with; without effect if kafka.group.id is given.",
+    "Prefix of generated consumer group ids. No effect if `kafka.group.id` is set.",
     Scope.READ,
     default="spark-kafka-relation",
     stream_default="spark-kafka-source",
@@ -219,7 +227,7 @@ GROUP_ID_PREFIX = Option(
 INCLUDE_HEADERS = Option(
     "includeHeaders",
     BOOLEAN,
-    "Add the column headers; a write takes that column whenever it is there.",
+    "Add the column `headers` to a read. A write uses that column whenever it is present.",
     Scope.READ,
     default="false",
     no_effect=Scope.WRITE,
@@ -227,110 +235,113 @@ INCLUDE_HEADERS = Option(
 ENGINE = Option(
     "engine",
     one_of("auto", "wire", "librdkafka"),
-    "What moves the records: wire, compiled and fast, or librdkafka, which works everywhere; auto "
-    "takes wire wherever it can.",
+    "The engine that reads and writes records: `wire` (compiled, fast) or `librdkafka` "
+    "(portable). `auto` uses `wire` whenever the settings allow it.",
     Scope.ALL,
     default="auto",
 )
 MAX_FETCH_MEMORY = Option(
     "maxFetchMemory",
     byte_size(1 << 20, 1 << 33),
-    "How much of the records it reads a task holds at a time: fetched, decompressed and as Arrow "
-    "columns. One compressed record batch must fit into it when it is decompressed.",
+    "Maximum memory for the records that a task is reading: fetched, decompressed and as Arrow "
+    "columns. Each record batch must fit into it when decompressed.",
     Scope.READ,
     default="64m",
 )
 PROGRESS_STORE = Option(
     "progressStore",
     one_of("none", "consumerGroup", "zookeeper"),
-    "Where, besides the checkpoint, a query's progress is kept: the consumer group "
-    "kafka.group.id, where Kafka's own tools show its lag, or ZooKeeper. A batch records nothing; "
-    "for it this only says what startingOffsets=committed means.",
+    "Where to record a query's progress besides the checkpoint: in the consumer group "
+    "`kafka.group.id`, where Kafka's own tools show its lag, or in ZooKeeper. A batch records "
+    "nothing; it uses the store only for `startingOffsets=committed`.",
     Scope.READ,
     default="none",
 )
 ZOOKEEPER_HOSTS = Option(
     "zookeeperHosts",
     HOSTS,
-    "The ZooKeeper servers of progressStore=zookeeper.",
+    "The ZooKeeper servers for `progressStore=zookeeper`.",
     Scope.READ,
 )
 ZOOKEEPER_ID = Option(
     "zookeeperId",
     NODE_NAME,
-    "The name under which ZooKeeper has this query's progress; one query at a time can use it.",
+    "The name of this query's progress in ZooKeeper; only one query at a time can use it.",
     Scope.READ,
 )
 ZOOKEEPER_ROOT = Option(
     "zookeeperRoot",
     NODE_PATH,
-    "The node below which ZooKeeper has a node for each zookeeperId, topic and partition.",
+    "The parent node in ZooKeeper. Below it each `zookeeperId`, topic and partition has its own"
+    " node.",
     Scope.READ,
     default="/pykafka",
 )
 ZOOKEEPER_SESSION_TIMEOUT = Option(
     "zookeeperSessionTimeoutMs",
     whole_number(1_000),
-    "How long ZooKeeper waits for a silent process before another query may take its place.",
+    "How long ZooKeeper waits for an unresponsive process before another query can take its "
+    "place, in milliseconds.",
     Scope.READ,
     default="10000",
 )
 ZOOKEEPER_DIGEST = Option(
     "zookeeperDigest",
     CREDENTIALS,
-    "Who to be to ZooKeeper, with its digest scheme.",
+    "User and password for ZooKeeper's digest authentication.",
     Scope.READ,
     secret=True,
 )
 ZOOKEEPER_ACL: Option[Acl] = Option(
     "zookeeperAcl",
     one_of("open", "creator", "readable"),
-    "Who may use the nodes that are made: everyone; only the user of zookeeperDigest (the default "
-    "where that is given); or that user, and everyone may read.",
+    "Who may access the nodes that the connector creates: `open`, everyone; `creator`, only the"
+    " user of `zookeeperDigest` (the default if that is set); `readable`, that user, and "
+    "everyone may read.",
     Scope.READ,
 )
 SINK_TOPIC = Option(
     "topic",
     TOPIC,
-    "The topic of every row; wins over the column topic.",
+    "The topic for every row. Overrides the column `topic`.",
     Scope.WRITE,
 )
 DELIVERY_GUARANTEE: Option[DeliveryGuarantee] = Option(
     "deliveryGuarantee",
     one_of("at-least-once", "exactly-once"),
-    "What a failure may do to rows: at-least-once loses none and may repeat some; exactly-once "
-    "makes the rows of a batch write or of a micro-batch visible once, after all of them have been "
-    "written, to readers of committed records.",
+    "What a failure may do to rows: `at-least-once` loses none and may duplicate some; "
+    "`exactly-once` makes every row of a batch write or micro-batch visible exactly once to "
+    "consumers that read committed records, and only after all of them have been written.",
     Scope.WRITE,
     default="at-least-once",
 )
 TRANSACTIONAL_ID_PREFIX = Option(
     "transactionalIdPrefix",
     PREFIX,
-    "What the names of the transactions begin with; one write or query at a time may use it. A "
-    "stream keeps its ledger in the topic of this name with -ledger behind it. Without it a stream "
-    "has pykafka- and its query's id, and each batch write pykafka- and a new name, which brokers "
-    "remember for seven days.",
+    "Prefix of the transactional ids; only one write or query at a time may use it. A stream "
+    "keeps its ledger in the topic `<prefix>-ledger`. The default is `pykafka-` and the query's"
+    " id in a stream, and `pykafka-` and a new id in each batch write; brokers remember those "
+    "ids for seven days.",
     Scope.WRITE,
 )
 LEDGER_REPLICATION_FACTOR = Option(
     "ledgerReplicationFactor",
     whole_number(1, 32_767),
-    "How many replicas the ledger of an exactly-once stream gets when it is made: 3 if nothing is "
-    "said, or as many as there are brokers where they are fewer.",
+    "Replication factor of an exactly-once stream's ledger topic when it is created. The "
+    "default is 3, or the number of brokers if there are fewer.",
     Scope.STREAM_WRITE,
     no_effect=Scope.BATCH_WRITE,
 )
 LEDGER_MIN_INSYNC_REPLICAS = Option(
     "ledgerMinInsyncReplicas",
     whole_number(1, 32_767),
-    "How many replicas of the ledger must have an entry before it counts (the topic's "
-    "min.insync.replicas): one fewer than there are if nothing is said, but 2 at most.",
+    "How many replicas of the ledger topic must have an entry before it counts "
+    "(`min.insync.replicas`). The default is one fewer than the replicas, but at most 2.",
     Scope.STREAM_WRITE,
     no_effect=Scope.BATCH_WRITE,
 )
 
-#: The table itself, in the order of the documentation.
+#: All options, in the order of docs/options.md.
 OPTIONS: tuple[Option[Any], ...] = (
     ASSIGN,
     SUBSCRIBE,
@@ -374,8 +385,8 @@ OPTIONS: tuple[Option[Any], ...] = (
     LEDGER_MIN_INSYNC_REPLICAS,
 )
 
-#: The same by the name as Spark hands it over.
+#: The options by their lower-case names: Spark passes names in lower case.
 BY_KEY: dict[str, Option[Any]] = {option.key: option for option in OPTIONS}
 
-#: What Spark itself adds to the options of a source or a sink.
+#: The options that Spark itself adds for a source or a sink.
 SPARK_OPTIONS = frozenset({"path", "checkpointlocation", "queryname"})

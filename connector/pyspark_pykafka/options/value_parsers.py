@@ -1,5 +1,5 @@
 """
-Reading the text of one option into a value, or saying what the text must be.
+Parsers for the values of single options; each describes the text it accepts.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _HOST = re.compile(r"[^\s/:,]+(:[0-9]+)?|\[[0-9a-fA-F:]+\](:[0-9]+)?")
 _NODE = re.compile(r"[A-Za-z0-9._-]+")
 _PATH = re.compile(rf"(/{_NODE.pattern})+")
 
-# What Kafka itself allows; no broker can hold a topic of another name.
+# The names that Kafka allows for topics.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-# With what is put behind it, it names topics too.
+# Shorter than a topic's name: with a suffix, it names the ledger topic.
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class InvalidOptionError(ValueError):
     """
-    A text that is not what the option needs; the message follows "name is 'text'; ".
+    A value that the option does not accept; the message follows "name is 'text'; ".
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Parser(Generic[T]):
     """
-    How to read an option; ``expected`` is shown in errors and in the documentation.
+    Parses an option; errors and the documentation show ``expected``.
     """
 
     read: Callable[[str], T]
@@ -71,7 +71,7 @@ class Parser(Generic[T]):
 
 def one_of(*choices: Word) -> Parser[Word]:
     """
-    Read one of several words in any case.
+    Parse one of several keywords, ignoring case.
     """
     expected = f"one of: {', '.join(choices)}"
     known = {choice.lower(): choice for choice in choices}
@@ -87,11 +87,11 @@ def one_of(*choices: Word) -> Parser[Word]:
 
 def whole_number(min_value: int, max_value: int = _MAX_INT) -> Parser[int]:
     """
-    Read a whole number within bounds; the upper one is Java's int if nothing is said.
+    Parse a whole number in ``min_value`` to ``max_value``, by default the largest Java int.
     """
 
     def read(text: str) -> int:
-        # int() would take 1_000 and digits of other scripts, which the JVM connector does not.
+        # int() accepts 1_000 and digits of other scripts; the JVM connector does not.
         if not _WHOLE.fullmatch(text.strip()):
             raise ValueError(text)
         number = int(text)
@@ -104,14 +104,14 @@ def whole_number(min_value: int, max_value: int = _MAX_INT) -> Parser[int]:
 
 def long_number(min_value: int) -> Parser[int]:
     """
-    Read a whole number up to Java's long.
+    Parse a whole number up to the largest Java long.
     """
     return whole_number(min_value, _MAX_LONG)
 
 
 def byte_size(min_value: int, max_value: int) -> Parser[int]:
     """
-    Read a number of bytes within bounds, with the units that Spark's own settings take.
+    Parse a number of bytes within bounds, with the units of Spark's own settings.
     """
 
     def read(text: str) -> int:
@@ -124,7 +124,7 @@ def byte_size(min_value: int, max_value: int) -> Parser[int]:
         return size
 
     bounds = f"{min_value >> 20}m to {max_value >> 30}g"
-    return Parser(read, f"a number of bytes with a unit (k, m, g), from {bounds}")
+    return Parser(read, f"a number of bytes, optionally with a unit (k, m, g), from {bounds}")
 
 
 def _read_boolean(text: str) -> bool:
@@ -159,7 +159,7 @@ def _read_topics(text: str) -> tuple[str, ...]:
     try:
         return tuple(topic_name(topic) for topic in topics)
     except InvalidOptionError as cause:
-        msg = f"{cause}; to read the topics that match a pattern use subscribePattern"
+        msg = f"{cause}; to read topics by a pattern, use subscribePattern"
         raise InvalidOptionError(msg) from cause
 
 
@@ -170,7 +170,7 @@ def _read_pattern(text: str) -> str:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as cause:
-        msg = f"it must be: a regular expression of Python's ({cause})"
+        msg = f"it must be: a Python regular expression ({cause})"
         raise InvalidOptionError(msg) from cause
     return pattern
 
@@ -212,11 +212,11 @@ def _read_credentials(text: str) -> tuple[str, str]:
 
 def topic_name(name: str) -> str:
     """
-    Return a topic's name, or raise :class:`InvalidOptionError` if no topic can be called so.
+    Return ``name``; raise :class:`InvalidOptionError` if it is not a legal topic name.
     """
     if not _TOPIC.fullmatch(name) or name in (".", ".."):
         msg = (
-            f"'{name}' cannot be the name of a topic: that is at most 249 letters, digits, "
+            f"'{name}' is not a legal topic name, which has at most 249 letters, digits, "
             "'.', '_' and '-'"
         )
         raise InvalidOptionError(msg)
@@ -224,13 +224,13 @@ def topic_name(name: str) -> str:
 
 
 BOOLEAN = Parser(_read_boolean, "one of: true, false")
-TEXT = Parser(_read_text, "a text that is not empty")
-DURATION = Parser(_read_duration, "a time with its unit (us, ms, s, m, min, h, d), as 15m or 500ms")
-TOPICS = Parser(_read_topics, "one topic or more, as orders,payments")
-TOPIC = Parser(lambda text: topic_name(_read_text(text)), "the name of a topic")
-HOSTS = Parser(_read_hosts, "the servers' addresses, as host:2181,host2:2181")
-NODE_PATH = Parser(_read_path, "a path of nodes that begins with a slash, as /pykafka")
+TEXT = Parser(_read_text, "a non-empty string")
+DURATION = Parser(_read_duration, "a duration with a unit (us, ms, s, m, min, h, d), such as 15m")
+TOPICS = Parser(_read_topics, "one or more topics, such as orders,payments")
+TOPIC = Parser(lambda text: topic_name(_read_text(text)), "a topic name")
+HOSTS = Parser(_read_hosts, "server addresses, such as host:2181,host2:2181")
+NODE_PATH = Parser(_read_path, "a node path that starts with a slash, such as /pykafka")
 PREFIX = Parser(_read_prefix, "at most 200 letters, digits, '.', '_' and '-'")
 NODE_NAME = Parser(_read_node, "a name of letters, digits, '.', '_' and '-'")
-CREDENTIALS = Parser(_read_credentials, "a user and a password with a colon between them")
-PATTERN = Parser(_read_pattern, "a regular expression of Python's, as ^orders-")
+CREDENTIALS = Parser(_read_credentials, "a user and a password, separated by a colon")
+PATTERN = Parser(_read_pattern, "a Python regular expression, such as ^orders-")

@@ -1,5 +1,5 @@
 """
-What parsed options are: frozen values that planning, reading and writing share.
+Parsed options: frozen values that planning, reading and writing share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Assign:
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     """
-    Read every partition of these topics, those that appear later included.
+    Read every partition of these topics, including partitions added later.
     """
 
     topics: tuple[str, ...]
@@ -40,9 +40,9 @@ class Subscribe:
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
     """
-    Read every topic in whose name ``re.search(pattern, topic)`` finds something.
+    Read every topic for whose name ``re.search(pattern, topic)`` has a match.
 
-    Unanchored, as the JVM connector's ``find``: anchor with ``^`` and ``$`` to match whole names.
+    Unanchored like ``find`` in the JVM connector: anchor with ``^`` and ``$`` to match whole names.
     """
 
     pattern: str
@@ -54,23 +54,24 @@ Strategy = Assign | Subscribe | SubscribePattern
 @dataclass(frozen=True, slots=True)
 class Earliest:
     """
-    The first record that is still there, in every partition.
+    The first available offset of every partition.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
     """
-    After the last record, in every partition.
+    The end of every partition, after its last record.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificOffsets:
     """
-    One offset per partition, sorted; EARLIEST (-2) and LATEST (-1) stand for the words.
+    One offset per partition, sorted by partition; EARLIEST (-2) and LATEST (-1) are allowed.
 
-    ``topics`` has such a word for all partitions of a topic; no topic is in both.
+    ``topics`` holds (topic, EARLIEST or LATEST) for all partitions of a topic. A topic is in either
+    ``offsets`` or ``topics``.
     """
 
     offsets: tuple[tuple[TopicPartition, int], ...]
@@ -80,16 +81,16 @@ class SpecificOffsets:
 @dataclass(frozen=True, slots=True)
 class Committed:
     """
-    Where the consumer group of ``kafka.group.id`` stands.
+    The committed offsets of the consumer group ``kafka.group.id``, or those in ZooKeeper.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class SpecificTimestamps:
     """
-    Per partition, sorted, the first record at or after a time in milliseconds since 1970 UTC.
+    Per partition the first record at or after a timestamp (ms since 1970 UTC), sorted.
 
-    ``strategy`` says what to do where no such record exists; as an end it is always ``latest``.
+    ``strategy`` applies if no such record exists; for an end it is always ``latest``.
     """
 
     timestamps: tuple[tuple[TopicPartition, int], ...]
@@ -99,9 +100,9 @@ class SpecificTimestamps:
 @dataclass(frozen=True, slots=True)
 class GlobalTimestamp:
     """
-    In every partition the first record at or after one time in milliseconds since 1970 UTC.
+    In every partition the first record at or after one timestamp in ms since 1970 UTC.
 
-    ``strategy`` says what to do where no such record exists; as an end it is always ``latest``.
+    ``strategy`` applies if no such record exists; for an end it is always ``latest``.
     """
 
     timestamp_ms: int
@@ -114,13 +115,13 @@ OffsetLimit = Committed | Earliest | Latest | SpecificOffsets | SpecificTimestam
 @dataclass(frozen=True, slots=True)
 class NoStore:
     """
-    Progress is in Spark's checkpoint only.
+    Progress is recorded in Spark's checkpoint only.
     """
 
     @property
     def name(self) -> str:
         """
-        What the checkpoint calls it.
+        The name of the store in the checkpoint.
         """
         return ""
 
@@ -136,7 +137,7 @@ class ConsumerGroup:
     @property
     def name(self) -> str:
         """
-        What the checkpoint calls it.
+        The name of the store in the checkpoint.
         """
         return f"consumerGroup {self.group_id}"
 
@@ -144,7 +145,7 @@ class ConsumerGroup:
 @dataclass(frozen=True, slots=True)
 class ZooKeeperNodes:
     """
-    Progress is in ZooKeeper, below ``root``/``id``; ``digest`` is (user, password).
+    Progress is recorded in ZooKeeper, below ``root``/``id``; ``digest`` is (user, password).
     """
 
     hosts: str
@@ -157,7 +158,7 @@ class ZooKeeperNodes:
     @property
     def name(self) -> str:
         """
-        What the checkpoint calls it.
+        The name of the store in the checkpoint.
         """
         return f"zookeeper {self.root}/{self.id}"
 
@@ -201,7 +202,7 @@ class SourceOptions:
     @property
     def fetch_offset_retry(self) -> RetryPolicy:
         """
-        How often the driver asks for offsets; once at least.
+        How often the driver requests offsets; at least once.
         """
         attempts = max(self.fetch_offset_num_retries, 1)
         return RetryPolicy(attempts, self.fetch_offset_retry_interval_ms / 1000)
@@ -209,7 +210,7 @@ class SourceOptions:
     @property
     def isolation_level(self) -> IsolationLevel:
         """
-        Which records transactions let a reader see; the Java client's default, not librdkafka's.
+        The isolation level; the default is the Java client's, not librdkafka's.
         """
         given = self.kafka.get("isolation.level", "read_uncommitted").strip().lower()
         return "read_committed" if given == "read_committed" else "read_uncommitted"
@@ -218,7 +219,7 @@ class SourceOptions:
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """
-    Everything a writer was told; ``topic`` wins over the rows' own column.
+    The validated options of a write; ``topic`` overrides the column of that name.
     """
 
     engine: str

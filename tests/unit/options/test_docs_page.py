@@ -1,5 +1,5 @@
 """
-The documentation of the options.
+The generated page docs/options.md.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from pyspark_pykafka.options.docs_page import page
 PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 
 
-def test_the_page_is_fresh() -> None:
+def test_page_is_up_to_date() -> None:
     """
-    The page in docs/ is what the tables say; write it with `python -m pyspark_pykafka.options`.
+    docs/options.md equals the generated page; write it with `python -m pyspark_pykafka.options`.
     """
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
-def test_every_option_is_on_the_page() -> None:
+def test_page_lists_every_option() -> None:
     """
-    Each option has a row.
+    Every option has a row.
     """
     text = page()
 
     assert [option.name for option in OPTIONS if f"| `{option.name}` |" not in text] == []
 
 
-def test_the_page_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_prints_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     """
     `python -m pyspark_pykafka.options` prints the page and nothing else.
     """
@@ -43,7 +43,7 @@ def test_the_page_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_defaults_can_be_parsed(option: object) -> None:
     """
-    The default of each row is a value that the row's own parser takes.
+    Every option's default is accepted by its own parser.
     """
     for default in (option.default, option.stream_default):  # type: ignore[attr-defined]
         assert default is None or option.parser(default) is not None  # type: ignore[attr-defined]

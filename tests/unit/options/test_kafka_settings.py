@@ -1,5 +1,5 @@
 """
-The ``kafka.*`` settings: Java's names and librdkafka's, and what is refused.
+The ``kafka.*`` settings: translation of the Java client's names, and rejected settings.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def mistakes(role: Role, settings: dict[str, str]) -> tuple[str, ...]:
         ("key.deserializer", "a.B", {}),
     ],
 )
-def test_what_a_producer_gets(name: str, value: str, expected: dict[str, str]) -> None:
+def test_producer_settings_are_translated(name: str, value: str, expected: dict[str, str]) -> None:
     """
-    Java's names become librdkafka's; what is a consumer's, or the connector's own, is left out.
+    Java names become librdkafka's; consumer settings and the connector's own are left out.
     """
     assert translated(Role.PRODUCER, **{name: value}) == expected
 
@@ -85,16 +85,16 @@ def test_what_a_producer_gets(name: str, value: str, expected: dict[str, str]) -
         ("transactional.id", "a", {}),
     ],
 )
-def test_what_a_consumer_gets(name: str, value: str, expected: dict[str, str]) -> None:
+def test_consumer_settings_are_translated(name: str, value: str, expected: dict[str, str]) -> None:
     """
-    The same for reading: what is a producer's is left out, right or wrong.
+    The same for a consumer: producer settings are left out, valid or not.
     """
     assert translated(Role.CONSUMER, **{name: value}) == expected
 
 
-def test_a_level_counts_for_its_own_codec() -> None:
+def test_compression_level_follows_the_codec() -> None:
     """
-    Java has a level for each codec; that of the chosen codec becomes librdkafka's only one.
+    Java has a level per codec; the level of the chosen codec becomes librdkafka's only one.
     """
     levels = {"compression.gzip.level": "9", "compression.zstd.level": "3"}
 
@@ -103,7 +103,7 @@ def test_a_level_counts_for_its_own_codec() -> None:
     assert found == {"compression.type": "zstd", "compression.level": "3"}
 
 
-def test_a_socket_timeout_of_ones_own_wins() -> None:
+def test_explicit_socket_timeout_wins() -> None:
     """
     Java's request timeout does not override librdkafka's own setting.
     """
@@ -113,9 +113,10 @@ def test_a_socket_timeout_of_ones_own_wins() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_is_refused_says_why(name: str) -> None:
+def test_rejected_settings_give_the_reason(name: str) -> None:
     """
-    S37, K07: each refused setting is named, with the reason, to the client that it is for.
+    S37, K07: each rejected setting is reported, with the reason, for the clients that it applies
+    to.
     """
     role, reason = REFUSED[name]
     for_role = Role.CONSUMER if role is Role.ANY else role
@@ -124,9 +125,9 @@ def test_what_is_refused_says_why(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["earliest", "latest", "none", "error", "foo"])
-def test_auto_offset_reset_is_refused_with_the_alternative(value: str) -> None:
+def test_auto_offset_reset_is_rejected_with_the_alternative(value: str) -> None:
     """
-    S37: no value of it is taken; the message names startingOffsets.
+    S37: every value is rejected, and the message names startingOffsets.
     """
     (mistake,) = mistakes(Role.CONSUMER, {"auto.offset.reset": value})
 
@@ -187,9 +188,9 @@ def test_auto_offset_reset_is_refused_with_the_alternative(value: str) -> None:
         ({"ssl.keystore.type": "BKS", "ssl.keystore.location": "t"}, "one of: PEM, PKCS12"),
     ],
 )
-def test_mistakes_of_settings(settings: dict[str, str], text: str) -> None:
+def test_invalid_settings_are_reported(settings: dict[str, str], text: str) -> None:
     """
-    What no client could be made of is told when options are parsed.
+    Settings that no client accepts are reported when options are parsed.
     """
     (mistake,) = mistakes(Role.CONSUMER, settings)
 
@@ -226,9 +227,9 @@ def test_mistakes_of_settings(settings: dict[str, str], text: str) -> None:
         ({"ssl.truststore.type": "JKS", "ssl.keystore.type": "JKS"}, {}),
     ],
 )
-def test_stores(settings: dict[str, str], expected: dict[str, str]) -> None:
+def test_keystores_are_translated(settings: dict[str, str], expected: dict[str, str]) -> None:
     """
-    A PEM store of keys holds key and certificate; a PKCS#12 one stays what it is.
+    A PEM keystore holds key and certificate; a PKCS#12 one is passed on unchanged.
     """
     assert translated(Role.CONSUMER, **settings) == expected
 
@@ -251,9 +252,9 @@ def test_stores(settings: dict[str, str], expected: dict[str, str]) -> None:
         ({"security.protocol": "SSL"}, 0),
     ],
 )
-def test_what_is_unsafe_is_warned_of(settings: dict[str, str], count: int) -> None:
+def test_unsafe_settings_are_warned_about(settings: dict[str, str], count: int) -> None:
     """
-    Switching protection off is allowed, and said aloud.
+    Switching off protection is allowed, with a warning.
     """
     assert len(translate(KafkaSettings.of(settings), Role.CONSUMER).warnings) == count
 
@@ -293,9 +294,9 @@ def test_what_is_unsafe_is_warned_of(settings: dict[str, str], count: int) -> No
         ("a.OAuthBearerLoginModule required;", {}),
     ],
 )
-def test_jaas(text: str, expected: dict[str, str]) -> None:
+def test_jaas_configuration_is_parsed(text: str, expected: dict[str, str]) -> None:
     """
-    Java's login configuration is read with its quotes and escapes.
+    Java's login configuration is parsed, including quotes and escapes.
     """
     assert read_jaas(text) == expected
 
@@ -303,7 +304,7 @@ def test_jaas(text: str, expected: dict[str, str]) -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from("\"'"))
 def test_any_password_survives_jaas(password: str, quote: str) -> None:
     """
-    Whatever a password is, quoting it and reading it gives it back.
+    Any password can be quoted and parsed back.
     """
     escaped = password.replace("\\", "\\\\").replace(quote, f"\\{quote}")
 
@@ -326,9 +327,9 @@ def test_any_password_survives_jaas(password: str, quote: str) -> None:
         (f'{SCRAM} required username="CANARY" tokenauth="true";', "delegation token"),
     ],
 )
-def test_jaas_that_cannot_be_used(text: str, expected: str) -> None:
+def test_invalid_jaas_is_rejected_without_quoting_it(text: str, expected: str) -> None:
     """
-    The reason is told, and nothing is quoted from it.
+    The error gives the reason and quotes nothing from the configuration.
     """
     with pytest.raises(JaasError, match=expected) as caught:
         read_jaas(text)

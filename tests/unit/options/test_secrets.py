@@ -1,5 +1,5 @@
 """
-Secrets: they reach the client, and no text that anyone may read.
+Secrets reach the client but no log, error or repr.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def test_no_secret_in_any_text(
     name: str, spelling: type[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Neither a repr, nor an error, nor a log shows the value, right or wrong, in any case.
+    No repr, error or log shows the value, whether the option is valid or not, in any case of its
+    name.
     """
     caplog.set_level(logging.DEBUG)
     given = {**SERVERS, "subscribe": "t", f"kafka.{spelling(name)}": CANARY, name: CANARY}
@@ -71,9 +72,9 @@ def test_no_secret_in_any_text(
     assert MASK in repr(settings)
 
 
-def test_options_with_secrets_still_carry_them() -> None:
+def test_masked_secrets_survive_pickling() -> None:
     """
-    What is masked in the repr survives copies and pickling, and reaches the client.
+    A value that is masked in the repr survives copies and pickling, and reaches the client.
     """
     credentials = {
         "kafka.security.protocol": "SASL_PLAINTEXT",
@@ -95,18 +96,18 @@ def vars_of(value: object) -> dict[str, object]:
     return {name: getattr(value, name) for name in value.__slots__}  # type: ignore[attr-defined]
 
 
-def test_only_harmless_names_are_printed() -> None:
+def test_sensitive_names_are_not_printable() -> None:
     """
-    The allow-list and the sensitive names never meet, now or when the list grows.
+    The allow-list of printable names contains no sensitive name.
     """
     assert not PRINTABLE & set(SENSITIVE)
     assert not [name for name in PRINTABLE if "password" in name or "secret" in name]
     assert all(not PROPERTIES[name].printable for name in SENSITIVE if name in PROPERTIES)
 
 
-def test_a_repr_shows_what_is_harmless() -> None:
+def test_repr_shows_harmless_values() -> None:
     """
-    Names always show, and so do values that help to find a mistake.
+    The repr shows all names, and the values that help to find a mistake.
     """
     settings = KafkaSettings.of({"sasl.password": CANARY, "bootstrap.servers": "h:9092"})
 

@@ -1,5 +1,5 @@
 """
-The options of writing.
+The options of a write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 @pytest.mark.parametrize("streaming", [True, False])
 def test_defaults(streaming: bool) -> None:
     """
-    The servers are enough; topics then come with the rows.
+    The bootstrap servers are the only mandatory option; topics then come with the rows.
     """
     assert parse_sink(SERVERS, streaming=streaming) == SinkOptions(
         engine="auto",
@@ -32,9 +32,9 @@ def test_defaults(streaming: bool) -> None:
     )
 
 
-def test_every_option_of_writing() -> None:
+def test_every_sink_option_is_parsed() -> None:
     """
-    Each is read in any case of its name; what Spark sets itself is kept for names of things.
+    Option names are case-insensitive, and Spark's own options are kept.
     """
     given = {
         "TOPIC": " Orders ",
@@ -56,8 +56,8 @@ def test_every_option_of_writing() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"topic": ""}, "topic is ''; it must be: the name of a topic"),
-        ({"topic": "a b"}, "topic is 'a b'; 'a b' cannot be the name of a topic"),
+        ({"topic": ""}, "topic is ''; it must be: a topic name"),
+        ({"topic": "a b"}, "topic is 'a b'; 'a b' is not a legal topic name"),
         ({"transactionalIdPrefix": "a b"}, "'a b'; it must be: at most 200 letters, digits"),
         ({"deliveryGuarantee": "twice"}, "it must be: one of: at-least-once"),
         ({"subscribe": "t"}, "'subscribe' is not valid in a streaming write"),
@@ -71,9 +71,9 @@ def test_every_option_of_writing() -> None:
         ({"kafka.delivery.timeout.ms": "0"}, "a number of milliseconds, at least 1"),
     ],
 )
-def test_mistakes_of_writing(options: dict[str, str], text: str) -> None:
+def test_invalid_sink_options_are_reported(options: dict[str, str], text: str) -> None:
     """
-    K07: each is told with what to do; what would lose rows is refused.
+    K07: each mistake is reported with its remedy; settings that could lose rows are rejected.
     """
     with pytest.raises(OptionsError, match="are wrong") as caught:
         parse_sink({**SERVERS, **options}, streaming=True)
@@ -82,21 +82,21 @@ def test_mistakes_of_writing(options: dict[str, str], text: str) -> None:
     assert text in mistake
 
 
-def test_librdkafka_cannot_hand_transactions_over() -> None:
+def test_exactly_once_rejects_librdkafka() -> None:
     """
-    What is refused is said before anything is written.
+    Exactly-once with the engine librdkafka is rejected when options are parsed, before any write.
     """
     given = {**SERVERS, "deliveryGuarantee": "exactly-once"}
     sink = parse_sink({**given, "transactionalIdPrefix": "orders"}, streaming=False)
     assert (sink.delivery_guarantee, sink.transactional_id_prefix) == ("exactly-once", "orders")
 
-    with pytest.raises(OptionsError, match="librdkafka has no way to do.*set it to: wire"):
+    with pytest.raises(OptionsError, match="librdkafka does not support.*set it to: wire"):
         parse_sink({**given, "engine": "librdkafka"}, streaming=False)
 
 
-def test_a_stream_does_not_write_into_its_own_ledger() -> None:
+def test_stream_cannot_write_to_its_own_ledger() -> None:
     """
-    Its rows would be read as what it has committed; only an exactly-once stream has a ledger.
+    An exactly-once stream would read its own rows as ledger entries; other writes have no ledger.
     """
     given = {**SERVERS, "topic": "orders-ledger", "transactionalIdPrefix": "orders"}
     exactly = {**given, "deliveryGuarantee": "exactly-once"}
@@ -110,9 +110,9 @@ def test_a_stream_does_not_write_into_its_own_ledger() -> None:
     assert make_delivery(parse_sink({**exactly, "topic": "orders"}, streaming=True), streaming=True)
 
 
-def test_engine_is_chosen_for_writing_too() -> None:
+def test_sink_engine_is_parsed() -> None:
     """
-    A sink takes the engine that it is told, and any by itself.
+    A sink uses the given engine, and auto by default.
     """
     assert parse_sink({**SERVERS, "engine": "wire"}, streaming=False).engine == "wire"
     assert parse_sink(SERVERS, streaming=True).engine == "auto"

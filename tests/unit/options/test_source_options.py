@@ -1,5 +1,5 @@
 """
-The options of reading: every one with its meaning, and every mistake told at once.
+The options of a read: the meaning of each, and the report of all mistakes at once.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def mistakes_of_stream(options: dict[str, str]) -> tuple[str, ...]:
 
 def test_defaults_are_those_of_the_jvm_connector() -> None:
     """
-    What is not given has the JVM connector's default, which differs between batch and stream.
+    Defaults equal the JVM connector's, which differ between batch and stream.
     """
     one, other = batch(), stream()
 
@@ -84,9 +84,9 @@ def test_defaults_are_those_of_the_jvm_connector() -> None:
     assert one.max_fetch_memory == 64 << 20
 
 
-def test_every_option_in_any_case_of_its_name() -> None:
+def test_option_names_are_case_insensitive() -> None:
     """
-    O36, O37: names are read in any case, values keep theirs.
+    O36, O37: names are case-insensitive; values keep their case.
     """
     given_options = {
         "KAFKA.Bootstrap.Servers": "Host:9092",
@@ -125,9 +125,9 @@ def test_every_option_in_any_case_of_its_name() -> None:
         ("assign", ' {"t":[1,0,1]} ', Assign((T0, T1))),
     ],
 )
-def test_each_strategy(name: str, text: str, expected: Strategy) -> None:
+def test_every_subscription_strategy(name: str, text: str, expected: Strategy) -> None:
     """
-    What to read is named in three ways; white space around it does not count.
+    There are three ways to choose topics; surrounding white space is ignored.
     """
     assert parse_stream_source({**SERVERS, name: text}).strategy == expected
 
@@ -135,9 +135,9 @@ def test_each_strategy(name: str, text: str, expected: Strategy) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        pytest.param({}, "one of these options must be given", id="none"),
-        pytest.param({"subscribe": "t", "subscribePattern": "t"}, "only one of these", id="two"),
-        pytest.param({"subscribe": "t", "assign": '{"t":[0]}'}, "only one of these", id="others"),
+        pytest.param({}, "no topics to read are given", id="none"),
+        pytest.param({"subscribe": "t", "subscribePattern": "t"}, "set exactly one of", id="two"),
+        pytest.param({"subscribe": "t", "assign": '{"t":[0]}'}, "set exactly one of", id="others"),
         pytest.param({"assign": ""}, "assign is ''; it must be: a JSON object", id="no assign"),
         pytest.param({"assign": "{}"}, "assign is '{}'", id="nothing assigned"),
         pytest.param({"assign": '{"t":[]}'}, "assign is", id="no partition"),
@@ -145,17 +145,19 @@ def test_each_strategy(name: str, text: str, expected: Strategy) -> None:
         pytest.param({"assign": '{"t":["0"]}'}, "assign is", id="partition as text"),
         pytest.param({"assign": '{"t":[true]}'}, "assign is", id="partition as truth"),
         pytest.param({"assign": '{"t":0}'}, "assign is", id="no list"),
-        pytest.param({"assign": '{"t":[0],"t":[1]}'}, "names t more than once", id="twice"),
-        pytest.param({"subscribe": ""}, "subscribe is ''; it must be: one topic", id="no topic"),
+        pytest.param({"assign": '{"t":[0],"t":[1]}'}, "duplicate keys: t;", id="twice"),
+        pytest.param(
+            {"subscribe": ""}, "subscribe is ''; it must be: one or more topics", id="no topic"
+        ),
         pytest.param({"subscribe": " , "}, "subscribe is ' , '", id="only commas"),
         pytest.param({"subscribe": "orders.*"}, "use subscribePattern", id="a pattern"),
         pytest.param({"subscribePattern": " "}, "subscribePattern is ' '", id="no pattern"),
-        pytest.param({"subscribePattern": "["}, "a regular expression", id="bad pattern"),
+        pytest.param({"subscribePattern": "["}, "a Python regular expression", id="bad pattern"),
     ],
 )
-def test_what_to_read_must_be_said_once(options: dict[str, str], text: str) -> None:
+def test_exactly_one_strategy_is_required(options: dict[str, str], text: str) -> None:
     """
-    S36, R16: none, two, empty or unreadable ways to say what to read are refused.
+    S36, R16: no strategy, two strategies, and empty or invalid ones are rejected.
     """
     for mistakes in (
         mistakes_of_batch({**SERVERS, **options}),
@@ -192,9 +194,10 @@ def test_what_to_read_must_be_said_once(options: dict[str, str], text: str) -> N
         ),
     ],
 )
-def test_where_a_stream_starts(options: dict[str, str], expected: OffsetLimit) -> None:
+def test_starting_offsets_of_a_stream(options: dict[str, str], expected: OffsetLimit) -> None:
     """
-    S38: words in any case, JSON, times; the global time wins over times, times over offsets.
+    S38: keywords in any case, JSON and timestamps; startingTimestamp overrides timestamps by
+    partition, which override offsets.
     """
     assert stream(**options).starting_offsets == expected
 
@@ -214,9 +217,9 @@ def test_where_a_stream_starts(options: dict[str, str], expected: OffsetLimit) -
         ),
     ],
 )
-def test_where_a_batch_ends(options: dict[str, str], expected: OffsetLimit) -> None:
+def test_ending_offsets_of_a_batch(options: dict[str, str], expected: OffsetLimit) -> None:
     """
-    The same precedence as at the start; a time that no record reaches means latest.
+    The precedence is the same as at the start; a timestamp after the last record means latest.
     """
     assert batch(**options).ending_offsets == expected
 
@@ -224,15 +227,15 @@ def test_where_a_batch_ends(options: dict[str, str], expected: OffsetLimit) -> N
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"startingOffsets": "latest"}, "startingOffsets is 'latest'; a batch query can't"),
+        ({"startingOffsets": "latest"}, "startingOffsets is 'latest'; a batch query cannot"),
         ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 is -1; a batch query"),
-        ({"endingOffsets": "earliest"}, "endingOffsets is 'earliest'; a batch query can't"),
+        ({"endingOffsets": "earliest"}, "endingOffsets is 'earliest'; a batch query cannot"),
         ({"endingOffsets": '{"t":{"0":-2}}'}, "endingOffsets for t-0 is -2; a batch query"),
     ],
 )
-def test_a_batch_that_would_be_empty_is_refused(options: dict[str, str], text: str) -> None:
+def test_empty_batch_range_is_rejected(options: dict[str, str], text: str) -> None:
     """
-    R16: a batch cannot start at latest nor end at earliest, by word or by number.
+    R16: a batch cannot start at latest nor end at earliest, by keyword or by number.
     """
     assert any(text in mistake for mistake in mistakes_of_batch({**MINIMAL, **options}))
 
@@ -259,18 +262,19 @@ def test_a_batch_that_would_be_empty_is_refused(options: dict[str, str], text: s
     ],
     ids=lambda text: text[:12],
 )
-def test_offsets_that_cannot_be_read(text: str) -> None:
+def test_invalid_offsets_are_rejected(text: str) -> None:
     """
-    O31: what is no offset document is refused, and so are offsets below -2.
+    O31: anything but an object of offsets is rejected, and so are offsets below -2.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": text})
 
     assert mistake.startswith(f"startingOffsets is '{text[:200]}")
 
 
-def test_words_for_whole_topics() -> None:
+def test_keyword_for_a_whole_topic() -> None:
     """
-    N06: a topic can have a word for all its partitions, beside others with an offset for each.
+    N06: a topic can have a keyword for all its partitions, beside topics with an offset per
+    partition.
     """
     text = '{"b":"LATEST","a":"Earliest","t":{"0":9}}'
 
@@ -282,18 +286,18 @@ def test_words_for_whole_topics() -> None:
 @pytest.mark.parametrize(
     "text", ['{"t":"now"}', '{"t":null}', '{"t":"earliest","t":{"0":1}}', '{"a b":"earliest"}']
 )
-def test_words_for_topics_that_cannot_be_read(text: str) -> None:
+def test_invalid_keyword_for_a_topic_is_rejected(text: str) -> None:
     """
-    N09: another word, a topic in both forms or a name that no topic can have is refused.
+    N09: an unknown keyword, a topic in both forms or an illegal topic name is rejected.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": text})
 
     assert mistake.startswith(f"startingOffsets is '{text}'")
 
 
-def test_words_that_make_no_sense_in_a_batch() -> None:
+def test_empty_range_of_one_topic_is_rejected() -> None:
     """
-    R16: a batch that starts at latest or ends at earliest is refused for single topics as well.
+    R16: a batch that starts at latest or ends at earliest is also rejected for single topics.
     """
     mistakes = mistakes_of_batch(
         {
@@ -311,9 +315,9 @@ def test_words_that_make_no_sense_in_a_batch() -> None:
     ]
 
 
-def test_committed_needs_a_group() -> None:
+def test_committed_requires_a_group_id() -> None:
     """
-    Whose committed offsets are meant must be said.
+    startingOffsets=committed is rejected without kafka.group.id.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": "Committed"})
     named = {**MINIMAL, "startingOffsets": "committed", "kafka.group.id": "billing"}
@@ -336,17 +340,17 @@ def test_committed_needs_a_group() -> None:
         ("maxTriggerDelay", "5s", "max_trigger_delay_ms", 5000),
     ],
 )
-def test_what_a_stream_can_be_told(name: str, text: str, field: str, value: int | None) -> None:
+def test_stream_options_are_parsed(name: str, text: str, field: str, value: int | None) -> None:
     """
-    Options of streams in any case of letters, as the values that planning works with.
+    Names and keywords of stream options are case-insensitive, and values become numbers.
     """
     assert getattr(parse_stream_source({**MINIMAL, name.upper(): text}), field) == value
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "soon", "", "9223372036854775808", "1_0", "\u0661"])
-def test_times_that_cannot_be_read(text: str) -> None:
+def test_invalid_timestamps_are_rejected(text: str) -> None:
     """
-    A time is a whole number of milliseconds; -1 and -2 would be words to a broker.
+    A timestamp is a whole number of milliseconds; brokers would take -1 and -2 for keywords.
     """
     (one,) = mistakes_of_stream({**MINIMAL, "startingTimestamp": text})
     (other,) = mistakes_of_batch(
@@ -358,29 +362,29 @@ def test_times_that_cannot_be_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["earliest", '{"t":{"0":-2}}', '{"t":"earliest"}'])
-def test_a_stream_cannot_end_at_its_start(text: str) -> None:
+def test_stream_cannot_end_at_earliest(text: str) -> None:
     """
-    A stream can be told where to end; not at earliest, it would read nothing.
+    A stream can have ending offsets, but not earliest: it would read nothing.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, "endingOffsets": text})
 
-    assert "a stream that ends at earliest would read nothing" in mistake
+    assert "a stream cannot end at earliest: it would read nothing" in mistake
 
 
 @pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition"])
 @pytest.mark.parametrize("text", ["a", "1.0", "0", "-1", ""])
 def test_counts_must_be_positive(name: str, text: str) -> None:
     """
-    M30: what is no positive whole number is refused.
+    M30: anything but a positive whole number is rejected.
     """
     (mistake,) = mistakes_of_batch({**MINIMAL, name: text})
 
     assert mistake == f"{name} is '{text}'; it must be: a whole number, at least 1"
 
 
-def test_the_least_must_not_be_above_the_most() -> None:
+def test_min_offsets_must_not_exceed_max_offsets() -> None:
     """
-    S36: minOffsetsPerTrigger above maxOffsetsPerTrigger is a mistake of its own.
+    S36: minOffsetsPerTrigger above maxOffsetsPerTrigger is reported.
     """
     limits = {"minOffsetsPerTrigger": "15", "maxOffsetsPerTrigger": "5"}
 
@@ -390,9 +394,9 @@ def test_the_least_must_not_be_above_the_most() -> None:
     )
 
 
-def test_limits_of_triggers_have_no_effect_in_a_batch(caplog: pytest.LogCaptureFixture) -> None:
+def test_trigger_limits_have_no_effect_in_a_batch(caplog: pytest.LogCaptureFixture) -> None:
     """
-    A batch accepts them with a warning, once in a process, as the JVM connector does.
+    A batch accepts them with one warning per process, as the JVM connector does.
     """
     log_no_effect.cache_clear()
     limits = {"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2", "maxTriggerDelay": "3m"}
@@ -407,9 +411,9 @@ def test_limits_of_triggers_have_no_effect_in_a_batch(caplog: pytest.LogCaptureF
     ]
 
 
-def test_settings_without_effect_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_settings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """
-    Names only, at INFO, and once; what switches protection off is a warning.
+    Only their names are logged, once, at INFO; disabled protection is a warning.
     """
     log_settings.cache_clear()
     caplog.set_level(logging.INFO, "pyspark_pykafka")
@@ -420,15 +424,15 @@ def test_settings_without_effect_are_named_in_the_log(caplog: pytest.LogCaptureF
         stream(**useless, **unsafe)
 
     assert [(record.levelname, record.message[:60]) for record in caplog.records] == [
-        ("INFO", "Kafka settings without effect here: max.poll.records, metric"),
+        ("INFO", "Kafka settings without effect: max.poll.records, metric.repo"),
         ("WARNING", "kafka.enable.ssl.certificate.verification=false: any server "),
     ]
     assert "SECRET" not in caplog.text
 
 
-def test_progress_stores() -> None:
+def test_progress_store_options() -> None:
     """
-    Nowhere by default; a consumer group takes its name from the client's settings.
+    There is no store by default; a consumer group's name comes from kafka.group.id.
     """
     group = {"progressStore": "ConsumerGroup", "kafka.group.id": " g "}
     nodes = {"progressStore": "zookeeper", "zookeeperHosts": "a:1, b", "zookeeperId": "q-1"}
@@ -443,9 +447,9 @@ def test_progress_stores() -> None:
 @pytest.mark.parametrize(
     ("acl", "meant"), [({}, "creator"), ({"zookeeperAcl": "Readable"}, "readable")]
 )
-def test_the_user_of_zookeeper(acl: dict[str, str], meant: str) -> None:
+def test_zookeeper_digest_sets_the_default_acl(acl: dict[str, str], meant: str) -> None:
     """
-    Whoever gives one keeps the nodes to it unless told otherwise, and no text shows the password.
+    With a digest, new nodes are restricted to its user by default; no repr shows the password.
     """
     nodes = {"progressStore": "zookeeper", "zookeeperHosts": "a", "zookeeperId": "q"}
     options = stream(**nodes, zookeeperDigest="me:SE:CRET", zookeeperRoot="/a/b", **acl)
@@ -459,30 +463,35 @@ def test_the_user_of_zookeeper(acl: dict[str, str], meant: str) -> None:
 @pytest.mark.parametrize(
     ("options", "mistakes"),
     [
-        ({"progressStore": "consumerGroup"}, ["kafka.group.id is missing; it must name"]),
+        ({"progressStore": "consumerGroup"}, ["kafka.group.id is missing; set it to"]),
         (
             {"progressStore": "zookeeper"},
-            ["zookeeperHosts is missing; it must be: the s", "zookeeperId is missing; it must be"],
+            ["zookeeperHosts is missing; it must be: serv", "zookeeperId is missing; it must be"],
         ),
         (
             {"zookeeperId": "q", "zookeeperRoot": "/x"},
-            ["zookeeperId is given, and progressStore is 'none'", "zookeeperRoot is given"],
+            ["zookeeperId is set, but progressStore is 'none'", "zookeeperRoot is set"],
         ),
         (
             {**ZOOKEEPER, "zookeeperDigest": "SECRET"},
             ["zookeeperDigest is '***'; it must be: a user"],
         ),
-        ({**ZOOKEEPER, "zookeeperAcl": "creator"}, ["zookeeperDigest is missing; it must say who"]),
-        ({**ZOOKEEPER, "zookeeperHosts": "a b"}, ["zookeeperHosts is 'a b'; it must be: the serv"]),
-        ({**ZOOKEEPER, "zookeeperRoot": "x"}, ["zookeeperRoot is 'x'; it must be: a path"]),
+        ({**ZOOKEEPER, "zookeeperAcl": "creator"}, ["zookeeperDigest is missing; set it to that"]),
+        (
+            {**ZOOKEEPER, "zookeeperHosts": "a b"},
+            ["zookeeperHosts is 'a b'; it must be: server add"],
+        ),
+        ({**ZOOKEEPER, "zookeeperRoot": "x"}, ["zookeeperRoot is 'x'; it must be: a node path"]),
         ({**ZOOKEEPER, "zookeeperId": "a/b"}, ["zookeeperId is 'a/b'; it must be: a name"]),
         ({**ZOOKEEPER, "zookeeperId": ".."}, ["zookeeperId is '..'; it must be: a name"]),
         ({**ZOOKEEPER, "zookeeperSessionTimeoutMs": "1"}, ["zookeeperSessionTimeoutMs is '1'"]),
     ],
 )
-def test_mistakes_about_progress_stores(options: dict[str, str], mistakes: list[str]) -> None:
+def test_invalid_progress_store_options_are_reported(
+    options: dict[str, str], mistakes: list[str]
+) -> None:
     """
-    What a store needs is asked for, what belongs to another one is refused, secrets are not told.
+    Missing options of a store and options of another store are reported, without secrets.
     """
     told = mistakes_of_stream({**MINIMAL, **options})
 
@@ -492,9 +501,9 @@ def test_mistakes_about_progress_stores(options: dict[str, str], mistakes: list[
         assert "SECRET" not in mistake
 
 
-def test_committed_means_the_store() -> None:
+def test_committed_reads_the_zookeeper_store() -> None:
     """
-    With ZooKeeper no group is needed, in a batch neither.
+    With ZooKeeper startingOffsets=committed needs no group, in a batch either.
     """
     options = {**ZOOKEEPER, "startingOffsets": "committed"}
 
@@ -506,7 +515,7 @@ def test_committed_means_the_store() -> None:
     [
         (
             {"maxFetchMemory": "64 bytes"},
-            "maxFetchMemory is '64 bytes'; it must be: a number of bytes with a unit (k, m, g)",
+            "maxFetchMemory is '64 bytes'; it must be: a number of bytes, optionally with a unit",
         ),
         ({"maxFetchMemory": "10k"}, "from 1m to 8g"),
         ({"engine": "turbo"}, "engine is 'turbo'; it must be: one of: auto, wire, librdkafka"),
@@ -519,29 +528,29 @@ def test_committed_means_the_store() -> None:
             {"kafka.isolation.level": "dirty"},
             "kafka.isolation.level is 'dirty'; it must be: one of",
         ),
-        ({"topic": "t"}, "'topic' is not valid in a streaming read; it belongs to: batch write"),
+        ({"topic": "t"}, "'topic' is not valid in a streaming read; it applies to: batch write"),
         ({"maxOffsetPerTrigger": "1"}, "not an option; did you mean 'maxOffsetsPerTrigger'?"),
         ({"sasl.password": "x"}, "not an option; did you mean 'kafka.sasl.password'?"),
         ({"kafak.group.id": "x"}, "not an option; did you mean 'kafka.group.id'?"),
-        ({"zzz": "x"}, "'zzz' is not an option; see docs/options.md for all"),
+        ({"zzz": "x"}, "'zzz' is not an option; docs/options.md lists all options"),
         (
             {"spark.kafka.clusters.a.auth.bootstrap.servers": "x"},
             "librdkafka cannot use delegation tokens",
         ),
     ],
 )
-def test_mistakes_say_what_is_possible(options: dict[str, str], text: str) -> None:
+def test_mistakes_name_the_accepted_values(options: dict[str, str], text: str) -> None:
     """
-    A mistake names the option as it is spelled, what was given, and what it must be.
+    A mistake names the option in its documented spelling, the given value and the accepted ones.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, **options})
 
     assert text in mistake
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_in_one_error() -> None:
     """
-    One error lists everything, in the form that users know.
+    One error lists all mistakes, in a fixed form.
     """
     with pytest.raises(OptionsError) as caught:
         parse_stream_source(
@@ -552,20 +561,21 @@ def test_all_mistakes_are_told_at_once() -> None:
         "Spark options for 'pykafka' are wrong:\n"
         "- 'maxoffsetpertrigger' is not an option; did you mean 'maxOffsetsPerTrigger'?\n"
         "- failOnDataLoss is 'maybe'; it must be: one of: true, false\n"
-        "- kafka.bootstrap.servers is missing; it names the brokers, as 'host:9092,host2:9092'"
+        "- kafka.bootstrap.servers is missing; set it to the brokers' addresses, "
+        "such as 'host:9092,host2:9092'"
     )
 
 
-def test_sparks_own_options_pass() -> None:
+def test_spark_own_options_are_accepted() -> None:
     """
-    What Spark adds by itself is not taken for a mistake.
+    Options that Spark itself adds are no mistakes.
     """
     assert batch(path="p", checkpointLocation="c", queryName="q") == batch()
 
 
-def test_an_option_that_is_null_was_not_given() -> None:
+def test_null_means_not_set() -> None:
     """
-    M30: null stands for an option that is not set.
+    M30: an option that is null counts as not set.
     """
     assert parse_batch_source({**MINIMAL, "minPartitions": None}).min_partitions is None
 
@@ -578,9 +588,9 @@ def test_an_option_that_is_null_was_not_given() -> None:
         max_size=5,
     )
 )
-def test_any_offsets_are_read_back(offsets: dict[TopicPartition, int]) -> None:
+def test_any_offsets_are_parsed(offsets: dict[TopicPartition, int]) -> None:
     """
-    Every document of offsets gives exactly its offsets, sorted, whatever its order.
+    Every JSON object of offsets is parsed to exactly its offsets, sorted.
     """
     document: dict[str, dict[str, int]] = {}
     for tp, offset in offsets.items():
@@ -600,7 +610,7 @@ def test_any_offsets_are_read_back(offsets: dict[TopicPartition, int]) -> None:
         parse_stream_source({**SERVERS, "subscribePattern": "t"}),
     ],
 )
-def test_options_cross_processes(options: SourceOptions) -> None:
+def test_options_pickle_whole(options: SourceOptions) -> None:
     """
     Pickled options are equal in every field, and hash alike.
     """
@@ -620,8 +630,8 @@ def test_options_cross_processes(options: SourceOptions) -> None:
         ("3000000", 3_000_000),
     ],
 )
-def test_sizes_have_the_units_of_sparks_settings(text: str, size: int) -> None:
+def test_byte_sizes_have_the_units_of_spark(text: str, size: int) -> None:
     """
-    A number of bytes takes k, m and g, with or without a b, in any case.
+    A number of bytes accepts k, m and g, with or without b, in any case.
     """
     assert parse_stream_source({**MINIMAL, "maxFetchMemory": text}).max_fetch_memory == size
