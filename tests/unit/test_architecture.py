@@ -1,5 +1,5 @@
 """
-The pictures in docs/architecture.md, held against the imports.
+The imports follow the pictures in docs/architecture.md, and the comments its invariants.
 """
 
 from __future__ import annotations
@@ -203,3 +203,39 @@ def test_only_edges_import_a_library(library: str, allowed: set[str]) -> None:
 
     beyond = {name for name in users if not any(f"{name}.".startswith(f"{it}.") for it in allowed)}
     assert beyond == set()
+
+
+INVARIANTS = [
+    name
+    for path in sorted((PAGE.parent / "architecture").glob("*.md"))
+    for name in re.findall(r"^- \*\*Invariant ([IR]\d+), ", path.read_text(), re.MULTILINE)
+]
+
+
+def test_invariants_are_numbered_without_gaps() -> None:
+    """
+    The pages define I1, I2, … and R1, R2, …, each once and in order.
+    """
+    for letter in "IR":
+        numbers = [name for name in INVARIANTS if name.startswith(letter)]
+        assert numbers == [f"{letter}{number + 1}" for number in range(len(numbers))]
+        assert len(numbers) >= 5
+
+
+@pytest.mark.parametrize("path", MODULES, ids=full_name)
+def test_invariants_in_comments_exist(path: Path) -> None:
+    """
+    A comment or docstring that names an invariant names one that the pages define.
+    """
+    named = re.findall(r"[Ii]nvariants? ([IR]\d+)(?: and ([IR]\d+))?", path.read_text())
+
+    assert {name for pair in named for name in pair if name} <= set(INVARIANTS)
+
+
+def test_most_invariants_are_named_in_the_code() -> None:
+    """
+    The code refers to the invariants that it relies on.
+    """
+    text = "".join(path.read_text() for path in MODULES)
+
+    assert [name for name in INVARIANTS if not re.search(rf"\b{name}\b", text)] == []
