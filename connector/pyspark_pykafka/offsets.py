@@ -67,6 +67,7 @@ class LogEnds(NamedTuple):
     epochs: LeaderEpochs
 
 
+# Invariant R1 (range).
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """
@@ -201,6 +202,7 @@ class StreamOffset:
         """
         Return the topics that were deleted and made again since ``earlier``.
         """
+        # Invariant R15 (topic id).
         known = earlier.topic_ids
         return {t for t, made in self.topic_ids.items() if known.get(t, made) != made}
 

@@ -55,6 +55,7 @@ class ClientPool(Generic[C]):
         # In a forked child librdkafka's threads are missing, and a socket is still its parent's:
         # the child neither uses nor closes what it inherited. It keeps the references so that
         # nothing finalises them, and makes a lock that no thread of the parent's holds.
+        # Invariant R4 (fork safety).
         os.register_at_fork(after_in_child=self._disown)
 
     @contextmanager

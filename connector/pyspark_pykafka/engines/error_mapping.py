@@ -150,6 +150,7 @@ class FatalErrors:
         self._cuts = 0
         self._last_cut = 0.0
 
+    # Invariant R5 (error callback).
     def record(self, error: KafkaError) -> None:
         """
         Keep the error if it is final; called by librdkafka while the client is polled.

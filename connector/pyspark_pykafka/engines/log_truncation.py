@@ -53,6 +53,7 @@ def epochs_to_check(start: StreamOffset, latest: StreamOffset) -> LeaderEpochs:
     A log is never truncated within a leader epoch, so no other partition needs a check. A log that
     ends before its start offset shows the loss by itself, and a recreated topic is another log.
     """
+    # Invariant R16 (leader epoch).
     recreated = latest.recreated_topics(start)
     epochs = {}
     for tp, epoch in start.epochs.items():
@@ -84,6 +85,7 @@ def older_epochs(start: StreamOffset, latest: StreamOffset) -> list[TopicPartiti
     Epochs only grow while a topic exists, so the broker that returned an older one has stale
     metadata. Without topic ids, it may also be another topic of the same name.
     """
+    # Invariant R17 (epochs grow).
     ids = start.topic_ids
     return [
         tp

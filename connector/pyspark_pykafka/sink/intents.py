@@ -82,6 +82,7 @@ def find_objection(query: str, batch: int, write: str, placed: EntriesWithOffset
     that the batch is done; whatever comes behind the intent comes too late. Without the intent, it
     is what would speak against it now.
     """
+    # Invariant I1 (determinism): what follows the intent does not matter.
     for _, entry in placed:
         if isinstance(entry, Intent) and entry.write == write:
             return None

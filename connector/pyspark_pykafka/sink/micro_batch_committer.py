@@ -86,6 +86,7 @@ def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> N
     """
     ledger = _ledger(transactions, batch.prefix)
     before = _committed_before(transactions, ledger, batch)
+    # Invariant I2 (completeness): every earlier write has ended.
     done = committed_tasks(batch, before)
     new = [task for task in batch.committables if task.task not in done]
     if new:
@@ -122,6 +123,7 @@ def abort_micro_batch(
         # Nothing tells whether another process has gone on; the next micro-batch clears up.
         return
     ledger, first = _ledger(transactions, prefix), min(task.marker_offset for task in written)
+    # Invariant I5 (intent first): without a binding intent all of it may be aborted.
     if maybe_committing:
         # An intent that is still under way comes behind this, and decides nothing.
         end = ledger.append(Withdrawal(query, write))
@@ -234,6 +236,7 @@ def _decide(
     """
     intent = make_intent(batch, new)
     end = ledger.append(intent, outdated(batch.query, batch.batch, before))
+    # Invariant I4 (exclusion).
     check_binding(batch, ledger.read_all(intent.first, end))
 
 
@@ -304,6 +307,7 @@ def _roll_forward(
         placed = ledger.read_all(max(low, intent.first), offset + 1)
         if not is_binding(intent, placed):
             continue
+        # Invariant I3 (delegation): anyone may commit what a binding intent names.
         decided += waiting
         if _commit_open(transactions, waiting):
             logger.warning(

@@ -85,6 +85,7 @@ class FilterPushdown:
         """
         offsets = self._bounds("offset", _integer, strict=1)
         # Kafka's timestamps are whole milliseconds, so a strict bound within one excludes nothing.
+        # Invariant R21 (time filters).
         times = self._bounds("timestamp", _millis, strict=0)
         if offsets == times == _Bounds():
             return start, end

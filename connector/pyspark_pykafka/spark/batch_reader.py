@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options import SourceOptions
 
 
+# Invariant R3 (values only): pickled to the executors.
 class KafkaBatchReader(DataSourceReader):
     """
     Plans on the driver and reads on executors; pickled in between, so it holds values only.

@@ -408,6 +408,7 @@ class _RangeReader:
 
         The log start only grows, so one question covers all gaps since the first.
         """
+        # Invariant R6 (gap).
         self.first_gap = None
         low, _high = _watermarks(self.client, self.range, self.settings)
         if low > gap:

@@ -130,6 +130,7 @@ class _RangeReader:
         self.sizing = FetchSizing(min([self.settings.fetch_bytes, *given]))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        # Invariant R11 (completion of a range).
         while not self.columns.done:
             # What one answer holds is gone before the next is received, which takes its memory.
             yield from self._one_answer()
@@ -219,6 +220,7 @@ class _RangeReader:
         remote storage (KIP-405) and a broker that has just begun to lead all answer so. Offsets
         are passed over only where a record batch, or the start of the log, says so.
         """
+        # Invariants R7 and R8: no offset is skipped here; a hole ends at the next record batch.
         self.empty_answers += 1
         position = self.columns.position
         if fetched.is_authoritative:
@@ -243,6 +245,7 @@ class _RangeReader:
         meanwhile. The last word is that of ListOffsets: a leader that was just elected tells no end
         before it knows it (KIP-207), but answers fetches.
         """
+        # Invariant R10 (end of the log).
         self.short_answers += 1
         position = self.columns.position
         if self.short_answers > max(self.settings.end_retries, _LEAST_ANSWERS):

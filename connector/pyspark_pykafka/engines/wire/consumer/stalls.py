@@ -27,6 +27,7 @@ def why_nothing(fetched: FetchResult, position: int) -> str:
         )
     if not fetched.of_leader:
         return f"the replica on broker {fetched.node} has no records there; is it in sync?"
+    # Invariant R9 (last stable offset): waited for, not skipped.
     if fetched.visible_end <= position:
         return (
             f"a transaction has been open since offset {fetched.visible_end} (last stable offset; "

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     #: Makes a request in a version that the broker at the other end knows.
     RequestFactory = Callable[[Connection], Request[MetadataResponse]]
 
+# Invariant R19 (slow is not dead).
 # The next broker is asked beside those that have not answered within this time.
 ATTEMPT_DELAY_SECONDS = 1.5
 

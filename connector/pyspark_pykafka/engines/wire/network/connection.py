@@ -187,6 +187,7 @@ class Connection:
         Logs in again before, where the broker wants that and no answer is outstanding.
         """
         self._throttle.wait(deadline)
+        # Invariant R14 (re-authentication).
         if not self._pending and self.is_login_due:
             self._log_in(deadline)
         self._write(request, deadline)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN_TOPIC_OR_PARTITION = 3
 
+# Invariant R18 (no single broker).
 #: That a topic does not exist is believed when so many brokers say it, or all that answer.
 MIN_CONFIRMATIONS = 3
 

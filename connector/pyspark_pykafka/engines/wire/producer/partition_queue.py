@@ -128,6 +128,7 @@ class PartitionQueue:
         self.last_error = trouble
 
     def _settle(self) -> None:
+        # Invariant R22 (order).
         if self.returned and not self.in_flight:
             # They come back in the order of the answers, which with several connections is any.
             first = self.returned[0].sequence

@@ -54,6 +54,7 @@ class ArrowDecoder:
         """
         Return a decoder for the offsets ``[start, end)``.
         """
+        # The decoder checks invariant R13 (consistent batches).
         decoder = RecordDecoder(
             frozenset(schema.names),
             start,

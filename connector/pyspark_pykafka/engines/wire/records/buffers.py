@@ -15,6 +15,7 @@ def is_viewed(buffer: bytearray) -> bool:
     """
     if not buffer:
         return False
+    # Invariant R12 (buffer ownership).
     try:
         last = buffer.pop()
     except BufferError:
