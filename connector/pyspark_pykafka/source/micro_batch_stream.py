@@ -137,6 +137,7 @@ class MicroBatchStream:
         """
         Fix the end of an availableNow run at the present latest offsets.
         """
+        # Invariant R20 (one end).
         self._fixed_end = self._ends.latest(StreamOffset({}))
 
     def latest_without_start(self) -> Document:

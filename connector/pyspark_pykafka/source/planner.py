@@ -75,6 +75,7 @@ def split(ranges: Iterable[OffsetRange], policy: SplitPolicy) -> list[OffsetRang
     the last ones take the remainder. Ranges too small to split are kept, and do not count in the
     proportion. Sizes count offsets, not records.
     """
+    # Invariant R2 (deterministic planning): the sizes and the policy alone decide.
     filled = [r for r in ranges if r.size > 0]
     parts = _parts_by_cap(filled, policy.max_records_per_partition)
     minimum = policy.min_partitions
