@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.network.topic_replicas import fetch_topic_replicas
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.errors import ExactlyOnceError, RecordError
@@ -87,7 +87,7 @@ class Stream:
         """
         Return whether the brokers have the ledger.
         """
-        with transactions_of(self.options.kafka) as transactions:
+        with transaction_client(self.options.kafka) as transactions:
             limit = Deadline.after(SECONDS)
             return (
                 fetch_topic_replicas(transactions.cluster, self.ledger, limit).replication_factor
@@ -168,7 +168,7 @@ def test_what_a_micro_batch_costs(kafka_cluster: KafkaCluster, topic: NewTopicNa
     wait_until(wrong, SECONDS)
     # An entry and a marker for each task, and the intent.
     assert batches * 2 * 2 <= ends(stream, stream.ledger) <= batches * (2 * 2 + 2)
-    with transactions_of(stream.options.kafka) as transactions:
+    with transaction_client(stream.options.kafka) as transactions:
         assert len(transactions.list_ids(any_query_pattern(stream.topic))) == 2 * 2
 
 
@@ -176,7 +176,7 @@ def ends(stream: Stream, topic: str) -> int:
     """
     Return the offset of the next record of a topic of one partition.
     """
-    with transactions_of(stream.options.kafka) as transactions:
+    with transaction_client(stream.options.kafka) as transactions:
         return Ledger(transactions.cluster, transactions.config, topic).high_watermark()
 
 

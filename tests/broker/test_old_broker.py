@@ -15,7 +15,7 @@ from tests.support.old_broker import old_broker
 from tests.support.producing import batch_of, placed, settings, write
 
 from pyspark_pykafka.engines.contract import FallbackId
-from pyspark_pykafka.engines.selection import fetch, metadata_backend, prepare
+from pyspark_pykafka.engines.selection import fetch, metadata_backend, write_prepared
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.testing import Record
@@ -66,7 +66,7 @@ def test_exactly_once_is_refused(kafka: OldBroker, fallback: FallbackId | None) 
     rows = batch_of([Record(b"v", None, 0)])
 
     with pytest.raises(KafkaClientError, match=r"^exactly-once needs .* 3\.0 on .* at-least-once$"):
-        prepare([rows], settings(kafka.bootstrap), topic, "old", fallback=fallback)
+        write_prepared([rows], settings(kafka.bootstrap), topic, "old", fallback=fallback)
 
     assert kafka.consume(topic) == []
 

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from tests.support.streams import SECONDS
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.engines.selection import prepare, transactions_of
+from pyspark_pykafka.engines.selection import transaction_client, write_prepared
 from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
@@ -115,7 +115,7 @@ def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
     """
     Return the transactions that are open.
     """
-    with transactions_of(settings(cluster, prefix).kafka) as transactions:
+    with transaction_client(settings(cluster, prefix).kafka) as transactions:
         return transactions.list_ids(prefix_pattern(prefix), [TransactionState.ONGOING])
 
 
@@ -213,7 +213,7 @@ def test_a_task_that_is_stopped_leaves_nothing(copy: Copy) -> None:
     kafka, prefix, seconds = settings(copy.cluster, copy.sink).kafka, copy.sink, SECONDS
 
     def other_writes() -> str | None:
-        with transactions_of(kafka) as transactions:
+        with transaction_client(kafka) as transactions:
             open_now = transactions.list_ids(prefix_pattern(prefix), [TransactionState.ONGOING])
             return None if open_now else "none is open"
 
@@ -328,7 +328,7 @@ def time_passes(sink: Sink) -> None:
     """
     Abort what a driver that died has left open, as the coordinators do in the end.
     """
-    with transactions_of(settings(sink.cluster, sink.topic).kafka) as it:
+    with transaction_client(settings(sink.cluster, sink.topic).kafka) as it:
         for name in it.list_ids(prefix_pattern(sink.topic), [TransactionState.ONGOING]):
             it.abort(name)
 
@@ -438,7 +438,7 @@ def test_an_intent_that_comes_late(sink: Sink) -> None:
     mine, other = sink.write_all(0, 2, 3), sink.again()
     theirs = [other.write(0, 0, 2, attempt=1)]
     done = CommittableBatch(sink.topic, QUERY, 0, mine[0].write, 2, tuple(waiting(mine)))
-    with transactions_of(settings(sink.cluster, sink.topic).kafka) as it:
+    with transaction_client(settings(sink.cluster, sink.topic).kafka) as it:
         ledger = Ledger(it.cluster, it.config, ledger_topic(sink.topic))
         # By a version that did not look again before it committed.
         ledger.append(make_intent(done, done.committables))
@@ -502,11 +502,11 @@ def test_a_batch_write_whose_prefix_looks_like_a_query(sink: Sink) -> None:
     other = f"{sink.topic}-20261122-1"
     row = pa.RecordBatch.from_pydict({"value": [b"batch"]})
     options = settings(sink.cluster, sink.topic)
-    opened = prepare([row], options.kafka, sink.topic, task_id(other, 0, 0)).prepared
+    opened = write_prepared([row], options.kafka, sink.topic, task_id(other, 0, 0)).prepared
     assert opened is not None
     sink.again().run(1, 3)
 
-    with transactions_of(options.kafka) as transactions:
+    with transaction_client(options.kafka) as transactions:
         transactions.end(opened, commit=True)
     assert rows_of(sink) == sorted(["batch", *expected(0, 2), *expected(1, 3)])
 

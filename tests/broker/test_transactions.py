@@ -15,8 +15,8 @@ import pytest
 from pyspark_pykafka.engines.wire.producer.producer import (
     OpenTransaction,
     Transaction,
-    prepare,
-    transactions_of,
+    transaction_client,
+    write_prepared,
 )
 from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
@@ -56,12 +56,12 @@ PREPARING = """
 import sys
 import pyarrow as pa
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.engines.wire.producer.producer import Transaction, prepare
+from pyspark_pykafka.engines.wire.producer.producer import Transaction, write_prepared
 
 bootstrap, topic, name = sys.argv[1:]
 rows = {"value": [b"0", b"1", b"2"], "partition": pa.array([0, 1, 0], "int32")}
 kafka = KafkaSettings.of({"bootstrap.servers": bootstrap})
-written = prepare([pa.RecordBatch.from_pydict(rows)], kafka, topic, Transaction(name, 60000))
+written = write_prepared([pa.RecordBatch.from_pydict(rows)], kafka, topic, Transaction(name, 60000))
 print(*written.prepared)
 """
 
@@ -83,14 +83,14 @@ class Sink:
         self.topic = topic
         self.settings = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
 
-    def prepare(
+    def write_prepared(
         self, name: str, *values: bytes, timeout_ms: int = TIMEOUT_MS
     ) -> PreparedTransaction:
         """
         Write values into a transaction that stays open.
         """
         wanted = Transaction(f"{self.topic}-{name}", timeout_ms)
-        written = prepare([rows(*values)], self.settings, self.topic, wanted)
+        written = write_prepared([rows(*values)], self.settings, self.topic, wanted)
         assert written.records == len(values)
         assert written.prepared is not None
         return written.prepared
@@ -99,7 +99,7 @@ class Sink:
         """
         End it.
         """
-        with transactions_of(self.settings) as transactions:
+        with transaction_client(self.settings) as transactions:
             transactions.end(prepared, commit=commit)
 
     def state(self, name: str) -> TransactionState | None:
@@ -117,7 +117,7 @@ class Sink:
         return None if found is None else found.epoch
 
     def _described(self, name: str) -> TransactionDescription | None:
-        with transactions_of(self.settings) as transactions:
+        with transaction_client(self.settings) as transactions:
             return transactions.describe(f"{self.topic}-{name}")
 
     def visible(self) -> list[bytes | None]:
@@ -168,7 +168,7 @@ def test_ending_twice_is_ending_once(sink: Sink) -> None:
     """
     Whoever did not hear the answer asks again.
     """
-    prepared = sink.prepare("a", b"x")
+    prepared = sink.write_prepared("a", b"x")
     for _ in range(2):
         sink.end(prepared, commit=True)
 
@@ -180,7 +180,7 @@ def test_aborted_records_are_never_seen(sink: Sink) -> None:
     """
     They stay in the log, and no reader of committed records gets them.
     """
-    prepared = sink.prepare("a", b"x")
+    prepared = sink.write_prepared("a", b"x")
     for _ in range(2):
         sink.end(prepared, commit=False)
 
@@ -194,8 +194,8 @@ def test_the_next_of_a_name_fences_the_last(sink: Sink) -> None:
     """
     A task that is run again takes the name over: what the first one wrote is gone for good.
     """
-    first = sink.prepare("a", b"first")
-    second = sink.prepare("a", b"second")
+    first = sink.write_prepared("a", b"first")
+    second = sink.write_prepared("a", b"second")
 
     with pytest.raises(FencedError):
         sink.end(first, commit=True)
@@ -208,9 +208,9 @@ def test_a_late_end_does_not_hit_the_next_transaction(sink: Sink) -> None:
     """
     Whatever is still under way of a first transaction, even its end, is refused.
     """
-    first = sink.prepare("a", b"first")
+    first = sink.write_prepared("a", b"first")
     sink.end(first, commit=True)
-    second = sink.prepare("a", b"second")
+    second = sink.write_prepared("a", b"second")
 
     for commit in (True, False):
         with pytest.raises(FencedError):
@@ -236,7 +236,7 @@ def test_a_write_that_fails_aborts_at_once(sink: Sink) -> None:
         yield bad
 
     with pytest.raises(RecordError, match="partition 7"):
-        prepare(
+        write_prepared(
             good_then_bad(), sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS)
         )
 
@@ -252,19 +252,19 @@ def test_a_task_that_comes_after_the_end(sink: Sink, commit: bool) -> None:
     """
     A loser, or one that Spark has not stopped yet, leaves nothing open; the next write is free.
     """
-    done = sink.prepare("0-0", b"done")
+    done = sink.write_prepared("0-0", b"done")
     end = f"{sink.topic}-ended-first"
-    with transactions_of(sink.settings) as transactions:
+    with transaction_client(sink.settings) as transactions:
         finish = commit_write if commit else abort_write
         finish(transactions, [done], write_pattern(sink.topic), end)
     late = Transaction(f"{sink.topic}-1-0", TIMEOUT_MS, fence_id=end)
 
     with pytest.raises(FencedError, match="-1-0 belongs to has ended without it"):
-        prepare([rows(b"late")], sink.settings, sink.topic, late)
+        write_prepared([rows(b"late")], sink.settings, sink.topic, late)
 
     assert sink.state("1-0") in ABORTED
     assert sink.visible() == ([b"done"] if commit else [])
-    sink.end(sink.prepare("1-0", b"next"), commit=True)
+    sink.end(sink.write_prepared("1-0", b"next"), commit=True)
     assert sink.visible()[-1:] == [b"next"]
 
 
@@ -282,9 +282,9 @@ def test_what_is_committed_is_no_failure(
     """
     Brokers that cannot be reached just after the commit: an error would have it all written again.
     """
-    done = sink.prepare("0-0", b"done")
+    done = sink.write_prepared("0-0", b"done")
     monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
-    with transactions_of(sink.settings) as transactions:
+    with transaction_client(sink.settings) as transactions:
         commit_write(transactions, [done], write_pattern(sink.topic), "first")
 
     assert sink.visible() == [b"done"]
@@ -296,12 +296,12 @@ def test_a_part_that_is_committed_is_told(sink: Sink, monkeypatch: pytest.Monkey
     """
     To write all of it again would repeat rows, and the error must not say that nothing is there.
     """
-    waiting = [sink.prepare(name, name.encode()) for name in ("0-0", "1-0", "2-0")]
+    waiting = [sink.write_prepared(name, name.encode()) for name in ("0-0", "1-0", "2-0")]
     sink.end(waiting[1], commit=False)
     monkeypatch.setattr(batch_committer, "check_open", lambda *_: None)
 
     with (
-        transactions_of(sink.settings) as transactions,
+        transaction_client(sink.settings) as transactions,
         pytest.raises(ExactlyOnceError, match="the rows of 2 of 3 tasks are visible"),
     ):
         commit_write(transactions, waiting, write_pattern(sink.topic), f"{sink.topic}-ended-first")
@@ -322,9 +322,9 @@ def test_a_commit_whose_answer_was_lost(sink: Sink, monkeypatch: pytest.MonkeyPa
         msg = "no answer"
         raise BrokerUnavailableError(msg)
 
-    waiting = [sink.prepare(name, b"x") for name in ("0-0", "1-0")]
+    waiting = [sink.write_prepared(name, b"x") for name in ("0-0", "1-0")]
     monkeypatch.setattr(Transactions, "end_all", end_and_say_nothing)
-    with transactions_of(sink.settings) as transactions:
+    with transaction_client(sink.settings) as transactions:
         commit_write(transactions, waiting, write_pattern(sink.topic), f"{sink.topic}-ended-first")
 
     assert sink.visible() == [b"x", b"x"]
@@ -340,10 +340,10 @@ def test_a_commit_that_came_to_nothing(sink: Sink, monkeypatch: pytest.MonkeyPat
         msg = "nobody is there"
         raise BrokerUnavailableError(msg)
 
-    waiting = [sink.prepare("0-0", b"x")]
+    waiting = [sink.write_prepared("0-0", b"x")]
     monkeypatch.setattr(Transactions, "end_all", end_nothing)
     with (
-        transactions_of(sink.settings) as transactions,
+        transaction_client(sink.settings) as transactions,
         pytest.raises(TimeoutExceededError, match="nobody is there.*nothing of this write is vis"),
     ):
         commit_write(transactions, waiting, write_pattern(sink.topic), f"{sink.topic}-ended-first")
@@ -359,10 +359,10 @@ def test_an_abort_goes_on_after_an_error(sink: Sink, monkeypatch: pytest.MonkeyP
     """
     One coordinator is away: what others coordinate is aborted all the same, and the error told.
     """
-    told, lost = sink.prepare("0-1", b"x"), sink.prepare("0-0", b"x")
+    told, lost = sink.write_prepared("0-1", b"x"), sink.write_prepared("0-0", b"x")
     monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
     with (
-        transactions_of(sink.settings) as transactions,
+        transaction_client(sink.settings) as transactions,
         pytest.raises(BrokerUnavailableError, match="nobody to tell first"),
     ):
         abort_write(transactions, [told], write_pattern(sink.topic), "first")
@@ -379,9 +379,9 @@ def test_a_prefix_that_another_begins_with(sink: Sink, commit: bool) -> None:
     """
     A write ends the transactions that its own lost attempts left, and those of no other.
     """
-    done, lost, other = (sink.prepare(name, b"x") for name in ("0-1", "0-0", "2-0-0"))
+    done, lost, other = (sink.write_prepared(name, b"x") for name in ("0-1", "0-0", "2-0-0"))
 
-    with transactions_of(sink.settings) as transactions:
+    with transaction_client(sink.settings) as transactions:
         finish = commit_write if commit else abort_write
         finish(transactions, [done], write_pattern(sink.topic), f"{sink.topic}-ended-first")
 
@@ -396,7 +396,7 @@ def test_nothing_to_write_is_no_transaction(sink: Sink) -> None:
     """
     A task without rows asks no broker for anything.
     """
-    assert prepare(
+    assert write_prepared(
         [rows()], sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS)
     ) == OpenTransaction(0, None, -1)
     assert sink.state("a") is None
@@ -408,10 +408,10 @@ def test_transactions_are_found_by_their_names(sink: Sink) -> None:
     """
     prefix = f"{sink.topic}-"
     names = starting_with_pattern(prefix)
-    done, open_one = sink.prepare("done", b"x"), sink.prepare("open", b"y")
+    done, open_one = sink.write_prepared("done", b"x"), sink.write_prepared("open", b"y")
     sink.end(done, commit=True)
 
-    with transactions_of(sink.settings) as transactions:
+    with transaction_client(sink.settings) as transactions:
         wait_until(
             lambda: (
                 None
@@ -440,7 +440,7 @@ def test_a_time_that_brokers_do_not_allow(sink: Sink) -> None:
     with pytest.raises(
         KafkaClientError, match=r"kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms"
     ):
-        sink.prepare("a", b"x", timeout_ms=2**31 - 1)
+        sink.write_prepared("a", b"x", timeout_ms=2**31 - 1)
 
 
 def test_many_records_in_one_transaction(sink: Sink, kafka_cluster: KafkaCluster) -> None:
@@ -458,7 +458,7 @@ def test_many_records_in_one_transaction(sink: Sink, kafka_cluster: KafkaCluster
     name = f"{sink.topic}-a"
 
     wanted = Transaction(name, TIMEOUT_MS)
-    written, prepared, *_ = prepare([rows(*values)], kafka, sink.topic, wanted)
+    written, prepared, *_ = write_prepared([rows(*values)], kafka, sink.topic, wanted)
 
     assert written == len(values)
     assert prepared is not None

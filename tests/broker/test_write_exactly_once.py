@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.engines.wire.producer.producer import Transaction, prepare
+from pyspark_pykafka.engines.wire.producer.producer import Transaction, write_prepared
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.delivery import ExactlyOnceBatch, SinkTask
@@ -105,7 +105,7 @@ def prepare_one(bootstrap: str, name: str) -> None:
     """
     row = pa.RecordBatch.from_pydict({"value": [b"-1"]})
     kafka = KafkaSettings.of({"bootstrap.servers": bootstrap})
-    prepare([row], kafka, name, Transaction(f"{name}-0-0", 60_000))
+    write_prepared([row], kafka, name, Transaction(f"{name}-0-0", 60_000))
 
 
 def test_every_row_once(

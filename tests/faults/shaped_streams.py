@@ -16,7 +16,7 @@ from tests.support.end_txn import EndTxnGate, Hold
 from tests.support.proxied import ProxiedCluster
 from tests.support.row_checker import Verdict, check_rows, row_of
 
-from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
 )
@@ -70,7 +70,7 @@ class GatedCluster(ProxiedCluster):
         """
         Return a context with all that is known of transactions, without a proxy in between.
         """
-        return transactions_of(KafkaSettings.of({"bootstrap.servers": self.direct}))
+        return transaction_client(KafkaSettings.of({"bootstrap.servers": self.direct}))
 
     def __exit__(self, *error: object) -> None:
         self.gate.close()

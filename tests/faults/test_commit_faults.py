@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import ConfigResource, NewTopic
 from tests.support.proxied import ProxiedCluster
 
-from pyspark_pykafka.engines.selection import prepare, transactions_of
+from pyspark_pykafka.engines.selection import transaction_client, write_prepared
 from pyspark_pykafka.engines.wire.network.topic_replicas import fetch_topic_replicas
 from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.options import parse_sink
@@ -61,7 +61,7 @@ def write(kafka: KafkaSettings, topic: str, count: int) -> list[PreparedTransact
     """
     row = pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())})
     names = (task_id(topic, task, 0) for task in range(count))
-    written = [prepare([row], kafka, topic, name).prepared for name in names]
+    written = [write_prepared([row], kafka, topic, name).prepared for name in names]
     return [one for one in written if one is not None]
 
 
@@ -120,14 +120,14 @@ def test_an_end_that_is_late(three: ProxiedCluster) -> None:
         proxy.hold({END_TXN})
     try:
         with (
-            transactions_of(kafka) as transactions,
+            transaction_client(kafka) as transactions,
             pytest.raises(TimeoutExceededError, match="nothing of this write is visible"),
         ):
             commit_write(transactions, waiting, names, end)
     finally:
         for proxy in three.proxies.values():
             proxy.release()
-    with transactions_of(kafka) as transactions:
+    with transaction_client(kafka) as transactions:
         abort_write(transactions, waiting, names, end)
 
     assert seen(three, topic) == 0
@@ -168,7 +168,7 @@ def commit_one(three: ProxiedCluster, topic: str) -> None:
     Write a row and commit it.
     """
     kafka = settings(three)
-    with transactions_of(kafka) as transactions:
+    with transaction_client(kafka) as transactions:
         commit_write(
             transactions, write(kafka, topic, 1), write_pattern(topic), fence_id(topic, "1")
         )
@@ -185,7 +185,7 @@ def test_the_ledger_of_three_brokers(
     resource = ConfigResource(ConfigResource.Type.TOPIC, "durable-ledger")
     admin = three.kafka.admin()
     config = admin.describe_configs([resource])[resource].result(SECONDS)
-    with transactions_of(settings(three)) as transactions:
+    with transaction_client(settings(three)) as transactions:
         limit = Deadline.after(SECONDS)
         found = fetch_topic_replicas(transactions.cluster, "durable-ledger", limit)
     assert found == (3, 3)
@@ -207,7 +207,7 @@ def test_five_hundred_tasks(three: ProxiedCluster) -> None:
     kafka = settings(three)
     waiting = write(kafka, topic, 500)
     begun = time.monotonic()
-    with transactions_of(kafka) as transactions:
+    with transaction_client(kafka) as transactions:
         commit_write(transactions, waiting, write_pattern(topic), fence_id(topic, "1"))
     took = time.monotonic() - begun
 

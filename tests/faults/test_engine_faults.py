@@ -234,11 +234,11 @@ def test_near_replica(three: KafkaCluster) -> None:
     cluster = Cluster(wire_config(how.kafka))
     client = PartitionFetcher(cluster, wanted.tp, "read_uncommitted")
     deadline = Deadline.after(30)
-    client.ask(0, 100_000, 1000, deadline)
-    named = client.answer(deadline)
-    client.ask(0, 100_000, 1000, deadline)
+    client.send_fetch(0, 100_000, 1000, deadline)
+    named = client.receive_fetch(deadline)
+    client.send_fetch(0, 100_000, 1000, deadline)
     served_by = client.node
-    given = client.answer(deadline)
+    given = client.receive_fetch(deadline)
     cluster.close()
 
     assert not named.records

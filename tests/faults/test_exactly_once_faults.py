@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
 )
@@ -73,7 +73,7 @@ def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
     Return the transactions that are open.
     """
     kafka = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
-    with transactions_of(kafka) as transactions:
+    with transaction_client(kafka) as transactions:
         return transactions.list_ids(prefix_pattern(prefix), [TransactionState.ONGOING])
 
 

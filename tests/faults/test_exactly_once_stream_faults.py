@@ -26,7 +26,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 from tests.faults.jobs import end, start_job, stop_all
 
-from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
 )
@@ -194,7 +194,7 @@ class History:
         Return the transactions that are open now.
         """
         kafka = KafkaSettings.of({"bootstrap.servers": self.cluster.bootstrap})
-        with transactions_of(kafka) as transactions:
+        with transaction_client(kafka) as transactions:
             names = prefix_pattern(self.options["transactionalIdPrefix"])
             return transactions.list_ids(names, [TransactionState.ONGOING])
 

@@ -25,7 +25,11 @@ from tests.support.producing import batch_of, settings, write
 
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
-from pyspark_pykafka.engines.wire.producer.producer import Transaction, prepare, transactions_of
+from pyspark_pykafka.engines.wire.producer.producer import (
+    Transaction,
+    transaction_client,
+    write_prepared,
+)
 from pyspark_pykafka.engines.wire.producer.sender import Sender
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Transactions
@@ -467,7 +471,9 @@ def prepare_everywhere(topic: str, kafka: KafkaSettings) -> PreparedTransaction:
     Write a record to each partition, in a transaction that stays open.
     """
     one_each = batch_of([Record(b"x", None, number) for number in range(PARTITIONS)])
-    prepared = prepare([one_each], kafka, topic, Transaction(f"{topic}-0-0", 60_000)).prepared
+    prepared = write_prepared(
+        [one_each], kafka, topic, Transaction(f"{topic}-0-0", 60_000)
+    ).prepared
     assert prepared is not None
     return prepared
 
@@ -481,7 +487,7 @@ def test_a_commit_is_waited_for(three: KafkaCluster) -> None:
     kafka = settings(three.bootstrap)
     prepared = prepare_everywhere(topic, kafka)
 
-    with transactions_of(kafka) as transactions, ThreadPoolExecutor(1) as other:
+    with transaction_client(kafka) as transactions, ThreadPoolExecutor(1) as other:
         with frozen(three, no_coordinator(three)):
             transactions.end(prepared, commit=True)
             waiting = other.submit(transactions.wait_until_visible, [prepared.transactional_id])
@@ -504,7 +510,7 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
     name = f"beside-{failed}".lower()
     topic = three.create_topic(name, PARTITIONS, replication_factor=1)
     kafka = settings(three.bootstrap)
-    with transactions_of(kafka) as transactions:
+    with transaction_client(kafka) as transactions:
         # The first question makes the coordinator's topic; who it is has not to be asked again.
         transactions.register_id(f"{name}-ended-1")
     node = no_coordinator(three)
@@ -514,8 +520,8 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
         batch_of([Record(b"x", None, number) for number in numbers])
         for numbers in (there, set(leaders) - set(there))
     )
-    assert prepare([lost], kafka, topic, Transaction(f"{name}-0-0", 60_000)).prepared
-    won = prepare([rest], kafka, topic, Transaction(f"{name}-0-1", 60_000)).prepared
+    assert write_prepared([lost], kafka, topic, Transaction(f"{name}-0-0", 60_000)).prepared
+    won = write_prepared([rest], kafka, topic, Transaction(f"{name}-0-1", 60_000)).prepared
     assert won is not None
 
     def list_ids(
@@ -526,7 +532,7 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
 
     # All brokers would be asked for these, and the frozen one would not answer.
     monkeypatch.setattr(Transactions, "list_ids", list_ids)
-    with transactions_of(kafka) as transactions, ThreadPoolExecutor(1) as other:
+    with transaction_client(kafka) as transactions, ThreadPoolExecutor(1) as other:
         with frozen(three, node):
             if failed:
                 transactions.abort(f"{name}-0-0")
@@ -549,7 +555,7 @@ def test_an_abort_is_not_waited_for(three: KafkaCluster) -> None:
     kafka = settings(three.bootstrap, max_block_ms=10_000)
     prepared = prepare_everywhere(topic, kafka)
 
-    with transactions_of(kafka) as transactions:
+    with transaction_client(kafka) as transactions:
 
         def state() -> TransactionState:
             found = transactions.describe(prepared.transactional_id)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
-from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
 )
@@ -51,7 +51,7 @@ def _settings(chosen: argparse.Namespace) -> KafkaSettings:
 
 
 def _list(chosen: argparse.Namespace) -> int:
-    with transactions_of(_settings(chosen)) as transactions:
+    with transaction_client(_settings(chosen)) as transactions:
         names = transactions.list_ids(
             starting_with_pattern(chosen.prefix), () if chosen.all else _OPEN
         )
@@ -78,7 +78,7 @@ def _as_json(found: TransactionDescription) -> dict[str, Any]:
 
 
 def _abort(chosen: argparse.Namespace) -> int:
-    with transactions_of(_settings(chosen)) as transactions:
+    with transaction_client(_settings(chosen)) as transactions:
         found = transactions.list_ids(prefix_pattern(chosen.prefix), _OPEN)
         kept = _partly_committed(transactions, chosen.prefix, found)
         names = [name for name in found if name not in kept]
@@ -110,7 +110,7 @@ def _partly_committed(transactions: Transactions, prefix: str, names: list[str])
 
 
 def _release(chosen: argparse.Namespace) -> int:
-    with transactions_of(_settings(chosen)) as transactions:
+    with transaction_client(_settings(chosen)) as transactions:
         if is_ledger_empty(transactions, ledger_topic(chosen.prefix)):
             return _renew(transactions, chosen)
         held = read_prefix_owner(transactions, chosen.prefix)
@@ -127,7 +127,7 @@ def _release(chosen: argparse.Namespace) -> int:
 
 
 def _describe(chosen: argparse.Namespace) -> int:
-    with transactions_of(_settings(chosen)) as transactions:
+    with transaction_client(_settings(chosen)) as transactions:
         held = read_prefix_owner(transactions, chosen.prefix)
         if held is None:
             print(f"No query has the prefix {chosen.prefix}.")
@@ -145,7 +145,7 @@ def _describe(chosen: argparse.Namespace) -> int:
 
 
 def _complete(chosen: argparse.Namespace) -> int:
-    with transactions_of(_settings(chosen)) as transactions:
+    with transaction_client(_settings(chosen)) as transactions:
         held = read_prefix_owner(transactions, chosen.prefix)
         if held is None:
             print(f"No query has the prefix {chosen.prefix}.")

@@ -65,6 +65,17 @@ class TransactionalIdPattern(NamedTuple):
         return name.startswith(self.head) and bool(re.fullmatch(self.tail, name[len(self.head) :]))
 
 
+class Watermarks(NamedTuple):
+    """
+    The offsets that a partition holds: ``[log_start, visible_end)``.
+
+    ``visible_end`` is the high watermark, or the last stable offset under ``read_committed``.
+    """
+
+    log_start: int
+    visible_end: int
+
+
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
     """
@@ -104,26 +115,30 @@ class FetchSettings:
         return min(self.memory_bytes // _BATCH_SHARE, _MOST_BATCH_BYTES)
 
 
-def bind(wanted: OffsetRange, low: int, high: int, epoch: int = NO_EPOCH) -> OffsetRange:
+def resolve_range(
+    requested: OffsetRange, watermarks: Watermarks, epoch: int = NO_EPOCH
+) -> OffsetRange:
     """
-    Return the range with its words replaced by the borders of the log, seen in a leader epoch.
+    Return the range with EARLIEST and LATEST replaced by the log's offsets.
 
-    Raises :class:`OffsetsError` if it then ends before it starts.
+    ``epoch`` is the leader epoch in which the leader returned the watermarks. Raises
+    :class:`OffsetsError` if the resolved range ends before it starts.
     """
-    end = high if wanted.end == LATEST else wanted.end
-    bound = replace(
-        wanted,
-        start=low if wanted.start == EARLIEST else wanted.start,
+    visible_end = watermarks.visible_end
+    end = visible_end if requested.end == LATEST else requested.end
+    resolved = replace(
+        requested,
+        start=watermarks.log_start if requested.start == EARLIEST else requested.start,
         end=end,
-        end_epoch=epoch if end <= high else NO_EPOCH,
+        end_epoch=epoch if end <= visible_end else NO_EPOCH,
     )
-    if bound.size < 0:
+    if resolved.size < 0:
         msg = (
-            f"{wanted} starts at {bound.start} and ends at {bound.end}: the start offset "
+            f"{requested} starts at {resolved.start} and ends at {resolved.end}: the start offset "
             "must not lie beyond the end; the topic holds fewer records than the options say"
         )
         raise OffsetsError("UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
-    return bound
+    return resolved
 
 
 def report_data_loss(wanted: OffsetRange, start: int, end: int, why: str, *, fail: bool) -> None:

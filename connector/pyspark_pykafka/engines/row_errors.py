@@ -12,15 +12,15 @@ _SHOWN_BYTES = 64
 FIRST_TIME_US = 1_000
 
 
-def place(topic: str, key: bytes | None, partition: int | None = None) -> str:
+def describe_row(topic: str, key: bytes | None, partition: int | None = None) -> str:
     """
     Return where the row was to go, for messages; the value is the user's data and stays out.
     """
     where = "" if partition is None else f", partition {partition}"
-    return f"the record with key {shown(key)} for topic '{topic}'{where}"
+    return f"the record with key {format_key(key)} for topic '{topic}'{where}"
 
 
-def shown(key: bytes | None) -> str:
+def format_key(key: bytes | None) -> str:
     """
     Return a key as messages show it: its first bytes, if there are many.
     """
@@ -32,7 +32,7 @@ def null_topic(row: int, key: bytes | None) -> RecordError:
     Return the error for a row of a batch without a destination.
     """
     msg = (
-        f"null topic present in the data: row {row} of a batch, with key {shown(key)}. Use "
+        f"null topic present in the data: row {row} of a batch, with key {format_key(key)}. Use "
         "the option 'topic' for setting one topic for all, or filter such rows out"
     )
     return RecordError("KAFKA_NULL_TOPIC_IN_DATA", msg)

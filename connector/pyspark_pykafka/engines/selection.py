@@ -79,7 +79,7 @@ def produce(
     return produce_by_librdkafka(batches, kafka, topic)
 
 
-def prepare(
+def write_prepared(
     batches: Iterable[pa.RecordBatch],
     kafka: KafkaSettings,
     topic: str | None,
@@ -102,15 +102,17 @@ def prepare(
     wanted = wire.Transaction(
         name, transaction_timeout_ms(kafka), fallback, ledger_record, fence_id
     )
-    written: OpenTransaction = wire.prepare(batches, kafka, topic, wanted)
+    written: OpenTransaction = wire.write_prepared(batches, kafka, topic, wanted)
     return written
 
 
-def transactions_of(kafka: KafkaSettings) -> AbstractContextManager[Transactions]:
+def transaction_client(kafka: KafkaSettings) -> AbstractContextManager[Transactions]:
     """
-    Lend what ends and finds transactions. Raises :class:`OptionsError` as :func:`prepare` does.
+    Lend a client that finds and ends transactions.
+
+    Raises :class:`OptionsError` as :func:`write_prepared` does.
     """
-    lent: AbstractContextManager[Transactions] = _wire_producing(kafka).transactions_of(kafka)
+    lent: AbstractContextManager[Transactions] = _wire_producing(kafka).transaction_client(kafka)
     return lent
 
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.options.option import Option, Scope, scope_names
 from pyspark_pykafka.options.table import OPTIONS
-from pyspark_pykafka.settings import ALIASES, KEPT, LEVELS, REFUSED, RENAMED, UNUSED, Role
+from pyspark_pykafka.settings import (
+    ALIASES,
+    CONNECTOR_SETTINGS,
+    IGNORED,
+    JAVA_ALIASES,
+    LEVELS,
+    REJECTED,
+    Role,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -81,10 +89,13 @@ def page() -> str:
         "### Translated\n",
         _table(("Java client", "librdkafka"), _translated()),
         "### Handled by the connector\n",
-        _table(("Setting", "Default"), ((_code(name), str(ms)) for name, ms in KEPT.items())),
+        _table(
+            ("Setting", "Default"),
+            ((_code(name), str(ms)) for name, ms in CONNECTOR_SETTINGS.items()),
+        ),
         "### Rejected\n",
         _table(("Setting", "In", "Reason"), _refused()),
-        f"### Ignored\n\nAccepted without effect; their names are logged once: {_list(UNUSED)}.\n",
+        f"### Ignored\n\nAccepted without effect; their names are logged once: {_list(IGNORED)}.\n",
     ]
     return "\n".join(parts)
 
@@ -112,7 +123,7 @@ def _remarks(option: Option[Any]) -> str:
 
 
 def _translated() -> Iterator[tuple[str, str]]:
-    for name, (target, _) in RENAMED.items():
+    for name, (target, _) in JAVA_ALIASES.items():
         if name != target:
             yield _code(name), _code(target)
     for name in LEVELS:
@@ -125,7 +136,7 @@ def _translated() -> Iterator[tuple[str, str]]:
 
 def _refused() -> Iterator[tuple[str, str, str]]:
     roles = {Role.ANY: "read, write", Role.CONSUMER: "read", Role.PRODUCER: "write"}
-    for name, (role, reason) in REFUSED.items():
+    for name, (role, reason) in REJECTED.items():
         yield _code(name), roles[role], reason
 
 

@@ -98,7 +98,7 @@ class OptionReader:
             )
         translation = translate(settings, role)
         self.mistakes += translation.mistakes
-        log_settings(translation.unused, translation.warnings)
+        log_settings(translation.ignored, translation.warnings)
         return settings
 
     def raise_mistakes(self) -> None:
@@ -150,11 +150,11 @@ def log_no_effect(name: str, query: str) -> None:
 
 
 @lru_cache(maxsize=64)
-def log_settings(unused: tuple[str, ...], warnings: tuple[str, ...]) -> None:
+def log_settings(ignored: tuple[str, ...], warnings: tuple[str, ...]) -> None:
     """
     Log the names (never the values) of ignored client settings, and warnings about unsafe ones.
     """
-    if unused:
-        logger.info("Kafka settings without effect: %s", ", ".join(unused))
+    if ignored:
+        logger.info("Kafka settings without effect: %s", ", ".join(ignored))
     for warning in warnings:
         logger.warning("%s", warning)

@@ -7,21 +7,27 @@ Pure: no client is imported here, so every mistake is told when options are pars
 from __future__ import annotations
 
 from pyspark_pykafka.settings.properties import ALIASES, PROPERTIES, Property, Role
-from pyspark_pykafka.settings.rules import KEPT, LEVELS, REFUSED, RENAMED, UNUSED
+from pyspark_pykafka.settings.rules import (
+    CONNECTOR_SETTINGS,
+    IGNORED,
+    JAVA_ALIASES,
+    LEVELS,
+    REJECTED,
+)
 from pyspark_pykafka.settings.translate import KNOWN_NAMES, Translation, translate
 from pyspark_pykafka.settings.values import MASK, PRINTABLE, KafkaSettings, shown_value
 
 __all__ = [
     "ALIASES",
-    "KEPT",
+    "CONNECTOR_SETTINGS",
+    "IGNORED",
+    "JAVA_ALIASES",
     "KNOWN_NAMES",
     "LEVELS",
     "MASK",
     "PRINTABLE",
     "PROPERTIES",
-    "REFUSED",
-    "RENAMED",
-    "UNUSED",
+    "REJECTED",
     "KafkaSettings",
     "Property",
     "Role",

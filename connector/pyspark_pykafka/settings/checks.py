@@ -30,7 +30,7 @@ def check_value(known: Property, value: str, source: str) -> tuple[str, str | No
     """
     special = _SPECIAL.get(known.name)
     try:
-        return (special or known.normal)(value), None
+        return (special or known.normalise)(value), None
     except ValueError as cause:
         expects = str(cause) if special else known.expects
         shown = shown_value(source, value)

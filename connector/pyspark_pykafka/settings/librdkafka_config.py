@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.settings import KEPT, Role, translate
+from pyspark_pykafka.settings import CONNECTOR_SETTINGS, Role, translate
 
 if TYPE_CHECKING:
     from pyspark_pykafka.settings import KafkaSettings
@@ -129,7 +129,7 @@ def transaction_timeout_ms(kafka: KafkaSettings) -> int:
 
 
 def _kept(kafka: KafkaSettings, name: str) -> int:
-    return int(kafka.get(name, str(KEPT[name])))
+    return int(kafka.get(name, str(CONNECTOR_SETTINGS[name])))
 
 
 def _translated(kafka: KafkaSettings, role: Role) -> dict[str, str]:

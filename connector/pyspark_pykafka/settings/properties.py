@@ -59,7 +59,7 @@ class Property:
             return f"a number from {self.limits[0]} to {self.limits[1]}"
         return "a text"
 
-    def normal(self, value: str) -> str:
+    def normalise(self, value: str) -> str:
         """
         Return the value as librdkafka wants it; raise ``ValueError`` if it is not one.
         """

@@ -36,7 +36,7 @@ _LOGIN_CLASS = (
 )
 
 #: Why a setting is refused, by the client that it would be for.
-REFUSED: Mapping[str, tuple[Role, str]] = {
+REJECTED: Mapping[str, tuple[Role, str]] = {
     "auto.offset.reset": (Role.CONSUMER, _OFFSETS),
     "enable.auto.commit": (Role.CONSUMER, _COMMITS),
     "auto.commit.enable": (Role.CONSUMER, _COMMITS),
@@ -80,7 +80,7 @@ REFUSED: Mapping[str, tuple[Role, str]] = {
     ),
 }
 
-_UNUSED = """
+_IGNORED = """
 metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
 auto.include.jmx.reporter socket.connection.setup.timeout.max.ms metadata.max.idle.ms
 exclude.internal.topics partitioner.adaptive.partitioning.enable
@@ -103,10 +103,10 @@ sasl.oauthbearer.header.urlencode
 """
 
 #: Settings of either client that change nothing here; they are named once in the log.
-UNUSED: frozenset[str] = frozenset(_UNUSED.split())
+IGNORED: frozenset[str] = frozenset(_IGNORED.split())
 
 #: The Java client's waits that librdkafka has no word for; the connector itself keeps them.
-KEPT: Mapping[str, int] = {"max.block.ms": 60_000, "default.api.timeout.ms": 60_000}
+CONNECTOR_SETTINGS: Mapping[str, int] = {"max.block.ms": 60_000, "default.api.timeout.ms": 60_000}
 
 
 def _whole(value: str) -> int:
@@ -127,7 +127,7 @@ def _same(value: str) -> str:
 
 
 #: Java names with librdkafka's name, and how a value is carried over.
-RENAMED: Mapping[str, tuple[str, Callable[[str], str]]] = {
+JAVA_ALIASES: Mapping[str, tuple[str, Callable[[str], str]]] = {
     "max.request.size": ("message.max.bytes", _same),
     "buffer.memory": ("queue.buffering.max.kbytes", _kilobytes),
     "receive.buffer.bytes": ("socket.receive.buffer.bytes", _or_system_default),

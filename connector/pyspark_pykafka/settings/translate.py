@@ -12,7 +12,13 @@ from pyspark_pykafka.settings.checks import check_combination, check_value, warn
 from pyspark_pykafka.settings.jaas import JaasError, read_jaas
 from pyspark_pykafka.settings.keystores import STORE_NAMES, translate_stores
 from pyspark_pykafka.settings.properties import ALIASES, PROPERTIES, Role
-from pyspark_pykafka.settings.rules import KEPT, LEVELS, REFUSED, RENAMED, UNUSED
+from pyspark_pykafka.settings.rules import (
+    CONNECTOR_SETTINGS,
+    IGNORED,
+    JAVA_ALIASES,
+    LEVELS,
+    REJECTED,
+)
 from pyspark_pykafka.settings.values import shown_value
 
 if TYPE_CHECKING:
@@ -26,11 +32,11 @@ _JAAS = "sasl.jaas.config"
 KNOWN_NAMES: frozenset[str] = (
     frozenset(PROPERTIES)
     | frozenset(ALIASES)
-    | frozenset(RENAMED)
+    | frozenset(JAVA_ALIASES)
     | frozenset(LEVELS)
-    | frozenset(KEPT)
-    | frozenset(REFUSED)
-    | UNUSED
+    | frozenset(CONNECTOR_SETTINGS)
+    | frozenset(REJECTED)
+    | IGNORED
     | STORE_NAMES
     | {_JAAS, "partitioner.class", "partitioner.ignore.keys"}
 )
@@ -43,7 +49,7 @@ class Translation:
     """
 
     properties: dict[str, str]
-    unused: tuple[str, ...]
+    ignored: tuple[str, ...]
     mistakes: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -62,7 +68,7 @@ def translate(settings: KafkaSettings, role: Role) -> Translation:
     draft.mistakes += check_combination(draft.properties, role)
     return Translation(
         draft.properties,
-        tuple(draft.unused),
+        tuple(draft.ignored),
         tuple(draft.mistakes),
         tuple(warnings_about(draft.properties)),
     )
@@ -75,7 +81,7 @@ class _Draft:
     sources: dict[str, str] = field(default_factory=dict)
     fallbacks: dict[str, str] = field(default_factory=dict)
     levels: dict[str, tuple[str, str]] = field(default_factory=dict)
-    unused: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
 
     def add(self, name: str, value: str) -> None:
@@ -83,15 +89,15 @@ class _Draft:
         Take one setting in; most are librdkafka's own or only called otherwise.
         """
         special = self._special().get(name)
-        if name in REFUSED:
+        if name in REJECTED:
             self._refuse(name)
-        elif name in UNUSED:
-            self.unused.append(name)
-        elif name in KEPT:
+        elif name in IGNORED:
+            self.ignored.append(name)
+        elif name in CONNECTOR_SETTINGS:
             self._keep(name, value)
         elif special is not None:
             special(name, value)
-        elif name in RENAMED:
+        elif name in JAVA_ALIASES:
             self._rename(name, value)
         elif ALIASES.get(name, name) in PROPERTIES:
             self.put(ALIASES.get(name, name), value, name)
@@ -103,7 +109,7 @@ class _Draft:
         Set a property of librdkafka's for this role; ``source`` is what the user called it.
         """
         if not PROPERTIES[name].serves(self.role):
-            self.unused.append(source)
+            self.ignored.append(source)
             return
         normal, mistake = check_value(PROPERTIES[name], value, source)
         if mistake is not None:
@@ -152,11 +158,11 @@ class _Draft:
         }
 
     def _refuse(self, name: str) -> None:
-        role, reason = REFUSED[name]
+        role, reason = REJECTED[name]
         if role in (Role.ANY, self.role):
             self.mistakes.append(f"kafka.{name} is not supported: {reason}")
         else:
-            self.unused.append(name)
+            self.ignored.append(name)
 
     def _keep(self, name: str, value: str) -> None:
         if not value.strip().isdecimal():
@@ -165,7 +171,7 @@ class _Draft:
             )
 
     def _rename(self, name: str, value: str) -> None:
-        target, carry = RENAMED[name]
+        target, carry = JAVA_ALIASES[name]
         try:
             carried = carry(value)
         except ValueError:
@@ -212,7 +218,7 @@ class _Draft:
 
 
 def _unknown(name: str) -> str:
-    names = sorted(KNOWN_NAMES - frozenset(REFUSED))
+    names = sorted(KNOWN_NAMES - frozenset(REJECTED))
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     hint = f"did you mean 'kafka.{near[0]}'?" if near else "see docs/options.md for those that are"
     return f"'kafka.{name}' is not a setting of the Kafka client; {hint}"

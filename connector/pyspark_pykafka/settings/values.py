@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 from pyspark_pykafka.settings.properties import ALIASES, PROPERTIES
-from pyspark_pykafka.settings.rules import KEPT, LEVELS, UNUSED
+from pyspark_pykafka.settings.rules import CONNECTOR_SETTINGS, IGNORED, LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,10 +32,10 @@ _JAVA_PRINTABLE = frozenset(
 PRINTABLE: frozenset[str] = (
     frozenset(name for name, known in PROPERTIES.items() if known.printable)
     | frozenset(alias for alias, name in ALIASES.items() if PROPERTIES[name].printable)
-    | frozenset(KEPT)
+    | frozenset(CONNECTOR_SETTINGS)
     | frozenset(LEVELS)
     | _JAVA_PRINTABLE
-) - UNUSED
+) - IGNORED
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
-from pyspark_pykafka.engines.selection import check_transactions, prepare, produce, transactions_of
+from pyspark_pykafka.engines.selection import (
+    check_transactions,
+    produce,
+    transaction_client,
+    write_prepared,
+)
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.sink.ledger_entries import (
     Committable,
@@ -160,7 +165,7 @@ class ExactlyOnceBatch:
         # which nothing may be committed any more: its names are taken over.
         given = options.transactional_id_prefix
         fallback = None if given else fallback_id(name, task.attempt_id)
-        opened = prepare(
+        opened = write_prepared(
             batches, options.kafka, options.topic, name, fallback=fallback, fence_id=self._fence_id
         )
         return TaskCommitMessage(_committable(opened, task.partition))
@@ -172,7 +177,7 @@ class ExactlyOnceBatch:
         # Nobody else needs it, and each import is a part of a task's start.
         from pyspark_pykafka.sink.batch_committer import commit_write
 
-        with transactions_of(self._options.kafka) as transactions:
+        with transaction_client(self._options.kafka) as transactions:
             commit_write(
                 transactions, _prepared(messages), write_pattern(self._prefix), self._fence_id
             )
@@ -183,7 +188,7 @@ class ExactlyOnceBatch:
         """
         from pyspark_pykafka.sink.batch_committer import abort_write
 
-        with transactions_of(self._options.kafka) as transactions:
+        with transaction_client(self._options.kafka) as transactions:
             abort_write(
                 transactions, _prepared(messages), write_pattern(self._prefix), self._fence_id
             )
@@ -224,7 +229,7 @@ class ExactlyOnceStream:
         name = stream_task_id(prefix, task.query, task.batch, task.partition, task.attempt)
         # Whose the name is does not matter: the ledger decides.
         fallback = fallback_id(name, task.attempt_id)
-        opened = prepare(
+        opened = write_prepared(
             batches, options.kafka, options.topic, name, fallback=fallback, ledger=(topic, entry)
         )
         return TaskCommitMessage(
@@ -242,7 +247,7 @@ class ExactlyOnceStream:
         # Without any row, too: the batch may have had some before, and a part be committed.
         committables, first = _committables(messages), messages[0]
         done = CommittableBatch(first.prefix, first.query, batch, first.write, tasks, committables)
-        with transactions_of(self._options.kafka) as transactions:
+        with transaction_client(self._options.kafka) as transactions:
             commit_micro_batch(transactions, done)
 
     def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:
@@ -254,7 +259,7 @@ class ExactlyOnceStream:
         from pyspark_pykafka.sink.micro_batch_committer import abort_micro_batch
 
         first = messages[0]
-        with transactions_of(self._options.kafka) as transactions:
+        with transaction_client(self._options.kafka) as transactions:
             # Where a task has failed the driver has not begun to commit.
             maybe_committing = len(messages) == tasks
             whose = (first.prefix, first.query, first.write)

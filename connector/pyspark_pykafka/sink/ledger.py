@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from pyspark_pykafka.engines.contract import FetchSettings
+from pyspark_pykafka.engines.contract import FetchSettings, Watermarks
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import PartitionFetcher
 from pyspark_pykafka.engines.wire.consumer.range_reader import fetch_from
 from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import RetryingFetcher
@@ -69,17 +69,17 @@ class Ledger:
         """
         return TopicPartition(self.topic, PARTITION)
 
-    def watermarks(self) -> tuple[int, int]:
+    def watermarks(self) -> Watermarks:
         """
         Return the log start, and the offset before which every transaction has ended.
         """
-        return self._patiently(lambda _: self._fetcher(_COMMITTED).borders())
+        return self._patiently(lambda _: self._fetcher(_COMMITTED).watermarks())
 
     def high_watermark(self) -> int:
         """
         Return the offset of the next entry.
         """
-        return self._patiently(lambda _: self._fetcher(_ALL).borders())[1]
+        return self._patiently(lambda _: self._fetcher(_ALL).watermarks()).visible_end
 
     def wait_until_stable(self, offset: int) -> None:
         """
@@ -166,7 +166,7 @@ class Ledger:
             return list(fetch_from(self.cluster, wanted, settings))
         except DataLossError as error:
             partition = PartitionFetcher(self.cluster, self.tp, _ALL)
-            low, _ = partition.borders(Deadline.after(_LOOK_MS / 1000))
+            low, _ = partition.watermarks(Deadline.after(_LOOK_MS / 1000))
             raise missing_entries_error(wanted, low, error) from error
 
     def _fetcher(self, isolation_level: str) -> RetryingFetcher:

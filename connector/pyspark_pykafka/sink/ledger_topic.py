@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.network.topic_replicas import TopicReplicas, fetch_topic_replicas
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
@@ -85,7 +85,7 @@ def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, write: MicroBa
     would tell, :class:`AuthorizationError` if the brokers do not let us make it, and the other
     errors of :mod:`pyspark_pykafka.errors`.
     """
-    with transactions_of(kafka) as transactions:
+    with transaction_client(kafka) as transactions:
         found = _look(transactions, topic.name)
         if found.replication_factor is None:
             _check_never_there(transactions, kafka, topic, write)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
 from pyspark_pykafka.engines.selection import metadata_backend
-from pyspark_pykafka.engines.wire.consumer.list_offsets import told
+from pyspark_pykafka.engines.wire.consumer.list_offsets import read_offsets
 from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata, id_text
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     ListOffsetsPartition,
@@ -78,7 +78,7 @@ def test_partition_that_its_leader_does_not_know() -> None:
     )
 
     with pytest.raises(UnknownTopicError, match="t-1: not known to its leader") as caught:
-        told(answer, WANTED)
+        read_offsets(answer, WANTED)
     assert caught.value.retriable
 
 
@@ -91,7 +91,7 @@ def test_leader_that_is_none_any_more() -> None:
     )
 
     with pytest.raises(BrokerUnavailableError, match="offsets of t-1.*NOT_LEADER_FOR_PARTITION"):
-        told(answer, WANTED)
+        read_offsets(answer, WANTED)
 
 
 def test_partition_that_an_answer_leaves_out() -> None:
@@ -101,7 +101,7 @@ def test_partition_that_an_answer_leaves_out() -> None:
     answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, 7)])])
 
     with pytest.raises(BrokerUnavailableError, match="t-1: no leader told the offsets"):
-        told(answer, WANTED)
+        read_offsets(answer, WANTED)
 
 
 def test_epochs_are_told_where_a_broker_has_them() -> None:
@@ -113,7 +113,7 @@ def test_epochs_are_told_where_a_broker_has_them() -> None:
         [("t", [ListOffsetsPartitionResponse(0, 0, 7, 5), ListOffsetsPartitionResponse(1, 0, 3)])],
     )
 
-    found = told(answer, WANTED)
+    found = read_offsets(answer, WANTED)
 
     assert found.offsets == {TopicPartition("t", 0): 7, TopicPartition("t", 1): 3}
     assert found.epochs == {TopicPartition("t", 0): 5}

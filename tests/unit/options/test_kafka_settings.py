@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.settings import REFUSED, KafkaSettings, Role, translate
+from pyspark_pykafka.settings import REJECTED, KafkaSettings, Role, translate
 from pyspark_pykafka.settings.jaas import JaasError, read_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -112,13 +112,13 @@ def test_explicit_socket_timeout_wins() -> None:
     assert translated(Role.CONSUMER, **given_settings) == {"socket.timeout.ms": "77"}
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("name", sorted(REJECTED))
 def test_rejected_settings_give_the_reason(name: str) -> None:
     """
     S37, K07: each rejected setting is reported, with the reason, for the clients that it applies
     to.
     """
-    role, reason = REFUSED[name]
+    role, reason = REJECTED[name]
     for_role = Role.CONSUMER if role is Role.ANY else role
 
     assert mistakes(for_role, {name: "secret"}) == (f"kafka.{name} is not supported: {reason}",)

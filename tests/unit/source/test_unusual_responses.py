@@ -14,7 +14,7 @@ from tests.support import fetching, memory_cluster
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 
 from pyspark_pykafka.engines.selection import fetch
-from pyspark_pykafka.engines.wire.consumer.list_offsets import told
+from pyspark_pykafka.engines.wire.consumer.list_offsets import read_offsets
 from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 from pyspark_pykafka.engines.wire.consumer.record_size import bytes_per_offset, measured
 from pyspark_pykafka.engines.wire.network.connection import Connection
@@ -264,7 +264,7 @@ def test_ends_of_a_log_that_are_none(word: int) -> None:
     wanted = {"t": [ListOffsetsPartition(0, 1, word)]}
 
     with pytest.raises(BrokerUnavailableError, match="t-0"):
-        told(answer, wanted)
+        read_offsets(answer, wanted)
 
 
 def test_a_time_without_a_record_has_no_offset() -> None:
@@ -273,7 +273,7 @@ def test_a_time_without_a_record_has_no_offset() -> None:
     """
     answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, -1)])])
 
-    assert told(answer, {"t": [ListOffsetsPartition(0, 1, 1_000)]}).offsets == {P0: -1}
+    assert read_offsets(answer, {"t": [ListOffsetsPartition(0, 1, 1_000)]}).offsets == {P0: -1}
 
 
 class Loop(Behaviour):

@@ -17,9 +17,10 @@ from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.contract import (
     BATCH_RECORDS,
     FetchSettings,
-    bind,
+    Watermarks,
     report_data_loss,
     report_truncation,
+    resolve_range,
 )
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
 from pyspark_pykafka.engines.librdkafka.messages import to_batch
@@ -115,19 +116,17 @@ def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
 def _resolve(wanted: OffsetRange, client: _Client, settings: FetchSettings) -> OffsetRange:
     if wanted.resolved:
         return wanted
-    low, high = _watermarks(client, wanted, settings)
-    return bind(wanted, low, high)
+    return resolve_range(wanted, _watermarks(client, wanted, settings))
 
 
-def _watermarks(client: _Client, of: OffsetRange, settings: FetchSettings) -> tuple[int, int]:
+def _watermarks(client: _Client, of: OffsetRange, settings: FetchSettings) -> Watermarks:
     """
     Ask the leader for the log start and the last offset that the isolation level may read.
     """
     position = Position(of.tp.topic, of.tp.partition)
     seconds = settings.poll_timeout_ms / 1000
     client.fatal.raise_pending(f"asking for the offsets of {of.tp}")
-    low, high = client.consumer.get_watermark_offsets(position, timeout=seconds)
-    return low, high
+    return Watermarks(*client.consumer.get_watermark_offsets(position, timeout=seconds))
 
 
 @dataclass(slots=True)

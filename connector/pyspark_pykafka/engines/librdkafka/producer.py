@@ -72,7 +72,7 @@ class _Row:
         """
         Where the row was to go, for messages.
         """
-        return row_errors.place(self.topic, self.key, self.partition)
+        return row_errors.describe_row(self.topic, self.key, self.partition)
 
 
 def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
@@ -162,7 +162,7 @@ class _Task:
         if error is None:
             self.acknowledged += 1
         elif self.failure is None:
-            where = row_errors.place(message.topic(), message.key())
+            where = row_errors.describe_row(message.topic(), message.key())
             self.failure = map_kafka_error(error, f"writing {where}")
 
     def _serve(self, seconds: float) -> None:

@@ -24,14 +24,14 @@ class FetchSizing:
     most: int
     _bytes_per_offset: float = field(init=False, default=0.0)
 
-    def learn(self, offsets: int, size: int) -> None:
+    def record_response(self, offsets: int, size: int) -> None:
         """
         Note that a response covered so many offsets with so many bytes.
         """
         if offsets > 0:
             self._bytes_per_offset = size / offsets
 
-    def size(self, offsets_left: int) -> int:
+    def next_fetch_bytes(self, offsets_left: int) -> int:
         """
         Return how many bytes to ask for.
         """

@@ -150,7 +150,9 @@ class _Asked:
         self.found.troubles.append(_naming(error, self.wanted[node]))
 
 
-def told(answer: ListOffsetsResponse | OffsetForLeaderEpochResponse, wanted: Wanted) -> LogEnds:
+def read_offsets(
+    answer: ListOffsetsResponse | OffsetForLeaderEpochResponse, wanted: Wanted
+) -> LogEnds:
     """
     Return the offsets of one broker's answer.
 
@@ -172,7 +174,7 @@ def told(answer: ListOffsetsResponse | OffsetForLeaderEpochResponse, wanted: Wan
                 raise map_error_code(error, f"asking for the offsets of {tp}")
     is_short = len(found.offsets) < sum(map(len, wanted.values()))
     if is_short or _lacks_ends(found.offsets, wanted):
-        raise silent(tp for tp in _named(wanted) if found.offsets.get(tp, -1) < 0)
+        raise no_leader_error(tp for tp in _named(wanted) if found.offsets.get(tp, -1) < 0)
     return found
 
 
@@ -189,7 +191,7 @@ def _lacks_ends(offsets: Mapping[TopicPartition, int], wanted: Wanted) -> bool:
     )
 
 
-def silent(tps: Iterable[TopicPartition]) -> BrokerUnavailableError:
+def no_leader_error(tps: Iterable[TopicPartition]) -> BrokerUnavailableError:
     """
     Return the error for partitions of which no leader answers.
     """

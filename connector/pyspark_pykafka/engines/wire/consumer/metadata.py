@@ -18,8 +18,8 @@ from pyspark_pykafka.engines.wire.consumer.list_offsets import (
     EPOCH_ENDS,
     ask_leaders,
     log_offsets,
-    silent,
-    told,
+    no_leader_error,
+    read_offsets,
 )
 from pyspark_pykafka.engines.wire.network.cluster import borrowed_cluster
 from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
@@ -289,7 +289,7 @@ def _ask_all(
     troubles = listed.troubles
     for node, answer in listed.answers.items():
         try:
-            offsets, epochs = told(answer, given.wanted[node])
+            offsets, epochs = read_offsets(answer, given.wanted[node])
         except PykafkaError as error:
             if not error.retriable:
                 raise
@@ -300,7 +300,7 @@ def _ask_all(
         for tp in offsets:
             answers.left.pop(tp, None)
     if given.leaderless:
-        troubles.append(silent(given.leaderless))
+        troubles.append(no_leader_error(given.leaderless))
     if troubles:
         raise troubles[0]
 

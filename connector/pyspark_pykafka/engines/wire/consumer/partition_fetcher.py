@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_pykafka.engines.contract import Watermarks
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck
 from pyspark_pykafka.engines.wire.protocol.fetch_request import (
@@ -123,8 +124,8 @@ class PartitionFetcher:
     """
     Fetches from the partition's leader, or from the replica near the client that it names.
 
-    At most one request is under way: :meth:`ask` sends it, :meth:`answer` waits for it. The first
-    topic that answers is the only one, unless ``topic_id`` already says which; a topic made again
+    At most one request is in flight: :meth:`send_fetch` sends it, :meth:`receive_fetch` waits for
+    its response. Without a ``topic_id``, the first response fixes the topic: a topic recreated
     under the same name is another one.
     """
 
@@ -157,7 +158,7 @@ class PartitionFetcher:
         """
         return None if self._asked is None else self._asked.node
 
-    def ask(self, offset: int, size: int, wait_ms: int, deadline: Deadline) -> None:
+    def send_fetch(self, offset: int, size: int, wait_ms: int, deadline: Deadline) -> None:
         """
         Send for the records from ``offset`` on; the broker waits so long for the first one.
 
@@ -182,7 +183,7 @@ class PartitionFetcher:
         self._asked = _Asked(connection, offset, node, leader)
         connection.send(request, deadline)
 
-    def answer(self, deadline: Deadline) -> FetchResult:
+    def receive_fetch(self, deadline: Deadline) -> FetchResult:
         """
         Wait for what was asked for.
 
@@ -224,21 +225,17 @@ class PartitionFetcher:
         self._replica = _NO_REPLICA
         self._shun_until = time.monotonic() + _SHUN_SECONDS
 
-    def borders(self, deadline: Deadline) -> tuple[int, int]:
+    def watermarks(self, deadline: Deadline) -> Watermarks:
         """
-        Return the log start and the offset before which the isolation level lets records be read.
+        Return the log start, and the end of the records that the isolation level makes visible.
         """
-        level = ISOLATION[self.isolation_level]
-        low = self._list_offset(EARLIEST, deadline, level)
-        return low, self._list_offset(LATEST, deadline, level)
+        return self._list_watermarks(ISOLATION[self.isolation_level], deadline)
 
-    def watermarks(self, deadline: Deadline) -> tuple[int, int]:
+    def uncommitted_watermarks(self, deadline: Deadline) -> Watermarks:
         """
-        Return the log start and the high watermark, whatever the isolation level.
+        Return the log start and the high watermark, at any isolation level.
         """
-        every = ISOLATION["read_uncommitted"]
-        low = self._list_offset(EARLIEST, deadline, every)
-        return low, self._list_offset(LATEST, deadline, every)
+        return self._list_watermarks(ISOLATION["read_uncommitted"], deadline)
 
     def _fetch_request(
         self, connection: Connection, leader: Leader, offset: int, size: int, wait_ms: int
@@ -296,6 +293,10 @@ class PartitionFetcher:
 
     def _may_roam(self) -> bool:
         return time.monotonic() >= self._shun_until
+
+    def _list_watermarks(self, isolation: int, deadline: Deadline) -> Watermarks:
+        log_start = self._list_offset(EARLIEST, deadline, isolation)
+        return Watermarks(log_start, self._list_offset(LATEST, deadline, isolation))
 
     def _list_offset(self, what: int, deadline: Deadline, isolation: int) -> int:
         leader = self.cluster.leader(self.tp, deadline)

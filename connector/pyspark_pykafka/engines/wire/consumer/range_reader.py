@@ -13,9 +13,9 @@ from uuid import UUID
 from pyspark_pykafka.engines.contract import (
     BATCH_RECORDS,
     FetchSettings,
-    bind,
     report_data_loss,
     report_truncation,
+    resolve_range,
     timestamp_error,
 )
 from pyspark_pykafka.engines.wire.consumer.fetch_size import FetchSizing
@@ -86,8 +86,7 @@ def fetch_from(
     asking = RetryingFetcher(partition, settings.poll_timeout_ms, settings.max_throttle_seconds)
     bound = wanted
     if not wanted.resolved:
-        low, high = asking.borders()
-        bound = bind(wanted, low, high, partition.epoch)
+        bound = resolve_range(wanted, asking.watermarks(), partition.epoch)
     partition.log = LogCheck(bound.tp, bound.end, bound.end_epoch)
     if bound.size > 0:
         yield from _RangeReader(asking, settings, cluster.config, bound).batches()
@@ -150,7 +149,7 @@ class _RangeReader:
         Return an answer, or None if there is none and the reader has moved on.
         """
         position = self.columns.position
-        size = self.sizing.size(self.range.end - position)
+        size = self.sizing.next_fetch_bytes(self.range.end - position)
         try:
             fetched = self.asking.fetch(position, size, self._wait_ms())
         except OutOfRangeError:
@@ -174,10 +173,10 @@ class _RangeReader:
     def _read(self, fetched: FetchResult) -> Iterator[pa.RecordBatch]:
         position = self.columns.position
         after = next_offset(fetched.records, position)
-        self.sizing.learn(after - position, len(fetched.records))
+        self.sizing.record_response(after - position, len(fetched.records))
         if after < self.range.end and not fetched.throttled and after > position:
-            size = self.sizing.size(self.range.end - after)
-            self.asking.ahead(after, size, self.config.fetch_wait_max_ms)
+            size = self.sizing.next_fetch_bytes(self.range.end - after)
+            self.asking.prefetch(after, size, self.config.fetch_wait_max_ms)
         try:
             yield from self.columns.batches(fetched.records, fetched.aborted)
         except OldFormat as old:
@@ -249,14 +248,14 @@ class _RangeReader:
         self.short_answers += 1
         position = self.columns.position
         if self.short_answers > max(self.settings.end_retries, _LEAST_ANSWERS):
-            end = self.asking.watermarks()[1]
+            end = self.asking.uncommitted_watermarks().visible_end
             if end <= position:
                 self._lose(f"the log ends at offset {end}", self.range.end)
                 return
         self.asking.bear(position, f"the log ends at offset {end}")
 
     def _on_out_of_range(self) -> None:
-        low, high = self.asking.watermarks()
+        low, high = self.asking.uncommitted_watermarks()
         position = self.columns.position
         if position < low:
             self._lose(f"offset {position} is out of range, the log has [{low}, {high})", low)
@@ -286,7 +285,7 @@ class _RangeReader:
         backoff = Backoff(self.config.retry_backoff_seconds, self.config.retry_backoff_max_seconds)
         while not self.columns.done and not deadline.expired:
             time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
-            if self.asking.watermarks()[1] >= position:
+            if self.asking.uncommitted_watermarks().visible_end >= position:
                 return
 
     def _lose(self, why: str, go_on_at: int) -> None:

@@ -24,6 +24,7 @@ from pyspark_pykafka.retry import Backoff, Deadline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark_pykafka.engines.contract import Watermarks
     from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
         FetchResult,
         PartitionFetcher,
@@ -126,17 +127,17 @@ class RetryingFetcher:
     # How long brokers have asked to wait for since the last progress.
     _throttled_seconds: float = field(init=False, default=0.0)
 
-    def borders(self) -> tuple[int, int]:
+    def watermarks(self) -> Watermarks:
         """
-        Return the log start and the end of what may be read.
+        Return the log start, and the end of the records that the isolation level makes visible.
         """
-        return self._offsets(self.partition.borders)
+        return self._read_watermarks(self.partition.watermarks)
 
-    def watermarks(self) -> tuple[int, int]:
+    def uncommitted_watermarks(self) -> Watermarks:
         """
-        Return the log start and the high watermark.
+        Return the log start and the high watermark, at any isolation level.
         """
-        return self._offsets(self.partition.watermarks)
+        return self._read_watermarks(self.partition.uncommitted_watermarks)
 
     def fetch(self, offset: int, size: int, wait_ms: int) -> FetchResult | None:
         """
@@ -154,8 +155,8 @@ class RetryingFetcher:
         while True:
             try:
                 if self.partition.asked != offset:
-                    self.partition.ask(offset, size, wait_ms, patience.deadline)
-                return self.partition.answer(patience.deadline)
+                    self.partition.send_fetch(offset, size, wait_ms, patience.deadline)
+                return self.partition.receive_fetch(patience.deadline)
             except ThrottledError as error:
                 self._check_throttle(error, awaited)
                 patience.wait_for_quota(error.seconds)
@@ -165,12 +166,12 @@ class RetryingFetcher:
                     return None
                 self._recover(error, awaited, patience)
 
-    def ahead(self, offset: int, size: int, wait_ms: int) -> None:
+    def prefetch(self, offset: int, size: int, wait_ms: int) -> None:
         """
         Send for the next records while the last are decoded, if the broker is well.
         """
         try:
-            self.partition.ask(offset, size, wait_ms, self._new_patience().deadline)
+            self.partition.send_fetch(offset, size, wait_ms, self._new_patience().deadline)
         except (LogTruncatedError, ThrottledError):
             # fetch() meets it again, once what was read before has been handed over.
             return
@@ -225,11 +226,11 @@ class RetryingFetcher:
     def _awaited(self, offset: int) -> str:
         return f"a record of {self.partition.tp} at offset {offset}"
 
-    def _offsets(self, ask: Callable[[Deadline], tuple[int, int]]) -> tuple[int, int]:
+    def _read_watermarks(self, request: Callable[[Deadline], Watermarks]) -> Watermarks:
         patience = self._new_patience()
         while True:
             try:
-                return ask(patience.deadline)
+                return request(patience.deadline)
             except PykafkaError as error:
                 self._recover(error, f"the offsets of {self.partition.tp}", patience)
 

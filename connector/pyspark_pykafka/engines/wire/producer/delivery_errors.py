@@ -68,7 +68,7 @@ def invalid(tp: TopicPartition, key: bytes | None, why: str | None) -> RecordErr
     """
     Return the error for a record that the broker finds invalid, with what it says of that.
     """
-    where = row_errors.place(tp.topic, key, tp.partition)
+    where = row_errors.describe_row(tp.topic, key, tp.partition)
     said = why or "it is invalid"
     return RecordError("INVALID_RECORD", f"{where} cannot be written: the broker says: {said}")
 

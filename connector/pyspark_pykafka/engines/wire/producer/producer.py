@@ -117,7 +117,7 @@ class Transaction(NamedTuple):
     fence_id: str | None = None
 
 
-def prepare(
+def write_prepared(
     batches: Iterable[pa.RecordBatch],
     kafka: KafkaSettings,
     topic: str | None,
@@ -130,7 +130,7 @@ def prepare(
     """
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
-        return producer.prepare(batches, topic, transaction)
+        return producer.write_prepared(batches, topic, transaction)
 
 
 def choose_free_id(transactions: Transactions, wanted: Transaction) -> str:
@@ -169,7 +169,7 @@ def _is_free(transactions: Transactions, name: str) -> bool:
 
 
 @contextmanager
-def transactions_of(kafka: KafkaSettings) -> Iterator[Transactions]:
+def transaction_client(kafka: KafkaSettings) -> Iterator[Transactions]:
     """
     Lend what ends and finds transactions.
     """
@@ -202,7 +202,7 @@ class _Producer:
     def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
         return self._write(batches, topic, self._plain_sender).records
 
-    def prepare(
+    def write_prepared(
         self, batches: Iterable[pa.RecordBatch], topic: str | None, wanted: Transaction
     ) -> OpenTransaction:
         writer: TransactionalSession | None = None

@@ -342,7 +342,7 @@ class Sender:
 
     def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if batch.count == 1:
-            where = row_errors.place(queue.tp.topic, self._key(batch, 0), queue.tp.partition)
+            where = row_errors.describe_row(queue.tp.topic, self._key(batch, 0), queue.tp.partition)
             raise row_errors.too_large(
                 where, f"the broker takes no batch of {batch.size_bytes} bytes"
             )

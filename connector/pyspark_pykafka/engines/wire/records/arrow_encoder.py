@@ -152,7 +152,7 @@ class ArrowEncoder:
         Return a description of the batch's first row for a topic, for error messages.
         """
         row = 0 if self._topic else _array(batch, "topic").index(topic).as_py()
-        return row_errors.place(topic, _key(batch, row))
+        return row_errors.describe_row(topic, _key(batch, row))
 
     def _record_error(self, batch: pa.RecordBatch, error: RowError) -> RecordError:
         if error.why == RowError.TOO_EARLY:
@@ -162,7 +162,7 @@ class ArrowEncoder:
         topic = self._topic or _array(batch, "topic")[error.row].as_py()
         partition = _array(batch, "partition")
         requested = None if partition is None else partition[error.row].as_py()
-        where = row_errors.place(topic, _key(batch, error.row), requested)
+        where = row_errors.describe_row(topic, _key(batch, error.row), requested)
         if error.why == RowError.NO_PARTITION:
             return row_errors.unknown_partition(where, error.detail)
         return row_errors.too_large(where, f"it has about {error.detail} bytes")

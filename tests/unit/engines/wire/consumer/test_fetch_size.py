@@ -23,9 +23,9 @@ def test_size_is_within_bounds(most: int, learnt: list[tuple[int, int]], left: i
     """
     sizing = FetchSizing(most)
     for covered, size in learnt:
-        sizing.learn(covered, size)
+        sizing.record_response(covered, size)
 
-        assert 1 <= sizing.size(left) <= most
+        assert 1 <= sizing.next_fetch_bytes(left) <= most
 
 
 @given(st.integers(1, 10_000), st.integers(1, 100_000), st.integers(1, 10_000))
@@ -34,9 +34,9 @@ def test_tail_is_not_over_fetched(record: int, covered: int, left: int) -> None:
     With records of one size the last fetch asks for them all, and for little more.
     """
     sizing = FetchSizing(2**31 - 1)
-    sizing.learn(covered, covered * record)
+    sizing.record_response(covered, covered * record)
 
-    size = sizing.size(left)
+    size = sizing.next_fetch_bytes(left)
 
     assert left * record <= size <= left * record * 1.1 + SLACK_BYTES
 
@@ -45,8 +45,8 @@ def test_first_fetch_is_of_middle_size() -> None:
     """
     Before anything is known, a fetch asks for a megabyte, or for less if it may not have that.
     """
-    assert FetchSizing(50_000_000).size(10) == 1024 * 1024
-    assert FetchSizing(1000).size(10) == 1000
+    assert FetchSizing(50_000_000).next_fetch_bytes(10) == 1024 * 1024
+    assert FetchSizing(1000).next_fetch_bytes(10) == 1000
 
 
 def test_answer_without_a_new_offset_teaches_nothing() -> None:
@@ -54,11 +54,11 @@ def test_answer_without_a_new_offset_teaches_nothing() -> None:
     An answer that covered no offset says nothing about the size of records.
     """
     sizing = FetchSizing(50_000_000)
-    sizing.learn(100, 1000)
-    sizing.learn(0, 5000)
-    sizing.learn(-1, 5000)
+    sizing.record_response(100, 1000)
+    sizing.record_response(0, 5000)
+    sizing.record_response(-1, 5000)
 
-    assert sizing.size(1000) == int(1000 * 10 * 1.1) + SLACK_BYTES
+    assert sizing.next_fetch_bytes(1000) == int(1000 * 10 * 1.1) + SLACK_BYTES
 
 
 def test_latest_answer_counts() -> None:
@@ -66,7 +66,7 @@ def test_latest_answer_counts() -> None:
     When the records change their size, the next fetch follows.
     """
     sizing = FetchSizing(50_000_000)
-    sizing.learn(100, 1000)
-    sizing.learn(100, 100_000)
+    sizing.record_response(100, 1000)
+    sizing.record_response(100, 100_000)
 
-    assert sizing.size(100) == int(100 * 1000 * 1.1) + SLACK_BYTES
+    assert sizing.next_fetch_bytes(100) == int(100 * 1000 * 1.1) + SLACK_BYTES

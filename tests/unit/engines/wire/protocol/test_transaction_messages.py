@@ -377,7 +377,7 @@ def test_acknowledgements_are_read(version: int, theirs: Any) -> None:
 
 ENCODING = """
 from pyspark_pykafka.sink.micro_batch_committer import commit_micro_batch
-from pyspark_pykafka.engines.selection import transactions_of
+from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.engines.wire.producer import producer
@@ -387,7 +387,7 @@ from pyspark_pykafka.engines.wire.protocol.coordinator import *
 from pyspark_pykafka.engines.wire.protocol.transactions import *
 
 settings = {"bootstrap.servers": "localhost:1", "security.protocol": "PROTOCOL"}
-with transactions_of(KafkaSettings(tuple(settings.items()))):
+with transaction_client(KafkaSettings(tuple(settings.items()))):
     tp = TopicPartition("t", 0)
     for request in (
         init_producer_id_request(4, "x", 1),
