@@ -610,8 +610,8 @@ def test_topic_made_again(
     kafka_cluster.produce(name, values(10, 10 + count))
 
     # One that runs may look in between, when there is no topic, or read what it planned before.
-    between = "|partitions are gone|does not exist any more" if running else ""
-    remade = f"was deleted and made again{between}"
+    between = "|partitions no longer exist|does not exist any more|made again" if running else ""
+    remade = f"was deleted and recreated{between}"
     complaint = {"pykafka": remade, "kafka": "was changed from 2 to 1"}
     for one in queries.streams if count < 2 else [ours]:
         if not running:

@@ -1,5 +1,5 @@
 """
-Reading tiny micro-batches where they are planned, so that no Python worker has to run for them.
+Reads small micro-batches in the driver process that plans them, without Python worker tasks.
 """
 
 from __future__ import annotations
@@ -23,35 +23,36 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# What one wait may take, and what the engine may hold: a micro-batch must not wait for long here,
-# and the records of one that is too large after all must not fill the planning process.
-_WAIT_MS = 5_000
-_MEMORY_BYTES = 16 * 1024 * 1024
+# Limits on a single wait and on the engine's memory: a micro-batch must not wait here for long, nor
+# fill the driver's memory if it turns out to be too large after all.
+_MAX_POLL_MS = 5_000
+_MAX_MEMORY_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchPolicy:
     """
-    Which batches are tiny. Sizes count offsets, and bytes as Arrow columns.
+    Which batches are small enough to prefetch. Offsets are counted, bytes are those of Arrow.
 
-    Beyond about the default ``offsets``, Spark's handling of such rows on the driver takes longer
-    than starting the tasks. A prefetch that takes more than ``seconds`` (``first_seconds`` for the
-    first, which loads code and connects), holds too much or fails is given up, and none is tried
-    for the next ``rest_seconds``.
+    Above about the default ``max_offsets``, Spark needs longer to handle such rows on the driver
+    than to start tasks. A prefetch that takes more than ``max_seconds`` (``first_max_seconds`` for
+    the first one, which loads code and connects), exceeds ``max_bytes`` or fails is given up, and
+    the next one is tried after ``pause_seconds``.
     """
 
-    offsets: int = 5_000
-    size: int = 2 * 1024 * 1024
-    ranges: int = 32
-    seconds: float = 2.0
-    first_seconds: float = 10.0
-    rest_seconds: float = 30.0
+    max_offsets: int = 5_000
+    max_bytes: int = 2 * 1024 * 1024
+    max_ranges: int = 32
+    max_seconds: float = 2.0
+    first_max_seconds: float = 10.0
+    pause_seconds: float = 30.0
 
     def admits(self, ranges: Sequence[OffsetRange]) -> bool:
         """
-        Whether these ranges may be read in one place, as far as can be told beforehand.
+        Whether the ranges are few and small enough to be read together.
         """
-        return 0 < len(ranges) <= self.ranges and sum(r.size for r in ranges) <= self.offsets
+        few = 0 < len(ranges) <= self.max_ranges
+        return few and sum(r.size for r in ranges) <= self.max_offsets
 
 
 class Prefetch(Protocol):
@@ -61,12 +62,12 @@ class Prefetch(Protocol):
 
     def admits(self, ranges: Sequence[OffsetRange]) -> bool:
         """
-        Whether one task has all ranges, read here or not: the same for the same ranges.
+        Whether one task gets all ranges, prefetched or not: depends on the ranges alone.
         """
 
-    def records(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:
+    def read(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:
         """
-        Return all records of the ranges in their order, or None if a task must read them.
+        Return all records of the ranges, in their order; None if a task must read them.
         """
 
 
@@ -77,11 +78,11 @@ class NoPrefetch:
 
     def admits(self, ranges: Sequence[OffsetRange]) -> bool:  # noqa: ARG002
         """
-        Return that it is not so.
+        Return False.
         """
         return False
 
-    def records(self, ranges: Sequence[OffsetRange]) -> None:
+    def read(self, ranges: Sequence[OffsetRange]) -> None:
         """
         Return None.
         """
@@ -89,84 +90,84 @@ class NoPrefetch:
 
 class DriverRead:
     """
-    Reads what the policy admits, one range after the other.
+    Reads the ranges that the policy admits, one after the other.
 
-    Nothing that is out of the ordinary is settled here: lost records, an outage, a slow broker
-    all mean that a task reads the batch from its start, by the user's rules and with Spark's
-    retries.
+    It handles no failure: after data loss, an outage or a slow read, a task reads the batch from
+    its start, with the user's settings and Spark's retries.
     """
 
     def __init__(
         self,
-        read: Callable[[OffsetRange], Iterator[pa.RecordBatch]],
+        read_range: Callable[[OffsetRange], Iterator[pa.RecordBatch]],
         policy: PrefetchPolicy = PrefetchPolicy(),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._read = read
+        self._read_range = read_range
         self._policy = policy
         self._now = now
-        self._rest = Deadline(now(), now)
-        self._seconds = policy.first_seconds
+        self._pause = Deadline(now(), now)
+        self._max_seconds = policy.first_max_seconds
 
     def admits(self, ranges: Sequence[OffsetRange]) -> bool:
         """
-        Whether one task has all ranges.
+        Whether one task gets all ranges.
         """
         return self._policy.admits(ranges)
 
-    def records(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:
+    def read(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:
         """
-        Return all records of the ranges in their order, or None if a task must read them.
+        Return all records of the ranges, in their order; None if a task must read them.
         """
-        if not self._rest.expired or not self._policy.admits(ranges):
+        if not self._pause.expired or not self._policy.admits(ranges):
             return None
         try:
-            found = self._gather(ranges)
-        except (PykafkaError, _TooMuchError) as reason:
-            self._rest = Deadline.after(self._policy.rest_seconds, self._now)
-            logger.info("%s; a task reads the batch, as all batches for a while", reason)
+            found = self._read_all(ranges)
+        except (PykafkaError, _TooMuchError) as error:
+            self._pause = Deadline.after(self._policy.pause_seconds, self._now)
+            seconds = self._policy.pause_seconds
+            logger.info("%s; tasks read this batch and those of the next %.0f s", error, seconds)
             return None
-        self._seconds = self._policy.seconds
+        self._max_seconds = self._policy.max_seconds
         return found
 
-    def _gather(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch]:
-        deadline = Deadline.after(self._seconds, self._now)
+    def _read_all(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch]:
+        deadline = Deadline.after(self._max_seconds, self._now)
         found: list[pa.RecordBatch] = []
         size = 0
-        # Closed at once when it is given up: a half-read range holds a connection.
+        # Closed as soon as it is given up: a range that is read in part holds a connection.
         with closing(self._batches(ranges, deadline)) as batches:
             for batch in batches:
                 found.append(batch)
                 size += batch.nbytes
-                if size > self._policy.size:
-                    msg = f"the batch has more than {self._policy.size} bytes"
+                if size > self._policy.max_bytes:
+                    msg = f"the batch has more than {self._policy.max_bytes} bytes"
                     raise _TooMuchError(msg)
         return found
 
     def _batches(
         self, ranges: Sequence[OffsetRange], deadline: Deadline
     ) -> Generator[pa.RecordBatch, None, None]:
-        for wanted in ranges:
+        for r in ranges:
             if deadline.expired:
-                msg = f"reading took more than {self._seconds} seconds up to {wanted}"
+                msg = f"reading took more than {self._max_seconds} seconds before {r}"
                 raise _TooMuchError(msg)
-            yield from self._read(wanted)
+            yield from self._read_range(r)
 
 
 class _TooMuchError(Exception):
     """
-    The batch turned out to be too large, or too slow to read, for one place.
+    The batch is too large, or too slow to read, for the driver.
     """
 
 
 def fail_fast(settings: FetchSettings) -> FetchSettings:
     """
-    Return settings under which a read fails soon where anything is missing or late.
+    Return the settings with which a read fails soon if data are missing or late.
     """
     return replace(
         settings,
-        poll_timeout_ms=min(settings.poll_timeout_ms, _WAIT_MS),
-        memory_bytes=min(settings.memory_bytes, _MEMORY_BYTES),
+        poll_timeout_ms=min(settings.poll_timeout_ms, _MAX_POLL_MS),
+        memory_bytes=min(settings.memory_bytes, _MAX_MEMORY_BYTES),
         fail_on_data_loss=True,
         end_retries=0,
     )

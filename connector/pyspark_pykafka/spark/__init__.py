@@ -1,3 +1,3 @@
 """
-Adapters of Spark's Python Data Source API.
+Adapters to Spark's Python Data Source API.
 """

@@ -1,5 +1,5 @@
 """
-Reading a batch: Spark's adapter between the options and the engine.
+Spark's reader of a batch query: plans ranges on the driver, reads them on the executors.
 """
 
 from __future__ import annotations
@@ -40,45 +40,46 @@ class KafkaBatchReader(DataSourceReader):
         self._settings = fetch_settings(options, schema)
         self._filters = FilterPushdown()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._options.strategy}, {self._filters})"
+
     def partitions(self) -> list[InputPartition]:
         """
-        Ask the brokers and plan one partition per range; called once per query, on the driver.
+        Plan one input partition for each offset range; called once per query, on the driver.
         """
         return [InputPartition(r) for r in self._plan()]
 
     def _plan(self) -> list[OffsetRange]:
         options = self._options
-        broker = metadata_client(options)
-        tps = broker.assignment(options.strategy).partitions
-        starting = resolve_start(
-            options.starting_offsets, tps, broker, options.starting_offsets_fallback
+        client = metadata_client(options)
+        tps = client.assignment(options.strategy).partitions
+        starts = resolve_start(
+            options.starting_offsets, tps, client, options.starting_offsets_fallback
         )
-        ending = resolve_end(options.ending_offsets, tps, broker)
-        wanted = self._filters.partitions(tps)
-        starting, ending = (
-            {tp: border[tp] for tp in wanted if tp in border} for border in (starting, ending)
-        )
-        starting, ending = self._filters.narrow(starting, ending, broker)
+        ends = resolve_end(options.ending_offsets, tps, client)
+        kept = self._filters.partitions(tps)
+        starts, ends = ({tp: it[tp] for tp in kept if tp in it} for it in (starts, ends))
+        starts, ends = self._filters.narrow(starts, ends, client)
         policy = SplitPolicy(options.min_partitions, options.max_records_per_partition)
-        earliest = resolve_sentinels(starting, broker) if policy.splits_ranges else starting
-        latest = resolve_sentinels(ending, broker) if policy.splits_ranges else ending
-        return plan_batch(starting, ending, earliest, latest, policy)
+        log_starts = resolve_sentinels(starts, client) if policy.splits_ranges else starts
+        log_ends = resolve_sentinels(ends, client) if policy.splits_ranges else ends
+        return plan_batch(starts, ends, log_starts, log_ends, policy)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """
-        Yield the records of one range, on an executor.
+        Yield the records of one offset range, on an executor.
         """
         return read_range(partition, self._settings)
 
 
 class FilteringBatchReader(KafkaBatchReader):
     """
-    The reader of a query of which Spark tells the filters.
+    The batch reader that Spark uses when filter push-down is enabled (Spark 4.1+).
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """
-        Note what the filters say of where records lie, and leave all of them to Spark as well.
+        Narrow the offset ranges by the filters, and return all of them for Spark to apply again.
         """
         self._filters = FilterPushdown(
             tuple(supported_filters(filters)), self._options.max_timestamp_delay_ms
@@ -90,9 +91,9 @@ def read_range(
     partition: InputPartition | None, settings: FetchSettings
 ) -> Iterator[pa.RecordBatch]:
     """
-    Yield the records of a planned partition.
+    Yield the records of an input partition, whose value is an :class:`OffsetRange`.
 
-    Where none is planned Spark makes one without a value, and before 4.2 it gives None for it.
+    For an empty plan Spark makes an input partition without a value, and before 4.2 passes None.
     """
     if partition is None or partition.value is None:
         return iter(())

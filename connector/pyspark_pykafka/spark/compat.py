@@ -1,5 +1,5 @@
 """
-What differs between Spark's versions, and the translation between Spark's types and Arrow's.
+The differences between Spark versions, and the conversion between Spark's types and Arrow's.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
-#: Streams take Arrow batches from 4.1 on (SPARK-51814 came to batch writers first).
+#: Streaming writers get Arrow batches from 4.1 on (SPARK-51814 came to batch writers first).
 ARROW_STREAM_WRITER = SPARK_VERSION >= (4, 1)
 
-#: Streams are told the start when they are asked for the latest offsets, from 4.2 on.
+#: Spark passes the start offset to ``latestOffset`` from 4.2 on (SupportsAdmissionControl).
 PASSES_START_OFFSET = SPARK_VERSION >= (4, 2)
 
 if PASSES_START_OFFSET:
@@ -52,29 +52,29 @@ else:
 
     class ReadLimit:  # type: ignore[no-redef]
         """
-        Stands in for the class that these versions of Spark do not have.
+        Stands in for the class that Spark has from 4.2 on.
         """
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
         """
-        Stands in for the class that these versions of Spark do not have.
+        Stands in for the class that Spark has from 4.2 on.
         """
 
     @dataclass
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
         """
-        Stands in for the class that these versions of Spark do not have.
+        Stands in for the class that Spark has from 4.2 on.
         """
 
         max_rows: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """
-        Stands in for the class that these versions of Spark do not have.
+        Stands in for the class that Spark has from 4.2 on.
         """
 
 
-#: Spark's names of the filters that are comparisons; 4.0 has none of these classes.
+# The operators of Spark's comparison filters, by class name: 4.0 does not have these classes.
 _OPERATORS = {
     "EqualTo": "=",
     "LessThan": "<",
@@ -87,22 +87,22 @@ _OPERATORS = {
 
 def filter_pushdown_active() -> bool:
     """
-    Whether this process plans with filters (spark.sql.python.filterPushdown.enabled, from 4.1 on).
+    Whether Spark pushes filters in this process (spark.sql.python.filterPushdown.enabled, 4.1+).
 
-    A reader that takes filters is an error where Spark does not push them, so one has to know; that
-    Spark runs another worker module for it is the only sign there is.
+    Spark rejects a reader that takes filters when it does not push them. The only sign of it is
+    that Spark plans in another worker module.
     """
     return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
 
 
 def supported_filters(filters: Iterable[Any]) -> list[Comparison]:
     """
-    Return those of Spark's filters that compare a column with values.
+    Return the filters that compare a top-level column with values; others are left out.
     """
     return [
-        Comparison(one.attribute[0], _OPERATORS[type(one).__name__], one.value)
-        for one in filters
-        if type(one).__name__ in _OPERATORS and len(one.attribute) == 1
+        Comparison(it.attribute[0], _OPERATORS[type(it).__name__], it.value)
+        for it in filters
+        if type(it).__name__ in _OPERATORS and len(it.attribute) == 1
     ]
 
 
@@ -111,32 +111,32 @@ _SimpleReader: Any = getattr(datasource_internal, "_SimpleStreamReaderWrapper", 
 
 class PrefetchedReader:
     """
-    Lets a stream reader hand Spark the records of a micro-batch along with its only partition.
+    Lets a stream reader attach a micro-batch's records to its only input partition.
 
-    Spark keeps them as a block, which the task reads instead of calling ``read``; where the block
-    is lost, it calls ``read`` after all. Spark asks none but its own wrapper of simple readers for
-    records. One cannot be that for good, since Spark takes no read limits and no latest offsets
-    for its progress from a wrapper; so a reader passes for one just while it carries something.
+    Spark stores them as a block, which the task reads instead of calling ``read``; if the block is
+    lost, the task calls ``read``. Spark takes records only from an instance of its own
+    ``_SimpleStreamReaderWrapper``, and read limits and latest offsets only from any other reader.
+    So a reader claims that class only while records are attached.
     """
 
-    _carried: list[pa.RecordBatch] | None = None
+    _attached: list[pa.RecordBatch] | None = None
 
     def attach(self, records: list[pa.RecordBatch]) -> None:
         """
-        Hand these over with the plan that is about to be returned.
+        Attach the records to the plan that is about to be returned.
         """
-        self._carried = records
+        self._attached = records
 
     def getCache(self, start: object, end: object) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """
-        Give the records away; called once for each plan with records.
+        Return the attached records and detach them; Spark calls this once for each such plan.
         """
-        carried, self._carried = self._carried or [], None
-        return iter(carried)
+        attached, self._attached = self._attached or [], None
+        return iter(attached)
 
     @property  # type: ignore[misc] # assigning another class is not meant to work
     def __class__(self) -> type[Any]:
-        return type(self) if self._carried is None else _SimpleReader
+        return type(self) if self._attached is None else _SimpleReader
 
 
 __all__ = [
@@ -170,13 +170,13 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
 }
 
 
-# Marks an Arrow schema of which Spark makes the same one again that it was made from.
-_SAME = b"same"
+# Marks an Arrow schema that Spark converts back to the very schema that it was made from.
+_ROUND_TRIPS = b"roundTrips"
 
 
 def source_schema(*, include_headers: bool) -> StructType:
     """
-    Return the columns of the source as Spark's types.
+    Return the source's columns as a Spark schema.
     """
     names = [name for name in SOURCE_TYPES if include_headers or name != "headers"]
     return StructType([StructField(name, _SPARK_TYPES[SOURCE_TYPES[name]]) for name in names])
@@ -184,59 +184,60 @@ def source_schema(*, include_headers: bool) -> StructType:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """
-    Return the Arrow schema that Spark expects of batches for this schema.
+    Return the Arrow schema that Spark expects of record batches for this schema.
 
-    From 4.2 on Spark refuses a batch whose schema differs in the least, nullability included;
-    types that a record cannot have become ``null``, which no check of columns lets pass.
+    From 4.2 on Spark rejects a batch whose schema differs at all, nullability included. Types that
+    a record cannot have become ``null``, which the check of the columns rejects.
     """
     arrow = pa.schema([_arrow_field(field) for field in schema.fields])
-    same = from_arrow_schema(arrow) == schema
-    return arrow.with_metadata({_SAME: b"true"}) if same else arrow
+    round_trips = from_arrow_schema(arrow) == schema
+    return arrow.with_metadata({_ROUND_TRIPS: b"true"}) if round_trips else arrow
 
 
 def supports_prefetched_records(schema: pa.Schema) -> bool:
     """
-    Whether Spark takes records of this schema together with the plan of a micro-batch.
+    Whether Spark accepts records of this schema together with the plan of a micro-batch.
 
-    It refuses them where the schema made of Arrow's is another than the query's, as where a column
-    has a comment or a collation.
+    It rejects them if the schema converted from Arrow's is not the query's, for example because a
+    column has a comment or a collation.
     """
-    return hasattr(_SimpleReader, "getCache") and _SAME in (schema.metadata or {})
+    return hasattr(_SimpleReader, "getCache") and _ROUND_TRIPS in (schema.metadata or {})
 
 
 def _arrow_field(field: StructField) -> pa.Field:
-    # The name of Spark's type rides along for messages; schemas compare without metadata.
-    name = {TYPE_NAME: field.dataType.simpleString().upper()}
-    kind = _arrow_type(field.dataType)
-    return pa.field(field.name, kind, field.nullable or kind == pa.null(), name)
+    # The metadata holds the name of Spark's type for messages; schemas are compared without it.
+    metadata = {TYPE_NAME: field.dataType.simpleString().upper()}
+    arrow = _arrow_type(field.dataType)
+    return pa.field(field.name, arrow, field.nullable or arrow == pa.null(), metadata)
 
 
-def _arrow_type(kind: DataType) -> pa.DataType:
-    if isinstance(kind, ArrayType):
-        return pa.list_(pa.field("element", _arrow_type(kind.elementType), kind.containsNull))
-    if isinstance(kind, StructType):
-        return pa.struct([_arrow_field(field) for field in kind.fields])
-    if isinstance(kind, StringType):
+def _arrow_type(spark_type: DataType) -> pa.DataType:
+    if isinstance(spark_type, ArrayType):
+        element = _arrow_type(spark_type.elementType)
+        return pa.list_(pa.field("element", element, spark_type.containsNull))
+    if isinstance(spark_type, StructType):
+        return pa.struct([_arrow_field(field) for field in spark_type.fields])
+    if isinstance(spark_type, StringType):
         return pa.string()
     simple = {type(spark): arrow for arrow, spark in _SPARK_TYPES.items()}
-    return simple.get(type(kind), pa.null())
+    return simple.get(type(spark_type), pa.null())
 
 
 def rows_to_batches(
     rows: Iterator[Any], schema: StructType, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """
-    Gather Spark's rows into Arrow batches, for the one writer (streams on 4.0) that gets rows.
+    Yield the columns ``names`` of Spark's rows as Arrow batches, for Spark 4.0's stream writer.
     """
-    wanted = arrow_schema(StructType([field for field in schema.fields if field.name in names]))
-    while chunk := [_plain(row, wanted.names) for row in islice(rows, BATCH_RECORDS)]:
-        yield pa.RecordBatch.from_pylist(chunk, schema=wanted)
+    written = arrow_schema(StructType([field for field in schema.fields if field.name in names]))
+    while chunk := [_to_dict(row, written.names) for row in islice(rows, BATCH_RECORDS)]:
+        yield pa.RecordBatch.from_pylist(chunk, schema=written)
 
 
-def _plain(row: Any, names: list[str]) -> dict[str, Any]:
+def _to_dict(row: Any, names: list[str]) -> dict[str, Any]:
     values = row.asDict(recursive=True)
-    plain = {name: values[name] for name in names}
-    if plain.get("timestamp") is not None:
-        # Spark 4.0 hands timestamps over without a zone, in the zone of the worker process.
-        plain["timestamp"] = plain["timestamp"].astimezone(timezone.utc)
-    return plain
+    selected = {name: values[name] for name in names}
+    if selected.get("timestamp") is not None:
+        # Spark 4.0 passes timestamps without a zone, in the local time of the worker process.
+        selected["timestamp"] = selected["timestamp"].astimezone(timezone.utc)
+    return selected

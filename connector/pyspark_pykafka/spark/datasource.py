@@ -1,9 +1,9 @@
 """
-The door that Spark comes through: the format ``pykafka`` with its readers and writers.
+The entry point for Spark: the data source ``pykafka``, with its readers and writers.
 
-Spark makes these objects again in several short-lived processes, and calls the factory methods
-more than once. So nothing here does I/O, and what only some of the processes need is imported
-where it is used.
+Spark creates these objects in several short-lived processes, and calls the factory methods more
+than once. So nothing here does I/O, and modules that only some of the processes need are imported
+in the methods.
 """
 
 from __future__ import annotations
@@ -28,22 +28,34 @@ if TYPE_CHECKING:
 
 class DefaultSource(DataSource):
     """
-    Kafka as ``spark.read``, ``readStream``, ``write`` and ``writeStream`` see it.
+    The data source for ``spark.read``, ``readStream``, ``write`` and ``writeStream``.
 
-    Spark finds the class under this name in every installed module that is called ``pyspark_*``.
-    All methods raise :class:`~pyspark_pykafka.errors.OptionsError` for options that are wrong.
+    Spark finds a class of this name in each installed package whose name starts with ``pyspark_``;
+    users name only the format::
+
+        flights = (
+            spark.readStream.format("pykafka")
+            .option("kafka.bootstrap.servers", "broker:9092")
+            .option("subscribe", "flights")
+            .load()
+        )
+
+    The columns are those of Spark's JVM connector: ``key`` and ``value`` (binary), ``topic``,
+    ``partition``, ``offset``, ``timestamp``, ``timestampType`` and, with ``includeHeaders``,
+    ``headers``. All methods raise :class:`~pyspark_pykafka.errors.OptionsError` for wrong options,
+    with all mistakes in one message.
     """
 
     @classmethod
     def name(cls) -> str:
         """
-        Return the name for ``.format(...)``.
+        Return the name of the format: ``pykafka``.
         """
         return "pykafka"
 
     def schema(self) -> StructType:
         """
-        Return the columns of Spark's JVM connector, with ``headers`` if ``includeHeaders`` is set.
+        Return the source's columns, with ``headers`` if ``includeHeaders`` is true.
         """
         include = self.options.get("includeheaders", "false").strip().lower() == "true"
         return source_schema(include_headers=include)
@@ -55,8 +67,8 @@ class DefaultSource(DataSource):
         from pyspark_pykafka.options import parse_batch_source
         from pyspark_pykafka.spark.batch_reader import FilteringBatchReader, KafkaBatchReader
 
-        made = FilteringBatchReader if filter_pushdown_active() else KafkaBatchReader
-        return made(parse_batch_source(self.options), arrow_schema(schema))
+        reader = FilteringBatchReader if filter_pushdown_active() else KafkaBatchReader
+        return reader(parse_batch_source(self.options), arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """
@@ -69,7 +81,7 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """
-        Return the writer of a batch.
+        Return the writer of a batch query.
         """
         from pyspark_pykafka.options import parse_sink
         from pyspark_pykafka.spark.writers import KafkaBatchWriter, check_append_mode
@@ -79,7 +91,9 @@ class DefaultSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
         """
-        Return the writer of a stream; ``complete`` mode appends every result, as in the JVM sink.
+        Return the writer of a streaming query.
+
+        Output mode ``complete`` appends each result, as in the JVM sink.
         """
         from pyspark_pykafka.options import parse_sink
         from pyspark_pykafka.spark.writers import KafkaStreamWriter
@@ -89,13 +103,19 @@ class DefaultSource(DataSource):
 
 def register(spark: SparkSession) -> None:
     """
-    Make the format known to a session, where the package is shipped with ``--py-files``.
+    Register the format with a session, for a package that is shipped with ``--py-files``.
 
-    An installed package needs no such call: Spark finds it by its name.
+    An installed package needs no call: Spark finds it by its name. ::
+
+        from pyspark_pykafka import register
+
+        spark.sparkContext.addPyFile("pyspark_pykafka.zip")
+        register(spark)
+        spark.read.format("pykafka").options(**options).load()
     """
     try:
         spark.dataSource.register(DefaultSource)
-    except AnalysisException as refusal:
-        # Spark 4.0 refuses a name that it has found by itself; later versions take the new class.
-        if refusal.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+    except AnalysisException as error:
+        # Spark 4.0 rejects a name that it has found by itself; later versions replace the class.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise

@@ -1,5 +1,5 @@
 """
-Reading a stream: Spark's adapter between its calls and the query's micro-batches.
+Spark's readers of a streaming query: adapters to :class:`MicroBatchStream`, by Spark version.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# Which of Spark's limits is the default says only that there is one; the options say which.
-_SOME_LIMIT = ReadMaxRows(2**63 - 1)
+# Only tells Spark that the options set a limit; MicroBatchStream applies them.
+_ANY_LIMIT = ReadMaxRows(2**63 - 1)
 
 
 class _Reader(PrefetchedReader, DataSourceStreamReader):
     """
-    Lives in one process on the driver as long as the query; a copy of it reads on executors.
+    Lives in one driver process as long as the query; pickled copies read on the executors.
 
-    A tiny batch is read in that process and goes to Spark along with its plan. What differs between
-    Spark's versions is who knows the start when the latest is asked for.
+    A small batch is read in the driver process, and passed to Spark together with its plan. Spark
+    versions differ in whether they pass the start offset to ``latestOffset``.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
@@ -63,101 +63,108 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
 
     def initialOffset(self) -> Document:
         """
-        Return where a new query starts; a query whose first batch failed asks again.
+        Return the start of a new query; a query whose first batch failed asks for it again.
         """
         return self._stream.initial_offset()
 
     def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """
-        Plan the micro-batch between two offsets, as Spark has them in its checkpoint.
+        Plan the micro-batch between two offsets of Spark's checkpoint.
         """
         ranges = self._stream.plan(start, end).ranges
-        # A batch that is run again must have the tasks that it had, since a sink may have committed
-        # some of them (replay.py); whether it can be read here hangs on the clock.
+        # A replayed batch must have the same tasks, since a sink may have committed some of them
+        # (sink/replay.py). So their number depends on the ranges alone, not on the prefetch.
         if not self._prefetch.admits(ranges):
-            return [InputPartition(each) for each in ranges]
-        records = self._prefetch.records(ranges)
+            return [InputPartition(r) for r in ranges]
+        records = self._prefetch.read(ranges)
         if records is not None:
             self.attach(records)
         return [InputPartition(ranges)]
 
     def commit(self, end: Document) -> None:
         """
-        Hand the offsets of a completed batch to the progress store, where it does not have them.
+        Record the offsets of a completed batch in the progress store, unless it has them already.
         """
         self._stream.commit(end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """
-        Yield the records of one range, on an executor; of several for a tiny batch that was not
-        read with its plan, or of which Spark lost what was carried.
+        Yield the records of an input partition, on an executor.
+
+        Its value is one offset range, or all ranges of a small batch: one that the driver did not
+        prefetch, or whose prefetched records Spark lost.
         """
         ranges = partition.value if isinstance(partition.value, tuple) else (partition.value,)
-        parts = (read_range(InputPartition(wanted), self._settings) for wanted in ranges)
+        parts = (read_range(InputPartition(r), self._settings) for r in ranges)
         return chain.from_iterable(parts)
 
     def __getstate__(self) -> dict[str, Any]:
         """
-        Leave behind what only the driver needs when the reader goes to the executors.
+        Pickle without the driver's state, for the executors.
         """
         return {**self.__dict__, "_stream": None, "_prefetch": NoPrefetch()}
 
+    def __repr__(self) -> str:
+        stream = "on an executor" if self._stream is None else repr(self._stream)
+        return f"{type(self).__name__}({stream})"
+
     def _make_prefetch(self, quick: FetchSettings) -> Prefetch:
         """
-        Return how tiny batches are read; a user who wants them split over tasks gets them so.
+        Return how small batches are read: by tasks only, if the user sets how they are split.
         """
         if self._stream.has_split_options or not supports_prefetched_records(self._settings.schema):
             return NoPrefetch()
-        return DriverRead(lambda wanted: read_range(InputPartition(wanted), quick))
+        return DriverRead(lambda r: read_range(InputPartition(r), quick))
 
 
 class _LegacyStreamReader(_Reader):
     """
-    For Spark 4.0 and 4.1, which ask for the latest offsets without telling the start.
+    For Spark 4.0 and 4.1, which call ``latestOffset`` without the start offset.
 
-    A restarted query first plans an empty or a replayed batch, which tells it; a new query does
-    not. Only where spark.sql.streaming.triggerAvailableNowWrapper.enabled is set does a restarted
-    one ask before it tells. So without limits a query that has not told is given all there is,
-    unless its start would move with the log's end; with limits it is taken for a new one.
+    The offset is known from the last planned batch: a restarted query first plans an empty or a
+    replayed batch, a new query does not. Only with
+    spark.sql.streaming.triggerAvailableNowWrapper.enabled a restarted query calls ``latestOffset``
+    first. So a query with an unknown offset and no limits reads up to the latest offsets, unless
+    the start of a new query would move with the log's end; a query with limits counts as new.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         super().__init__(options, schema)
         self._position: Document | None = None
-        self._guessed = False
-        self._warned = False
+        self._assumed_new = False
+        self._has_warned = False
 
     def latestOffset(self) -> Document:  # type: ignore[override] # the older signature
         """
-        Return where the next micro-batch may end.
+        Return the end of the next micro-batch.
         """
-        if self._position is None and not (
-            self._stream.has_limits or self._stream.start_follows_latest
-        ):
-            return self._stream.latest_without_start()
-        self._guessed = self._position is None and self._stream.has_limits
-        end = self._stream.latest_offset(self._position or self._stream.initial_offset())
-        if self._stream.was_limited and not self._warned:
-            self._warned = True
+        stream = self._stream
+        if self._position is None and not (stream.has_limits or stream.start_follows_latest):
+            return stream.latest_without_start()
+        self._assumed_new = self._position is None and stream.has_limits
+        end = stream.latest_offset(self._position or stream.initial_offset())
+        if stream.was_limited and not self._has_warned:
+            self._has_warned = True
             logger.warning(
-                "a limit cuts this batch; Spark before 4.2 runs availableNow and once as a single "
-                "batch for Python sources, which then leaves the rest for the next run"
+                "a limit ends this batch before the latest offsets; before 4.2 Spark runs the "
+                "triggers availableNow and once as a single batch for Python sources, which then "
+                "leaves the rest for the next run"
             )
         return end
 
     def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """
-        Plan as the other versions do, and remember where the query stands.
+        Plan the micro-batch, and remember its end as the query's position.
         """
-        if self._guessed and start != self._stream.initial_offset():
+        if self._assumed_new and start != self._stream.initial_offset():
             msg = (
-                "this query was started before, and Spark asked for its end without telling where "
-                "it stands, so the limits of a batch cannot be applied; set "
-                "spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or leave "
-                "maxOffsetsPerTrigger and its kin out"
+                "this query was started before, and Spark asked for the end of its batch without "
+                "the start, so the limits cannot be applied; set "
+                "spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or remove "
+                "maxOffsetsPerTrigger and the other limits"
             )
             raise OffsetsError("UNKNOWN_START_OFFSET", msg)
-        self._guessed = False
+        self._assumed_new = False
         planned = super().partitions(start, end)
         self._position = end
         return planned
@@ -165,30 +172,30 @@ class _LegacyStreamReader(_Reader):
 
 class _AdmissionStreamReader(_Reader, SupportsTriggerAvailableNow):
     """
-    For Spark 4.2 and later, which tell the start and how much a batch may read.
+    For Spark 4.2 and later, which pass the start offset and a read limit.
     """
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """
-        Return whether a batch may read all there is; Spark lifts a limit for Trigger.Once.
+        Return a limit if the options set one; Spark lifts it for Trigger.Once.
         """
-        return _SOME_LIMIT if self._stream.has_limits else ReadAllAvailable()
+        return _ANY_LIMIT if self._stream.has_limits else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """
-        Fix the end of the run to what is there now.
+        Fix the end of an availableNow run at the present latest offsets.
         """
         self._stream.prepare_for_available_now()
 
     def latestOffset(self, start: Document, limit: ReadLimit) -> Document:
         """
-        Return where the micro-batch after ``start`` ends.
+        Return the end of the micro-batch after ``start``.
         """
         return self._stream.latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> Document | None:
         """
-        Return the latest offsets for the query's progress, as the last plan saw them.
+        Return the latest offsets at the last planning, for the query's progress.
         """
         return self._stream.report_latest_offset()
 

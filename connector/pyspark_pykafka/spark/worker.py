@@ -1,9 +1,9 @@
 """
-What a task can tell of the executor that it gets its rows from.
+What runs in Spark's Python workers: detects a stopped task, and keeps garbage collection cheap.
 
-Spark stops a task by closing the connection to its Python worker (``BasePythonRunner``), and the
-worker's Arrow reader takes an end without a marker for a proper one: the task would write the rows
-it has, and think that these are all.
+Spark stops a task by closing the connection to its Python worker (``BasePythonRunner``). The
+worker's Arrow reader accepts an end of stream without an end marker, so a stopped task would write
+the rows that it has received, and report success.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-# Where every version of Spark keeps the connection: ``pyspark.worker.main(infile, outfile)``.
+# Every version of Spark holds the connection in ``pyspark.worker.main(infile, outfile)``.
 _MAIN, _INPUT = "main", "infile"
 
-# That the other end is closed; where there is no word for it, a connection that is down says so.
+# The peer has closed the connection; without POLLRDHUP, poll() reports only POLLHUP and POLLERR.
 _CLOSED = getattr(select, "POLLRDHUP", 0)
 
 
 class TaskStoppedError(PykafkaError):
     """
-    Spark has stopped the task; nobody is left to be told, but what it has begun is to be undone.
+    Spark has stopped the task: nothing receives the error, but it makes the task undo its writes.
     """
 
 
 def rows_until_end_of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
-    Yield a task's rows. Raises :class:`TaskStoppedError` if they ended because it was stopped.
+    Yield a task's rows. Raises :class:`TaskStoppedError` if they end because Spark stopped it.
     """
     yield from batches
-    source = _input_of(sys._getframe())  # noqa: SLF001 (Spark hands the connection to nobody)
+    source = _input_of(sys._getframe())  # noqa: SLF001 (Spark does not pass the connection on)
     if source is not None and _is_gone(source):
-        msg = "Spark has stopped this task: it lost against another attempt, or its job has failed"
+        msg = "Spark has stopped this task: another attempt has finished, or its job has failed"
         raise TaskStoppedError(msg)
 
 
 def _input_of(frame: FrameType | None) -> Any:
     """
-    Return the file that the worker reads its rows from, or None outside of a worker.
+    Return the file from which the worker reads its rows; None outside of a worker.
     """
     while frame is not None:
         code = frame.f_code
@@ -63,8 +63,8 @@ def _is_gone(source: Any) -> bool:
     try:
         number = source.fileno()
     except UnsupportedOperation:
-        # A worker without a daemon (spark.python.use.daemon) reads from a pair of buffers, which
-        # has none; what its task leaves open is aborted with the next batch.
+        # A worker without a daemon (spark.python.use.daemon) reads from a buffered pair, which has
+        # no file number; a transaction that its task leaves open is aborted with the next batch.
         return False
     poll = select.poll()
     poll.register(number, _CLOSED)
@@ -74,11 +74,10 @@ def _is_gone(source: Any) -> bool:
 @cache
 def freeze_loaded_modules() -> None:
     """
-    Keep what is alive now out of every later collection of this process.
+    Exclude all objects alive now from later garbage collections of this process.
 
-    Spark's daemon collects after each task (``pyspark/daemon.py``), and that walks the objects of
-    all loaded modules: 30 to 60 ms of CPU where records have pushed them out of the caches. At the
-    start of a worker's first task nothing is garbage yet (measured), so nothing is kept for ever
-    that would have been freed.
+    Spark's daemon collects after each task (``pyspark/daemon.py``), which walks the objects of all
+    loaded modules: 30 to 60 ms of CPU after records have evicted them from the CPU caches. At the
+    start of a worker's first task there is no garbage yet (measured), so nothing leaks.
     """
     gc.freeze()

@@ -1,5 +1,5 @@
 """
-Writing batches and streams: Spark's adapter around how often rows are to be delivered.
+Spark's writers of batches and streams: adapters to the delivery guarantee that the options set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Messages = Sequence[spark.WriterCommitMessage | None]
 
-# The names that Spark gives to what a task of a stream is told.
+# The names of the local properties that Spark sets for the tasks of a streaming query.
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 _NO_BATCH = -1
 
@@ -34,7 +34,7 @@ _NO_BATCH = -1
 @dataclass(frozen=True, slots=True)
 class KafkaWriterCommitMessage(spark.WriterCommitMessage):
     """
-    What a task tells the driver: every one of its rows was acknowledged.
+    A task's commit message to the driver: the brokers have acknowledged all its rows.
     """
 
     task_message: TaskCommitMessage
@@ -42,7 +42,7 @@ class KafkaWriterCommitMessage(spark.WriterCommitMessage):
 
 class _Writer:
     """
-    What batch and stream writers share; a write that returns has been acknowledged whole.
+    Shared by batch and stream writers; when ``write`` returns, all rows are acknowledged.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType, *, streaming: bool) -> None:
@@ -82,7 +82,7 @@ def _commit_messages(messages: Messages) -> list[TaskCommitMessage]:
 
 class KafkaBatchWriter(_Writer, spark.DataSourceArrowWriter):
     """
-    Writes a batch at least once, or exactly once in transactions that the driver ends together.
+    Writes a batch at least once, or exactly once in transactions that the driver commits.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -90,20 +90,20 @@ class KafkaBatchWriter(_Writer, spark.DataSourceArrowWriter):
 
     def commit(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         """
-        Make everything visible, on the driver, once all tasks have written.
+        Commit the write, on the driver, after all tasks have succeeded.
         """
         self._delivery.commit(_commit_messages(messages), len(messages), _NO_BATCH)
 
     def abort(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         """
-        Leave nothing visible, on the driver, after a task has failed for good.
+        Abort the write, on the driver, after a task has failed for good.
         """
         self._delivery.abort(_commit_messages(messages), len(messages))
 
 
 class _StreamWriter(_Writer):
     """
-    Writes each micro-batch at least once, or exactly once; one that fails is written again whole.
+    Writes each micro-batch at least or exactly once; a failed one is written again completely.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -111,13 +111,13 @@ class _StreamWriter(_Writer):
 
     def commit(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:
         """
-        Make the micro-batch visible, on the driver, once all tasks have written.
+        Commit the micro-batch, on the driver, after all tasks have succeeded.
         """
         self._delivery.commit(_commit_messages(messages), len(messages), batchId)
 
     def abort(self, messages: list[spark.WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 (Spark's name)
         """
-        Leave nothing visible, on the driver, after a task has failed for good.
+        Abort the micro-batch, on the driver, after a task has failed for good.
         """
         self._delivery.abort(_commit_messages(messages), len(messages))
 
@@ -126,14 +126,14 @@ if ARROW_STREAM_WRITER:
 
     class KafkaStreamWriter(_StreamWriter, spark.DataSourceStreamArrowWriter):
         """
-        Takes rows as Arrow batches.
+        Gets rows as Arrow batches.
         """
 
 else:
 
     class KafkaStreamWriter(_StreamWriter, spark.DataSourceStreamWriter):  # type: ignore[no-redef]
         """
-        Takes rows one by one: Spark 4.0 has no Arrow for streams.
+        Gets rows one by one: Spark 4.0 has no Arrow writer for streams.
         """
 
         def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -149,13 +149,11 @@ else:
 
 def check_append_mode(*, overwrite: bool) -> None:
     """
-    Refuse the save mode ``overwrite``: a topic can only be appended to.
-
-    Raises :class:`OptionsError`.
+    Raise :class:`OptionsError` for the save mode ``overwrite``: topics can only be appended to.
     """
     if overwrite:
         msg = (
-            "the save mode is 'overwrite'; it must be 'append': records are added to a topic, "
-            "never replaced"
+            "the save mode is 'overwrite'; it must be 'append': records can be added to a topic, "
+            "but not replaced"
         )
         raise OptionsError((msg,))

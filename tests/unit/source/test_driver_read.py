@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.errors import PykafkaError
 
-POLICY = PrefetchPolicy(10, size=200, ranges=3, seconds=1.0, first_seconds=9.0, rest_seconds=30.0)
+POLICY = PrefetchPolicy(
+    10, max_bytes=200, max_ranges=3, max_seconds=1.0, first_max_seconds=9.0, pause_seconds=30.0
+)
 
 
 def ranges(*sizes: int) -> list[OffsetRange]:
@@ -71,7 +73,7 @@ def test_records_come_in_the_order_of_the_ranges() -> None:
     """
     All batches of all ranges are returned, a range after the other.
     """
-    found = Log(batch=2).prefetch().records(ranges(3, 2))
+    found = Log(batch=2).prefetch().read(ranges(3, 2))
 
     assert offsets(found) == [5, 6, 7, 5, 6]
 
@@ -82,7 +84,7 @@ def test_ranges_without_records_are_no_reason_to_start_tasks() -> None:
     """
     prefetch = DriverRead(lambda _: iter(()), POLICY)
 
-    assert prefetch.records(ranges(3)) == []
+    assert prefetch.read(ranges(3)) == []
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_batches_that_are_not_tiny_are_not_touched(sizes: tuple[int, ...]) -> No
     """
     log = Log()
 
-    assert log.prefetch().records(ranges(*sizes)) is None
+    assert log.prefetch().read(ranges(*sizes)) is None
     assert log.read == []
 
 
@@ -102,7 +104,7 @@ def test_the_largest_tiny_batch() -> None:
     """
     The limits themselves are within the limits.
     """
-    assert offsets(Log().prefetch().records(ranges(4, 4, 2)))
+    assert offsets(Log().prefetch().read(ranges(4, 4, 2)))
 
 
 def test_too_many_bytes_are_given_up() -> None:
@@ -110,9 +112,9 @@ def test_too_many_bytes_are_given_up() -> None:
     Records that turn out large go to tasks; reading ends there, and so do its connections.
     """
     log = Log(batch=1)
-    prefetch = DriverRead(log, PrefetchPolicy(size=30))
+    prefetch = DriverRead(log, PrefetchPolicy(max_bytes=30))
 
-    assert prefetch.records(ranges(3, 10, 10)) is None
+    assert prefetch.read(ranges(3, 10, 10)) is None
     assert (len(log.read), log.open) == (2, 0)
 
 
@@ -122,10 +124,10 @@ def test_a_slow_read_is_given_up() -> None:
     """
     log = Log()
     prefetch = log.prefetch()
-    prefetch.records(ranges(1))
+    prefetch.read(ranges(1))
     log.seconds = 0.6
 
-    assert prefetch.records(ranges(1, 1, 1)) is None
+    assert prefetch.read(ranges(1, 1, 1)) is None
     assert len(log.read) == 3
 
 
@@ -133,8 +135,8 @@ def test_the_first_read_may_take_longer() -> None:
     """
     Connecting for the first time is no sign of a slow broker.
     """
-    assert offsets(Log(seconds=2.9).prefetch().records(ranges(1, 1, 1))) == [5, 5, 5]
-    assert Log(seconds=4.6).prefetch().records(ranges(1, 1, 1)) is None
+    assert offsets(Log(seconds=2.9).prefetch().read(ranges(1, 1, 1))) == [5, 5, 5]
+    assert Log(seconds=4.6).prefetch().read(ranges(1, 1, 1)) is None
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailableError("down"), DataLossError("LOST", "gone")])
@@ -142,7 +144,7 @@ def test_errors_are_left_to_tasks(error: PykafkaError) -> None:
     """
     What went wrong here is found out again, and told, by the task that reads the range.
     """
-    assert Log(error=error).prefetch().records(ranges(1)) is None
+    assert Log(error=error).prefetch().read(ranges(1)) is None
 
 
 def test_after_giving_up_it_rests() -> None:
@@ -151,17 +153,17 @@ def test_after_giving_up_it_rests() -> None:
     """
     log = Log(error=BrokerUnavailableError("down"))
     prefetch = log.prefetch()
-    prefetch.records(ranges(1))
+    prefetch.read(ranges(1))
     log.error = None
 
     log.clock += 29
-    assert prefetch.records(ranges(1)) is None
+    assert prefetch.read(ranges(1)) is None
     log.clock += 2
-    assert offsets(prefetch.records(ranges(1))) == [5]
+    assert offsets(prefetch.read(ranges(1))) == [5]
 
 
 def test_without_prefetch_tasks_read_everything() -> None:
     """
     The null object leaves the smallest batch to tasks.
     """
-    assert NoPrefetch().records(ranges(1)) is None
+    assert NoPrefetch().read(ranges(1)) is None
