@@ -105,8 +105,8 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         return {**self.__dict__, "_stream": None, "_prefetch": NoPrefetch()}
 
     def __repr__(self) -> str:
-        stream = "on an executor" if self._stream is None else repr(self._stream)
-        return f"{type(self).__name__}({stream})"
+        # __getstate__ leaves the stream on the driver.
+        return f"{type(self).__name__}({self.__dict__['_stream'] or 'on an executor'})"
 
     def _make_prefetch(self, quick: FetchSettings) -> Prefetch:
         """
