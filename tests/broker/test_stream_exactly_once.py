@@ -20,7 +20,8 @@ from tests.support.streams import SECONDS
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.engines.selection import transaction_client, write_prepared
-from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Transactions
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
+from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
     TransactionState,

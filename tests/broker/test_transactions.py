@@ -18,7 +18,8 @@ from pyspark_pykafka.engines.wire.producer.producer import (
     transaction_client,
     write_prepared,
 )
-from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Transactions
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
+from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
     TransactionState,
@@ -438,7 +439,8 @@ def test_a_time_that_brokers_do_not_allow(sink: Sink) -> None:
     The error names both settings.
     """
     with pytest.raises(
-        KafkaClientError, match=r"kafka.transaction.timeout.ms, or raise transaction.max.timeout.ms"
+        KafkaClientError,
+        match=r"kafka.transaction.timeout.ms exceeds .* raise transaction.max.timeout.ms",
     ):
         sink.write_prepared("a", b"x", timeout_ms=2**31 - 1)
 

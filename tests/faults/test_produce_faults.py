@@ -32,7 +32,8 @@ from pyspark_pykafka.engines.wire.producer.producer import (
 )
 from pyspark_pykafka.engines.wire.producer.sender import Sender
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, ProducerIdAndEpoch
-from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Transactions
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
+from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
     TransactionState,

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.engines.wire.producer.producer import Transaction, choose_free_id
-from pyspark_pykafka.engines.wire.transactions.transactions import FencedError
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
     TransactionDescription,
@@ -371,12 +371,12 @@ class MemoryTransactions:
         return self
 
     def list_committed_ids(
-        self, family: TransactionalIdPattern, *, at_most: float | None = None
+        self, family: TransactionalIdPattern, *, max_seconds: float | None = None
     ) -> list[str]:
         """
-        Return the names of which the last transaction was committed; ``at_most`` is no matter here.
+        Return the ids whose last transaction was committed; ``max_seconds`` must not be given.
         """
-        assert at_most is None
+        assert max_seconds is None
 
         def done() -> list[str]:
             names = self.world.names.items()

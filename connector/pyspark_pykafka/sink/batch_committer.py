@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
-from pyspark_pykafka.engines.wire.transactions.transactions import FencedError
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
     TransactionState,

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def list_committed_task_ids(
-    transactions: Transactions, prefix: str, query: str, *, at_most: float | None = None
+    transactions: Transactions, prefix: str, query: str, *, max_seconds: float | None = None
 ) -> list[str]:
     """
     Return the transactional ids of a query's tasks of which the last transaction was committed.
 
     Brokers remember them for ``transactional.id.expiration.ms``, seven days. All have to answer,
-    but where ``at_most`` says how many seconds to give them.
+    unless ``max_seconds`` limits how long to wait for them.
     """
-    return transactions.list_committed_ids(query_pattern(prefix, query), at_most=at_most)
+    return transactions.list_committed_ids(query_pattern(prefix, query), max_seconds=max_seconds)
 
 
 def check_ledger_not_emptied(

@@ -165,8 +165,10 @@ def _check_never_there(
     ledger. All brokers have to answer, but for a query's first batch, which has nothing before it
     unless it is a replay.
     """
-    at_most = _LOOK_SECONDS if write.is_first else None
-    known = list_committed_task_ids(transactions, write.prefix, write.query, at_most=at_most)
+    max_seconds = _LOOK_SECONDS if write.is_first else None
+    known = list_committed_task_ids(
+        transactions, write.prefix, write.query, max_seconds=max_seconds
+    )
     # A broker that has not heard of the topic yet is not the last word: the controller is.
     if known and _create(kafka, topic, 1, validate_only=True):
         raise ledger_lost_error(write.prefix, write.query, topic.name, known[0], "is gone")

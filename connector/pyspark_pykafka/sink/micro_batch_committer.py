@@ -8,7 +8,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark_pykafka.engines.wire.transactions.transactions import FencedError
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
     TransactionState,

@@ -28,7 +28,7 @@ from tests.support.commit_model import (
     writes,
 )
 
-from pyspark_pykafka.engines.wire.transactions.transactions import FencedError
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
     TransactionDescription,

@@ -29,7 +29,8 @@ from pyspark_pykafka.engines.contract import FallbackId
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.producer.producer import Transaction, begin_with_free_id
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
-from pyspark_pykafka.engines.wire.transactions.transactions import FencedError, Transactions
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
+from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
     TransactionDescription,
@@ -499,7 +500,7 @@ def test_partitions_that_transactions_join(caplog: pytest.LogCaptureFixture) -> 
     with StubCoordinators(Coordination()) as stubs, connected(stubs) as transactions:
         identity = transactions.begin("w-0-0", 60_000)
         tps = [TopicPartition("out", 1), TopicPartition("out", 2), TopicPartition("in", 1)]
-        transactions.add("w-0-0", identity, tps)
+        transactions.add_partitions("w-0-0", identity, tps)
         found = transactions.describe("w-0-0")
 
     assert found is not None

@@ -98,7 +98,7 @@ class TransactionalSession:
         if not new:
             return
         first = not self._joined
-        self.transactions.add(self.transactional_id, self.identity, sorted(new))
+        self.transactions.add_partitions(self.transactional_id, self.identity, sorted(new))
         self._joined |= new
         if first and self.fence_id is not None:
             # Only now: whoever ends the write marks that first, and then looks for what is open.

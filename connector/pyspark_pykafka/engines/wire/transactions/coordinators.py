@@ -1,5 +1,5 @@
 """
-Asking the brokers that coordinate transactions, wherever they are now.
+Requests to transaction coordinators, with look-up, caching and retries.
 """
 
 from __future__ import annotations
@@ -34,85 +34,95 @@ T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# A coordinator that loads, is away, or is another one now.
-_NOT_COORDINATOR = frozenset({14, 15, 16})
+# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+_COORDINATOR_MOVED = frozenset({14, 15, 16})
 
-# A coordinator that is ending the last transaction says "concurrent" until it is done, which takes
+# A coordinator returns CONCURRENT_TRANSACTIONS while it ends the previous transaction, which takes
 # a few milliseconds.
-_LEAST_PAUSE = 0.01
+_INITIAL_BACKOFF_SECONDS = 0.01
 
-# What one request names: brokers take 100 MB, and answer a thousand names in some milliseconds.
-_MOST_NAMES = 1_000
+# Transactional ids in one request: brokers accept 100 MB, and answer a thousand ids in some
+# milliseconds.
+_MAX_IDS_PER_REQUEST = 1_000
 
-# A broker that takes longer to say who coordinates is left for another one.
+# After this time another broker gets the FindCoordinator request.
 _LOOKUP_SECONDS = 5.0
 
-# What the last question before a deadline may take all the same, or it could never be answered.
-_LEAST_SECONDS = 1.0
+# The last request before a deadline gets at least this long, or it could never be answered.
+_MIN_REQUEST_SECONDS = 1.0
 
 
 class Reply(NamedTuple):
     """
-    What a coordinator says in the end: an answer, or an error, after which ``answer`` is None.
+    The final result for one request: a response, or an error, with ``response`` None.
     """
 
-    answer: Any
+    response: Any
     error: PykafkaError | None = None
 
 
 @dataclass(slots=True)
 class Coordinators:
     """
-    Knows who coordinates which transactional id; ``refused`` makes errors of Kafka's codes.
+    Sends requests to the coordinators of transactional ids, and caches their addresses.
 
-    Each call takes at most ``config.block_seconds``. Raises the errors of
-    :mod:`pyspark_pykafka.errors`.
+    ``to_error`` maps one of Kafka's error codes and the action that failed to an error. Each call
+    takes at most ``config.block_seconds``, and raises the errors of :mod:`pyspark_pykafka.errors`.
     """
 
     cluster: Cluster
     config: ProducerConfig
-    refused: Callable[[int, str], PykafkaError]
-    known: dict[str, Address] = field(default_factory=dict)
+    to_error: Callable[[int, str], PykafkaError]
+    addresses: dict[str, Address] = field(default_factory=dict)
 
-    def ask(self, name: str, request: RequestFactory[T], code: Callable[[T], int], doing: str) -> T:
+    def send(
+        self,
+        transactional_id: str,
+        request: RequestFactory[T],
+        error_code: Callable[[T], int],
+        action: str,
+    ) -> T:
         """
-        Ask the coordinator of a name until it is done, or refused for good.
+        Return the coordinator's response, retrying until it succeeds or the error is fatal.
         """
 
         def once(deadline: Deadline) -> T:
-            if name not in self.known:
-                for error in self._learn([name], deadline).values():
+            if transactional_id not in self.addresses:
+                for error in self._find_coordinators([transactional_id], deadline).values():
                     raise error
-            address = self.known[name]
+            address = self.addresses[transactional_id]
             try:
                 connection = self.cluster.connection_at(address, deadline)
-                answer = self.cluster.request(connection, request(connection), deadline)
+                response = self.cluster.request(connection, request(connection), deadline)
             except PykafkaError:
-                self._forget(address)
+                self._invalidate(address)
                 raise
-            found = code(answer)
-            self.note(name, found)
-            if found:
-                raise self.refused(found, doing)
-            return answer
+            code = error_code(response)
+            self.invalidate_if_moved(transactional_id, code)
+            if code:
+                raise self.to_error(code, action)
+            return response
 
-        return self.retrying(once, doing)
+        return self.retry(once, action)
 
     def send_all(
-        self, requests: Mapping[str, RequestFactory[T]], code: Callable[[T], int], doing: str
+        self,
+        requests: Mapping[str, RequestFactory[T]],
+        error_code: Callable[[T], int],
+        action: str,
     ) -> dict[str, Reply]:
         """
-        Ask the coordinators of many names, all at once, until each is done or refused for good.
+        Send requests to many coordinators at once, each retried until it succeeds or is fatal.
 
-        The deadline is one for all of them. Where it passes, or a request was refused, the reply
-        has the error.
+        One deadline covers them all. A reply holds the error of a request that was rejected, or
+        that did not succeed before the deadline.
         """
         deadline = Deadline.after(self.config.block_seconds)
-        backoff = Backoff(_LEAST_PAUSE, self.config.direct.retry_backoff_max_seconds)
+        backoff = Backoff(_INITIAL_BACKOFF_SECONDS, self.config.direct.retry_backoff_max_seconds)
         replies: dict[str, Reply] = {}
         missing = dict(requests)
         while missing:
-            replies |= self._round(missing, code, doing, deadline)
+            replies |= self._send_round(missing, error_code, action, deadline)
             missing = {
                 name: requests[name]
                 for name in missing
@@ -128,140 +138,145 @@ class Coordinators:
         self, requests: Mapping[str, RequestFactory[T]], deadline: Deadline
     ) -> tuple[dict[str, T], dict[str, PykafkaError]]:
         """
-        Return the answers that come at the first try, and the errors of the others, by name.
+        Send each request once; return responses and errors by transactional id.
 
-        Raises only what keeps all of them from being asked.
+        Raises only an error that prevents all of the requests.
         """
-        by_address, errors = self._addresses(requests, deadline)
-        wanted = {
+        by_address, errors = self._group_by_coordinator(requests, deadline)
+        requested = {
             address: [(name, requests[name]) for name in names]
             for address, names in by_address.items()
         }
-        done = request_pipelined(self.cluster, wanted, deadline, self.config.request_seconds)
-        self._failed(done.failed)
+        done = request_pipelined(self.cluster, requested, deadline, self.config.request_seconds)
+        self._on_failed(done.failed)
         for address, error in done.failed.items():
             errors |= {name: error for name in by_address[address] if name not in done.answers}
         return done.answers, errors
 
     def send_batched(
         self,
-        names: Iterable[str],
+        transactional_ids: Iterable[str],
         request: Callable[[Sequence[str]], RequestFactory[T]],
         deadline: Deadline,
     ) -> list[T]:
         """
-        Return what coordinators answer at the first try to requests that name many.
+        Send each coordinator once the requests for all of its ids; return the responses.
+
+        ``request`` makes a request for several ids. Coordinators that fail are left out.
         """
-        wanted = {
+        requested = {
             address: [
-                ((address, at), request(some[at : at + _MOST_NAMES]))
-                for at in range(0, len(some), _MOST_NAMES)
+                ((address, at), request(ids[at : at + _MAX_IDS_PER_REQUEST]))
+                for at in range(0, len(ids), _MAX_IDS_PER_REQUEST)
             ]
-            for address, some in self._addresses(names, deadline)[0].items()
+            for address, ids in self._group_by_coordinator(transactional_ids, deadline)[0].items()
         }
-        done = request_pipelined(self.cluster, wanted, deadline, self.config.request_seconds)
-        self._failed(done.failed)
+        done = request_pipelined(self.cluster, requested, deadline, self.config.request_seconds)
+        self._on_failed(done.failed)
         return list(done.answers.values())
 
     def send_to_all_brokers(
         self, request: RequestFactory[T], deadline: Deadline
     ) -> tuple[dict[Address, T], dict[Address, PykafkaError]]:
         """
-        Return what all brokers of the cluster answer to one question, and who does not, and why.
+        Send a request to every broker of the cluster; return responses and errors by address.
         """
-        wanted = {at: [(at, request)] for at in self.cluster.addresses(deadline)}
-        done = request_pipelined(self.cluster, wanted, deadline, self.config.request_seconds)
+        requested = {at: [(at, request)] for at in self.cluster.addresses(deadline)}
+        done = request_pipelined(self.cluster, requested, deadline, self.config.request_seconds)
         return done.answers, done.failed
 
-    def note(self, name: str, code: int) -> None:
+    def invalidate_if_moved(self, transactional_id: str, code: int) -> None:
         """
-        Look again who coordinates a name, if the code of an answer says that it is another one.
+        Forget the coordinator of an id if an error code says that it has moved.
         """
-        if code in _NOT_COORDINATOR:
-            self.known.pop(name, None)
+        if code in _COORDINATOR_MOVED:
+            self.addresses.pop(transactional_id, None)
 
-    def retrying(self, ask: Callable[[Deadline], T], doing: str) -> T:
+    def retry(self, request: Callable[[Deadline], T], action: str) -> T:
         """
-        Ask again after errors that pass; the last one is told when time is over.
+        Call ``request`` again after retriable errors; the last one is raised after the deadline.
         """
-        lacking = f"{doing}: not done"
-        return retry_within_max_block(ask, self.config, _LEAST_PAUSE, lacking)
+        failure = f"{action}: not done"
+        return retry_within_max_block(request, self.config, _INITIAL_BACKOFF_SECONDS, failure)
 
-    def _round(
+    def _send_round(
         self,
         requests: Mapping[str, RequestFactory[T]],
-        code: Callable[[T], int],
-        doing: str,
+        error_code: Callable[[T], int],
+        action: str,
         deadline: Deadline,
     ) -> dict[str, Reply]:
-        limit = Deadline.after(max(deadline.remaining(), _LEAST_SECONDS))
+        limit = Deadline.after(max(deadline.remaining(), _MIN_REQUEST_SECONDS))
         try:
-            answers, errors = self.send_once(requests, limit)
+            responses, errors = self.send_once(requests, limit)
         except PykafkaError as error:
             return dict.fromkeys(requests, Reply(None, error))
         replies = {name: Reply(None, error) for name, error in errors.items()}
-        for name, answer in answers.items():
-            found = code(answer)
-            self.note(name, found)
-            replies[name] = Reply(None, self.refused(found, doing)) if found else Reply(answer)
+        for name, response in responses.items():
+            code = error_code(response)
+            self.invalidate_if_moved(name, code)
+            replies[name] = Reply(None, self.to_error(code, action)) if code else Reply(response)
         return replies
 
-    def _addresses(
-        self, names: Iterable[str], deadline: Deadline
+    def _group_by_coordinator(
+        self, transactional_ids: Iterable[str], deadline: Deadline
     ) -> tuple[dict[Address, list[str]], dict[str, PykafkaError]]:
         """
-        Return the names by who coordinates them, and why it is not known of the others.
+        Return ids by the address of their coordinator, and the errors of ids without one.
         """
-        names = list(names)
-        missing = [name for name in names if name not in self.known]
-        errors = self._learn(missing, deadline) if missing else {}
-        found: dict[Address, list[str]] = {}
-        for name in names:
-            if name in self.known:
-                found.setdefault(self.known[name], []).append(name)
-        return found, errors
+        transactional_ids = list(transactional_ids)
+        missing = [name for name in transactional_ids if name not in self.addresses]
+        errors = self._find_coordinators(missing, deadline) if missing else {}
+        by_address: dict[Address, list[str]] = {}
+        for name in transactional_ids:
+            if name in self.addresses:
+                by_address.setdefault(self.addresses[name], []).append(name)
+        return by_address, errors
 
-    def _failed(self, failed: Mapping[Address, PykafkaError]) -> None:
+    def _on_failed(self, failed: Mapping[Address, PykafkaError]) -> None:
         for address, error in failed.items():
-            self._forget(address)
+            self._invalidate(address)
             if error.retriable:
-                logger.info("%s; looking for who coordinates its transactions now", error)
+                logger.info("%s; looking for the new coordinator of its transactions", error)
 
-    def _forget(self, address: Address) -> None:
+    def _invalidate(self, address: Address) -> None:
         """
-        Look again who coordinates all names of a broker that failed, so that it fails only once.
+        Forget a broker that failed for all ids that it coordinates, so that it fails only once.
         """
-        for name in [name for name, at in self.known.items() if at == address]:
-            del self.known[name]
+        for name in [name for name, at in self.addresses.items() if at == address]:
+            del self.addresses[name]
 
-    def _learn(self, names: Sequence[str], deadline: Deadline) -> dict[str, PykafkaError]:
+    def _find_coordinators(
+        self, transactional_ids: Sequence[str], deadline: Deadline
+    ) -> dict[str, PykafkaError]:
         """
-        Look who coordinates these names; return the errors of those that nobody does at the moment.
+        Look up the coordinators of ids; return the errors of ids that have none at the moment.
         """
         connection = self.cluster.any_connection(deadline)
         version = connection.version(FIND_COORDINATOR)
-        many = version >= MIN_BATCHED_VERSION
-        size = _MOST_NAMES if many else 1
+        batched = version >= MIN_BATCHED_VERSION
+        size = _MAX_IDS_PER_REQUEST if batched else 1
         errors: dict[str, PykafkaError] = {}
-        for at in range(0, len(names), size):
-            some = names[at : at + size]
-            request = find_coordinator_request(version, some)
+        for at in range(0, len(transactional_ids), size):
+            ids = transactional_ids[at : at + size]
+            request = find_coordinator_request(version, ids)
             limit = Deadline.after(deadline.remaining(_LOOKUP_SECONDS))
-            answer = self.cluster.request(connection, request, limit)
-            found = {one.key if many else some[0]: one for one in answer.coordinators}
-            for name in some:
-                error = self._note(name, found.get(name), connection)
+            response = self.cluster.request(connection, request, limit)
+            found = {it.key if batched else ids[0]: it for it in response.coordinators}
+            for name in ids:
+                error = self._add_coordinator(name, found.get(name), connection)
                 if error is not None:
                     errors[name] = error
         return errors
 
-    def _note(
-        self, name: str, found: Coordinator | None, connection: Connection
+    def _add_coordinator(
+        self, transactional_id: str, coordinator: Coordinator | None, connection: Connection
     ) -> PykafkaError | None:
-        if found is None:
-            msg = f"{connection.address} does not say who coordinates {name}"
+        if coordinator is None:
+            msg = f"{connection.address} returned no coordinator for {transactional_id}"
             return BrokerUnavailableError(msg)
-        if found.error_code:
-            return map_error_code(found.error_code, f"asking who coordinates {name}")
-        self.known[name] = Address(found.host, found.port)
+        if coordinator.error_code:
+            action = f"finding the coordinator of {transactional_id}"
+            return map_error_code(coordinator.error_code, action)
+        self.addresses[transactional_id] = Address(coordinator.host, coordinator.port)
         return None

@@ -1,7 +1,7 @@
 """
-What has become of transactions whose end was asked for and not answered: decided, then told.
+Settles transactions whose EndTxn requests were not answered, and reports how each one ended.
 
-An EndTxn that was lost on its way may land at any time, until the coordinator has decided.
+A lost EndTxn may still arrive at any time until its coordinator has decided.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-_LEAST_PAUSE = 0.02
-# So many of the seconds are for completing what is committed in part; the rest for fencing.
-_PART_FOR_COMMITS = 0.5
+_INITIAL_BACKOFF_SECONDS = 0.02
+# The share of the time for committing the rest of a partial commit; what is left is for fencing.
+_COMMIT_SHARE = 0.5
 
 _ABORTED = (
     TransactionState.PREPARE_ABORT,
@@ -42,9 +42,9 @@ _ABORTED = (
 
 class Outcome(enum.Enum):
     """
-    What has become of a transaction; only UNKNOWN may still change.
+    How a transaction ended; only UNKNOWN may still change.
 
-    LOST is final, too, but the brokers do not tell what it was: the name is another's already.
+    LOST is final, too, but the brokers no longer know the outcome: another producer has the id.
     """
 
     COMMITTED = "committed"
@@ -59,13 +59,13 @@ def settle(
     started: Mapping[str, int] | None = None,
 ) -> dict[str, Outcome]:
     """
-    Decide all of them, committed if any is, and return the outcomes by transactional id.
+    Commit all transactions if any is committed, or else abort them; return outcomes by id.
 
-    What is open still is committed if another one is, and else fenced: its name gets the next
-    epoch (InitProducerId), which aborts it, and whatever is under way for it is refused. The
-    outcome of those whose coordinators cannot be reached within ``kafka.max.block.ms`` is UNKNOWN.
-    ``started`` tells by their names when they were begun, in milliseconds, as far as that is known:
-    an abort of what another write began later under the same name says nothing of ours.
+    An open transaction is committed if another one is, and otherwise fenced: InitProducerId gives
+    its id the next epoch, which aborts the transaction and rejects requests still in flight. The
+    outcome is UNKNOWN if the coordinator cannot be reached within ``kafka.max.block.ms``.
+    ``started`` maps ids to start times in milliseconds, if known: the abort of a transaction that
+    another write began later under the same id proves nothing about ours.
     """
     return _Settling(transactions, prepared, started or {}).run()
 
@@ -80,69 +80,73 @@ class _Settling:
         seconds = transactions.config.block_seconds
         self._transactions = transactions
         self._deadline = Deadline.after(seconds)
-        self._commits_until = Deadline.after(seconds * _PART_FOR_COMMITS)
-        self._backoff = Backoff(_LEAST_PAUSE, transactions.config.direct.retry_backoff_max_seconds)
-        self._left = {one.transactional_id: one for one in prepared}
+        self._commits_until = Deadline.after(seconds * _COMMIT_SHARE)
+        self._backoff = Backoff(
+            _INITIAL_BACKOFF_SECONDS, transactions.config.direct.retry_backoff_max_seconds
+        )
+        self._pending = {it.transactional_id: it for it in prepared}
         self._started = started
         self._outcomes: dict[str, Outcome] = {}
 
     def run(self) -> dict[str, Outcome]:
         while True:
-            still_open = self._look()
-            if not self._left or self._deadline.expired:
-                return self._outcomes | dict.fromkeys(self._left, Outcome.UNKNOWN)
-            self._push(still_open)
+            still_open = self._poll()
+            if not self._pending or self._deadline.expired:
+                return self._outcomes | dict.fromkeys(self._pending, Outcome.UNKNOWN)
+            self._advance(still_open)
             time.sleep(self._deadline.remaining(max_seconds=self._backoff.next_pause()))
 
-    def _look(self) -> list[PreparedTransaction]:
+    def _poll(self) -> list[PreparedTransaction]:
         """
-        Note what is decided, and return what is open for certain.
+        Record the decided transactions, and return those that are certainly open.
         """
-        found = self._transactions.describe_reachable(list(self._left), self._deadline)
+        found = self._transactions.describe_reachable(list(self._pending), self._deadline)
         still_open = []
         for name, described in found.items():
-            outcome = _outcome(self._left[name], described, self._started.get(name))
+            outcome = _outcome(self._pending[name], described, self._started.get(name))
             if outcome is None:
-                still_open.append(self._left[name])
+                still_open.append(self._pending[name])
             else:
                 self._outcomes[name] = outcome
-                del self._left[name]
+                del self._pending[name]
         return still_open
 
-    def _push(self, still_open: list[PreparedTransaction]) -> None:
+    def _advance(self, still_open: list[PreparedTransaction]) -> None:
         """
-        Let the coordinators decide what is open; what comes of it is seen at the next look.
+        Commit or fence open transactions; the next poll sees the result.
         """
         early = not self._commits_until.expired
-        silent = len(self._left) > len(still_open)
+        unreachable = len(self._pending) > len(still_open)
         try:
             if early and Outcome.COMMITTED in self._outcomes.values():
                 self._transactions.end_once(still_open, self._commits_until)
-            elif not (early and silent):
-                # One of the silent may be committed, and then the others should be.
-                names = [one.transactional_id for one in still_open]
-                self._transactions.fence_once(names, self._deadline)
+            elif not (early and unreachable):
+                # An unreachable one may be committed, and then the others must be.
+                ids = [it.transactional_id for it in still_open]
+                self._transactions.fence_once(ids, self._deadline)
         except PykafkaError as error:
             logger.info("%s; trying again", error)
 
 
 def _outcome(
-    wanted: PreparedTransaction, found: TransactionDescription | None, started: int | None = None
+    prepared: PreparedTransaction,
+    found: TransactionDescription | None,
+    started: int | None = None,
 ) -> Outcome | None:
     """
-    Return what has become of a transaction, None while it is open; ``started`` is when it began.
+    Return how a transaction ended, or None while it is open; ``started`` is its start time.
     """
     if found is None:
         return Outcome.LOST
-    if found.prepared == wanted:
+    if found.prepared == prepared:
         if found.state is TransactionState.ONGOING:
             return None
-        if is_committed(wanted, found):
+        if is_committed(prepared, found):
             return Outcome.COMMITTED
         return Outcome.ABORTED if found.state in _ABORTED else Outcome.LOST
-    # Whoever fenced it, or its time, gave it the next epoch with the abort.
-    fenced = found.producer_id == wanted.producer_id and found.epoch == wanted.epoch + 1
+    # Fencing, or the coordinator's time-out, bumped the epoch with the abort.
+    fenced = found.producer_id == prepared.producer_id and found.epoch == prepared.epoch + 1
     if started is not None and found.started_ms > started:
-        # Another write had the name since, and what was aborted is that one's.
+        # Another write has used the id since, and the abort is of that write's transaction.
         return Outcome.LOST
     return Outcome.ABORTED if fenced and found.state in _ABORTED else Outcome.LOST

@@ -1,5 +1,5 @@
 """
-What a transaction is to the process that ends it, and what its coordinator reports about it.
+A transaction as the process that ends it knows it, and as its coordinator describes it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 class TransactionState(enum.Enum):
     """
-    Where a transaction stands, in Kafka's words (``TransactionState``).
+    The state of a transaction, by Kafka's names.
     """
 
     EMPTY = "Empty"
@@ -26,10 +26,13 @@ class TransactionState(enum.Enum):
 #: The transaction is committed, or its coordinator has decided to commit it.
 COMMITTED_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
+#: The coordinator has decided how the transaction ends, and is writing markers to its partitions.
+DECIDED_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
 
 class PreparedTransaction(NamedTuple):
     """
-    A transaction that has all its records and waits for its end.
+    A transaction that holds all of its records and is ready to be committed.
     """
 
     transactional_id: str
@@ -39,7 +42,7 @@ class PreparedTransaction(NamedTuple):
 
 class TransactionDescription(NamedTuple):
     """
-    What the coordinator says of a transactional id; times are milliseconds of the epoch.
+    What the coordinator reports for a transactional id; ``started_ms`` is in ms since the epoch.
     """
 
     transactional_id: str
@@ -53,13 +56,13 @@ class TransactionDescription(NamedTuple):
     @property
     def prepared(self) -> PreparedTransaction:
         """
-        Whose transaction it is, or was.
+        The transaction that is described, whatever its state.
         """
         return PreparedTransaction(self.transactional_id, self.producer_id, self.epoch)
 
 
-def is_committed(wanted: PreparedTransaction, found: TransactionDescription | None) -> bool:
+def is_committed(prepared: PreparedTransaction, found: TransactionDescription | None) -> bool:
     """
-    Return whether a transaction is committed, or is going to be for certain.
+    Return whether a transaction is committed, or certainly will be.
     """
-    return found is not None and found.prepared == wanted and found.state in COMMITTED_STATES
+    return found is not None and found.prepared == prepared and found.state in COMMITTED_STATES

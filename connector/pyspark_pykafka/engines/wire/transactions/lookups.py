@@ -1,0 +1,250 @@
+"""
+Describing and listing transactions (KIP-664): these requests change nothing on the brokers.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.wire.transactions.coordinators import Coordinators
+from pyspark_pykafka.engines.wire.transactions.request_factories import (
+    describe_transactions,
+    list_transactions,
+)
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import (
+    concurrent_transactions_error,
+    transaction_error,
+)
+from pyspark_pykafka.engines.wire.transactions.values import (
+    COMMITTED_STATES,
+    DECIDED_STATES,
+    TransactionDescription,
+    TransactionState,
+)
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
+from pyspark_pykafka.retry import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from typing_extensions import Self
+
+    from pyspark_pykafka.engines.contract import TransactionalIdPattern
+    from pyspark_pykafka.engines.wire.network.cluster import Cluster
+    from pyspark_pykafka.engines.wire.protocol.coordinator import (
+        DescribeTransactionsResponse,
+        TransactionStateEntry,
+    )
+    from pyspark_pykafka.settings.wire_config import Address, ProducerConfig
+
+logger = logging.getLogger("pyspark_pykafka")
+
+_TRANSACTIONAL_ID_NOT_FOUND = 105
+_COORDINATOR_NOT_AVAILABLE = 15
+
+
+@dataclass(slots=True)
+class TransactionLookups:
+    """
+    Finds transactions by id or pattern; each call takes at most ``config.block_seconds``.
+
+    The cluster's connections must be used for nothing else: no other request may be in flight.
+    Raises the errors of :mod:`pyspark_pykafka.errors`.
+    """
+
+    cluster: Cluster
+    config: ProducerConfig
+    #: The coordinators of transactional ids, shared by copies.
+    addresses: dict[str, Address] = field(default_factory=dict, repr=False)
+    _coordinators: Coordinators = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._coordinators = Coordinators(
+            self.cluster, self.config, transaction_error, self.addresses
+        )
+
+    def describe(self, transactional_id: str) -> TransactionDescription | None:
+        """
+        Return the state of a transactional id, or None if the brokers do not know the id.
+        """
+        action = f"describing the transaction {transactional_id}"
+        request = describe_transactions([transactional_id])
+        response = self._coordinators.send(transactional_id, request, _description_code, action)
+        return _to_description(response.transaction_states[0])
+
+    def describe_all(
+        self, transactional_ids: Sequence[str]
+    ) -> dict[str, TransactionDescription | None]:
+        """
+        Return the states of many ids: all coordinators at once, under one deadline.
+        """
+        described: dict[str, TransactionDescription | None] = {}
+
+        def once(deadline: Deadline) -> None:
+            missing = [name for name in transactional_ids if name not in described]
+            described.update(self._describe_once(missing, deadline))
+            lacking = len(set(transactional_ids)) - len(described)
+            if lacking:
+                name = next(name for name in transactional_ids if name not in described)
+                msg = f"{lacking} transactions were not described, {name} among them"
+                raise BrokerUnavailableError(msg)
+
+        if transactional_ids:
+            self._coordinators.retry(once, "describing transactions")
+        return described
+
+    def describe_reachable(
+        self, transactional_ids: Sequence[str], deadline: Deadline | None = None
+    ) -> dict[str, TransactionDescription | None]:
+        """
+        Return the states of those ids whose coordinators answer the first request.
+        """
+        limit = deadline or Deadline.after(self.config.request_seconds)
+        try:
+            return self._describe_once(transactional_ids, limit)
+        except PykafkaError as error:
+            logger.info("%s", error)
+            return {}
+
+    def _describe_once(
+        self, transactional_ids: Sequence[str], deadline: Deadline
+    ) -> dict[str, TransactionDescription | None]:
+        described: dict[str, TransactionDescription | None] = {}
+        responses: Iterable[DescribeTransactionsResponse] = self._coordinators.send_batched(
+            transactional_ids, describe_transactions, deadline
+        )
+        for found in [it for response in responses for it in response.transaction_states]:
+            if found.error_code in {0, _TRANSACTIONAL_ID_NOT_FOUND}:
+                described[found.transactional_id] = _to_description(found)
+            else:
+                self._coordinators.invalidate_if_moved(found.transactional_id, found.error_code)
+                _raise_if_fatal(found)
+        return described
+
+    def wait_until_visible(self, transactional_ids: Sequence[str]) -> None:
+        """
+        Return once the end of these transactions is marked in all of their partitions.
+
+        A coordinator writes the markers after its decision. Until then ``read_committed`` readers
+        of a partition stop at the transaction's first record. Raises
+        :class:`TimeoutExceededError`.
+        """
+
+        def check(_: Deadline) -> None:
+            described = self.describe_all(transactional_ids).values()
+            pending = [it for it in described if it and it.state in DECIDED_STATES]
+            if pending:
+                first = pending[0].transactional_id
+                msg = f"the brokers are still ending {len(pending)} transactions: {first}…"
+                raise concurrent_transactions_error(msg)
+
+        self._coordinators.retry(check, "waiting until the records are visible")
+
+    def list_ids(
+        self, pattern: TransactionalIdPattern, states: Iterable[TransactionState] = ()
+    ) -> list[str]:
+        """
+        Return the ids that match a pattern, in these states or, if none are given, in any.
+
+        Every broker must answer; all are queried at once.
+        """
+        wanted = list(states)
+
+        def once(deadline: Deadline) -> list[str]:
+            found, failed = self._list_once(pattern, wanted, deadline)
+            for error in failed.values():
+                raise error
+            return found
+
+        return self._coordinators.retry(once, "listing transactions")
+
+    def list_reachable_ids(
+        self, pattern: TransactionalIdPattern, states: Iterable[TransactionState]
+    ) -> list[str]:
+        """
+        Return the same as :meth:`list_ids` from the brokers that answer in time; log the others.
+
+        For transactions that are better ended now, but also end by their time-out.
+        """
+        deadline = Deadline.after(self.config.block_seconds)
+        try:
+            found, failed = self._list_once(pattern, list(states), deadline)
+        except PykafkaError as error:
+            logger.warning("transactions could not be listed: %s", error)
+            return []
+        for address, reason in failed.items():
+            logger.warning(
+                "the transactions that %s coordinates could not be listed: %s; those that are open "
+                "under %s end after kafka.transaction.timeout.ms",
+                *(address, reason, pattern.head),
+            )
+        return found
+
+    def list_committed_ids(
+        self, pattern: TransactionalIdPattern, *, max_seconds: float | None = None
+    ) -> list[str]:
+        """
+        Return the ids whose last transaction was committed.
+
+        Every broker must answer, unless ``max_seconds`` is given: then brokers that do not answer
+        within that time are left out.
+        """
+        if max_seconds is None:
+            return self.list_ids(pattern, COMMITTED_STATES)
+        return self.with_time_limit(max_seconds).list_reachable_ids(pattern, COMMITTED_STATES)
+
+    def with_time_limit(self, seconds: float) -> Self:
+        """
+        Return a copy whose calls take at most this long, connecting included.
+        """
+        config = self.config
+        config = replace(
+            config,
+            block_seconds=min(config.block_seconds, seconds),
+            request_seconds=min(config.request_seconds, seconds),
+        )
+        return type(self)(self.cluster, config, self.addresses)
+
+    def _list_once(
+        self, pattern: TransactionalIdPattern, states: list[TransactionState], deadline: Deadline
+    ) -> tuple[list[str], dict[Address, PykafkaError]]:
+        request = list_transactions([state.value for state in states])
+        responses, failed = self._coordinators.send_to_all_brokers(request, deadline)
+        found: set[str] = set()
+        for address, response in responses.items():
+            if response.error_code:
+                failed[address] = map_error_code(response.error_code, "listing transactions")
+            found |= set(filter(pattern.has, response.transactional_ids))
+        return sorted(found), failed
+
+
+def _to_description(found: TransactionStateEntry) -> TransactionDescription | None:
+    if found.error_code:
+        return None
+    return TransactionDescription(
+        found.transactional_id,
+        TransactionState(found.transaction_state),
+        found.producer_id,
+        found.producer_epoch,
+        found.transaction_timeout_ms,
+        found.transaction_start_time_ms,
+        found.partitions,
+    )
+
+
+def _description_code(response: DescribeTransactionsResponse) -> int:
+    if not response.transaction_states:
+        # An empty response: look the coordinator up again.
+        return _COORDINATOR_NOT_AVAILABLE
+    code = response.transaction_states[0].error_code
+    return 0 if code == _TRANSACTIONAL_ID_NOT_FOUND else code
+
+
+def _raise_if_fatal(found: TransactionStateEntry) -> None:
+    action = f"describing the transaction {found.transactional_id}"
+    error = transaction_error(found.error_code, action)
+    if not error.retriable:
+        raise error

@@ -1,0 +1,57 @@
+"""
+The errors of transactions, made from Kafka's error codes.
+"""
+
+from __future__ import annotations
+
+from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.errors import KafkaClientError, PykafkaError
+
+# INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED: the
+# transaction has ended without its producer.
+_FENCED = frozenset({47, 48, 49, 90})
+_INVALID_TRANSACTION_TIMEOUT = 50
+_CONCURRENT = (51, "CONCURRENT_TRANSACTIONS")
+
+#: INVALID_TXN_STATE.
+INVALID_TXN_STATE = 48
+
+
+class FencedError(KafkaClientError):
+    """
+    The transaction was aborted or timed out, or another producer took over its transactional id.
+    """
+
+    def __init__(self, message: str, code: int = 90) -> None:
+        super().__init__(message, code, "PRODUCER_FENCED", retriable=False)
+
+
+def transaction_error(code: int, action: str) -> PykafkaError:
+    """
+    Return the error for one of Kafka's codes; ``action`` is what failed, as "committing orders-0".
+    """
+    error = map_error_code(code, action)
+    if code in _FENCED:
+        msg = f"{error}: the transaction was ended, timed out, or its id was taken over"
+        return FencedError(msg, code)
+    if code == _INVALID_TRANSACTION_TIMEOUT:
+        msg = (
+            f"{error}: kafka.transaction.timeout.ms exceeds the brokers' limit; lower it, or raise "
+            "transaction.max.timeout.ms on the brokers"
+        )
+        return KafkaClientError(msg, code, "INVALID_TRANSACTION_TIMEOUT", retriable=False)
+    return error
+
+
+def concurrent_transactions_error(message: str) -> KafkaClientError:
+    """
+    Return the retriable error for a transaction that its coordinator is still ending.
+    """
+    return KafkaClientError(message, *_CONCURRENT, retriable=True)
+
+
+def is_concurrent(error: PykafkaError) -> bool:
+    """
+    Return whether an error is CONCURRENT_TRANSACTIONS: the coordinator is ending a transaction.
+    """
+    return isinstance(error, KafkaClientError) and error.code == _CONCURRENT[0]
