@@ -73,7 +73,7 @@ def log_offsets(isolation: int) -> LeaderQuestion:
     """
     Return the question for offsets by time, and for the ends of logs.
     """
-    return LeaderQuestion(LIST_OFFSETS, partial(list_offsets_request, isolation=isolation))
+    return LeaderQuestion(LIST_OFFSETS, partial(list_offsets_request, isolation_level=isolation))
 
 
 #: Where the records of leader epochs end.

@@ -199,12 +199,12 @@ class PartitionFetcher:
         return self._fetched(answer, asked)
 
     def _check_partition(self, answer: FetchResponse, asked: _Asked) -> None:
-        if answer.partition in {self.tp.partition, _WHOLE_RESPONSE}:
+        if answer.partition_index in {self.tp.partition, _WHOLE_RESPONSE}:
             return
         self.cluster.drop(asked.connection)
         msg = (
             f"{asked.connection.address} answered a Fetch of {self.tp} with partition "
-            f"{answer.partition}: the connection is out of step, and closed"
+            f"{answer.partition_index}: the connection is out of step, and closed"
         )
         raise BrokerUnavailableError(msg)
 
@@ -244,13 +244,13 @@ class PartitionFetcher:
         wish = FetchRequest(
             tp=self.tp,
             topic_id=leader.topic_id,
-            leader_epoch=leader.epoch,
-            offset=offset,
-            size=size,
-            wait_ms=wait_ms,
-            isolation=ISOLATION[self.isolation_level],
+            current_leader_epoch=leader.epoch,
+            fetch_offset=offset,
+            max_bytes=size,
+            max_wait_ms=wait_ms,
+            isolation_level=ISOLATION[self.isolation_level],
             # Without a rack the leader serves by itself.
-            rack=self.cluster.config.client_rack if self._may_roam() else "",
+            rack_id=self.cluster.config.client_rack if self._may_roam() else "",
         )
         return fetch_request(connection.version(FETCH, newest), wish)
 
@@ -272,10 +272,10 @@ class PartitionFetcher:
         committed = self.isolation_level == "read_committed"
         return FetchResult(
             records=answer.records,
-            aborted=answer.aborted,
+            aborted=answer.aborted_transactions,
             high_watermark=answer.high_watermark,
             visible_end=answer.last_stable_offset if committed else answer.high_watermark,
-            throttle_ms=answer.throttle_ms,
+            throttle_ms=answer.throttle_time_ms,
             node=asked.node,
             of_leader=asked.of_leader,
             preferred=answer.preferred_read_replica,
@@ -305,7 +305,7 @@ class PartitionFetcher:
         wanted = {self.tp.topic: [ListOffsetsPartition(self.tp.partition, leader.epoch, what)]}
         request = list_offsets_request(version, wanted, isolation)
         listed = connection.request(request, deadline)
-        answer = listed.only()
+        answer = listed.single()
         if answer.error_code:
             raise map_error_code(answer.error_code, f"asking for the offsets of {self.tp}")
         if answer.offset < 0:

@@ -105,7 +105,7 @@ class LogCheck:
             connection.version(OFFSET_FOR_LEADER_EPOCH), wanted
         )
         answer = cluster.request(connection, request, deadline)
-        found = answer.only()
+        found = answer.single()
         if found.error_code:
             doing = f"asking where leader epoch {self.epoch} of {self.tp} ends"
             raise map_error_code(found.error_code, doing)

@@ -47,10 +47,10 @@ def decode_topic_replicas(body: memoryview, version: int) -> TopicReplicas:
     brokers = reader.int32()
     for _ in range(brokers):
         reader.skip(INT32.size)
-        reader.skip_text()
+        reader.skip_string()
         reader.skip(INT32.size)
-        reader.skip_text()
-    reader.skip_text()
+        reader.skip_string()
+    reader.skip_string()
     reader.int32()
     replicas = None
     for _ in range(reader.count()):
@@ -60,7 +60,7 @@ def decode_topic_replicas(body: memoryview, version: int) -> TopicReplicas:
 
 def _of_topic(reader: Reader, version: int) -> int | None:
     reader.int16()
-    reader.skip_text()
+    reader.skip_string()
     reader.boolean()
     counts = []
     for _ in range(reader.count()):

@@ -1,10 +1,10 @@
 """
-Which versions of Kafka's requests a broker speaks, and which of them we can use.
+Negotiates API versions with a broker (KIP-35): the ApiVersions request and what follows from it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.protocol.primitives import Reader
@@ -16,78 +16,81 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.settings.wire_config import Address
 
-#: What bounds no version: they have 16 bits.
+#: Larger than every version, which are signed numbers of 16 bits: no upper bound.
 MAX_VERSION = 32767
 
-#: Kafka's number and name for a version that a broker does not have.
+#: Kafka's error code and name for a version that a broker does not support.
 UNSUPPORTED_VERSION = (35, "UNSUPPORTED_VERSION")
 
-_THROTTLES = 1
-# The first flexible version, too.
-_SAYS_WHO_ASKS = 3
+# The first version with a throttle time, and the first with the client's software (KIP-511), which
+# is also the first flexible one.
+_THROTTLE_TIME = 1
+_CLIENT_SOFTWARE = 3
 _SOFTWARE = "pyspark-pykafka"
 
 
 class BrokerApiVersions(NamedTuple):
     """
-    The lowest and the highest version of each API that a broker has, by API key.
+    The lowest and the highest version of each API that a broker supports, by API key.
     """
 
     address: Address
     ranges: Mapping[int, tuple[int, int]]
 
-    def latest_usable(self, request: Api, max_version: int) -> int:
+    def latest_usable(self, api: Api, max_version: int) -> int:
         """
-        Return the highest version that the broker, the request's class and the caller know.
+        Return the highest version that the broker and we support, at most ``max_version``.
 
         Raises :class:`KafkaClientError` if there is none.
         """
-        found = self.latest_usable_or_none(request, max_version)
-        if found is not None:
-            return found
-        (oldest, newest), (lowest, highest) = self._bounds(request, max_version)
-        has = f"{oldest} to {newest}" if newest >= 0 else "none"
+        version = self.latest_usable_or_none(api, max_version)
+        if version is not None:
+            return version
+        theirs, ours = self._bounds(api, max_version)
+        supported = f"{theirs[0]} to {theirs[1]}" if theirs[1] >= 0 else "none"
         msg = (
-            f"{self.address}: no common version of {request.name}: the broker has {has}, and this "
-            f"engine {lowest} to {highest}; brokers from 2.4 on work, or set engine=librdkafka"
+            f"{self.address}: no common version of {api.name}: the broker supports {supported}, "
+            f"this engine {ours[0]} to {ours[1]}; use Kafka 2.4 or newer, or engine=librdkafka"
         )
         raise KafkaClientError(msg, *UNSUPPORTED_VERSION, retriable=False)
 
-    def latest_usable_or_none(self, request: Api, max_version: int = MAX_VERSION) -> int | None:
+    def latest_usable_or_none(self, api: Api, max_version: int = MAX_VERSION) -> int | None:
         """
-        Return the same as :meth:`latest_usable`, or None if there is none.
+        Return the version of :meth:`latest_usable`, or None if there is none.
         """
-        (oldest, newest), (lowest, highest) = self._bounds(request, max_version)
-        found = min(newest, highest)
-        return found if found >= max(oldest, lowest) else None
+        theirs, ours = self._bounds(api, max_version)
+        version = min(theirs[1], ours[1])
+        return version if version >= max(theirs[0], ours[0]) else None
 
-    def _bounds(self, request: Api, max_version: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _bounds(self, api: Api, max_version: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """
-        Return the lowest and highest version that the broker has, and that we may use.
+        Return the lowest and highest version that the broker supports, and those that we may use.
         """
-        lowest, highest = request.valid_versions
-        return self.ranges.get(request.API_KEY, (0, -1)), (lowest, min(highest, max_version))
+        lowest, highest = api.valid_versions
+        return self.ranges.get(api.API_KEY, (0, -1)), (lowest, min(highest, max_version))
 
 
-def negotiate_versions(ask: Callable[[Any], Any], address: Address) -> BrokerApiVersions:
+def negotiate_versions(
+    send: Callable[[Request[ApiVersionsResponse]], ApiVersionsResponse], address: Address
+) -> BrokerApiVersions:
     """
-    Return what a broker says that it speaks; ``ask`` sends a request and returns the answer.
+    Return the versions that a broker supports; ``send`` sends a request and returns its response.
     """
     from pyspark_pykafka import __version__
 
-    # A broker that lacks the version that says who asks knows version 0.
-    for version in (_SAYS_WHO_ASKS, 0):
-        answer: ApiVersionsResponse = ask(api_versions_request(version, _SOFTWARE, __version__))
-        if answer.error_code != UNSUPPORTED_VERSION[0]:
+    # A broker that does not support the newer version supports version 0.
+    for version in (_CLIENT_SOFTWARE, 0):
+        response = send(api_versions_request(version, _SOFTWARE, __version__))
+        if response.error_code != UNSUPPORTED_VERSION[0]:
             break
-    if answer.error_code:
-        raise map_error_code(answer.error_code, f"asking {address} for its API versions")
-    return BrokerApiVersions(address, answer.ranges)
+    if response.error_code:
+        raise map_error_code(response.error_code, f"negotiating API versions with {address}")
+    return BrokerApiVersions(address, response.ranges)
 
 
 class ApiVersionsResponse(NamedTuple):
     """
-    The versions that a broker has, by API key; none of them after an error.
+    The lowest and highest versions that a broker supports, by API key; empty after an error.
     """
 
     error_code: int
@@ -99,9 +102,9 @@ def api_versions_request(
     version: int, software: str, software_version: str
 ) -> Request[ApiVersionsResponse]:
     """
-    Ask a broker what it speaks; from version 3 on it is told who asks.
+    Return an ApiVersions request; from version 3 on it names the client's software.
     """
-    if version < _SAYS_WHO_ASKS:
+    if version < _CLIENT_SOFTWARE:
         return Request(API_VERSIONS, version, b"")
     encoding = API_VERSIONS.encoding(version)
     body = b"".join((encoding.string(software), encoding.string(software_version), encoding.tags))
@@ -110,23 +113,23 @@ def api_versions_request(
 
 def read_api_versions_response(body: memoryview, version: int) -> ApiVersionsResponse:
     """
-    Return what an answer says.
+    Return a decoded response.
     """
-    reader = Reader(body, version, _SAYS_WHO_ASKS)
+    reader = Reader(body, version, _CLIENT_SOFTWARE)
     error = reader.int16()
     if error:
-        # What follows has version 0, whatever was asked for.
+        # The broker answers in version 0, whatever version was requested.
         return ApiVersionsResponse(error, 0, {})
     ranges = {}
     for _ in range(reader.count()):
         key, oldest, newest = reader.int16(), reader.int16(), reader.int16()
         ranges[key] = (oldest, newest)
         reader.skip_tags()
-    throttle = reader.int32() if version >= _THROTTLES else 0
+    throttle = reader.int32() if version >= _THROTTLE_TIME else 0
     reader.skip_tags()
     return ApiVersionsResponse(0, throttle, ranges)
 
 
 API_VERSIONS = ApiSpec.of(
-    "ApiVersions", 18, (0, _SAYS_WHO_ASKS), _SAYS_WHO_ASKS, read_api_versions_response
+    "ApiVersions", 18, (0, _CLIENT_SOFTWARE), _CLIENT_SOFTWARE, read_api_versions_response
 )

@@ -1,5 +1,5 @@
 """
-Who coordinates transactions, which there are, and where they stand: the requests, and the answers.
+Requests for transaction coordinators and for the states of transactions, with their responses.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 # The first flexible version (Kafka's FindCoordinatorRequest.json).
 _FLEXIBLE = 3
-#: The first version that asks for many names at once.
+#: The first version that takes many transactional ids (Kafka's ``MIN_BATCHED_VERSION``).
 MIN_BATCHED_VERSION = 4
 
-_TRANSACTION = b"\x01"
+_TRANSACTION_KEY_TYPE = b"\x01"
 
 
 class Coordinator(NamedTuple):
     """
-    Who coordinates the transactions of a name, which only versions from 4 on say.
+    The coordinator of a transactional id; ``key`` is the id, None before version 4.
     """
 
     key: str | None
@@ -33,7 +33,7 @@ class Coordinator(NamedTuple):
 
 class FindCoordinatorResponse(NamedTuple):
     """
-    The coordinators of all names that were asked for.
+    The coordinators of all requested transactional ids.
     """
 
     throttle_time_ms: int
@@ -42,7 +42,7 @@ class FindCoordinatorResponse(NamedTuple):
 
 class TransactionStateEntry(NamedTuple):
     """
-    Where a transactional id stands; times are milliseconds, ``partitions`` is how many it has.
+    The state of a transactional id; ``partitions`` is the number of partitions in the transaction.
     """
 
     error_code: int
@@ -57,7 +57,7 @@ class TransactionStateEntry(NamedTuple):
 
 class DescribeTransactionsResponse(NamedTuple):
     """
-    Where all transactional ids that were asked for stand.
+    The states of all requested transactional ids.
     """
 
     throttle_time_ms: int
@@ -66,7 +66,7 @@ class DescribeTransactionsResponse(NamedTuple):
 
 class ListTransactionsResponse(NamedTuple):
     """
-    The transactional ids that one broker coordinates.
+    The transactional ids of which one broker is the coordinator.
     """
 
     throttle_time_ms: int
@@ -78,83 +78,85 @@ class ListTransactionsResponse(NamedTuple):
 
 
 def find_coordinator_request(
-    version: int, names: Sequence[str]
+    version: int, transactional_ids: Sequence[str]
 ) -> Request[FindCoordinatorResponse]:
     """
-    Ask who coordinates transactions; before version 4 of a single name.
+    Return a FindCoordinator request; before version 4 for a single transactional id.
     """
     encoding = FIND_COORDINATOR.encoding(version)
     if version >= MIN_BATCHED_VERSION:
-        body = _TRANSACTION + _texts(encoding, names) + encoding.tags
+        body = _TRANSACTION_KEY_TYPE + _strings(encoding, transactional_ids) + encoding.tags
     else:
-        (name,) = names
-        body = encoding.string(name) + _TRANSACTION + encoding.tags
+        (transactional_id,) = transactional_ids
+        body = encoding.string(transactional_id) + _TRANSACTION_KEY_TYPE + encoding.tags
     return Request(FIND_COORDINATOR, version, body)
 
 
 def describe_transactions_request(
-    version: int, names: Sequence[str]
+    version: int, transactional_ids: Sequence[str]
 ) -> Request[DescribeTransactionsResponse]:
     """
-    Ask a coordinator where transactional ids stand.
+    Return a DescribeTransactions request, which goes to the coordinator of the ids (KIP-664).
     """
     encoding = DESCRIBE_TRANSACTIONS.encoding(version)
-    return Request(DESCRIBE_TRANSACTIONS, version, _texts(encoding, names) + encoding.tags)
+    return Request(
+        DESCRIBE_TRANSACTIONS, version, _strings(encoding, transactional_ids) + encoding.tags
+    )
 
 
 def list_transactions_request(
     version: int, states: Sequence[str]
 ) -> Request[ListTransactionsResponse]:
     """
-    Ask a broker for the transactional ids in these states, or for all if none are given.
+    Return a ListTransactions request for the ids in ``states``, or in any state (KIP-664).
     """
     encoding = LIST_TRANSACTIONS.encoding(version)
-    of_any_producer = encoding.count(0)
-    body = _texts(encoding, states) + of_any_producer + encoding.tags
+    any_producer = encoding.count(0)
+    body = _strings(encoding, states) + any_producer + encoding.tags
     return Request(LIST_TRANSACTIONS, version, body)
 
 
-def _texts(encoding: Encoding, texts: Sequence[str]) -> bytes:
-    return b"".join((encoding.count(len(texts)), *map(encoding.string, texts)))
+def _strings(encoding: Encoding, strings: Sequence[str]) -> bytes:
+    return b"".join((encoding.count(len(strings)), *map(encoding.string, strings)))
 
 
-# --- Answers --------------------------------------------------------------------------------------
+# --- Responses ------------------------------------------------------------------------------------
 
 
 def read_find_coordinator_response(body: memoryview, version: int) -> FindCoordinatorResponse:
     """
-    Return what an answer says, in one form for all versions.
+    Return a decoded response, in the same form for all versions.
     """
     reader = Reader(body, version, _FLEXIBLE)
     throttle = reader.int32()
     if version >= MIN_BATCHED_VERSION:
-        found = [_keyed_coordinator(reader) for _ in range(reader.count())]
+        coordinators = [_keyed_coordinator(reader) for _ in range(reader.count())]
     else:
-        found = [_coordinator(reader)]
+        coordinators = [_coordinator(reader)]
     reader.skip_tags()
-    return FindCoordinatorResponse(throttle, found)
+    return FindCoordinatorResponse(throttle, coordinators)
 
 
 def _keyed_coordinator(reader: Reader) -> Coordinator:
-    key, _node, host, port = reader.text(), reader.int32(), reader.text(), reader.int32()
+    key, _node, host, port = reader.string(), reader.int32(), reader.string(), reader.int32()
     error = reader.int16()
-    reader.skip_text()
+    reader.skip_string()
     reader.skip_tags()
     return Coordinator(key, host or "", port, error)
 
 
 def _coordinator(reader: Reader) -> Coordinator:
     error = reader.int16()
-    reader.skip_text()
+    reader.skip_string()
     reader.skip(INT32.size)
-    return Coordinator(None, reader.text() or "", reader.int32(), error)
+    return Coordinator(None, reader.string() or "", reader.int32(), error)
 
 
 def read_describe_transactions_response(
     body: memoryview, version: int
 ) -> DescribeTransactionsResponse:
     """
-    Return what an answer says.
+    Return a decoded response.
     """
     reader = Reader(body, version, 0)
     throttle = reader.int32()
@@ -164,11 +166,11 @@ def read_describe_transactions_response(
 
 
 def _state(reader: Reader) -> TransactionStateEntry:
-    error, name, state = reader.int16(), reader.text() or "", reader.text() or ""
+    error, name, state = reader.int16(), reader.string() or "", reader.string() or ""
     numbers = (reader.int32(), reader.int64(), reader.int64(), reader.int16())
     partitions = 0
     for _ in range(reader.count()):
-        reader.skip_text()
+        reader.skip_string()
         count = max(reader.count(), 0)
         reader.skip(count * INT32.size)
         reader.skip_tags()
@@ -179,23 +181,23 @@ def _state(reader: Reader) -> TransactionStateEntry:
 
 def read_list_transactions_response(body: memoryview, version: int) -> ListTransactionsResponse:
     """
-    Return what an answer says.
+    Return a decoded response.
     """
     reader = Reader(body, version, 0)
-    throttle, error, names = reader.int32(), reader.int16(), []
+    throttle, error, transactional_ids = reader.int32(), reader.int16(), []
     for _ in range(reader.count()):
-        # State filters that the broker does not know.
-        reader.skip_text()
+        # State filters that the broker does not know, which we ignore.
+        reader.skip_string()
     for _ in range(reader.count()):
-        names.append(reader.text() or "")
+        transactional_ids.append(reader.string() or "")
         reader.skip(INT64.size)
-        reader.skip_text()
+        reader.skip_string()
         reader.skip_tags()
     reader.skip_tags()
-    return ListTransactionsResponse(throttle, error, names)
+    return ListTransactionsResponse(throttle, error, transactional_ids)
 
 
-#: From the first on that can ask for others than the coordinators of groups.
+#: From the first version that has key types: version 0 finds the coordinators of groups only.
 FIND_COORDINATOR = ApiSpec.of(
     "FindCoordinator", 10, (1, MIN_BATCHED_VERSION), _FLEXIBLE, read_find_coordinator_response
 )

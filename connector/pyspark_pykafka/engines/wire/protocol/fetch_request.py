@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.fetch_response import FetchResponse
     from pyspark_pykafka.offsets import TopicPartition
 
-#: The newest versions that bring something: topic ids in 13, and 17 for brokers that require it.
+#: The newest version, and the newest one with topic names instead of topic ids (KIP-516).
 MAX_FETCH_VERSION = 17
 MAX_FETCH_VERSION_BY_NAME = 12
 
-# What came with which version (Kafka's FetchRequest.json).
+# The first version with each field (Kafka's FetchRequest.json).
 _LOG_START = 5
 _SESSIONS = 7
 _LEADER_EPOCHS = 9
 _RACKS = 11
-_LAST_EPOCH = 12
+_LAST_FETCHED_EPOCH = 12
 _TOPIC_IDS = 13
-_WITHOUT_REPLICA = 15
+_WITHOUT_REPLICA_ID = 15
 
-_CONSUMER = -1
-_LEAST_BYTES = 1
-# The longest wait, and how many bytes at least and at most; then the isolation level.
+_CONSUMER_REPLICA_ID = -1
+_MIN_BYTES = 1
+# max_wait_ms, min_bytes, max_bytes, isolation_level.
 _LIMITS = struct.Struct(">iiib")
-# No session: it saves naming many partitions again, and there is only one here.
+# No fetch session (KIP-227): it saves repeating many partitions, and a request here has one.
 _NO_SESSION = struct.pack(">ii", 0, -1)
-_NO_LAST_EPOCH = INT32.pack(-1)
+_NO_LAST_FETCHED_EPOCH = INT32.pack(-1)
 _NO_LOG_START = INT64.pack(-1)
 
 FETCH = ApiSpec.of(
@@ -50,55 +50,56 @@ FETCH = ApiSpec.of(
 
 class FetchRequest(NamedTuple):
     """
-    What is asked for: records from ``offset`` on, of about ``size`` bytes at most.
+    The fields of a Fetch request for one partition, named as in Kafka's schema.
 
-    The broker waits up to ``wait_ms`` for the first one. With a ``rack`` it may name a replica
-    there instead. ``topic_id`` is told from version 13 on, the topic's name before.
+    A response may exceed ``max_bytes`` by one record batch. The broker waits up to ``max_wait_ms``
+    for the first record. With a ``rack_id``, it may answer with a replica in that rack instead of
+    records (KIP-392). From version 13 on ``topic_id`` is sent, before it the topic's name.
     """
 
     tp: TopicPartition
     topic_id: UUID | None
-    leader_epoch: int
-    offset: int
-    size: int
-    wait_ms: int
-    isolation: int
-    rack: str
+    current_leader_epoch: int
+    fetch_offset: int
+    max_bytes: int
+    max_wait_ms: int
+    isolation_level: int
+    rack_id: str
 
 
-def fetch_request(version: int, wish: FetchRequest) -> Request[FetchResponse]:
+def fetch_request(version: int, fields: FetchRequest) -> Request[FetchResponse]:
     """
-    Ask a broker for records.
+    Return a Fetch request.
     """
     encoding = FETCH.encoding(version)
-    by_id = version >= _TOPIC_IDS
+    uses_topic_ids = version >= _TOPIC_IDS
     has_session = version >= _SESSIONS
     pieces = (
-        b"" if version >= _WITHOUT_REPLICA else INT32.pack(_CONSUMER),
-        _LIMITS.pack(wish.wait_ms, _LEAST_BYTES, wish.size, wish.isolation),
+        b"" if version >= _WITHOUT_REPLICA_ID else INT32.pack(_CONSUMER_REPLICA_ID),
+        _LIMITS.pack(fields.max_wait_ms, _MIN_BYTES, fields.max_bytes, fields.isolation_level),
         _NO_SESSION if has_session else b"",
         encoding.count(1),
-        encoding.uuid(wish.topic_id) if by_id else encoding.string(wish.tp.topic),
+        encoding.uuid(fields.topic_id) if uses_topic_ids else encoding.string(fields.tp.topic),
         encoding.count(1),
-        _partition(version, wish),
-        # Behind the partition, and the topic.
+        _partition(version, fields),
+        # After the partition, and after the topic.
         2 * encoding.tags,
-        # Nothing is forgotten of a session that is none.
+        # No forgotten topics, as there is no session.
         encoding.count(0) if has_session else b"",
-        encoding.string(wish.rack) if version >= _RACKS else b"",
+        encoding.string(fields.rack_id) if version >= _RACKS else b"",
         encoding.tags,
     )
     return Request(FETCH, version, b"".join(pieces))
 
 
-def _partition(version: int, wish: FetchRequest) -> bytes:
+def _partition(version: int, fields: FetchRequest) -> bytes:
     return b"".join(
         (
-            INT32.pack(wish.tp.partition),
-            INT32.pack(wish.leader_epoch) if version >= _LEADER_EPOCHS else b"",
-            INT64.pack(wish.offset),
-            _NO_LAST_EPOCH if version >= _LAST_EPOCH else b"",
+            INT32.pack(fields.tp.partition),
+            INT32.pack(fields.current_leader_epoch) if version >= _LEADER_EPOCHS else b"",
+            INT64.pack(fields.fetch_offset),
+            _NO_LAST_FETCHED_EPOCH if version >= _LAST_FETCHED_EPOCH else b"",
             _NO_LOG_START if version >= _LOG_START else b"",
-            INT32.pack(wish.size),
+            INT32.pack(fields.max_bytes),
         )
     )

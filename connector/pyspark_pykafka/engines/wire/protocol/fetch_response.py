@@ -1,8 +1,8 @@
 """
-A Fetch response for one partition, read where it lies.
+Decodes a Fetch response for one partition without copying its records.
 
-kafka-python's decoder copies the records out of the response, which was a quarter of the CPU time
-of a whole read; here they stay a view of the connection's buffer.
+kafka-python's decoder copies the records, which took a quarter of the CPU time of a whole read.
+Here they stay a view of the connection's buffer.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pyspark_pykafka.errors import KafkaClientError
 if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.frames import Frame
 
-# What came with which version of the response (Kafka's FetchResponse.json).
+# The first version with each field (Kafka's FetchResponse.json).
 _LOG_START = 5
 _SESSIONS = 7
-_REPLICAS = 11
+_PREFERRED_REPLICA = 11
 _TOPIC_IDS = 13
 
-#: Older versions know nothing of transactions, nor of record batches.
+#: Older versions have neither transactions nor record batches (KIP-98).
 MIN_FETCH_VERSION = 4
-#: The first whose requests and responses are flexible.
+#: The first flexible version.
 FLEXIBLE_FETCH_VERSION = 12
 
 _BAD_MESSAGE = (-199, "_BAD_MSG")
@@ -33,41 +33,41 @@ _UUID_BYTES = 16
 
 class FetchResponse(NamedTuple):
     """
-    What a broker says of the one partition that was asked for.
+    A Fetch response for one partition.
 
     ``error_code`` is the partition's, or that of the whole response. ``records`` is a view of the
-    frame, whose memory is used again once nobody has one. ``aborted`` holds (first offset,
-    producer id). ``partition`` is its number, -1 where an error of the whole response names none.
+    frame, whose memory is reused once no view exists. ``aborted_transactions`` holds pairs of
+    (first offset, producer id). ``partition_index`` is -1 if the whole response failed.
     """
 
-    throttle_ms: int
+    throttle_time_ms: int
     error_code: int
     high_watermark: int
     last_stable_offset: int
-    aborted: tuple[tuple[int, int], ...]
+    aborted_transactions: tuple[tuple[int, int], ...]
     preferred_read_replica: int
     records: memoryview
-    partition: int = -1
+    partition_index: int = -1
 
 
 def read_fetch_response(frame: Frame) -> FetchResponse:
     """
-    Return the answer in a frame.
+    Return the decoded response of a frame.
 
-    Raises :class:`KafkaClientError` for what is no Fetch response with one partition.
+    Raises :class:`KafkaClientError` if it is no valid Fetch response for one partition.
     """
     try:
         return read_fetch_body(frame.body, frame.version)
     except (IndexError, ValueError, struct.error) as cause:
-        msg = f"a broker's answer is no FetchResponse for one partition: {cause}"
+        msg = f"a broker sent no valid FetchResponse for one partition: {cause}"
         raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True) from cause
 
 
 def read_fetch_body(body: memoryview, version: int) -> FetchResponse:
     """
-    Return the same of a body; what it raises is that of :class:`Reader`.
+    Return the decoded body of a response; raises the errors of :class:`Reader`.
     """
-    return _Reader(body, version).answer()
+    return _Reader(body, version).response()
 
 
 class _Reader(Reader):
@@ -77,7 +77,7 @@ class _Reader(Reader):
         super().__init__(body, version, FLEXIBLE_FETCH_VERSION)
         self._body = body
 
-    def answer(self) -> FetchResponse:
+    def response(self) -> FetchResponse:
         throttle = self.int32()
         if self._version >= _SESSIONS:
             error = self.int16()
@@ -85,18 +85,18 @@ class _Reader(Reader):
         else:
             error = 0
         if error:
-            # Of the whole response: there need be no partition in it.
+            # The whole response failed, and need not name a partition.
             return FetchResponse(throttle, error, -1, -1, (), -1, self._body[:0])
-        self.expect_one("topics")
-        self.skip(_UUID_BYTES if self._version >= _TOPIC_IDS else self.text_size())
-        self.expect_one("partitions")
+        self.expect_single("topics")
+        self.skip(_UUID_BYTES if self._version >= _TOPIC_IDS else self.string_size())
+        self.expect_single("partitions")
         partition = self.int32()
         error = self.int16()
         high_watermark, last_stable = self.int64(), self.int64()
         if self._version >= _LOG_START:
             self.int64()
-        aborted = tuple(self._aborted() for _ in range(max(self.count(), 0)))
-        replica = self.int32() if self._version >= _REPLICAS else -1
+        aborted = tuple(self._aborted_transaction() for _ in range(max(self.count(), 0)))
+        replica = self.int32() if self._version >= _PREFERRED_REPLICA else -1
         return FetchResponse(
             throttle,
             error,
@@ -108,13 +108,13 @@ class _Reader(Reader):
             partition,
         )
 
-    def _aborted(self) -> tuple[int, int]:
-        producer, first = self.int64(), self.int64()
+    def _aborted_transaction(self) -> tuple[int, int]:
+        producer_id, first_offset = self.int64(), self.int64()
         self.skip_tags()
-        return first, producer
+        return first_offset, producer_id
 
     def _records(self) -> memoryview:
         size = max(self.varint() - 1 if self._flexible else self.int32(), 0)
-        start = self._at
+        start = self._position
         self.skip(size)
         return self._body[start : start + size]

@@ -1,5 +1,5 @@
 """
-Responses as they come off the wire: one frame each, in memory that is its reader's alone.
+Response frames, each in memory that no later response overwrites while it is in use.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _BAD_MESSAGE = (-199, "_BAD_MSG")
 _API_VERSIONS = 18
 # The first version of a response's header that may hold tagged fields.
 _FLEXIBLE = 1
-_USUAL_BYTES = 4 * 1024 * 1024
-_SMALL_FRAMES = 8
+_INITIAL_BYTES = 4 * 1024 * 1024
+_MAX_SMALL_FRAMES = 8
 
 
 class Frame(NamedTuple):
     """
-    The body of one response, which nobody writes to as long as any view of it is left.
+    The body of one response, which is not overwritten while a view of it exists.
 
     ``schema`` decodes it: our
     :class:`~pyspark_pykafka.engines.wire.protocol.request.ResponseSchema`, or kafka-python's class.
@@ -37,80 +37,80 @@ class Frame(NamedTuple):
 
     def decode(self) -> Any:
         """
-        Return what the response says, in an object that holds nothing of the buffer.
+        Return the decoded response, which keeps no view of the body.
 
-        Raises :class:`KafkaClientError` for what is no response of this kind.
+        Raises :class:`KafkaClientError` if the body is malformed.
         """
         try:
             return self.schema.decode(self.body, version=self.version, header=False)
         except (ValueError, LookupError, TypeError, struct.error) as cause:
-            msg = f"a broker's answer is no {self.schema.name}: {type(cause).__name__}"
+            msg = f"a broker sent no valid {self.schema.name}: {type(cause).__name__}"
             raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True) from cause
 
 
 class FrameBuffer:
     """
-    Memory for large frames, which grows with them, and shrinks when most are small.
+    Memory for large frames, which grows on demand and shrinks when most frames are small.
 
-    It is used again, since the page faults of new memory cost more than reading what is in it, but
-    only once no view of the frame before is left. That is Python's word (an object whose memory is
-    exported cannot be resized), not the readers': a frame that is still read keeps its memory, and
-    the next one gets another.
+    It is reused, since the page faults of new memory cost more than reading its content, but only
+    once no view of the previous frame exists. Readers do not release frames: Python refuses to
+    resize an object with exported views. A frame still in use keeps its memory, and the next frame
+    gets new memory.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._small = 0
+        self._small_frames = 0
 
     def reserve(self, size: int) -> memoryview:
         """
-        Return room for a frame, which nobody else looks at.
+        Return memory for a frame of ``size`` bytes, of which no other view exists.
         """
-        self._small = self._small + 1 if 4 * size < len(self._buffer) else 0
-        shrinks = self._small > _SMALL_FRAMES and len(self._buffer) > _USUAL_BYTES
+        self._small_frames = self._small_frames + 1 if 4 * size < len(self._buffer) else 0
+        shrinks = self._small_frames > _MAX_SMALL_FRAMES and len(self._buffer) > _INITIAL_BYTES
         if size > len(self._buffer) or shrinks or is_viewed(self._buffer):
-            # The old one goes first, or both would count at once.
+            # Released first, or both buffers would be allocated at once.
             self._buffer = bytearray()
             self._buffer = bytearray(size)
-            self._small = 0
+            self._small_frames = 0
         return memoryview(self._buffer)[:size]
 
 
 def new_buffer(size: int) -> memoryview:
     """
-    Return room for one frame in memory of its own.
+    Return memory for a frame that is not reused.
     """
     return memoryview(bytearray(size))
 
 
 def has_flexible_header(schema: ResponseDecoder, version: int) -> bool:
     """
-    Return whether tagged fields follow the correlation id; a broker answers ApiVersions without.
+    Return whether tagged fields follow the correlation id; ApiVersions never has them (KIP-511).
     """
     return schema.API_KEY != _API_VERSIONS and bool(schema.flexible_version_q(version))
 
 
 def skip_tagged_fields(view: memoryview, address: Address) -> memoryview:
     """
-    Return what follows the tagged fields that a view begins with.
+    Return the view after its leading tagged fields.
     """
     reader = Reader(view, _FLEXIBLE, _FLEXIBLE)
     try:
         reader.skip_tags()
     except (IndexError, ValueError) as cause:
-        msg = f"{address}: the header of an answer does not end; is it a Kafka broker?"
+        msg = f"{address}: the header of a response does not end; is this a Kafka broker?"
         raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True) from cause
-    return view[reader.at :]
+    return view[reader.position :]
 
 
-def frame_size_error(size: int, largest: int, address: Address, doing: str) -> KafkaClientError:
+def frame_size_error(size: int, max_bytes: int, address: Address, action: str) -> KafkaClientError:
     """
-    Return the error for a frame that says it has more bytes than we may take, or too few.
+    Return the error for a frame whose length field is too large, or not possible.
     """
     msg = (
-        f"{address}: {doing}: the answer has {size} bytes, and kafka.receive.message.max.bytes "
-        f"lets it have {largest}; raise that, or lower kafka.fetch.max.bytes"
+        f"{address}: {action}: the response has {size} bytes, more than the {max_bytes} of "
+        "kafka.receive.message.max.bytes; raise it, or lower kafka.fetch.max.bytes"
     )
-    if size <= largest:
-        msg = f"{address}: {doing}: the answer has {size} bytes; is it a Kafka broker?"
+    if size <= max_bytes:
+        msg = f"{address}: {action}: the response has {size} bytes; is this a Kafka broker?"
     return KafkaClientError(msg, *_BAD_MESSAGE, retriable=False)

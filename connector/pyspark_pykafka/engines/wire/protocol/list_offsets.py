@@ -1,5 +1,5 @@
 """
-Where partitions' logs begin and end: the ListOffsets request, and an answer of many partitions.
+The ListOffsets request and its response, for many partitions.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.wire.protocol.primitives import ByTopic
 
-# What came with which version (Kafka's ListOffsetsRequest.json and ListOffsetsResponse.json).
+# The first version with each field (Kafka's ListOffsetsRequest.json and ListOffsetsResponse.json).
 _LEADER_EPOCHS = 4
 _FLEXIBLE = 6
 
-#: The isolation levels, as the protocol numbers them.
+#: The protocol's numbers of the isolation levels.
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
-# No replica, and the isolation level.
-_FIXED = struct.Struct(">ib")
-_CONSUMER = -1
+# replica_id, isolation_level.
+_FRONT = struct.Struct(">ib")
+_CONSUMER_REPLICA_ID = -1
 
-# A partition's index, leader epoch and time as asked for; its index, error and offset as told, with
-# a time between them, and the leader's epoch behind them.
-_ASKED, _ASKED_WITHOUT_EPOCH = struct.Struct(">iiq"), struct.Struct(">iq")
-_TOLD, _TOLD_WITHOUT_EPOCH = struct.Struct(">ih8xqi"), struct.Struct(">ih8xq")
+# A requested partition: partition_index, current_leader_epoch, timestamp. In a response:
+# partition_index, error_code, a timestamp that we skip, offset, leader_epoch.
+_REQUESTED, _REQUESTED_WITHOUT_EPOCH = struct.Struct(">iiq"), struct.Struct(">iq")
+_LISTED, _LISTED_WITHOUT_EPOCH = struct.Struct(">ih8xqi"), struct.Struct(">ih8xq")
 
 
 class ListOffsetsPartition(NamedTuple):
     """
-    A partition, its leader's epoch, and a time, or one of Kafka's words for the ends of the log.
+    A requested partition; ``timestamp`` is in milliseconds, or -2 (earliest) or -1 (latest).
     """
 
     partition_index: int
-    leader_epoch: int
+    current_leader_epoch: int
     timestamp: int
 
 
 class ListOffsetsPartitionResponse(NamedTuple):
     """
-    What a broker says of one partition; the offset is -1 after an error, and for "no such".
+    The offset of one partition: -1 after an error, or if no record has such a timestamp.
 
-    The epoch is the leader's own for the end of the log, -1 where brokers do not tell it.
+    For the end of the log, ``leader_epoch`` is the current one; -1 if the version has no epochs.
     """
 
     partition_index: int
@@ -57,35 +57,43 @@ class ListOffsetsPartitionResponse(NamedTuple):
 
 class ListOffsetsResponse(NamedTuple):
     """
-    What a broker says of all partitions that were asked for, by topic.
+    The offsets of all requested partitions, by topic.
     """
 
     throttle_time_ms: int
     topics: ByTopic[ListOffsetsPartitionResponse]
 
-    def only(self) -> ListOffsetsPartitionResponse:
+    def single(self) -> ListOffsetsPartitionResponse:
         """
-        Return the answer of the one partition that was asked for.
+        Return the only partition of the response.
 
-        Raises :class:`KafkaClientError` if it is not the answer of one.
+        Raises :class:`KafkaClientError` if the response has none, or several.
         """
         return single_partition(self.topics, "ListOffsetsResponse")
 
 
 def list_offsets_request(
-    version: int, wanted: Mapping[str, Sequence[ListOffsetsPartition]], isolation: int
+    version: int,
+    partitions_by_topic: Mapping[str, Sequence[ListOffsetsPartition]],
+    isolation_level: int,
 ) -> Request[ListOffsetsResponse]:
     """
-    Ask for the offsets of some partitions, by topic.
+    Return a ListOffsets request.
     """
     encoding = LIST_OFFSETS.encoding(version)
-    pieces = [_FIXED.pack(_CONSUMER, isolation), encoding.count(len(wanted))]
-    for topic, partitions in wanted.items():
+    pieces = [
+        _FRONT.pack(_CONSUMER_REPLICA_ID, isolation_level),
+        encoding.count(len(partitions_by_topic)),
+    ]
+    for topic, partitions in partitions_by_topic.items():
         pieces += [encoding.string(topic), encoding.count(len(partitions))]
         if version >= _LEADER_EPOCHS:
-            pieces += [_ASKED.pack(*one) + encoding.tags for one in partitions]
+            pieces += [_REQUESTED.pack(*partition) + encoding.tags for partition in partitions]
         else:
-            pieces += [_ASKED_WITHOUT_EPOCH.pack(one[0], one[2]) for one in partitions]
+            pieces += [
+                _REQUESTED_WITHOUT_EPOCH.pack(partition[0], partition[2])
+                for partition in partitions
+            ]
         pieces.append(encoding.tags)
     pieces.append(encoding.tags)
     return Request(LIST_OFFSETS, version, b"".join(pieces))
@@ -93,36 +101,36 @@ def list_offsets_request(
 
 def read_list_offsets_response(body: memoryview, version: int) -> ListOffsetsResponse:
     """
-    Return what an answer says.
+    Return a decoded response.
     """
-    # Single bytes of a bytes object are got at faster than those of a view.
-    return _Reader(bytes(body), version, _FLEXIBLE).listed()
+    # Indexing a bytes object is faster than indexing a memoryview.
+    return _Reader(bytes(body), version, _FLEXIBLE).response()
 
 
-#: From the first with isolation levels on; later ones add nothing that we need.
+#: From the first version with isolation levels; versions after 7 add nothing that we need.
 LIST_OFFSETS = ApiSpec.of("ListOffsets", 2, (2, 7), _FLEXIBLE, read_list_offsets_response)
 
 
 class _Reader(Reader):
     __slots__ = ()
 
-    def listed(self) -> ListOffsetsResponse:
-        return ListOffsetsResponse(self.int32(), self.by_topic(self._partitions))
+    def response(self) -> ListOffsetsResponse:
+        return ListOffsetsResponse(self.int32(), self.partitions_by_topic(self._partitions))
 
-    # With what is used most in local variables: a broker may lead thousands of partitions.
+    # Local variables are faster, and a broker may lead thousands of partitions.
     def _partitions(self, count: int) -> list[ListOffsetsPartitionResponse]:
-        form = _TOLD if self._version >= _LEADER_EPOCHS else _TOLD_WITHOUT_EPOCH
-        view, at, unpack, size = self._view, self._at, form.unpack_from, form.size
+        layout = _LISTED if self._version >= _LEADER_EPOCHS else _LISTED_WITHOUT_EPOCH
+        view, at, unpack, size = self._view, self._position, layout.unpack_from, layout.size
         found = []
         for _ in range(count):
             found.append(ListOffsetsPartitionResponse(*unpack(view, at)))
             at += size
             if self._flexible:
                 if view[at]:
-                    self._at = at
+                    self._position = at
                     self.skip_tags()
-                    at = self._at
+                    at = self._position
                 else:
                     at += 1
-        self._at = at
+        self._position = at
         return found

@@ -1,5 +1,5 @@
 """
-Who is in the cluster, and who leads what: the Metadata request, and an answer of many partitions.
+The Metadata request and its response: brokers, topics and partition leaders.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from uuid import UUID
 
-# What came with which version (Kafka's MetadataRequest.json and MetadataResponse.json).
+# The first version with each field (Kafka's MetadataRequest.json and MetadataResponse.json).
 _OFFLINE_REPLICAS = 5
 _LEADER_EPOCHS = 7
-_RIGHTS = 8
+_AUTHORIZED_OPERATIONS = 8
 _FLEXIBLE = 9
 _TOPIC_IDS = 10
-_NO_RIGHTS_OF_CLUSTER = 11
+_WITHOUT_CLUSTER_OPERATIONS = 11
 
 _INT32_BYTES = INT32.size
 _NO_EPOCH = -1
 
-# A partition's index, leader and epoch; the error code before them says no more than they do.
+# partition_index, leader_id, leader_epoch; the error code before them adds nothing to these.
 _FIXED = struct.Struct(">xxiii")
 _WITHOUT_EPOCH = struct.Struct(">xxii")
 
 
 class BrokerMetadata(NamedTuple):
     """
-    Where a broker listens.
+    A broker and the address of its listener.
     """
 
     node_id: int
@@ -42,7 +42,7 @@ class BrokerMetadata(NamedTuple):
 
 class PartitionMetadata(NamedTuple):
     """
-    Who leads a partition, -1 for nobody; the epoch is -1 where brokers do not tell it.
+    The leader of a partition, -1 for none; the epoch is -1 if the version has no epochs.
     """
 
     partition_index: int
@@ -52,7 +52,7 @@ class PartitionMetadata(NamedTuple):
 
 class TopicMetadata(NamedTuple):
     """
-    A topic; its id is None on brokers before 2.8.
+    A topic; ``topic_id`` is None on brokers before 2.8 (KIP-516).
     """
 
     error_code: int
@@ -64,7 +64,7 @@ class TopicMetadata(NamedTuple):
 
 class MetadataResponse(NamedTuple):
     """
-    What of the brokers' answer the engine has a use for.
+    The fields of a Metadata response that the engine uses.
     """
 
     throttle_time_ms: int
@@ -76,9 +76,9 @@ def metadata_request(
     version: int, topics: Collection[str] | None, *, creates: bool
 ) -> Request[MetadataResponse]:
     """
-    Ask for some topics, for the brokers only, or for all topics (None).
+    Return a Metadata request: for some topics, for the brokers alone (empty), or all topics (None).
 
-    ``creates`` lets brokers make those missing.
+    ``creates`` allows the brokers to create missing topics.
     """
     encoding = METADATA.encoding(version)
     pieces = [encoding.count(-1 if topics is None else len(topics))]
@@ -88,71 +88,72 @@ def metadata_request(
             encoding.string(topic),
             encoding.tags,
         ]
-    rights = 0
-    if version >= _RIGHTS:
-        rights = 1 if version >= _NO_RIGHTS_OF_CLUSTER else 2
-    pieces += [b"\x01" if creates else b"\x00", bytes(rights), encoding.tags]
+    # The flags for authorized operations, which we do not request.
+    flags = 0
+    if version >= _AUTHORIZED_OPERATIONS:
+        flags = 1 if version >= _WITHOUT_CLUSTER_OPERATIONS else 2
+    pieces += [b"\x01" if creates else b"\x00", bytes(flags), encoding.tags]
     return Request(METADATA, version, b"".join(pieces))
 
 
 def read_metadata_response(body: memoryview, version: int) -> MetadataResponse:
     """
-    Return what an answer says.
+    Return a decoded response.
     """
-    # Single bytes of a bytes object are got at faster than those of a view.
-    return _Reader(bytes(body), version, _FLEXIBLE).metadata()
+    # Indexing a bytes object is faster than indexing a memoryview.
+    return _Reader(bytes(body), version, _FLEXIBLE).response()
 
 
-#: From the first of brokers with record batches on; later ones add nothing that we need.
+#: From the first version of brokers with record batches; later versions add nothing that we need.
 METADATA = ApiSpec.of("Metadata", 3, (4, 12), _FLEXIBLE, read_metadata_response)
 
 
 class _Reader(Reader):
     __slots__ = ()
 
-    def metadata(self) -> MetadataResponse:
+    def response(self) -> MetadataResponse:
         throttle = self.int32()
         brokers = [self._broker() for _ in range(self.count())]
-        self.skip_text()
+        self.skip_string()
         self.int32()
         topics = [self._topic() for _ in range(self.count())]
-        if _RIGHTS <= self._version < _NO_RIGHTS_OF_CLUSTER:
+        if _AUTHORIZED_OPERATIONS <= self._version < _WITHOUT_CLUSTER_OPERATIONS:
             self.int32()
         self.skip_tags()
         return MetadataResponse(throttle, brokers, topics)
 
     def _broker(self) -> BrokerMetadata:
-        node, host, port = self.int32(), self.text() or "", self.int32()
-        self.skip_text()
+        node, host, port = self.int32(), self.string() or "", self.int32()
+        self.skip_string()
         self.skip_tags()
         return BrokerMetadata(node, host, port)
 
     def _topic(self) -> TopicMetadata:
-        error, name = self.int16(), self.text()
+        error, name = self.int16(), self.string()
         topic_id = self.uuid() if self._version >= _TOPIC_IDS else None
         is_internal = self.boolean()
         count = self.count()
         partitions = self._flexible_partitions(count) if self._flexible else self._partitions(count)
-        if self._version >= _RIGHTS:
+        if self._version >= _AUTHORIZED_OPERATIONS:
             self.int32()
         self.skip_tags()
         return TopicMetadata(error, name, topic_id, partitions, is_internal)
 
-    # Both with what is used most in local variables: a topic may have thousands of partitions.
+    # Local variables are faster in both methods: a topic may have thousands of partitions.
 
     def _partitions(self, count: int) -> list[PartitionMetadata]:
         view, fixed, unpack_size = self._view, self._fixed(), INT32.unpack_from
         arrays = range(3 if self._version >= _OFFLINE_REPLICAS else 2)
         found = []
         for _ in range(count):
-            values = fixed.unpack_from(view, self._at)
-            at = self._at + fixed.size
+            values = fixed.unpack_from(view, self._position)
+            at = self._position + fixed.size
             for _array in arrays:
                 (size,) = unpack_size(view, at)
                 at += _INT32_BYTES + max(size, 0) * _INT32_BYTES
-            self._at = at
+            self._position = at
             found.append(PartitionMetadata(*values))
-        # The last array may say that it ends behind the message.
+        # Raises if the last array claims to end after the message.
         self.skip(0)
         return found
 
@@ -160,27 +161,27 @@ class _Reader(Reader):
         return _FIXED if self._version >= _LEADER_EPOCHS else _WITHOUT_EPOCH
 
     def _flexible_partitions(self, count: int) -> list[PartitionMetadata]:
-        view, at, unpack, fixed = self._view, self._at, _FIXED.unpack_from, _FIXED.size
+        view, at, unpack, fixed = self._view, self._position, _FIXED.unpack_from, _FIXED.size
         found = []
         for _ in range(count):
             values = unpack(view, at)
             at += fixed
-            # The replicas, those in sync, and those offline.
+            # replica_nodes, isr_nodes, offline_replicas.
             for _array in range(3):
                 size = view[at]
                 at += 1
                 if size >= 0x80:
-                    self._at = at - 1
+                    self._position = at - 1
                     size = self.varint()
-                    at = self._at
+                    at = self._position
                 if size:
                     at += (size - 1) * _INT32_BYTES
             if view[at]:
-                self._at = at
+                self._position = at
                 self.skip_tags()
-                at = self._at
+                at = self._position
             else:
                 at += 1
             found.append(PartitionMetadata(*values))
-        self._at = at
+        self._position = at
         return found

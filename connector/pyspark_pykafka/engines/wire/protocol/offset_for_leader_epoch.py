@@ -1,8 +1,8 @@
 """
-Where the records up to a leader epoch end (KIP-320): the OffsetForLeaderEpoch request.
+The OffsetForLeaderEpoch request (KIP-320) and its response: where a leader epoch ends.
 
-Of a log that was truncated and grew again the answer for the old epoch is the offset at which it
-was truncated; of any other log it is at or behind all that was seen in that epoch.
+If a log was truncated and grew again, the end of the old epoch is the offset of the truncation.
+Otherwise it is at or after every offset that was read in that epoch.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.wire.protocol.primitives import ByTopic
 
-# The first version that asks for no more than the right to describe the topic; Kafka 2.3.
-_OLDEST = 3
+# The first version that needs no more than the DESCRIBE permission on the topic; Kafka 2.3.
+_MIN_VERSION = 3
 _FLEXIBLE = 4
 
-_CONSUMER = INT32.pack(-1)
-# A partition's index, its leader's epoch, and the epoch that is asked for.
-_ASKED = struct.Struct(">iii")
+_CONSUMER_REPLICA_ID = INT32.pack(-1)
+# partition, current_leader_epoch, leader_epoch.
+_REQUESTED = struct.Struct(">iii")
 
 
 class OffsetForLeaderPartition(NamedTuple):
     """
-    A partition, its leader's epoch, and the epoch whose end is asked for.
+    A requested partition: its current leader epoch, and the epoch whose end is requested.
     """
 
     partition_index: int
+    current_leader_epoch: int
     leader_epoch: int
-    wanted_epoch: int
 
 
 class EpochEndOffset(NamedTuple):
     """
-    What a broker says of one partition: the largest epoch up to the one wanted, and where it ends.
+    The largest epoch of a partition up to the requested one, and its end offset.
 
     Both are -1 after an error, and for an epoch that the broker does not know.
     """
@@ -52,32 +52,32 @@ class EpochEndOffset(NamedTuple):
 
 class OffsetForLeaderEpochResponse(NamedTuple):
     """
-    What a broker says of all partitions that were asked for, by topic.
+    The epoch ends of all requested partitions, by topic.
     """
 
     throttle_time_ms: int
     topics: ByTopic[EpochEndOffset]
 
-    def only(self) -> EpochEndOffset:
+    def single(self) -> EpochEndOffset:
         """
-        Return the answer of the one partition that was asked for.
+        Return the only partition of the response.
 
-        Raises :class:`KafkaClientError` if it is not the answer of one.
+        Raises :class:`KafkaClientError` if the response has none, or several.
         """
         return single_partition(self.topics, "OffsetForLeaderEpochResponse")
 
 
 def offset_for_leader_epoch_request(
-    version: int, wanted: Mapping[str, Sequence[OffsetForLeaderPartition]]
+    version: int, partitions_by_topic: Mapping[str, Sequence[OffsetForLeaderPartition]]
 ) -> Request[OffsetForLeaderEpochResponse]:
     """
-    Ask for the ends of some partitions' epochs, by topic.
+    Return an OffsetForLeaderEpoch request.
     """
     encoding = OFFSET_FOR_LEADER_EPOCH.encoding(version)
-    pieces = [_CONSUMER, encoding.count(len(wanted))]
-    for topic, partitions in wanted.items():
+    pieces = [_CONSUMER_REPLICA_ID, encoding.count(len(partitions_by_topic))]
+    for topic, partitions in partitions_by_topic.items():
         pieces += [encoding.string(topic), encoding.count(len(partitions))]
-        pieces += [_ASKED.pack(*one) + encoding.tags for one in partitions]
+        pieces += [_REQUESTED.pack(*partition) + encoding.tags for partition in partitions]
         pieces.append(encoding.tags)
     pieces.append(encoding.tags)
     return Request(OFFSET_FOR_LEADER_EPOCH, version, b"".join(pieces))
@@ -87,21 +87,23 @@ def read_offset_for_leader_epoch_response(
     body: memoryview, version: int
 ) -> OffsetForLeaderEpochResponse:
     """
-    Return what an answer says.
+    Return a decoded response.
     """
-    return _Reader(body, version, _FLEXIBLE).ends()
+    return _Reader(body, version, _FLEXIBLE).response()
 
 
 OFFSET_FOR_LEADER_EPOCH = ApiSpec.of(
-    "OffsetForLeaderEpoch", 23, (_OLDEST, 4), _FLEXIBLE, read_offset_for_leader_epoch_response
+    "OffsetForLeaderEpoch", 23, (_MIN_VERSION, 4), _FLEXIBLE, read_offset_for_leader_epoch_response
 )
 
 
 class _Reader(Reader):
     __slots__ = ()
 
-    def ends(self) -> OffsetForLeaderEpochResponse:
-        return OffsetForLeaderEpochResponse(self.int32(), self.by_topic(self._partitions))
+    def response(self) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(
+            self.int32(), self.partitions_by_topic(self._partitions)
+        )
 
     def _partitions(self, count: int) -> list[EpochEndOffset]:
         return [self._partition() for _ in range(count)]

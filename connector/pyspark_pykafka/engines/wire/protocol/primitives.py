@@ -1,8 +1,8 @@
 """
-The values that Kafka's messages are made of, written and read in both of their forms.
+Encodes and decodes the primitive types of Kafka's protocol, in flexible and non-flexible form.
 
-Plain messages have lengths of two or four bytes. Flexible ones (KIP-482) have varints, and tagged
-fields behind each structure, of which we write none and skip all.
+Non-flexible messages have lengths of two or four bytes. Flexible messages (KIP-482) have varints,
+and tagged fields after each structure: we write none and skip all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What a message says of each partition, by topic.
+#: A message's entries for partitions, grouped by topic.
 ByTopic: TypeAlias = "list[tuple[str | None, list[T]]]"
 
 INT16 = struct.Struct(">h")
@@ -28,21 +28,21 @@ INT64 = struct.Struct(">q")
 _BAD_MESSAGE = (-199, "_BAD_MSG")
 
 _UUID_BYTES = 16
-_NO_UUID = bytes(_UUID_BYTES)
-# Five bytes hold 35 bits; lengths have 32.
-_MOST_SHIFT = 28
+_ZERO_UUID = bytes(_UUID_BYTES)
+# Lengths have 32 bits, so a varint has at most five bytes of seven bits.
+_MAX_SHIFT = 28
 
 
 class Encoding:
     """
-    Lengths in two or four bytes, -1 for null, no tagged fields.
+    The non-flexible form: lengths in two or four bytes, -1 for null, no tagged fields.
     """
 
     tags = b""
 
     def string(self, text: str | None) -> bytes:
         """
-        Return a text as it is sent.
+        Return an encoded string.
         """
         if text is None:
             return INT16.pack(-1)
@@ -51,33 +51,33 @@ class Encoding:
 
     def count(self, elements: int) -> bytes:
         """
-        Return what stands before so many elements of an array.
+        Return the encoded number of elements, which precedes an array.
         """
         return INT32.pack(elements)
 
     def size(self, size: int) -> bytes:
         """
-        Return what stands before so many bytes.
+        Return the encoded length, which precedes a field of bytes.
         """
         return INT32.pack(size)
 
     def uuid(self, value: UUID | None) -> bytes:
         """
-        Return a UUID as it is sent; zeros are none.
+        Return an encoded UUID; all zeros stand for None.
         """
-        return _NO_UUID if value is None else value.bytes
+        return _ZERO_UUID if value is None else value.bytes
 
 
 class _Flexible(Encoding):
     """
-    Lengths as unsigned varints of one more, 0 for null, tagged fields behind each structure.
+    The flexible form: lengths plus one as unsigned varints, 0 for null, tagged fields.
     """
 
     tags = b"\x00"
 
     def string(self, text: str | None) -> bytes:
         """
-        Return a text as it is sent.
+        Return an encoded string.
         """
         if text is None:
             return varint(0)
@@ -86,13 +86,13 @@ class _Flexible(Encoding):
 
     def count(self, elements: int) -> bytes:
         """
-        Return what stands before so many elements of an array.
+        Return the encoded number of elements, which precedes an array.
         """
         return varint(elements + 1)
 
     def size(self, size: int) -> bytes:
         """
-        Return what stands before so many bytes.
+        Return the encoded length, which precedes a field of bytes.
         """
         return varint(size + 1)
 
@@ -102,14 +102,14 @@ _NON_FLEXIBLE, _FLEXIBLE = Encoding(), _Flexible()
 
 def encoding(*, flexible: bool) -> Encoding:
     """
-    Return how a message in one of the two forms is written.
+    Return the flexible or the non-flexible form.
     """
     return _FLEXIBLE if flexible else _NON_FLEXIBLE
 
 
 def varint(value: int) -> bytes:
     """
-    Return a number of seven bits a byte, the lowest first.
+    Return an unsigned varint: seven bits a byte, the lowest bits first.
     """
     if value < 0x80:
         return bytes((value,))
@@ -123,43 +123,43 @@ def varint(value: int) -> bytes:
 
 def single_partition(topics: ByTopic[T], response: str) -> T:
     """
-    Return the answer of the one partition that was asked for.
+    Return the entry of a response to a request for one partition.
 
-    Raises :class:`KafkaClientError` if it is not the answer of one.
+    Raises :class:`KafkaClientError` if the response has none, or several.
     """
-    found = [one for _, partitions in topics for one in partitions]
-    if len(found) != 1:
-        msg = f"a broker's answer is no {response} for one partition: {found[:20]}"
+    entries = [entry for _, partitions in topics for entry in partitions]
+    if len(entries) != 1:
+        msg = f"a broker sent no valid {response} for one partition: {entries[:20]}"
         raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True)
-    return found[0]
+    return entries[0]
 
 
 class Reader:
     """
-    Takes one value after another from a message.
+    Decodes the values of a message, one after another.
 
-    Raises :class:`IndexError`, :class:`ValueError` or :class:`struct.error` where it does not hold
-    what is asked for; :meth:`Frame.decode` names those.
+    Methods raise :class:`IndexError`, :class:`ValueError` or :class:`struct.error` for a malformed
+    message; :meth:`Frame.decode` turns these into :class:`KafkaClientError`.
     """
 
-    __slots__ = ("_at", "_flexible", "_version", "_view")
+    __slots__ = ("_flexible", "_position", "_version", "_view")
 
     def __init__(self, view: bytes | memoryview, version: int, first_flexible: int) -> None:
         self._view = view
         self._version = version
         self._flexible = version >= first_flexible
-        self._at = 0
+        self._position = 0
 
     @property
-    def at(self) -> int:
+    def position(self) -> int:
         """
-        How many bytes have been taken.
+        The number of bytes read so far.
         """
-        return self._at
+        return self._position
 
-    def by_topic(self, partitions: Callable[[int], list[T]]) -> ByTopic[T]:
+    def partitions_by_topic(self, partitions: Callable[[int], list[T]]) -> ByTopic[T]:
         """
-        Return what a message ends with for each topic; ``partitions`` takes so many of one.
+        Return the entries that end a message, by topic; ``partitions(count)`` reads those of one.
         """
         topics = [self._partitions_of_topic(partitions) for _ in range(self.count())]
         self.skip_tags()
@@ -168,41 +168,41 @@ class Reader:
     def _partitions_of_topic(
         self, partitions: Callable[[int], list[T]]
     ) -> tuple[str | None, list[T]]:
-        name = self.text()
-        found = partitions(self.count())
+        name = self.string()
+        entries = partitions(self.count())
         self.skip_tags()
-        return name, found
+        return name, entries
 
     def boolean(self) -> bool:
         """
-        Return what one byte says.
+        Return a boolean, which is one byte.
         """
-        start = self._at
+        start = self._position
         self.skip(1)
         return self._view[start] != 0
 
     def int16(self) -> int:
         """
-        Return a number of two bytes.
+        Return a signed number of two bytes.
         """
-        (value,) = INT16.unpack_from(self._view, self._at)
-        self._at += INT16.size
+        (value,) = INT16.unpack_from(self._view, self._position)
+        self._position += INT16.size
         return int(value)
 
     def int32(self) -> int:
         """
-        Return a number of four bytes.
+        Return a signed number of four bytes.
         """
-        (value,) = INT32.unpack_from(self._view, self._at)
-        self._at += INT32.size
+        (value,) = INT32.unpack_from(self._view, self._position)
+        self._position += INT32.size
         return int(value)
 
     def int64(self) -> int:
         """
-        Return a number of eight bytes.
+        Return a signed number of eight bytes.
         """
-        (value,) = INT64.unpack_from(self._view, self._at)
-        self._at += INT64.size
+        (value,) = INT64.unpack_from(self._view, self._position)
+        self._position += INT64.size
         return int(value)
 
     def varint(self) -> int:
@@ -211,66 +211,66 @@ class Reader:
         """
         value, shift = 0, 0
         while True:
-            byte = self._view[self._at]
-            self._at += 1
+            byte = self._view[self._position]
+            self._position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-            if shift == _MOST_SHIFT:
-                msg = f"the number before byte {self._at} does not end"
+            if shift == _MAX_SHIFT:
+                msg = f"the varint before byte {self._position} does not end"
                 raise ValueError(msg)
             shift += 7
 
     def count(self) -> int:
         """
-        Return the size of an array, or of bytes; -1 for null.
+        Return the length of an array or of bytes; -1 for null.
         """
         return self.varint() - 1 if self._flexible else self.int32()
 
-    def text_size(self) -> int:
+    def string_size(self) -> int:
         """
-        Return how many bytes a text has; -1 for null.
+        Return the length of a string in bytes; -1 for null.
         """
         return self.varint() - 1 if self._flexible else self.int16()
 
-    def text(self) -> str | None:
+    def string(self) -> str | None:
         """
-        Return a text; None for null.
+        Return a string; None for null.
         """
-        size = self.text_size()
+        size = self.string_size()
         if size < 0:
             return None
-        start = self._at
+        start = self._position
         self.skip(size)
-        return str(self._view[start : self._at], "utf-8")
+        return str(self._view[start : self._position], "utf-8")
 
     def uuid(self) -> UUID | None:
         """
-        Return a UUID; zeros are none.
+        Return a UUID; None for all zeros.
         """
-        start = self._at
+        start = self._position
         self.skip(_UUID_BYTES)
-        found = bytes(self._view[start : self._at])
-        return None if found == _NO_UUID else UUID(bytes=found)
+        raw = bytes(self._view[start : self._position])
+        return None if raw == _ZERO_UUID else UUID(bytes=raw)
 
-    def expect_one(self, what: str) -> None:
+    def expect_single(self, what: str) -> None:
         """
-        Read the size of an array that must have one element.
+        Read the length of an array, which must be 1.
         """
         count = self.count()
         if count != 1:
             msg = f"it has {count} {what}"
             raise ValueError(msg)
 
-    def skip_text(self) -> None:
+    def skip_string(self) -> None:
         """
-        Leave a text out.
+        Skip a string.
         """
-        self.skip(max(self.text_size(), 0))
+        self.skip(max(self.string_size(), 0))
 
     def skip_tags(self) -> None:
         """
-        Leave out the tagged fields behind a structure, where the form has them.
+        Skip the tagged fields after a structure, if the message is flexible.
         """
         if self._flexible:
             for _ in range(self.varint()):
@@ -279,9 +279,9 @@ class Reader:
 
     def skip(self, size: int) -> None:
         """
-        Leave so many bytes out.
+        Skip ``size`` bytes.
         """
-        if not 0 <= size <= len(self._view) - self._at:
-            msg = f"{size} bytes do not follow at byte {self._at}"
+        if not 0 <= size <= len(self._view) - self._position:
+            msg = f"there are no {size} bytes left at byte {self._position}"
             raise ValueError(msg)
-        self._at += size
+        self._position += size

@@ -1,5 +1,5 @@
 """
-Kafka's Produce request, into which record batches go as they are, without a copy; and its answer.
+The Produce request, which sends record batches without a copy, and its response.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-# What came with which version (Kafka's ProduceRequest.json and ProduceResponse.json).
+# The first version with each field (Kafka's ProduceRequest.json and ProduceResponse.json).
 _LOG_START = 5
 _RECORD_ERRORS = 8
 _FLEXIBLE = 9
 
-_ALL = -1
+_ALL_IN_SYNC = -1
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 
 
 class RejectedRecord(NamedTuple):
     """
-    A record for which its whole batch was refused, by its place there.
+    A record that made the broker reject its whole batch (KIP-467), by its index in the batch.
     """
 
     batch_index: int
@@ -36,7 +36,7 @@ class RejectedRecord(NamedTuple):
 
 class PartitionProduceResponse(NamedTuple):
     """
-    What a broker says of one batch; ``base_offset`` is -1 where it does not know.
+    The result for one batch; ``base_offset`` is -1 if the broker does not know it.
     """
 
     error_code: int
@@ -47,7 +47,7 @@ class PartitionProduceResponse(NamedTuple):
 
 class ProduceResponse(NamedTuple):
     """
-    What a broker says of each batch, by its partition.
+    The result for each batch, by partition.
     """
 
     throttle_time_ms: int
@@ -61,7 +61,7 @@ def produce_request(
     transactional_id: str | None = None,
 ) -> Request[ProduceResponse]:
     """
-    Send one batch for each partition, to be acknowledged by all replicas in sync.
+    Return a Produce request with one batch for each partition and ``acks=all``.
     """
     encoding = PRODUCE.encoding(version)
     topics: dict[str, list[TopicPartition]] = {}
@@ -69,7 +69,7 @@ def produce_request(
         topics.setdefault(tp.topic, []).append(tp)
     front = (
         encoding.string(transactional_id),
-        _ACKS_AND_TIMEOUT.pack(_ALL, timeout_ms),
+        _ACKS_AND_TIMEOUT.pack(_ALL_IN_SYNC, timeout_ms),
         encoding.count(len(topics)),
     )
     pieces: list[Buffer] = []
@@ -77,8 +77,8 @@ def produce_request(
         pieces.append(encoding.string(topic) + encoding.count(len(tps)))
         for tp in tps:
             batch = batches[tp]
-            before = INT32.pack(tp.partition) + encoding.size(total_bytes(batch))
-            pieces += [before, *batch, encoding.tags]
+            front_of_batch = INT32.pack(tp.partition) + encoding.size(total_bytes(batch))
+            pieces += [front_of_batch, *batch, encoding.tags]
         pieces.append(encoding.tags)
     pieces.append(encoding.tags)
     return Request(PRODUCE, version, b"".join(front), pieces)
@@ -86,12 +86,12 @@ def produce_request(
 
 def read_produce_response(body: memoryview, version: int) -> ProduceResponse:
     """
-    Return what an answer says.
+    Return a decoded response.
     """
     reader = Reader(body, version, _FLEXIBLE)
     partitions = {}
     for _ in range(reader.count()):
-        topic = reader.text() or ""
+        topic = reader.string() or ""
         for _ in range(reader.count()):
             tp = TopicPartition(topic, reader.int32())
             partitions[tp] = _partition(reader, version)
@@ -103,17 +103,17 @@ def read_produce_response(body: memoryview, version: int) -> ProduceResponse:
 
 def _partition(reader: Reader, version: int) -> PartitionProduceResponse:
     error, offset = reader.int16(), reader.int64()
-    # The time of the log, and where it starts.
+    # log_append_time_ms, log_start_offset.
     reader.skip(2 * INT64.size if version >= _LOG_START else INT64.size)
-    refused, message = [], None
+    rejected, message = [], None
     if version >= _RECORD_ERRORS:
         for _ in range(reader.count()):
-            refused.append(RejectedRecord(reader.int32(), reader.text()))
+            rejected.append(RejectedRecord(reader.int32(), reader.string()))
             reader.skip_tags()
-        message = reader.text()
+        message = reader.string()
     reader.skip_tags()
-    return PartitionProduceResponse(error, offset, refused, message)
+    return PartitionProduceResponse(error, offset, rejected, message)
 
 
-#: From the first with record batches to the last that names topics by name.
+#: From the first version with record batches to the last one with topic names instead of ids.
 PRODUCE = ApiSpec.of("Produce", 0, (3, 12), _FLEXIBLE, read_produce_response)

@@ -1,5 +1,5 @@
 """
-Beginning a transaction, adding partitions to it and ending it: the requests, and the answers.
+The requests InitProducerId, AddPartitionsToTxn and EndTxn, and their responses (KIP-98).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
     from pyspark_pykafka.offsets import TopicPartition
 
-# What came with which version (Kafka's InitProducerIdRequest.json and so on).
+# The first flexible versions, and the first with the producer's identity (Kafka's
+# InitProducerIdRequest.json and so on).
 _FLEXIBLE_INIT = 2
-_RESUMES = 3
+_HAS_IDENTITY = 3
 _FLEXIBLE_ADD = 3
 _FLEXIBLE_END = 3
 
@@ -29,7 +30,7 @@ _INT32_BYTES = INT32.size
 
 class InitProducerIdResponse(NamedTuple):
     """
-    The identity that a producer was given.
+    The identity that the broker has assigned to a producer.
     """
 
     throttle_time_ms: int
@@ -40,7 +41,7 @@ class InitProducerIdResponse(NamedTuple):
 
 class AddPartitionsToTxnResponse(NamedTuple):
     """
-    What the coordinator says of each partition of a transaction, in its order.
+    The error code for each partition, in the order of the response.
     """
 
     throttle_time_ms: int
@@ -49,7 +50,7 @@ class AddPartitionsToTxnResponse(NamedTuple):
 
 class EndTxnResponse(NamedTuple):
     """
-    Whether the end of a transaction is decided.
+    Whether the coordinator has decided the outcome of a transaction.
     """
 
     throttle_time_ms: int
@@ -63,13 +64,13 @@ def init_producer_id_request(
     version: int, transactional_id: str | None, timeout_ms: int
 ) -> Request[InitProducerIdResponse]:
     """
-    Ask for an identity; what is open under the transactional id, if there is one, is aborted.
+    Return an InitProducerId request, which aborts an open transaction of the transactional id.
     """
     encoding = INIT_PRODUCER_ID.encoding(version)
     pieces = (
         encoding.string(transactional_id),
         INT32.pack(timeout_ms),
-        _NO_IDENTITY if version >= _RESUMES else b"",
+        _NO_IDENTITY if version >= _HAS_IDENTITY else b"",
         encoding.tags,
     )
     return Request(INIT_PRODUCER_ID, version, b"".join(pieces))
@@ -79,7 +80,7 @@ def add_partitions_to_txn_request(
     version: int, transactional_id: str, identity: ProducerIdAndEpoch, tps: Iterable[TopicPartition]
 ) -> Request[AddPartitionsToTxnResponse]:
     """
-    Tell the coordinator of a transaction where it will have records.
+    Return an AddPartitionsToTxn request: the partitions that a transaction will write to.
     """
     topics: dict[str, list[int]] = {}
     for tp in tps:
@@ -97,14 +98,14 @@ def add_partitions_to_txn_request(
 
 
 def end_txn_request(
-    version: int, name: str, identity: ProducerIdAndEpoch, *, commit: bool
+    version: int, transactional_id: str, identity: ProducerIdAndEpoch, *, commit: bool
 ) -> Request[EndTxnResponse]:
     """
-    Commit a transaction, or abort it.
+    Return an EndTxn request, which commits or aborts a transaction.
     """
     encoding = END_TXN.encoding(version)
     pieces = (
-        encoding.string(name),
+        encoding.string(transactional_id),
         _IDENTITY.pack(*identity),
         b"\x01" if commit else b"\x00",
         encoding.tags,
@@ -112,29 +113,31 @@ def end_txn_request(
     return Request(END_TXN, version, b"".join(pieces))
 
 
-# --- Answers --------------------------------------------------------------------------------------
+# --- Responses ------------------------------------------------------------------------------------
 
 
 def read_init_producer_id_response(body: memoryview, version: int) -> InitProducerIdResponse:
     """
-    Return what an answer says.
+    Return a decoded response.
     """
     reader = Reader(body, version, _FLEXIBLE_INIT)
-    answer = InitProducerIdResponse(reader.int32(), reader.int16(), reader.int64(), reader.int16())
+    response = InitProducerIdResponse(
+        reader.int32(), reader.int16(), reader.int64(), reader.int16()
+    )
     reader.skip_tags()
-    return answer
+    return response
 
 
 def read_add_partitions_to_txn_response(
     body: memoryview, version: int
 ) -> AddPartitionsToTxnResponse:
     """
-    Return what an answer says.
+    Return a decoded response.
     """
     reader = Reader(body, version, _FLEXIBLE_ADD)
     throttle, codes = reader.int32(), []
     for _ in range(reader.count()):
-        reader.skip_text()
+        reader.skip_string()
         for _ in range(reader.count()):
             reader.skip(_INT32_BYTES)
             codes.append(reader.int16())
@@ -146,20 +149,21 @@ def read_add_partitions_to_txn_response(
 
 def read_end_txn_response(body: memoryview, version: int) -> EndTxnResponse:
     """
-    Return what an answer says.
+    Return a decoded response.
     """
     reader = Reader(body, version, _FLEXIBLE_END)
-    answer = EndTxnResponse(reader.int32(), reader.int16())
+    response = EndTxnResponse(reader.int32(), reader.int16())
     reader.skip_tags()
-    return answer
+    return response
 
 
 INIT_PRODUCER_ID = ApiSpec.of(
     "InitProducerId", 22, (0, 4), _FLEXIBLE_INIT, read_init_producer_id_response
 )
-#: From 4 on it is for brokers among themselves.
+#: From version 4 on, the request is for brokers only (KIP-890).
 ADD_PARTITIONS_TO_TXN = ApiSpec.of(
     "AddPartitionsToTxn", 24, (0, 3), _FLEXIBLE_ADD, read_add_partitions_to_txn_response
 )
-#: From 5 on it changes the epoch (KIP-890), which the one who began would not learn.
+#: From version 5 on, EndTxn raises the epoch (KIP-890), which the task that began the transaction
+#: would not learn.
 END_TXN = ApiSpec.of("EndTxn", 26, (0, 4), _FLEXIBLE_END, read_end_txn_response)

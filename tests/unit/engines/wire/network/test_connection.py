@@ -308,7 +308,7 @@ def test_senseless_size_is_an_error(scene: Callable[..., Scene], size: int) -> N
     """
     connection = scene(GREETING, sending(struct.pack(">i", size))).open()
 
-    with pytest.raises(KafkaClientError, match=f"the answer has {size} bytes; is it a Kafka"):
+    with pytest.raises(KafkaClientError, match=f"the response has {size} bytes; is this a Kafka"):
         connection.request(asking(1), soon())
 
 
@@ -514,7 +514,7 @@ def test_header_that_does_not_end(scene: Callable[..., Scene]) -> None:
     """
     for tags in (b"\x01\x00\x7f", b"\x05", b"\xff\xff\xff\xff\x0f"):
         connection = scene(GREETING, saying(tags)).open()
-        with pytest.raises(KafkaClientError, match="header of an answer does not end"):
+        with pytest.raises(KafkaClientError, match="header of a response does not end"):
             connection.request(asking(12), soon())
         assert not connection.is_usable
 
@@ -525,7 +525,7 @@ def test_body_of_another_kind(scene: Callable[..., Scene]) -> None:
     """
     connection = scene(GREETING, saying(b"\xff" * 9)).open()
 
-    with pytest.raises(KafkaClientError, match="no MetadataResponse"):
+    with pytest.raises(KafkaClientError, match="no valid MetadataResponse"):
         connection.request(asking(1), soon())
     assert not connection.is_usable
 

@@ -107,14 +107,14 @@ def test_same_as_kafka_python(
     answer = read_fetch_response(given_frame)
 
     assert answer == FetchResponse(
-        throttle_ms=throttle,
+        throttle_time_ms=throttle,
         error_code=error,
         high_watermark=high,
         last_stable_offset=stable,
-        aborted=tuple(aborted or ()),
+        aborted_transactions=tuple(aborted or ()),
         preferred_read_replica=replica if version >= 11 else -1,
         records=memoryview(records or b""),
-        partition=5,
+        partition_index=5,
     )
 
 
@@ -144,7 +144,7 @@ def test_other_than_one_partition(version: int, partitions: int) -> None:
     """
     An answer for none or several partitions is none to what was asked.
     """
-    with pytest.raises(KafkaClientError, match="no FetchResponse for one partition"):
+    with pytest.raises(KafkaClientError, match="no valid FetchResponse for one partition"):
         read_fetch_response(frame(version, [partition()] * partitions))
 
 

@@ -109,7 +109,7 @@ def test_offsets_are_asked_for_in_the_same_bytes(
             partitions=[
                 topic.ListOffsetsPartition(
                     partition_index=one.partition_index,
-                    current_leader_epoch=one.leader_epoch,
+                    current_leader_epoch=one.current_leader_epoch,
                     timestamp=one.timestamp,
                 )
                 for one in partitions
@@ -145,8 +145,8 @@ def test_ends_of_epochs_are_asked_for_in_the_same_bytes(
             partitions=[
                 topic.OffsetForLeaderPartition(
                     partition=one.partition_index,
-                    current_leader_epoch=one.leader_epoch,
-                    leader_epoch=one.wanted_epoch,
+                    current_leader_epoch=one.current_leader_epoch,
+                    leader_epoch=one.leader_epoch,
                 )
                 for one in partitions
             ],
@@ -158,45 +158,45 @@ def test_ends_of_epochs_are_asked_for_in_the_same_bytes(
     assert sent(offset_for_leader_epoch_request(version, wanted)) == sent_by_kafka_python(theirs)
 
 
-wishes = st.builds(
+fetch_fields = st.builds(
     FetchRequest,
     tp=tps,
     topic_id=ids,
-    leader_epoch=int32,
-    offset=int64,
-    size=int32,
-    wait_ms=int32,
-    isolation=int8,
-    rack=texts,
+    current_leader_epoch=int32,
+    fetch_offset=int64,
+    max_bytes=int32,
+    max_wait_ms=int32,
+    isolation_level=int8,
+    rack_id=texts,
 )
 
 
-@given(versions(FETCH), wishes)
-def test_records_are_asked_for_in_the_same_bytes(version: int, wish: FetchRequest) -> None:
+@given(versions(FETCH), fetch_fields)
+def test_records_are_asked_for_in_the_same_bytes(version: int, fields: FetchRequest) -> None:
     """
     A Fetch request is kafka-python's, byte for byte, by name and by id.
     """
     topic = consumer.FetchRequest.FetchTopic
     partition = topic.FetchPartition(
-        partition=wish.tp.partition,
-        current_leader_epoch=wish.leader_epoch,
-        fetch_offset=wish.offset,
-        partition_max_bytes=wish.size,
+        partition=fields.tp.partition,
+        current_leader_epoch=fields.current_leader_epoch,
+        fetch_offset=fields.fetch_offset,
+        partition_max_bytes=fields.max_bytes,
     )
     theirs = consumer.FetchRequest(
-        max_wait_ms=wish.wait_ms,
+        max_wait_ms=fields.max_wait_ms,
         min_bytes=1,
-        max_bytes=wish.size,
-        isolation_level=wish.isolation,
+        max_bytes=fields.max_bytes,
+        isolation_level=fields.isolation_level,
         session_id=0,
         session_epoch=-1,
-        topics=[topic(topic=wish.tp.topic, topic_id=wish.topic_id, partitions=[partition])],
+        topics=[topic(topic=fields.tp.topic, topic_id=fields.topic_id, partitions=[partition])],
         forgotten_topics_data=[],
-        rack_id=wish.rack,
+        rack_id=fields.rack_id,
         version=version,
     )
 
-    assert sent(fetch_request(version, wish)) == sent_by_kafka_python(theirs)
+    assert sent(fetch_request(version, fields)) == sent_by_kafka_python(theirs)
 
 
 # --- Answers --------------------------------------------------------------------------------------
@@ -375,11 +375,11 @@ def test_only_one_offset_is_the_answer_for_one_partition(
     """
     answer = ListOffsetsResponse(0, [("t", partitions)])
     if len(partitions) == 1:
-        assert answer.only() == partitions[0]
+        assert answer.single() == partitions[0]
         return
 
-    with pytest.raises(KafkaClientError, match="no ListOffsetsResponse for one partition"):
-        answer.only()
+    with pytest.raises(KafkaClientError, match="no valid ListOffsetsResponse for one partition"):
+        answer.single()
 
 
 # --- Values ---------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_varint_without_an_end_is_refused() -> None:
     """
     A length of megabytes of continued digits ends early, for adding them up would take minutes.
     """
-    with pytest.raises(ValueError, match="the number before byte 5 does not end"):
+    with pytest.raises(ValueError, match="the varint before byte 5 does not end"):
         Reader(b"\xff" * 1_000_000, 1, 0).varint()
 
 
@@ -409,7 +409,7 @@ def test_text_comes_back(text: str | None, flexible: bool) -> None:
     """
     written = encoding(flexible=flexible).string(text)
 
-    assert Reader(written, int(flexible), 1).text() == text
+    assert Reader(written, int(flexible), 1).string() == text
 
 
 ENCODING = """

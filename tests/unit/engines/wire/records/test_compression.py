@@ -113,7 +113,7 @@ def test_bomb_is_refused(codec: int, bomb: Callable[[int], bytes]) -> None:
     before = peak_bytes()
     started = time.process_time()
 
-    with pytest.raises(ValueError, match="the 1048576 bytes that a task may take for it"):
+    with pytest.raises(ValueError, match="the 1048576 bytes that a task may use for a batch"):
         plain_of(decompress, codec, packed)
 
     assert time.process_time() - started < 0.5
@@ -201,9 +201,9 @@ def test_memory_of_a_large_batch_is_given_back() -> None:
     decompress = Decompressor(64 * MIB)
     for codec in (LZ4, SNAPPY):
         plain_of(decompress, codec, compress(bytes(40 * MIB), codec))
-        assert len(decompress._room) >= 40 * MIB
+        assert len(decompress._memory) >= 40 * MIB
         plain_of(decompress, codec, compress(b"small", codec))
-        assert len(decompress._room) <= 16 * MIB
+        assert len(decompress._memory) <= 16 * MIB
 
 
 @pytest.mark.parametrize("codec", [0, 5, 6, 7, -1])
