@@ -77,3 +77,10 @@ def shown_value(name: str, value: str) -> str:
     Return a value as it may be printed; ``name`` is without the ``kafka.`` prefix.
     """
     return repr(value) if name in PRINTABLE else MASK
+
+
+def debug_contexts(text: str) -> frozenset[str]:
+    """
+    Return the names in ``kafka.debug``, a list such as ``"broker, protocol"``.
+    """
+    return frozenset(filter(None, (context.strip().lower() for context in text.split(","))))

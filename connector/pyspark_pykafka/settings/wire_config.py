@@ -14,6 +14,7 @@ from pyspark_pykafka.settings.librdkafka_config import (
     producer_config,
 )
 from pyspark_pykafka.settings.unsecured_token import UnsecuredToken, parse_unsecured_jwt_config
+from pyspark_pykafka.settings.values import debug_contexts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,6 +141,7 @@ class WireConfig:
     retry_backoff_max_seconds: float
     reconnect_backoff_seconds: float
     reconnect_backoff_max_seconds: float
+    debug: frozenset[str]
 
     @property
     def protocol(self) -> str:
@@ -237,6 +239,7 @@ def _direct(given: Mapping[str, str]) -> WireConfig:
         retry_backoff_max_seconds=_seconds(given, "retry.backoff.max.ms"),
         reconnect_backoff_seconds=_seconds(given, "reconnect.backoff.ms"),
         reconnect_backoff_max_seconds=_seconds(given, "reconnect.backoff.max.ms"),
+        debug=debug_contexts(given.get("debug", "")),
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.settings import Role, translate
 from pyspark_pykafka.settings.unsecured_token import parse_unsecured_jwt_config
+from pyspark_pykafka.settings.values import debug_contexts
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -26,7 +27,7 @@ _HONOURED = """
     socket.nagle.disable socket.send.buffer.bytes socket.receive.buffer.bytes
     receive.message.max.bytes fetch.wait.max.ms fetch.max.bytes
     max.partition.fetch.bytes check.crcs fetch.error.backoff.ms retry.backoff.ms
-    retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms
+    retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms debug
     """
 
 # What librdkafka's own threads, queues and logs are tuned with, none of which the wire engine has.
@@ -76,7 +77,6 @@ _ONLY: dict[str, tuple[str, str]] = {
     "client.dns.lookup": ("use_all_dns_ips", "names are not looked up backwards"),
     "enable.metrics.push": ("false", "no metrics are sent to the brokers"),
     "topic.blacklist": ("", "no topics are hidden"),
-    "debug": ("", "librdkafka's log is asked for, which only it can write"),
 }
 
 _TLS_ONLY = {
@@ -90,6 +90,9 @@ _TLS_ONLY = {
 _KNOWN = frozenset(
     (_HONOURED + _OF_LIBRDKAFKA + _REFRESHING + _WITHOUT_EFFECT + _OTHER_MECHANISMS).split()
 ) | {*_ONLY, *_TLS_ONLY}
+
+# What the wire engine logs at ``kafka.debug``; other contexts are of librdkafka's inner parts.
+_DEBUG_CONTEXTS = frozenset({"all", "broker", "protocol", "security"})
 
 # Of a writer: what it works by; then what tunes the queues and waits of librdkafka's own producer,
 # where ours sends a batch once it is full or the task's rows are over.
@@ -138,6 +141,8 @@ def _refusals(
     if protocol.endswith("ssl"):
         yield from _of_tls(given)
     yield from _of_servers(given.get("bootstrap.servers", ""), protocol)
+    for context in sorted(debug_contexts(given.get("debug", "")) - _DEBUG_CONTEXTS):
+        yield f"kafka.debug={context}: only librdkafka's log has it"
     for name in given:
         if name in only and given[name] != only[name][0]:
             yield f"kafka.{name}={given[name]}: {only[name][1]}"

@@ -179,7 +179,7 @@ def test_every_property_was_judged() -> None:
         ({"enable.metrics.push": "true"}, "no metrics"),
         ({"api.version.request": "false"}, "asked for their versions"),
         ({"topic.blacklist": "t"}, "no topics are hidden"),
-        ({"debug": "all"}, "librdkafka's log"),
+        ({"debug": "broker,msg"}, "kafka.debug=msg: only librdkafka's log"),
         ({"bootstrap.servers": "SSL://one:1"}, "SSL://, and kafka.security.protocol is plaintext"),
     ],
 )
@@ -206,6 +206,8 @@ def test_what_is_not_honoured_is_refused(given: dict[str, str], reason: str) -> 
         {"enable.metrics.push": "false", "client.dns.lookup": "use_all_dns_ips"},
         {"linger.ms": "5", "acks": "all", "compression.type": "zstd"},
         {"bootstrap.servers": "plaintext://one:1"},
+        {"debug": "all"},
+        {"debug": " Protocol, broker,security,"},
     ],
 )
 def test_what_changes_nothing_is_accepted(given: dict[str, str]) -> None:

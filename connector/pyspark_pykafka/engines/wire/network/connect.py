@@ -1,5 +1,5 @@
 """
-Reaching a broker: its name, its addresses in a race (RFC 8305), and TLS, each step with a limit.
+Connecting to a broker: name look-up, its addresses in a race (RFC 8305), and TLS, each limited.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: How long an address may take to accept a connection, whatever the others do.
-SHARE_SECONDS = 10.0
-# And one that could not be reached a moment ago.
-_KNOWN_SHARE_SECONDS = 2.0
+#: The connect timeout of one address of a name.
+ADDRESS_TIMEOUT_SECONDS = 10.0
+# The same for an address that could not be reached a moment ago.
+_UNREACHABLE_TIMEOUT_SECONDS = 2.0
 
-#: When the next address of a name is tried beside those that have not answered yet.
+#: The pause before the next address is tried while earlier ones are still connecting (RFC 8305).
 ATTEMPT_DELAY_SECONDS = 1.0
 
-_IN_HANDSHAKE = "; is it a TLS listener, and not a PLAINTEXT one?"
+_HANDSHAKE_HINT = "; is it a TLS listener, not a PLAINTEXT one?"
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
 
 
 def connect(address: Address, config: WireConfig, deadline: Deadline) -> tuple[Transport, Deadline]:
     """
-    Return a connected transport, and the deadline of the rest of the connection's setup.
+    Return a connected transport, and the deadline for the rest of the connection's setup.
 
-    The addresses of a name overtake each other; those that failed a moment ago come last.
+    The addresses of a name race; those that failed a moment ago come last.
     """
     context = None if config.tls is None else _context(config.tls)
     targets = REACHABILITY.ordered(_resolve(address, config, deadline))
     setup = Deadline.after(deadline.remaining(config.setup_seconds), deadline.now)
-    transport = _Dialling(address, config, setup).first_of(targets)
+    transport = _ConnectRace(address, config, setup).first_of(targets)
     if context is not None:
-        transport.hint = _IN_HANDSHAKE
-        transport.secure(context, setup)
+        transport.hint = _HANDSHAKE_HINT
+        transport.start_tls(context, setup)
     return transport, setup
 
 
 class _Target(NamedTuple):
     """
-    One address of a name, as the system takes it.
+    One address of a host name, in the form that sockets take.
     """
 
     family: int
@@ -70,13 +70,13 @@ class _Attempt(NamedTuple):
     target: _Target
     raw: socket.socket
     transport: Transport
-    since: float
-    until: Deadline
+    started_at: float
+    deadline: Deadline
 
 
-class _Dialling:
+class _ConnectRace:
     """
-    Connects to the first of several addresses that answers, each within its share of the time.
+    Connects to the first of several addresses that accepts, each within its own timeout.
     """
 
     def __init__(self, address: Address, config: WireConfig, limit: Deadline) -> None:
@@ -84,22 +84,22 @@ class _Dialling:
         self._config = config
         self._limit = limit
         self._pending: dict[int, _Attempt] = {}
-        self._failure: PykafkaError | None = None
-        self._tell_at = limit.now() + LONG_WAIT_SECONDS
+        self._last_error: PykafkaError | None = None
+        self._log_at = limit.now() + LONG_WAIT_SECONDS
 
     def first_of(self, targets: Sequence[_Target]) -> Transport:
         """
-        Return the connection; all others are closed.
+        Return the first connection; all other attempts are closed.
         """
         try:
-            return self._connected(deque(targets))
+            return self._race(deque(targets))
         finally:
             for attempt in self._pending.values():
-                if self._limit.now() - attempt.since >= ATTEMPT_DELAY_SECONDS:
+                if self._limit.now() - attempt.started_at >= ATTEMPT_DELAY_SECONDS:
                     REACHABILITY.record_failure(attempt.target)
                 attempt.transport.close()
 
-    def _connected(self, targets: deque[_Target]) -> Transport:
+    def _race(self, targets: deque[_Target]) -> Transport:
         now = self._limit.now
         start_at = now()
         while targets or self._pending:
@@ -107,79 +107,79 @@ class _Dialling:
                 self._start(targets.popleft())
                 start_at = now() + ATTEMPT_DELAY_SECONDS
             for attempt in self._ready(start_at if targets else math.inf):
-                found = self._finished(attempt)
-                if found is not None:
-                    return found
-        raise self._failure or BrokerUnavailableError(
-            f"{self._address}: the name has no address; check it"
+                transport = self._finish(attempt)
+                if transport is not None:
+                    return transport
+        raise self._last_error or BrokerUnavailableError(
+            f"{self._address}: the host name has no address; check the name"
         )
 
     def _start(self, target: _Target) -> None:
         try:
             raw = socket.socket(target.family, socket.SOCK_STREAM)
         except OSError as cause:
-            msg = f"{self._address}: no socket for this kind of address: {cause.strerror}"
-            self._failure = BrokerUnavailableError(msg)
+            msg = f"{self._address}: no socket of this address family: {cause.strerror}"
+            self._last_error = BrokerUnavailableError(msg)
             return
-        known = REACHABILITY.is_unreachable(target)
-        share = self._limit.remaining(_KNOWN_SHARE_SECONDS if known else SHARE_SECONDS)
-        until = Deadline.after(share, self._limit.now)
+        is_unreachable = REACHABILITY.is_unreachable(target)
+        timeout = _UNREACHABLE_TIMEOUT_SECONDS if is_unreachable else ADDRESS_TIMEOUT_SECONDS
+        deadline = Deadline.after(self._limit.remaining(timeout), self._limit.now)
         transport = Transport(raw, self._address)
-        attempt = _Attempt(target, raw, transport, self._limit.now(), until)
+        attempt = _Attempt(target, raw, transport, self._limit.now(), deadline)
         try:
             _tune(raw, self._config)
             raw.settimeout(0)
             error = raw.connect_ex(target.sockaddr)
         except OSError as cause:
-            self._failed(attempt, cause)
+            self._record_failure(attempt, cause)
             return
         if error in {0, errno.EINPROGRESS}:
             self._pending[raw.fileno()] = attempt
         else:
-            self._failed(attempt, OSError(error, os.strerror(error)))
+            self._record_failure(attempt, OSError(error, os.strerror(error)))
 
     def _ready(self, start_at: float) -> list[_Attempt]:
         """
-        Return the attempts that have ended, waiting for the first until there is something to do.
+        Return the attempts that have ended or expired, waiting for the first until ``start_at``.
         """
         if not self._pending:
             return []
         now = self._limit.now()
-        due = min(start_at, self._tell_at, *(it.until.at for it in self._pending.values()))
+        due = min(start_at, self._log_at, *(it.deadline.at for it in self._pending.values()))
         poll = select.poll()
-        for number in self._pending:
-            poll.register(number, select.POLLOUT)
-        ended = [number for number, _ in poll.poll(math.ceil(max(due - now, 0.0) * 1000))]
-        self._tell_of_a_long_wait()
-        late = [number for number, it in self._pending.items() if it.until.expired]
-        return [self._pending.pop(number) for number in dict.fromkeys([*ended, *late])]
+        for fileno in self._pending:
+            poll.register(fileno, select.POLLOUT)
+        ended = [fileno for fileno, _ in poll.poll(math.ceil(max(due - now, 0.0) * 1000))]
+        self._log_long_wait()
+        expired = [fileno for fileno, it in self._pending.items() if it.deadline.expired]
+        return [self._pending.pop(fileno) for fileno in dict.fromkeys([*ended, *expired])]
 
-    def _tell_of_a_long_wait(self) -> None:
-        if self._limit.now() >= self._tell_at:
-            self._tell_at = math.inf
+    def _log_long_wait(self) -> None:
+        if self._limit.now() >= self._log_at:
+            self._log_at = math.inf
             seconds = self._limit.remaining()
             logger.warning("still connecting to %s, for %.0f s at most", self._address, seconds)
 
-    def _finished(self, attempt: _Attempt) -> Transport | None:
-        cause = _refusal(attempt.raw)
+    def _finish(self, attempt: _Attempt) -> Transport | None:
+        cause = _connect_error(attempt.raw)
         if cause is not None:
-            self._failed(attempt, cause)
+            self._record_failure(attempt, cause)
             return None
         REACHABILITY.record_success(attempt.target)
         return attempt.transport
 
-    def _failed(self, attempt: _Attempt, cause: OSError) -> None:
+    def _record_failure(self, attempt: _Attempt, cause: OSError) -> None:
         REACHABILITY.record_failure(attempt.target)
         try:
             with attempt.transport.limited(Deadline.after(1), "connecting"):
                 raise cause
         except (BrokerUnavailableError, TimeoutExceededError) as error:
-            self._failure = error
+            self._last_error = error
 
 
-def _refusal(raw: socket.socket) -> OSError | None:
+def _connect_error(raw: socket.socket) -> OSError | None:
     """
-    Return why an attempt that has ended did not succeed, or None if it did.
+    Return why an attempt failed, or None if it succeeded.
     """
     error = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if error:
@@ -188,9 +188,9 @@ def _refusal(raw: socket.socket) -> OSError | None:
         peer = raw.getpeername()
     except OSError:
         return TimeoutError()
-    # A port that nobody listens on can be given to our own end, which then meets itself.
+    # On loopback our end can get the very port that it connects to, and connect to itself.
     if raw.getsockname() == peer:
-        return ConnectionRefusedError(0, "nobody listens there")
+        return ConnectionRefusedError(0, "nothing listens there")
     return None
 
 
@@ -203,45 +203,45 @@ def _context(tls: Tls) -> ssl.SSLContext:
 
 def _resolve(address: Address, config: WireConfig, deadline: Deadline) -> list[_Target]:
     family = _FAMILIES[config.address_family]
-    answers: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
-    # As bytes where that is the same: for text Python loads the tables of international names.
+    results: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
+    # ASCII names as bytes: for str, Python would load the IDNA tables.
     host = address.host.encode() if address.host.isascii() else address.host
 
     def look_up(flags: int = 0) -> None:
         try:
             found = socket.getaddrinfo(host, address.port, family, socket.SOCK_STREAM, flags=flags)
         except (OSError, UnicodeError) as cause:
-            answers.put(cause)
+            results.put(cause)
         else:
-            answers.put(found)
+            results.put(found)
 
     look_up(socket.AI_NUMERICHOST)
-    answer = answers.get_nowait()
-    if isinstance(answer, Exception):
-        # A look-up cannot be stopped, only left alone.
+    result = results.get_nowait()
+    if isinstance(result, Exception):
+        # A look-up cannot be cancelled, so it gets a thread that can be abandoned.
         threading.Thread(target=look_up, daemon=True).start()
-        answer = _answer(answers, address, deadline)
-    return [_Target(entry[0], entry[4]) for entry in answer]
+        result = _await_look_up(results, address, deadline)
+    return [_Target(entry[0], entry[4]) for entry in result]
 
 
-def _answer(
-    answers: queue.SimpleQueue[list[Any] | Exception], address: Address, deadline: Deadline
+def _await_look_up(
+    results: queue.SimpleQueue[list[Any] | Exception], address: Address, deadline: Deadline
 ) -> list[Any]:
     try:
-        answer = answers.get(timeout=deadline.remaining(threading.TIMEOUT_MAX))
+        result = results.get(timeout=deadline.remaining(threading.TIMEOUT_MAX))
     except queue.Empty:
-        msg = f"{address}: no answer to the look-up of its name in time; is the name server up?"
+        msg = f"{address}: the look-up of its host name timed out; is the DNS server up?"
         raise TimeoutExceededError(msg) from None
-    if isinstance(answer, Exception):
-        msg = f"{address}: the name cannot be looked up ({answer}); check it, and the name server"
-        raise BrokerUnavailableError(msg) from answer
-    return answer
+    if isinstance(result, Exception):
+        msg = f"{address}: the host name cannot be resolved ({result}); check it and the DNS server"
+        raise BrokerUnavailableError(msg) from result
+    return result
 
 
 def _tune(raw: socket.socket, config: WireConfig) -> None:
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, config.nodelay)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, config.keepalive)
-    # The kernel adapts these by itself, better than most numbers do, unless they are set.
+    # Unless they are set, the kernel tunes the buffers itself, better than most fixed sizes.
     if config.send_buffer_bytes:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.send_buffer_bytes)
     if config.receive_buffer_bytes:

@@ -1,5 +1,5 @@
 """
-One connection to one broker: requests out, answers in, in the same order.
+One connection to one broker: requests go out, responses come back in the same order.
 """
 
 from __future__ import annotations
@@ -36,66 +36,91 @@ from pyspark_pykafka.errors import (
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark_pykafka.engines.wire.network.transport import Transport
+    from pyspark_pykafka.engines.wire.network.wire_log import WireLog
     from pyspark_pykafka.engines.wire.protocol.request import Api, Request, ResponseDecoder
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
 T = TypeVar("T")
 
-_NUMBER = struct.Struct(">i")
+_INT32 = struct.Struct(">i")
 _FETCH = 1
 
-# A login is renewed after this part of its life (KIP-368), but brokers refuse one in a second.
-_LIFE_PART = 0.85
-_LOGIN_SECONDS = 1.1
+# A login is renewed after this share of its lifetime (KIP-368). Brokers refuse to renew one that
+# is less than a second old.
+_RENEWAL_SHARE = 0.85
+_MIN_RENEWAL_SECONDS = 1.1
 
-# An answer that takes this part of its time or more has been waited for in vain: waits are cut off
-# a little early where they are shared.
-_SILENT_PART = 0.9
+# A connection counts as silent once a response has taken this share of its timeout: a wait that is
+# shared with other connections ends a little before the timeout.
+_SILENT_SHARE = 0.9
 
-_IN_PLAINTEXT = "; is it a TLS listener? kafka.security.protocol must be the listener's"
-_IN_TLS = "; does the listener want a certificate (kafka.ssl.certificate.location)?"
-_IN_LOGIN = "; the broker ended it without a word on the login, which it may do when it stops"
-_WITHOUT_LOGIN = "; does the listener want a login (kafka.security.protocol=SASL_...)?"
+_PLAINTEXT_HINT = "; is it a TLS listener? kafka.security.protocol must match the listener"
+_TLS_HINT = "; does the listener require a client certificate (kafka.ssl.certificate.location)?"
+_LOGIN_HINT = "; the broker closed it without answering the login, as it may when it shuts down"
+_NO_LOGIN_HINT = "; does the listener require a login (kafka.security.protocol=SASL_...)?"
 
 
-class _Pending(NamedTuple):
-    correlation: int
+class _InFlightRequest(NamedTuple):
+    correlation_id: int
     response: ResponseDecoder
     version: int
-    doing: str
+    action: str
+    sent_at: float
 
 
 class Connection:
     """
-    One blocking socket to one broker; requests are answered in order.
+    A blocking socket to one broker; responses arrive in the order of the requests.
 
-    For one borrower at a time. After a failure on the wire it is closed.
+    For one thread at a time. It is closed after any failure to send, receive or decode.
     """
 
-    def __init__(self, address: Address, config: WireConfig, transport: Transport) -> None:
+    def __init__(
+        self,
+        address: Address,
+        config: WireConfig,
+        transport: Transport,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.address = address
         self._config = config
         self._transport = transport
-        self._throttle = Throttle(address)
-        self._length = bytearray(_NUMBER.size)
-        # Of Fetch responses alone: a login between two of them has memory of its own.
-        self._fetched = FrameBuffer()
-        self._pending: deque[_Pending] = deque()
-        self._correlation = 0
+        self._now = now
+        self._throttle = Throttle(address, now)
+        self._log: WireLog | None = None
+        self._size_prefix = bytearray(_INT32.size)
+        # For Fetch responses only: a login between two fetches must not overwrite the first.
+        self._fetch_buffer = FrameBuffer()
+        self._in_flight: deque[_InFlightRequest] = deque()
+        self._correlation_id = 0
         self._versions = BrokerApiVersions(address, {})
         self._login_due = float("inf")
-        self._used = self._answered = self._awaited_since = time.monotonic()
+        self._last_used_at = self._last_response_at = self._waiting_since = now()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.in_flight} in flight"
+        return f"<Connection {self.address} {self._config.protocol}, {state}>"
 
     @classmethod
-    def open(cls, address: Address, config: WireConfig, deadline: Deadline) -> Connection:
+    def open(
+        cls,
+        address: Address,
+        config: WireConfig,
+        deadline: Deadline,
+        now: Callable[[], float] = time.monotonic,
+    ) -> Connection:
         """
-        Connect, with TLS and a login where the configuration has them, and ask for API versions.
+        Connect, negotiate API versions, and perform TLS and SASL if they are configured.
         """
+        started_at = now()
         transport, setup = connect(address, config, deadline)
-        connection = cls(address, config, transport)
+        connection = cls(address, config, transport, now)
+        if config.debug:
+            connection._log = _wire_log(address, config)
+            connection._log.connected(config.protocol, now() - started_at)
         try:
             connection._negotiate(setup)
             connection._log_in(setup)
@@ -103,98 +128,98 @@ class Connection:
             connection.close()
             raise
         if config.sasl is None:
-            transport.hint = _WITHOUT_LOGIN
+            transport.hint = _NO_LOGIN_HINT
         return connection
 
     @property
     def in_flight(self) -> int:
         """
-        How many requests were sent and are not answered yet.
+        The number of requests that were sent and not answered yet.
         """
-        return len(self._pending)
+        return len(self._in_flight)
 
     @property
     def throttled_until(self) -> float:
         """
-        Until when, on the monotonic clock, :meth:`send` would wait for the broker's quota.
+        The monotonic time until which :meth:`send` would wait because the broker throttles us.
         """
         return self._throttle.until
 
     @property
     def is_login_due(self) -> bool:
         """
-        Whether the login ends soon (KIP-368); :meth:`send` renews it once nothing is in flight.
+        Whether the login expires soon (KIP-368); :meth:`send` renews it once nothing is in flight.
         """
-        return time.monotonic() >= self._login_due
+        return self._now() >= self._login_due
 
     @property
     def is_usable(self) -> bool:
         """
-        Whether it is worth sending: open still, and not idle for longer than the settings allow.
+        Whether requests can be sent: it is open and has not exceeded the idle timeout.
 
-        What the broker has closed in the meantime shows here, where no answer is awaited.
+        With nothing in flight this also notices that the broker has closed the connection.
         """
-        if self._pending or self._transport.closed:
+        if self._in_flight or self._transport.closed:
             return not self._transport.closed
-        idle = time.monotonic() - self._used
-        return not 0 < self._config.idle_seconds <= idle and self._transport.quiet()
+        idle = self._now() - self._last_used_at
+        return not 0 < self._config.idle_seconds <= idle and self._transport.has_no_input()
 
     @property
     def closed(self) -> bool:
         """
-        Whether nothing can be sent any more.
+        Whether the connection is closed for good.
         """
         return self._transport.closed
 
     @property
     def last_response_at(self) -> float:
         """
-        When the broker was heard of last, on the monotonic clock.
+        The monotonic time of the last response, or of the connection's start.
         """
-        return self._answered
+        return self._last_response_at
 
     @property
     def has_buffered_input(self) -> bool:
         """
-        Whether a part of an answer has been taken from the socket already.
+        Whether part of a response has been read from the socket already.
         """
         return self._transport.has_buffered_input
 
     def fileno(self) -> int:
         """
-        Return what the socket can be polled by.
+        Return the socket's file descriptor, for polling.
         """
         return self._transport.fileno()
 
     def version(self, request: Api, max_version: int = MAX_VERSION) -> int:
         """
-        Return the highest version of a request that the broker and we know.
+        Return the highest version of a request that both the broker and this engine support.
 
-        The request is an :class:`ApiSpec`, or a class of kafka-python's.
+        ``request`` is an :class:`ApiSpec` or one of kafka-python's request classes.
         """
         return self._versions.latest_usable(request, max_version)
 
     def supports(self, request: Api) -> bool:
         """
-        Return whether the broker and we know a version of a request in common.
+        Return whether the broker and this engine have a version of a request in common.
         """
         return self._versions.latest_usable_or_none(request) is not None
 
     def send(self, request: Any, deadline: Deadline) -> None:
         """
-        Send a request that has its version set, once the broker's quota lets us.
+        Send a request whose version is set, once the broker's throttle time is over.
 
-        Logs in again before, where the broker wants that and no answer is outstanding.
+        Renews the login first if that is due and nothing is in flight.
         """
         self._throttle.wait(deadline)
         # Invariant R14 (re-authentication).
-        if not self._pending and self.is_login_due:
+        if not self._in_flight and self.is_login_due:
             self._log_in(deadline)
         self._write(request, deadline)
 
     def receive(self, deadline: Deadline) -> Any:
         """
-        Return the answer to the oldest request in flight.
+        Return the decoded response to the oldest request in flight.
         """
         frame = self.receive_frame(deadline)
         try:
@@ -207,26 +232,33 @@ class Connection:
 
     def receive_frame(self, deadline: Deadline) -> Frame:
         """
-        Return the same undecoded; nothing that is received later is written over it.
+        Return the response to the oldest request in flight, undecoded.
+
+        Later responses do not overwrite the frame while any view of it exists.
         """
-        if not self._pending:
-            msg = f"no request to {self.address} is waiting for an answer; send one first"
+        if not self._in_flight:
+            msg = f"no request to {self.address} is in flight; send a request first"
             raise ValueError(msg)
         try:
-            frame = self._read(self._pending[0], self._limit(deadline))
+            frame = self._read(self._in_flight[0], self._limit(deadline))
         except PykafkaError:
             self.close()
             raise
-        self._pending.popleft()
-        self._used = self._answered = self._awaited_since = time.monotonic()
+        request = self._in_flight.popleft()
+        self._last_used_at = self._last_response_at = self._waiting_since = self._now()
         self._transport.hint = ""
-        if frame.schema.API_KEY == _FETCH and len(frame.body) >= _NUMBER.size:
-            self._throttle.record(frame, *_NUMBER.unpack(frame.body[: _NUMBER.size]))
+        if frame.schema.API_KEY == _FETCH and len(frame.body) >= _INT32.size:
+            self._throttle.record(frame, *_INT32.unpack(frame.body[: _INT32.size]))
+        if self._log is not None:
+            (size,) = _INT32.unpack(self._size_prefix)
+            seconds = self._last_response_at - request.sent_at
+            log, size = self._log, size + _INT32.size
+            log.received(request.action, request.version, request.correlation_id, size, seconds)
         return frame
 
     def request(self, request: Request[T], deadline: Deadline) -> T:
         """
-        Send a request, and return its decoded response.
+        Send a request and return its decoded response.
         """
         self.send(request, deadline)
         response: T = self.receive(deadline)
@@ -234,27 +266,29 @@ class Connection:
 
     def close(self) -> None:
         """
-        Close the connection; answers that are under way are lost.
+        Close the connection; responses to requests in flight are lost.
         """
-        if self._pending and self._is_silent():
-            REACHABILITY.record_silence(self._answered, self._awaited_since)
-        self._pending.clear()
+        if self._in_flight and self._is_silent():
+            REACHABILITY.record_silence(self._last_response_at, self._waiting_since)
+        if self._log is not None:
+            self._log.closed(len(self._in_flight))
+        self._in_flight.clear()
         self._transport.close()
 
     def _is_silent(self) -> bool:
         """
-        Whether an answer has taken all its time, and is not here.
+        Whether a response has taken all its time, and nothing has arrived.
         """
-        waited = time.monotonic() - self._awaited_since
-        if waited < _SILENT_PART * self._config.request_seconds:
+        waited = self._now() - self._waiting_since
+        if waited < _SILENT_SHARE * self._config.request_seconds:
             return False
-        return self._transport.closed or self._transport.quiet()
+        return self._transport.closed or self._transport.has_no_input()
 
     def _negotiate(self, deadline: Deadline) -> None:
-        hint = _IN_PLAINTEXT if self._config.tls is None else _IN_TLS
+        hint = _PLAINTEXT_HINT if self._config.tls is None else _TLS_HINT
         limit = Deadline.after(deadline.remaining(self._config.api_versions_seconds))
         self._versions = negotiate_versions(
-            lambda request: self._ask(request, limit, hint), self.address
+            lambda request: self._request(request, limit, hint), self.address
         )
 
     def _log_in(self, deadline: Deadline) -> None:
@@ -267,72 +301,87 @@ class Connection:
         version = self.version(SaslAuthenticateRequest, 2)
         login = Login(self._config.sasl, self.address)
         try:
-            lifetime = login.run(lambda request: self._ask(request, deadline, _IN_LOGIN), version)
+            lifetime = login.run(
+                lambda request: self._request(request, deadline, _LOGIN_HINT), version
+            )
         except PykafkaError:
             self.close()
             raise
-        due = time.monotonic() + max(_LIFE_PART * lifetime, _LOGIN_SECONDS)
+        due = self._now() + max(_RENEWAL_SHARE * lifetime, _MIN_RENEWAL_SECONDS)
         self._login_due = due if lifetime else float("inf")
+        if self._log is not None:
+            self._log.logged_in(self._config.sasl.mechanism, lifetime)
 
-    def _ask(self, request: Any, deadline: Deadline, hint: str) -> Any:
+    def _request(self, request: Any, deadline: Deadline, hint: str) -> Any:
         self._transport.hint = hint
         self._write(request, deadline)
         return self.receive(deadline)
 
     def _write(self, request: Any, deadline: Deadline) -> None:
-        self._correlation = (self._correlation + 1) & 0x7FFF_FFFF
-        sent = encode_request(request, self._correlation, self._config.client_id)
-        doing = sent.name.removesuffix("Request")
-        self._transport.send(sent.buffers, self._limit(deadline), doing)
-        self._used = time.monotonic()
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        sent = encode_request(request, self._correlation_id, self._config.client_id)
+        action = sent.name.removesuffix("Request")
+        self._transport.send(sent.buffers, self._limit(deadline), action)
+        self._last_used_at = sent_at = self._now()
         if sent.expects_response:
-            if not self._pending:
-                self._awaited_since = self._used
-            pending = _Pending(self._correlation, sent.response, sent.version, doing)
-            self._pending.append(pending)
+            if not self._in_flight:
+                self._waiting_since = sent_at
+            self._in_flight.append(
+                _InFlightRequest(self._correlation_id, sent.response, sent.version, action, sent_at)
+            )
+        if self._log is not None:
+            self._log.sent(action, sent.version, self._correlation_id, sent.buffers)
 
-    def _read(self, pending: _Pending, limit: Deadline) -> Frame:
-        length = memoryview(self._length)
-        self._transport.receive_into(length, limit, pending.doing)
-        room = self._fetched.reserve if pending.response.API_KEY == _FETCH else new_buffer
-        frame = room(self._size(pending))
-        self._transport.receive_into(frame, limit, pending.doing)
-        (correlation,) = _NUMBER.unpack(frame[: _NUMBER.size])
-        if correlation != pending.correlation:
+    def _read(self, request: _InFlightRequest, limit: Deadline) -> Frame:
+        self._transport.receive_into(memoryview(self._size_prefix), limit, request.action)
+        room = self._fetch_buffer.reserve if request.response.API_KEY == _FETCH else new_buffer
+        frame = room(self._size(request))
+        self._transport.receive_into(frame, limit, request.action)
+        (correlation_id,) = _INT32.unpack(frame[: _INT32.size])
+        if correlation_id != request.correlation_id:
             msg = (
-                f"{self.address}: answer {correlation} came for request {pending.correlation} "
-                f"({pending.doing}): the connection is out of step, and closed"
+                f"{self.address}: response {correlation_id} came for request "
+                f"{request.correlation_id} ({request.action}): the connection is out of sync, and "
+                "closed"
             )
             raise BrokerUnavailableError(msg)
-        body = frame[_NUMBER.size :]
-        if has_flexible_header(pending.response, pending.version):
+        body = frame[_INT32.size :]
+        if has_flexible_header(request.response, request.version):
             body = skip_tagged_fields(body, self.address)
-        return Frame(pending.response, pending.version, body)
+        return Frame(request.response, request.version, body)
 
-    def _size(self, pending: _Pending) -> int:
-        (size,) = _NUMBER.unpack(self._length)
-        largest = self._config.receive_message_max_bytes
-        if _NUMBER.size <= size <= largest:
+    def _size(self, request: _InFlightRequest) -> int:
+        (size,) = _INT32.unpack(self._size_prefix)
+        max_size = self._config.receive_message_max_bytes
+        if _INT32.size <= size <= max_size:
             return int(size)
         if not self._versions.ranges and self._config.tls is None:
-            msg = f"{self.address}: the answer is not in Kafka's protocol{_IN_PLAINTEXT}"
+            msg = f"{self.address}: the response is not in Kafka's protocol{_PLAINTEXT_HINT}"
             raise TlsError(msg)
-        raise frame_size_error(size, largest, self.address, pending.doing)
+        raise frame_size_error(size, max_size, self.address, request.action)
 
     def _limit(self, deadline: Deadline) -> Deadline:
-        # From when we wait for it on: an answer may long be here, of which we had no need yet.
+        # The timeout starts when we begin to wait, not when we sent: the response may already be
+        # in the socket buffer.
         return Deadline.after(deadline.remaining(self._config.request_seconds))
+
+
+def _wire_log(address: Address, config: WireConfig) -> WireLog:
+    # Here, since only debugging needs it.
+    from pyspark_pykafka.engines.wire.network.wire_log import WireLog
+
+    return WireLog(address, config.debug)
 
 
 def readable(connections: Sequence[Connection], seconds: float) -> list[Connection]:
     """
-    Return those of the connections that have something to receive, waiting for the first one.
+    Return the connections that have input, waiting up to ``seconds`` for the first of them.
     """
     ready = [connection for connection in connections if connection.has_buffered_input]
-    by_number = {connection.fileno(): connection for connection in connections}
+    by_fileno = {connection.fileno(): connection for connection in connections}
     poll = select.poll()
-    for number in by_number:
-        poll.register(number, select.POLLIN)
+    for fileno in by_fileno:
+        poll.register(fileno, select.POLLIN)
     # Rounded up: 0 would not wait, and the caller would spin through the last millisecond.
-    found = poll.poll(0 if ready else math.ceil(seconds * 1000))
-    return list(dict.fromkeys([*ready, *(by_number[number] for number, _ in found)]))
+    events = poll.poll(0 if ready else math.ceil(seconds * 1000))
+    return list(dict.fromkeys([*ready, *(by_fileno[fileno] for fileno, _ in events)]))

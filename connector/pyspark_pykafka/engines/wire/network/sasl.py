@@ -1,5 +1,5 @@
 """
-Logging in: the mechanism's messages to and fro, and what the broker says to them.
+SASL authentication: runs a mechanism's exchange with a broker, and maps its errors.
 """
 
 from __future__ import annotations
@@ -18,72 +18,74 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.unsecured_token import UnsecuredToken
     from pyspark_pykafka.settings.wire_config import Address, Sasl
 
-_UNSUPPORTED_MECHANISM, _ILLEGAL_STATE, _REFUSED = 33, 34, 58
+_UNSUPPORTED_SASL_MECHANISM, _ILLEGAL_SASL_STATE, _SASL_AUTHENTICATION_FAILED = 33, 34, 58
 _MASK = "********"
 
 
 class Login:
     """
-    One user's way to prove who it is, to one broker.
+    The login of one user at one broker.
     """
 
     def __init__(self, sasl: Sasl, address: Address) -> None:
         self._sasl = sasl
         self._address = address
 
-    def run(self, ask: Callable[[Any], Any], version: int) -> float:
+    def run(self, request: Callable[[Any], Any], version: int) -> float:
         """
-        Log in, and return for how many seconds that holds; 0 is for ever.
+        Log in, and return the session lifetime in seconds; 0 means that it does not expire.
 
-        ``ask`` sends a request and returns the answer, ``version`` is that of SaslAuthenticate.
-        Raises :class:`AuthenticationError` when the broker refuses, or cannot prove itself.
+        ``request`` sends a request and returns the response; ``version`` is SaslAuthenticate's.
+        Raises :class:`AuthenticationError` if the broker rejects the login or fails to prove that
+        it knows the password (SCRAM).
         """
         from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-        self._check_handshake(ask(SaslHandshakeRequest(mechanism=self._sasl.mechanism, version=1)))
+        handshake = SaslHandshakeRequest(mechanism=self._sasl.mechanism, version=1)
+        self._check_handshake(request(handshake))
         mechanism = self._mechanism()
-        lifetime = 0
+        lifetime_ms = 0
         while not mechanism.is_done():
             token = mechanism.auth_bytes()
-            answer = ask(SaslAuthenticateRequest(auth_bytes=token, version=version))
-            self._check_answer(answer)
-            lifetime = answer.session_lifetime_ms or 0
-            self._hand_over(mechanism, answer.auth_bytes)
+            response = request(SaslAuthenticateRequest(auth_bytes=token, version=version))
+            self._check_response(response)
+            lifetime_ms = response.session_lifetime_ms or 0
+            self._pass_on(mechanism, response.auth_bytes)
         if not mechanism.is_authenticated():
-            raise self._refusal("the broker's last message is not the mechanism's")
-        return max(lifetime, 0) / 1000
+            raise self._error("the broker's last message does not belong to this mechanism")
+        return max(lifetime_ms, 0) / 1000
 
-    def _check_handshake(self, answer: Any) -> None:
-        if answer.error_code == _UNSUPPORTED_MECHANISM:
-            offered = ", ".join(sorted(answer.mechanisms)) or "none"
-            raise self._refusal(f"the listener does not offer it; it offers: {offered}")
-        if answer.error_code == _ILLEGAL_STATE:
-            raise self._refusal("the listener is one without SASL")
-        if answer.error_code:
-            raise map_error_code(answer.error_code, f"logging in at {self._address}")
+    def _check_handshake(self, response: Any) -> None:
+        if response.error_code == _UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(sorted(response.mechanisms)) or "none"
+            raise self._error(f"the listener does not offer it; it offers: {offered}")
+        if response.error_code == _ILLEGAL_SASL_STATE:
+            raise self._error("the listener does not use SASL")
+        if response.error_code:
+            raise map_error_code(response.error_code, f"logging in at {self._address}")
 
-    def _check_answer(self, answer: Any) -> None:
-        if answer.error_code == _REFUSED:
-            said = answer.error_message or "no reason given"
+    def _check_response(self, response: Any) -> None:
+        if response.error_code == _SASL_AUTHENTICATION_FAILED:
+            reason = response.error_message or "no reason given"
             if self._sasl.password:
-                said = said.replace(self._sasl.password, _MASK)
-            raise self._refusal(f"the broker says: {said}")
-        if answer.error_code:
-            raise map_error_code(answer.error_code, f"logging in at {self._address}")
+                reason = reason.replace(self._sasl.password, _MASK)
+            raise self._error(f"the broker says: {reason}")
+        if response.error_code:
+            raise map_error_code(response.error_code, f"logging in at {self._address}")
 
-    def _hand_over(self, mechanism: Any, message: bytes) -> None:
+    def _pass_on(self, mechanism: Any, message: bytes) -> None:
         try:
             mechanism.receive(message)
         except (ValueError, LookupError) as cause:
-            # The message may hold what a secret can be guessed from, so only its kind is told.
-            raise self._refusal(
+            # A secret might be guessed from the message, so only the error's class is shown.
+            raise self._error(
                 "the broker does not prove that it knows the password, "
-                f"or answers out of turn ({type(cause).__name__})"
+                f"or its message is out of order ({type(cause).__name__})"
             ) from None
 
-    def _refusal(self, reason: str) -> AuthenticationError:
+    def _error(self, reason: str) -> AuthenticationError:
         return AuthenticationError(
-            f"{self._address}: no login with {self._sasl.mechanism}: {reason}; check "
+            f"{self._address}: login with {self._sasl.mechanism} failed: {reason}; check "
             "kafka.security.protocol, kafka.sasl.mechanism and the credentials"
         )
 
@@ -93,14 +95,16 @@ class Login:
         scram = self._sasl.mechanism.startswith("SCRAM-")
         return get_sasl_mechanism(self._sasl.mechanism)(
             sasl_mechanism=self._sasl.mechanism,
-            sasl_plain_username=_scram_name(self._sasl.username) if scram else self._sasl.username,
+            sasl_plain_username=_escape_scram_name(self._sasl.username)
+            if scram
+            else self._sasl.username,
             sasl_plain_password=self._sasl.password,
             sasl_oauth_token_provider=self._sasl.token and _provider(self._sasl.token),
         )
 
 
-def _scram_name(name: str) -> str:
-    # RFC 5802's way to write a name; kafka-python leaves it to its callers.
+def _escape_scram_name(name: str) -> str:
+    # As RFC 5802 requires it; kafka-python leaves it to its callers.
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
@@ -119,7 +123,7 @@ def _provider(token: UnsecuredToken) -> Any:
 
 def unsecured_jwt(token: UnsecuredToken, now: float) -> str:
     """
-    Return the token as it is sent: a JSON Web Token without a signature (RFC 7519, section 6).
+    Return an unsecured JSON Web Token (RFC 7519, section 6), valid from ``now``, a Unix time.
     """
     claims: dict[str, Any] = {
         token.principal_claim: token.principal,
@@ -128,9 +132,9 @@ def unsecured_jwt(token: UnsecuredToken, now: float) -> str:
     }
     if token.scope:
         claims[token.scope_claim] = list(token.scope)
-    return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."
+    return f"{_base64url({'alg': 'none'})}.{_base64url(claims)}."
 
 
-def _encoded(document: dict[str, Any]) -> str:
+def _base64url(document: dict[str, Any]) -> str:
     text = json.dumps(document, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()

@@ -1,5 +1,5 @@
 """
-Holding back when a broker says that its quota is used up (KIP-219).
+Client-side throttling: wait before the next request when a broker's quota is exceeded (KIP-219).
 """
 
 from __future__ import annotations
@@ -11,48 +11,60 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.errors import TimeoutExceededError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark_pykafka.engines.wire.protocol.frames import Frame
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import Address
 
 logger = logging.getLogger("pyspark_pykafka")
 
-_TELL_SECONDS = 5.0
+_LOG_AFTER_SECONDS = 5.0
 
-# From these versions on a broker answers at once and expects the client to hold back; before, it
-# held the answer itself. By API key, for those that this engine uses.
-_HOLDS_BACK = {0: 6, 1: 8, 2: 3, 3: 6, 10: 2, 18: 2, 22: 1, 24: 1, 25: 1, 26: 1, 28: 1}
+# By API key, the first version with which brokers respond at once and expect the client to wait
+# (KIP-219); with earlier versions they delay the response. Only the APIs that this engine uses.
+_CLIENT_THROTTLES = {0: 6, 1: 8, 2: 3, 3: 6, 10: 2, 18: 2, 22: 1, 24: 1, 25: 1, 26: 1, 28: 1}
 
 
 class Throttle:
     """
-    When one connection may send again, on the monotonic clock.
+    The throttle time of one connection, on the monotonic clock.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(
+        self,
+        address: Address,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._address = address
+        self._now = now
+        self._sleep = sleep
         self.until = 0.0
 
-    def record(self, frame: Frame, milliseconds: int) -> None:
+    def record(self, frame: Frame, throttle_time_ms: int) -> None:
         """
-        Take in what an answer says of the quota.
+        Record the throttle time that a response carries.
         """
-        since = _HOLDS_BACK.get(frame.schema.API_KEY)
-        if since is not None and frame.version >= since and milliseconds > 0:
-            self.until = max(self.until, time.monotonic() + milliseconds / 1000)
+        first_version = _CLIENT_THROTTLES.get(frame.schema.API_KEY)
+        if first_version is None or frame.version < first_version or throttle_time_ms <= 0:
+            return
+        self.until = max(self.until, self._now() + throttle_time_ms / 1000)
 
     def wait(self, deadline: Deadline) -> None:
         """
-        Wait until sending is allowed; an error at once where that is later than the deadline.
+        Wait until sending is allowed.
+
+        Raises :class:`TimeoutExceededError`, without waiting, if that is after the deadline.
         """
-        seconds = self.until - time.monotonic()
+        seconds = self.until - self._now()
         if seconds > deadline.remaining():
             msg = (
                 f"{self._address}: the broker's quota lets us send again in {seconds:.1f} s, "
-                "which is later than the time left; ask for a higher quota"
+                "which is after the deadline; ask for a higher quota"
             )
             raise TimeoutExceededError(msg)
-        if seconds > _TELL_SECONDS:
-            logger.warning("%s: waiting %.1f s for the broker's quota", self._address, seconds)
+        if seconds > _LOG_AFTER_SECONDS:
+            logger.warning("%s: throttled by the broker's quota for %.1f s", self._address, seconds)
         if seconds > 0:
-            time.sleep(seconds)
+            self._sleep(seconds)

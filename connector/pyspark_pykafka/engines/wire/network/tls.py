@@ -1,5 +1,5 @@
 """
-TLS as the user set it up: whom to trust, our own certificate, and what a failure means.
+TLS contexts from the user's settings, and error messages for failed handshakes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.settings.wire_config import Address, Tls
 
-#: What TLS raises where the other side ends the connection.
-ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+#: The errors of TLS for a connection that the other side closed.
+DISCONNECTS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
-# Where systems keep whom they trust; a Python that was built elsewhere may not know the place.
+# Where systems keep their trusted authorities; a Python built elsewhere may not know the place.
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -29,41 +29,43 @@ _BUNDLES = (
     "/etc/ssl/cert.pem",
 )
 
-_NO_LIST, _LIST_OUT_OF_DATE = 3, 12
+_NO_CRL, _EXPIRED_CRL = 3, 12
 _NAME_MISMATCH, _ADDRESS_MISMATCH = 62, 64
 
-# By OpenSSL's number of the check that failed.
+# By OpenSSL's code of the check that failed (X509_V_ERR_...).
 _HINTS = {
-    _NO_LIST: "does kafka.ssl.crl.location hold the list of the authority that signed it?",
-    _LIST_OUT_OF_DATE: "fetch that of kafka.ssl.crl.location anew",
+    _NO_CRL: "does kafka.ssl.crl.location hold the CRL of the authority that signed it?",
+    _EXPIRED_CRL: "the CRL in kafka.ssl.crl.location has expired; download a new one",
     9: "it is not valid yet; check the clocks",
-    10: "it is out of date; renew it on the broker",
+    10: "it has expired; renew it on the broker",
     23: "it was revoked",
-    _NAME_MISMATCH: "connect by a name that the certificate holds, or have this one added to it",
-    _ADDRESS_MISMATCH: "connect by an address that the certificate holds, or have this one added",
+    _NAME_MISMATCH: "connect by a name that the certificate holds, or add this name to it",
+    _ADDRESS_MISMATCH: "connect by an address that the certificate holds, or add this one to it",
 }
-_DISTRUST = "does kafka.ssl.ca.location name the authority that signed it?"
+_UNTRUSTED = "does kafka.ssl.ca.location name the authority that signed it?"
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
     """
-    Return a context for one connection; files are read anew, since they may have been renewed.
+    Return a context for one connection; files are read each time, since they may be replaced.
 
-    Raises :class:`TlsError` that names the setting which cannot be used.
+    Raises :class:`TlsError`, naming the setting that cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.verify and tls.check_hostname
     context.verify_mode = ssl.CERT_REQUIRED if tls.verify else ssl.CERT_NONE
     if tls.cipher_suites:
-        with _naming("ssl.cipher.suites", "the names, which are OpenSSL's"):
+        with _naming("ssl.cipher.suites", "the names; they must be OpenSSL's"):
             context.set_ciphers(tls.cipher_suites)
     _load_trust(context, tls)
-    _load_own(context, tls)
+    _load_key_pair(context, tls)
     return context
 
 
 @contextmanager
-def _naming(setting: str, check: str = "the file, its kind and its rights") -> Iterator[None]:
+def _naming(
+    setting: str, check: str = "the file, its format and its permissions"
+) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, TypeError) as cause:
@@ -97,7 +99,7 @@ def _load_system_trust(context: ssl.SSLContext) -> None:
         context.load_verify_locations(cafile=bundle)
 
 
-def _load_own(context: ssl.SSLContext, tls: Tls) -> None:
+def _load_key_pair(context: ssl.SSLContext, tls: Tls) -> None:
     check = "both files, and kafka.ssl.key.password"
     with ExitStack() as files, _naming("ssl.certificate.* or kafka.ssl.key.*", check):
         certificate = _file(tls.certificate_pem, tls.certificate_location, files)
@@ -105,9 +107,9 @@ def _load_own(context: ssl.SSLContext, tls: Tls) -> None:
         if certificate is None and key is None:
             return
         if certificate is None:
-            msg = "there is a key, and no certificate for it"
+            msg = "there is a key, but no certificate for it"
             raise ValueError(msg)
-        # Without a function that answers, OpenSSL would ask a terminal for the password.
+        # Without a callback OpenSSL would prompt for the password on a terminal.
         context.load_cert_chain(certificate, key, password=lambda: tls.key_password)
 
 
@@ -118,7 +120,7 @@ def _file(pem: str, location: str, files: ExitStack) -> str | None:
 @contextmanager
 def _written(pem: str) -> Iterator[str]:
     """
-    Give a text as a file, in memory where the system can, since it may be a key.
+    Write a text to a file, in memory if the system supports it, since it may be a private key.
     """
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("pem"), "w") as file:
@@ -134,26 +136,24 @@ def _written(pem: str) -> Iterator[str]:
 
 def tls_failure(cause: Exception, address: Address) -> TlsError | None:
     """
-    Return the error that says which check failed, or what the other side disliked.
-
-    None if it was not TLS that failed.
+    Return the error that names the failed check or the alert, or None if TLS was not the cause.
     """
     if not isinstance(cause, ssl.SSLError):
         return None
     if isinstance(cause, ssl.SSLCertVerificationError):
-        hint = _HINTS.get(cause.verify_code, _DISTRUST)
+        hint = _HINTS.get(cause.verify_code, _UNTRUSTED)
         return TlsError(
-            f"{address}: the broker's certificate is not accepted: {cause.verify_message} "
+            f"{address}: the broker's certificate was rejected: {cause.verify_message} "
             f"(check {cause.verify_code}); {hint}"
         )
     reason = cause.reason or str(cause)
     if "ALERT" in reason:
         return TlsError(
-            f"{address}: the broker ends the TLS connection: {reason}; it may want a certificate "
-            "of ours, see kafka.ssl.certificate.location and kafka.ssl.key.location, "
-            "or dislike the one it got, or the TLS version"
+            f"{address}: the broker closed the TLS connection: {reason}; it may require a client "
+            "certificate (kafka.ssl.certificate.location, kafka.ssl.key.location), or have "
+            "rejected ours, or the TLS version"
         )
     return TlsError(
-        f"{address}: TLS fails: {reason}; is it a TLS listener? "
-        "kafka.security.protocol must be the listener's"
+        f"{address}: TLS failed: {reason}; is it a TLS listener? "
+        "kafka.security.protocol must match the listener"
     )

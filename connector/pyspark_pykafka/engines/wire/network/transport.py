@@ -1,5 +1,5 @@
 """
-Bytes to and from a broker: every wait has a limit, and every failure is one of the connector's.
+Bytes to and from a broker: every call has a deadline, every failure is one of the connector's.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import Address
 
-# As many as every system takes at once (IOV_MAX is 1,024 on Linux).
-_MOST_PIECES = 512
+# Every system takes as many buffers in one call (IOV_MAX is 1,024 on Linux).
+_MAX_PIECES = 512
 
-_CUT = (EOFError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+_DISCONNECTS = (EOFError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 
 
 class Transport:
     """
-    A socket, plain or TLS; after a failure it is closed, for nobody knows what of it arrived.
+    A socket, plain or TLS; closed after any failure, since part of the data may have been sent.
 
-    ``hint`` ends the message about a connection that the broker closed: what may be the reason at
-    this stage.
+    ``hint`` is appended to the error for a connection that the broker closed: the likely reason at
+    the present stage of the connection.
     """
 
     def __init__(self, raw: socket.socket, address: Address) -> None:
@@ -45,9 +45,13 @@ class Transport:
         self.closed = False
         self.hint = ""
 
-    def secure(self, context: ssl.SSLContext, limit: Deadline) -> None:
+    def __repr__(self) -> str:
+        kind = "TLS" if self._secured else "plaintext"
+        return f"<Transport {self._address} {kind}, {'closed' if self.closed else 'open'}>"
+
+    def start_tls(self, context: ssl.SSLContext, limit: Deadline) -> None:
         """
-        Put TLS on the connection; the name is told to the broker, and checked if the context does.
+        Perform the TLS handshake, with SNI; the host name is checked if the context does so.
         """
         name = self._address.host.partition("%")[0]
         self._secured = True
@@ -57,41 +61,41 @@ class Transport:
             )
             self._tls.do_handshake()
 
-    def send(self, pieces: Sequence[Buffer], limit: Deadline, doing: str) -> None:
+    def send(self, pieces: Sequence[Buffer], limit: Deadline, action: str) -> None:
         """
-        Send all pieces, one behind the other; ``doing`` says for what, in messages.
+        Send all pieces in order; ``action`` is for error messages.
         """
         rest = deque(memoryview(piece).cast("B") for piece in pieces)
-        with self.limited(limit, doing):
+        with self.limited(limit, action):
             while rest:
-                self._allow(limit)
-                _drop(rest, self._send_some(rest))
+                self._set_timeout(limit)
+                _skip(rest, self._send_some(rest))
 
     @property
     def has_buffered_input(self) -> bool:
         """
-        Whether bytes wait in TLS's own buffer, which no poll of the socket would tell of.
+        Whether TLS has decrypted bytes that were not read yet; polling the socket misses these.
         """
         return self._tls is not None and self._tls.pending() > 0
 
     def fileno(self) -> int:
         """
-        Return what the socket can be polled by.
+        Return the socket's file descriptor, for polling.
         """
         return self._socket.fileno()
 
-    def receive_into(self, view: memoryview, limit: Deadline, doing: str) -> None:
+    def receive_into(self, view: memoryview, limit: Deadline, action: str) -> None:
         """
-        Fill the view.
+        Fill the view; ``action`` is for error messages.
         """
-        with self.limited(limit, doing):
+        with self.limited(limit, action):
             while view:
-                self._allow(limit)
-                view = view[self._some(view) :]
+                self._set_timeout(limit)
+                view = view[self._receive_some(view) :]
 
-    def quiet(self) -> bool:
+    def has_no_input(self) -> bool:
         """
-        Return whether nothing comes in, not even an end, on a connection that nobody waits for.
+        Return whether the socket has nothing to read, not even an end of file.
         """
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
@@ -99,31 +103,28 @@ class Transport:
 
     def close(self) -> None:
         """
-        Close the socket, without TLS's farewell: that could block, and no broker needs it.
+        Close the socket, without TLS's close_notify: it could block, and no broker needs it.
         """
         self.closed = True
         self._socket.close()
 
     @contextmanager
-    def limited(self, limit: Deadline, doing: str) -> Iterator[None]:
+    def limited(self, limit: Deadline, action: str) -> Iterator[None]:
         """
-        Do one step on the socket within the limit.
+        Run one step on the socket within the limit; on failure close it and raise our own error.
         """
         if self.closed:
-            raise self._failure(EOFError(), doing)
+            raise self._failure(EOFError(), action)
         try:
-            self._allow(limit)
+            self._set_timeout(limit)
             yield
         except (OSError, EOFError) as cause:
             self.close()
-            raise self._failure(cause, doing) from cause
+            raise self._failure(cause, action) from cause
 
-    def _allow(self, limit: Deadline) -> None:
-        """
-        Let the next call on the socket take what is left of the time.
-        """
+    def _set_timeout(self, limit: Deadline) -> None:
         seconds = limit.remaining()
-        # 0 would ask the socket not to wait for anything.
+        # A timeout of 0 would make the socket non-blocking.
         if seconds <= 0:
             raise TimeoutError
         self._socket.settimeout(seconds)
@@ -131,44 +132,44 @@ class Transport:
     def _send_some(self, rest: deque[memoryview]) -> int:
         if self._tls is not None:
             return self._tls.send(rest[0])
-        return self._socket.sendmsg(list(islice(rest, _MOST_PIECES)))
+        return self._socket.sendmsg(list(islice(rest, _MAX_PIECES)))
 
-    def _some(self, view: memoryview) -> int:
+    def _receive_some(self, view: memoryview) -> int:
         count = self._socket.recv_into(view)
         if count == 0:
             raise EOFError
         return count
 
-    def _failure(self, cause: Exception, doing: str) -> PykafkaError:
+    def _failure(self, cause: Exception, action: str) -> PykafkaError:
         if isinstance(cause, TimeoutError) or getattr(cause, "errno", None) == errno.ETIMEDOUT:
             return TimeoutExceededError(
-                f"{self._address}: the time for {doing} is over; "
+                f"{self._address}: {action} timed out; "
                 "is the broker up, reachable, and not overloaded?"
             )
-        if isinstance(cause, _CUT):
-            return self._ended(doing)
+        if isinstance(cause, _DISCONNECTS):
+            return self._disconnected(action)
         if self._secured:
             # Here, since importing ssl takes a worker that needs no TLS some milliseconds.
-            from pyspark_pykafka.engines.wire.network.tls import ENDED, tls_failure
+            from pyspark_pykafka.engines.wire.network.tls import DISCONNECTS, tls_failure
 
-            if isinstance(cause, ENDED):
-                return self._ended(doing)
+            if isinstance(cause, DISCONNECTS):
+                return self._disconnected(action)
             failure = tls_failure(cause, self._address)
             if failure is not None:
                 return failure
-        said = getattr(cause, "strerror", None) or cause
+        reason = getattr(cause, "strerror", None) or cause
         return BrokerUnavailableError(
-            f"{self._address}: {doing} failed: {said}; is the broker up and reachable?"
+            f"{self._address}: {action} failed: {reason}; is the broker up and reachable?"
         )
 
-    def _ended(self, doing: str) -> BrokerUnavailableError:
-        msg = f"{self._address}: the connection ended during {doing}{self.hint}"
+    def _disconnected(self, action: str) -> BrokerUnavailableError:
+        msg = f"{self._address}: the connection ended during {action}{self.hint}"
         return BrokerUnavailableError(msg)
 
 
-def _drop(rest: deque[memoryview], sent: int) -> None:
+def _skip(rest: deque[memoryview], sent: int) -> None:
     """
-    Take off what was sent.
+    Remove the first ``sent`` bytes.
     """
     while rest and sent >= len(rest[0]):
         sent -= len(rest.popleft())

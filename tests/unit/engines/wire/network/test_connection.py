@@ -5,13 +5,11 @@ The wire engine's connection, against a scripted broker that misbehaves as real 
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import socket
 import struct
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,12 +17,28 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
-    MetadataRequest,
     MetadataResponse,
 )
-from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from kafka.protocol.sasl import SaslHandshakeResponse
+from tests.support.scripted_broker import (
+    GREETING,
+    METADATA,
+    Script,
+    ScriptedBroker,
+    authenticated,
+    disconnecting,
+    fetch_request,
+    framed,
+    handshake,
+    metadata,
+    metadata_request,
+    responding,
+    sending,
+    silent,
+    soon,
+    versions,
+)
 
-from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.network.sasl import Login, unsecured_jwt
 from pyspark_pykafka.engines.wire.protocol.frames import FrameBuffer
 from pyspark_pykafka.errors import (
@@ -34,168 +48,43 @@ from pyspark_pykafka.errors import (
     TimeoutExceededError,
     TlsError,
 )
-from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.unsecured_token import UnsecuredToken
-from pyspark_pykafka.settings.wire_config import Address, Sasl, wire_config
+from pyspark_pykafka.settings.wire_config import Address, Sasl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-METADATA, FETCH = 3, 1
-RANGES = [(18, 0, 3), (METADATA, 0, 12), (FETCH, 4, 11), (17, 0, 1), (36, 0, 2)]
+    from collections.abc import Callable
 
 
-@dataclass
-class Script:
-    """
-    A broker on a loopback port: for each request it calls the next answer, which gets the socket
-    and the request's correlation id; when no answer is left it is silent until the test ends.
-    """
-
-    answers: list[Callable[[socket.socket, int], None]]
-    requests: list[bytes] = field(default_factory=list)
-    over: threading.Event = field(default_factory=threading.Event)
-
-    def serve(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError), listener.accept()[0] as peer:
-            for answer in self.answers:
-                self.requests.append(request := read_frame(peer))
-                answer(peer, struct.unpack(">i", request[4:8])[0])
-            self.over.wait(30)
-
-
-def read_frame(peer: socket.socket) -> bytes:
-    (size,) = struct.unpack(">i", peer.recv(4, socket.MSG_WAITALL))
-    return peer.recv(size, socket.MSG_WAITALL)
-
-
-def framed(correlation: int, body: bytes, *, flexible: bool = False) -> bytes:
-    """
-    Return a whole answer, with no tagged fields in a flexible header.
-    """
-    content = struct.pack(">i", correlation) + (b"\0" if flexible else b"") + body
-    return struct.pack(">i", len(content)) + content
-
-
-def saying(body: bytes, *, flexible: bool = False) -> Callable[[socket.socket, int], None]:
-    return lambda peer, correlation: peer.sendall(framed(correlation, body, flexible=flexible))
-
-
-def sending(raw: bytes) -> Callable[[socket.socket, int], None]:
-    return lambda peer, _: peer.sendall(raw)
-
-
-def ending(peer: socket.socket, _: int) -> None:
-    peer.close()
-
-
-def silent(_: socket.socket, __: int) -> None:
-    pass
-
-
-def versions(error: int = 0, version: int = 3, throttle: int = 0) -> bytes:
-    apis = [
-        ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
-        for key, low, high in RANGES
-    ]
-    answer = ApiVersionsResponse(error_code=error, api_keys=apis, throttle_time_ms=throttle)
-    return bytes(answer.encode(version=version))
-
-
-def metadata(version: int, throttle: int = 0) -> bytes:
-    answer = MetadataResponse(
-        throttle_time_ms=throttle, brokers=[], cluster_id="c", controller_id=1, topics=[]
-    )
-    return bytes(answer.encode(version=version))
-
-
-GREETING = saying(versions())
-
-
-@dataclass
-class Scene:
-    """
-    A script that is being served, and the way to connect to it.
-    """
-
-    script: Script
-    address: Address
-
-    def open(self, seconds: float = 5, sasl: Sasl | None = None, **settings: str) -> Connection:
-        """
-        Connect; settings are written with underscores for dots.
-        """
-        given = {name.replace("_", "."): value for name, value in settings.items()}
-        if sasl is not None:
-            given.update({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": sasl.mechanism})
-            given.update({"sasl.username": sasl.username, "sasl.password": sasl.password})
-        kafka = KafkaSettings.of({"bootstrap.servers": str(self.address), **given})
-        return Connection.open(self.address, wire_config(kafka), Deadline.after(seconds))
-
-
-@pytest.fixture
-def scene() -> Iterator[Callable[..., Scene]]:
-    """
-    Return the way to serve answers.
-    """
-    with contextlib.ExitStack() as open_ends:
-
-        def serve(*answers: Callable[[socket.socket, int], None]) -> Scene:
-            listener = open_ends.enter_context(socket.create_server(("127.0.0.1", 0)))
-            script = Script(list(answers))
-            thread = threading.Thread(target=script.serve, args=(listener,), daemon=True)
-            open_ends.callback(thread.join, 5)
-            open_ends.callback(script.over.set)
-            open_ends.callback(listener.shutdown, socket.SHUT_RDWR)
-            thread.start()
-            return Scene(script, Address(*listener.getsockname()))
-
-        yield serve
-
-
-def asking(version: int = 1) -> Any:
-    return MetadataRequest(topics=None, version=version)
-
-
-def fetching() -> Any:
-    return FetchRequest(replica_id=-1, topics=[], version=4)
-
-
-def soon(seconds: float = 5) -> Deadline:
-    return Deadline.after(seconds)
-
-
-def test_request_gets_its_answer(scene: Callable[..., Scene]) -> None:
+def test_request_gets_its_answer(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A request in the old form of header and one in the flexible form are both answered.
     """
-    there = scene(GREETING, saying(metadata(1)), saying(metadata(12), flexible=True))
-    connection = there.open()
+    broker = scripted(GREETING, responding(metadata(1)), responding(metadata(12), flexible=True))
+    connection = broker.open()
 
-    assert connection.request(asking(1), soon()).controller_id == 1
-    assert connection.request(asking(12), soon()).cluster_id == "c"
-    assert b"pyspark-pykafka" in there.script.requests[0]
-    assert b"pykafka" in there.script.requests[1]
+    assert connection.request(metadata_request(1), soon()).controller_id == 1
+    assert connection.request(metadata_request(12), soon()).cluster_id == "c"
+    assert b"pyspark-pykafka" in broker.script.requests[0]
+    assert b"pykafka" in broker.script.requests[1]
 
 
-def test_tagged_fields_of_a_header_are_skipped(scene: Callable[..., Scene]) -> None:
+def test_tagged_fields_of_a_header_are_skipped(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     What a newer broker adds to the header does not get into the body.
     """
     tags = b"\x02" + b"\x00\x03abc" + b"\x81\x01\x80\x01" + bytes(128)
-    connection = scene(GREETING, saying(tags + metadata(12))).open()
+    connection = scripted(GREETING, responding(tags + metadata(12))).open()
 
-    assert connection.request(asking(12), soon()).cluster_id == "c"
+    assert connection.request(metadata_request(12), soon()).cluster_id == "c"
 
 
-def test_requests_can_overlap(scene: Callable[..., Scene]) -> None:
+def test_requests_can_overlap(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     Two requests on the wire are answered in their order, and counted until then.
     """
-    connection = scene(GREETING, saying(metadata(1)), saying(metadata(8))).open()
-    connection.send(asking(1), soon())
-    connection.send(asking(8), soon())
+    connection = scripted(GREETING, responding(metadata(1)), responding(metadata(8))).open()
+    connection.send(metadata_request(1), soon())
+    connection.send(metadata_request(8), soon())
 
     assert connection.in_flight == 2
     assert connection.receive(soon()).API_VERSION == 1
@@ -203,12 +92,12 @@ def test_requests_can_overlap(scene: Callable[..., Scene]) -> None:
     assert connection.in_flight == 0
 
 
-def test_frame_is_the_body_as_it_came(scene: Callable[..., Scene]) -> None:
+def test_frame_is_the_body_as_it_came(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     An undecoded answer lies in the connection's buffer, without its header.
     """
-    connection = scene(GREETING, saying(metadata(12), flexible=True)).open()
-    connection.send(asking(12), soon())
+    connection = scripted(GREETING, responding(metadata(12), flexible=True)).open()
+    connection.send(metadata_request(12), soon())
     frame = connection.receive_frame(soon())
 
     assert (bytes(frame.body), frame.version) == (metadata(12), 12)
@@ -216,21 +105,21 @@ def test_frame_is_the_body_as_it_came(scene: Callable[..., Scene]) -> None:
     assert frame.decode().cluster_id == "c"
 
 
-def test_nothing_is_received_unasked(scene: Callable[..., Scene]) -> None:
+def test_nothing_is_received_unasked(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     Waiting for an answer to no request is a mistake of ours, not a wait.
     """
-    connection = scene(GREETING).open()
+    connection = scripted(GREETING).open()
 
-    with pytest.raises(ValueError, match="send one first"):
+    with pytest.raises(ValueError, match="send a request first"):
         connection.receive(soon())
 
 
-def test_highest_common_version_is_chosen(scene: Callable[..., Scene]) -> None:
+def test_highest_common_version_is_chosen(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     The broker, the schemas and the caller each limit the version.
     """
-    connection = scene(GREETING).open()
+    connection = scripted(GREETING).open()
 
     assert connection.version(FetchRequest, 17) == 11
     assert connection.version(FetchRequest, 7) == 7
@@ -238,43 +127,45 @@ def test_highest_common_version_is_chosen(scene: Callable[..., Scene]) -> None:
         connection.version(FetchRequest, 3)
 
 
-def test_api_that_a_broker_lacks_is_named(scene: Callable[..., Scene]) -> None:
+def test_api_that_a_broker_lacks_is_named(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A broker without an API says so by not naming it.
     """
     from kafka.protocol.producer import ProduceRequest
 
-    connection = scene(GREETING).open()
+    connection = scripted(GREETING).open()
 
     with pytest.raises(KafkaClientError, match="ProduceRequest: the broker has none") as caught:
         connection.version(ProduceRequest, 9)
     assert not caught.value.retriable
 
 
-def test_old_broker_is_asked_in_its_version(scene: Callable[..., Scene]) -> None:
+def test_old_broker_is_asked_in_its_version(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A broker that does not know our ApiVersions is asked once more in the oldest.
     """
-    there = scene(saying(versions(35, 0)), saying(versions(0, 0)), saying(metadata(1)))
+    broker = scripted(
+        responding(versions(35, 0)), responding(versions(0, 0)), responding(metadata(1))
+    )
 
-    assert there.open().request(asking(1), soon()).controller_id == 1
-    asked = [struct.unpack(">hh", request[:4]) for request in there.script.requests]
+    assert broker.open().request(metadata_request(1), soon()).controller_id == 1
+    asked = [struct.unpack(">hh", request[:4]) for request in broker.script.requests]
     assert asked == [(18, 3), (18, 0), (METADATA, 1)]
 
 
-def test_wrong_correlation_closes(scene: Callable[..., Scene]) -> None:
+def test_wrong_correlation_closes(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     An answer to another request is never taken for ours.
     """
-    connection = scene(GREETING, sending(framed(77, metadata(1)))).open()
+    connection = scripted(GREETING, sending(framed(77, metadata(1)))).open()
 
-    with pytest.raises(BrokerUnavailableError, match="answer 77 came for request 2"):
-        connection.request(asking(1), soon())
+    with pytest.raises(BrokerUnavailableError, match="response 77 came for request 2"):
+        connection.request(metadata_request(1), soon())
     assert not connection.is_usable
     assert connection.in_flight == 0
 
 
-def test_truncated_answer_is_an_outage(scene: Callable[..., Scene]) -> None:
+def test_truncated_answer_is_an_outage(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A broker that dies amid an answer is unavailable, and the hint does not send users astray.
     """
@@ -283,43 +174,43 @@ def test_truncated_answer_is_an_outage(scene: Callable[..., Scene]) -> None:
         peer.sendall(framed(correlation, metadata(1))[:-3])
         peer.close()
 
-    connection = scene(GREETING, saying(metadata(1)), dying).open()
-    connection.request(asking(1), soon())
+    connection = scripted(GREETING, responding(metadata(1)), dying).open()
+    connection.request(metadata_request(1), soon())
 
     with pytest.raises(BrokerUnavailableError, match="the connection ended during Metadata$"):
-        connection.request(asking(1), soon())
+        connection.request(metadata_request(1), soon())
 
 
-def test_giant_answer_names_the_setting(scene: Callable[..., Scene]) -> None:
+def test_giant_answer_names_the_setting(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     An answer beyond the limit is refused before room is made for it.
     """
-    connection = scene(GREETING, sending(struct.pack(">i", 2**31 - 1))).open()
+    connection = scripted(GREETING, sending(struct.pack(">i", 2**31 - 1))).open()
 
     with pytest.raises(KafkaClientError, match="kafka.receive.message.max.bytes") as caught:
-        connection.request(asking(1), soon())
+        connection.request(metadata_request(1), soon())
     assert not caught.value.retriable
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3])
-def test_senseless_size_is_an_error(scene: Callable[..., Scene], size: int) -> None:
+def test_senseless_size_is_an_error(scripted: Callable[..., ScriptedBroker], size: int) -> None:
     """
     An answer without room for its header comes from no Kafka broker.
     """
-    connection = scene(GREETING, sending(struct.pack(">i", size))).open()
+    connection = scripted(GREETING, sending(struct.pack(">i", size))).open()
 
     with pytest.raises(KafkaClientError, match=f"the response has {size} bytes; is this a Kafka"):
-        connection.request(asking(1), soon())
+        connection.request(metadata_request(1), soon())
 
 
-def test_tls_listener_is_recognised(scene: Callable[..., Scene]) -> None:
+def test_tls_listener_is_recognised(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A listener that answers a greeting with TLS's alarm is taken for what it is.
     """
-    there = scene(sending(b"\x15\x03\x03\x00\x02\x02\x50"))
+    broker = scripted(sending(b"\x15\x03\x03\x00\x02\x02\x50"))
 
     with pytest.raises(TlsError, match="is it a TLS listener"):
-        there.open()
+        broker.open()
 
 
 def test_plaintext_listener_is_recognised() -> None:
@@ -335,26 +226,26 @@ def test_plaintext_listener_is_recognised() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=talking, args=(listener,), daemon=True)
         thread.start()
-        there = Scene(Script([]), Address(*listener.getsockname()))
+        broker = ScriptedBroker(Script([]), Address(*listener.getsockname()))
         with pytest.raises(TlsError, match="is it a TLS listener"):
-            there.open(security_protocol="ssl")
+            broker.open(security_protocol="ssl")
         thread.join(5)
 
 
-def test_silence_ends_at_the_deadline(scene: Callable[..., Scene]) -> None:
+def test_silence_ends_at_the_deadline(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A broker that takes requests and answers none costs no more than the time given.
     """
-    connection = scene(GREETING, silent).open()
+    connection = scripted(GREETING, silent).open()
     began = time.monotonic()
 
-    with pytest.raises(TimeoutExceededError, match="the time for Metadata is over"):
-        connection.request(asking(1), soon(0.3))
+    with pytest.raises(TimeoutExceededError, match="Metadata timed out"):
+        connection.request(metadata_request(1), soon(0.3))
     assert 0.25 < time.monotonic() - began < 2
     assert not connection.is_usable
 
 
-def test_drops_do_not_stretch_the_deadline(scene: Callable[..., Scene]) -> None:
+def test_drops_do_not_stretch_the_deadline(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     An answer that comes a byte at a time does not renew the wait with each byte.
     """
@@ -366,36 +257,36 @@ def test_drops_do_not_stretch_the_deadline(scene: Callable[..., Scene]) -> None:
             if over.wait(0.02):
                 return
 
-    connection = scene(GREETING, dripping).open()
+    connection = scripted(GREETING, dripping).open()
     began = time.monotonic()
 
-    with pytest.raises(TimeoutExceededError, match="the time for Metadata is over"):
-        connection.request(asking(1), soon(0.4))
+    with pytest.raises(TimeoutExceededError, match="Metadata timed out"):
+        connection.request(metadata_request(1), soon(0.4))
     over.set()
     assert time.monotonic() - began < 2
 
 
-def test_settings_limit_each_request(scene: Callable[..., Scene]) -> None:
+def test_settings_limit_each_request(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     One request waits no longer than kafka.socket.timeout.ms, whatever the deadline.
     """
-    there = scene(GREETING, silent)
-    connection = there.open(socket_timeout_ms="1200", fetch_wait_max_ms="10")
+    broker = scripted(GREETING, silent)
+    connection = broker.open(socket_timeout_ms="1200", fetch_wait_max_ms="10")
     began = time.monotonic()
 
-    with pytest.raises(TimeoutExceededError, match="the time for Metadata is over"):
-        connection.request(asking(1), soon(30))
+    with pytest.raises(TimeoutExceededError, match="Metadata timed out"):
+        connection.request(metadata_request(1), soon(30))
     assert 1.1 < time.monotonic() - began < 5
 
 
-def test_setup_is_limited(scene: Callable[..., Scene]) -> None:
+def test_setup_is_limited(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A listener that accepts and says nothing does not hold a worker for ever.
     """
     began = time.monotonic()
 
-    with pytest.raises(TimeoutExceededError, match="the time for ApiVersions is over"):
-        scene(silent).open(seconds=30, socket_connection_setup_timeout_ms="1000")
+    with pytest.raises(TimeoutExceededError, match="ApiVersions timed out"):
+        scripted(silent).open(seconds=30, socket_connection_setup_timeout_ms="1000")
     assert time.monotonic() - began < 5
 
 
@@ -407,21 +298,21 @@ def test_nobody_listens() -> None:
         free = Address(*listener.getsockname())
 
     with pytest.raises(BrokerUnavailableError, match=f"{free}: connecting failed: .*refused"):
-        Scene(Script([]), free).open()
+        ScriptedBroker(Script([]), free).open()
 
 
 def test_every_address_of_a_name_is_tried(
-    scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+    scripted: Callable[..., ScriptedBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     A name with a dead address and a live one leads to the live one.
     """
-    there = scene(GREETING)
+    broker = scripted(GREETING)
     dead = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))
-    live = (*dead[:4], tuple(there.address))
+    live = (*dead[:4], tuple(broker.address))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [dead, live])
 
-    assert there.open().is_usable
+    assert broker.open().is_usable
 
 
 def test_name_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,8 +325,10 @@ def test_name_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
 
-    with pytest.raises(BrokerUnavailableError, match="brocker:9092: the name cannot be looked up"):
-        Scene(Script([]), Address("brocker", 9092)).open()
+    with pytest.raises(
+        BrokerUnavailableError, match="brocker:9092: the host name cannot be resolved"
+    ):
+        ScriptedBroker(Script([]), Address("brocker", 9092)).open()
 
 
 def test_name_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,54 +344,56 @@ def test_name_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "getaddrinfo", hanging)
 
-    with pytest.raises(TimeoutExceededError, match="look-up of its name"):
-        Scene(Script([]), Address("broker", 9092)).open(seconds=0.2)
+    with pytest.raises(TimeoutExceededError, match="look-up of its host name"):
+        ScriptedBroker(Script([]), Address("broker", 9092)).open(seconds=0.2)
     over.set()
 
 
-def test_quota_is_waited_for(scene: Callable[..., Scene]) -> None:
+def test_quota_is_waited_for(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     After an answer that says so, nothing is sent until the broker's time is over (KIP-219).
     """
-    connection = scene(GREETING, saying(metadata(6, throttle=300)), saying(metadata(6))).open()
-    connection.request(asking(6), soon())
+    connection = scripted(
+        GREETING, responding(metadata(6, throttle=300)), responding(metadata(6))
+    ).open()
+    connection.request(metadata_request(6), soon())
     began = time.monotonic()
 
     assert 0.1 < connection.throttled_until - began <= 0.3
-    connection.request(asking(6), soon())
+    connection.request(metadata_request(6), soon())
     assert time.monotonic() - began > 0.1
 
 
-def test_quota_beyond_the_deadline_is_told(scene: Callable[..., Scene]) -> None:
+def test_quota_beyond_the_deadline_is_told(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A quota that outlasts our time is an error at once, and the connection stays good.
     """
-    connection = scene(GREETING, saying(metadata(6, throttle=60_000))).open()
-    connection.request(asking(6), soon())
+    connection = scripted(GREETING, responding(metadata(6, throttle=60_000))).open()
+    connection.request(metadata_request(6), soon())
     began = time.monotonic()
 
     with pytest.raises(TimeoutExceededError, match="the broker's quota"):
-        connection.request(asking(6), soon(3))
+        connection.request(metadata_request(6), soon(3))
     assert time.monotonic() - began < 1
     assert connection.is_usable
 
 
-def test_old_versions_were_throttled_by_the_broker(scene: Callable[..., Scene]) -> None:
+def test_old_versions_were_throttled_by_the_broker(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     In versions whose answers the broker itself holds back, we do not wait a second time.
     """
-    connection = scene(GREETING, saying(metadata(5, throttle=60_000))).open()
-    connection.request(asking(5), soon())
+    connection = scripted(GREETING, responding(metadata(5, throttle=60_000))).open()
+    connection.request(metadata_request(5), soon())
 
     assert connection.throttled_until == 0
 
 
-def test_raw_fetches_are_throttled_too(scene: Callable[..., Scene]) -> None:
+def test_raw_fetches_are_throttled_too(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     The quota is noted of an answer that the connection does not decode.
     """
     answer = FetchResponse(throttle_time_ms=60_000, error_code=0, session_id=0, responses=[])
-    connection = scene(GREETING, saying(bytes(answer.encode(version=11)))).open()
+    connection = scripted(GREETING, responding(bytes(answer.encode(version=11)))).open()
     request = FetchRequest(
         replica_id=-1, max_wait_ms=1, min_bytes=1, topics=[], rack_id="", version=11
     )
@@ -508,48 +403,48 @@ def test_raw_fetches_are_throttled_too(scene: Callable[..., Scene]) -> None:
     assert connection.throttled_until - time.monotonic() > 50
 
 
-def test_header_that_does_not_end(scene: Callable[..., Scene]) -> None:
+def test_header_that_does_not_end(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     Tagged fields that claim more than there is are an error, not a read beyond the frame.
     """
     for tags in (b"\x01\x00\x7f", b"\x05", b"\xff\xff\xff\xff\x0f"):
-        connection = scene(GREETING, saying(tags)).open()
+        connection = scripted(GREETING, responding(tags)).open()
         with pytest.raises(KafkaClientError, match="header of a response does not end"):
-            connection.request(asking(12), soon())
+            connection.request(metadata_request(12), soon())
         assert not connection.is_usable
 
 
-def test_body_of_another_kind(scene: Callable[..., Scene]) -> None:
+def test_body_of_another_kind(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     An answer that cannot be decoded is named, and its connection not used again.
     """
-    connection = scene(GREETING, saying(b"\xff" * 9)).open()
+    connection = scripted(GREETING, responding(b"\xff" * 9)).open()
 
     with pytest.raises(KafkaClientError, match="no valid MetadataResponse"):
-        connection.request(asking(1), soon())
+        connection.request(metadata_request(1), soon())
     assert not connection.is_usable
 
 
-def test_closed_connection_is_noticed(scene: Callable[..., Scene]) -> None:
+def test_closed_connection_is_noticed(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A connection that the broker closed while it lay idle is not lent again.
     """
-    connection = scene(GREETING, ending).open()
+    connection = scripted(GREETING, disconnecting).open()
     assert connection.is_usable
-    connection.send(asking(1), soon())
-    with pytest.raises(BrokerUnavailableError, match="does the listener want a login"):
+    connection.send(metadata_request(1), soon())
+    with pytest.raises(BrokerUnavailableError, match="does the listener require a login"):
         connection.receive(soon())
 
     assert not connection.is_usable
     with pytest.raises(BrokerUnavailableError, match="the connection ended"):
-        connection.send(asking(1), soon())
+        connection.send(metadata_request(1), soon())
 
 
-def test_idle_connection_ages(scene: Callable[..., Scene]) -> None:
+def test_idle_connection_ages(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A connection that lay idle for longer than kafka.connections.max.idle.ms is not lent again.
     """
-    connection = scene(GREETING).open(connections_max_idle_ms="30")
+    connection = scripted(GREETING).open(connections_max_idle_ms="30")
     deadline = soon()
     while connection.is_usable and not deadline.expired:
         time.sleep(0.01)
@@ -592,79 +487,67 @@ def test_memory_that_is_read_is_not_given_again() -> None:
     assert other.obj is not part.obj
 
 
-def handshake(error: int = 0, *mechanisms: str) -> Callable[[socket.socket, int], None]:
-    answer = SaslHandshakeResponse(error_code=error, mechanisms=list(mechanisms))
-    return saying(bytes(answer.encode(version=1)))
-
-
-def authenticated(
-    error: int = 0, message: str | None = None, data: bytes = b"", lifetime: int = 0
-) -> Callable[[socket.socket, int], None]:
-    answer = SaslAuthenticateResponse(
-        error_code=error, error_message=message, auth_bytes=data, session_lifetime_ms=lifetime
-    )
-    return saying(bytes(answer.encode(version=2)), flexible=True)
-
-
 PLAIN = Sasl("PLAIN", "alice", "geheim")
 
 
-def test_broker_that_ends_a_login_is_unavailable(scene: Callable[..., Scene]) -> None:
+def test_broker_that_ends_a_login_is_unavailable(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     Without a word of refusal a login that is cut off may succeed at the next try.
     """
-    there = scene(GREETING, handshake(), ending)
+    broker = scripted(GREETING, handshake(), disconnecting)
 
-    with pytest.raises(BrokerUnavailableError, match="without a word on the login"):
-        there.open(sasl=PLAIN)
+    with pytest.raises(BrokerUnavailableError, match="without answering the login"):
+        broker.open(sasl=PLAIN)
 
 
-def test_refusal_hides_the_password(scene: Callable[..., Scene]) -> None:
+def test_refusal_hides_the_password(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A broker that repeats the password in its refusal does not get it into the message.
     """
-    there = scene(GREETING, handshake(), authenticated(58, "alice:geheim is wrong"))
+    broker = scripted(GREETING, handshake(), authenticated(58, "alice:geheim is wrong"))
 
     with pytest.raises(AuthenticationError, match=r"alice:\*{8} is wrong") as caught:
-        there.open(sasl=PLAIN)
+        broker.open(sasl=PLAIN)
     assert "geheim" not in str(caught.value)
 
 
-def test_mechanism_that_is_not_offered(scene: Callable[..., Scene]) -> None:
+def test_mechanism_that_is_not_offered(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     The mechanisms that the listener has are told.
     """
-    there = scene(GREETING, handshake(33, "SCRAM-SHA-256", "GSSAPI"))
+    broker = scripted(GREETING, handshake(33, "SCRAM-SHA-256", "GSSAPI"))
 
     with pytest.raises(AuthenticationError, match="it offers: GSSAPI, SCRAM-SHA-256"):
-        there.open(sasl=PLAIN)
+        broker.open(sasl=PLAIN)
 
 
 @pytest.mark.parametrize("data", [b"", b"r=other,s=AA==,i=4096", b"\xff", b"r=x,s=AA==,i=99999999"])
-def test_broker_that_cannot_prove_itself(scene: Callable[..., Scene], data: bytes) -> None:
+def test_broker_that_cannot_prove_itself(
+    scripted: Callable[..., ScriptedBroker], data: bytes
+) -> None:
     """
     In SCRAM both sides prove that they know the password; one that does not is no broker of ours.
     """
-    there = scene(GREETING, handshake(), authenticated(data=data))
+    broker = scripted(GREETING, handshake(), authenticated(data=data))
 
     with pytest.raises(AuthenticationError, match="does not prove that it knows the password"):
-        there.open(sasl=Sasl("SCRAM-SHA-256", "alice", "geheim"))
+        broker.open(sasl=Sasl("SCRAM-SHA-256", "alice", "geheim"))
 
 
-def test_login_is_renewed_before_its_end(scene: Callable[..., Scene]) -> None:
+def test_login_is_renewed_before_its_end(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A login that ends is renewed on the same connection when nothing is in flight (KIP-368).
     """
     login = [handshake(), authenticated(lifetime=1000)]
-    there = scene(GREETING, *login, saying(metadata(1)), *login, saying(metadata(1)))
-    connection = there.open(sasl=PLAIN)
-    connection.request(asking(1), soon())
+    broker = scripted(GREETING, *login, responding(metadata(1)), *login, responding(metadata(1)))
+    connection = broker.open(sasl=PLAIN)
+    connection.request(metadata_request(1), soon())
     deadline = soon()
     while time.monotonic() < connection._login_due and not deadline.expired:
         time.sleep(0.05)
-    connection.request(asking(1), soon())
+    connection.request(metadata_request(1), soon())
 
-    keys = [struct.unpack(">h", request[:2])[0] for request in there.script.requests]
+    keys = [struct.unpack(">h", request[:2])[0] for request in broker.script.requests]
     assert keys == [18, 17, 36, METADATA, 17, 36, METADATA]
 
 
@@ -672,63 +555,65 @@ FETCHED = bytes(range(256)) * 4
 
 
 @pytest.mark.parametrize("padding", [20, 76, 83, 130, 200])
-def test_renewed_login_leaves_a_frame_alone(scene: Callable[..., Scene], padding: int) -> None:
+def test_renewed_login_leaves_a_frame_alone(
+    scripted: Callable[..., ScriptedBroker], padding: int
+) -> None:
     """
     Answers to a login, of whatever size, are not written over the Fetch answer that is in use.
     """
     offered = ["M" * padding]
     renewed = [handshake(0, *offered), authenticated(message="m" * padding, lifetime=1000)]
     login = [handshake(), authenticated(lifetime=1000)]
-    there = scene(GREETING, *login, saying(FETCHED), *renewed, saying(FETCHED[::-1]))
-    connection = there.open(sasl=PLAIN)
-    connection.send(fetching(), soon())
+    broker = scripted(GREETING, *login, responding(FETCHED), *renewed, responding(FETCHED[::-1]))
+    connection = broker.open(sasl=PLAIN)
+    connection.send(fetch_request(), soon())
     frame = connection.receive_frame(soon())
 
     connection._login_due = 0
-    connection.send(fetching(), soon())
+    connection.send(fetch_request(), soon())
 
     assert bytes(frame.body) == FETCHED
     assert bytes(connection.receive_frame(soon()).body) == FETCHED[::-1]
     assert bytes(frame.body) == FETCHED
 
 
-def test_other_answers_leave_a_frame_alone(scene: Callable[..., Scene]) -> None:
+def test_other_answers_leave_a_frame_alone(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     Neither does an answer of another kind, received on the same connection, touch it.
     """
-    connection = scene(GREETING, saying(FETCHED), saying(metadata(1))).open()
-    connection.send(fetching(), soon())
+    connection = scripted(GREETING, responding(FETCHED), responding(metadata(1))).open()
+    connection.send(fetch_request(), soon())
     frame = connection.receive_frame(soon())
 
-    connection.request(asking(1), soon())
+    connection.request(metadata_request(1), soon())
 
     assert bytes(frame.body) == FETCHED
 
 
-def test_fetches_by_turns_share_memory(scene: Callable[..., Scene]) -> None:
+def test_fetches_by_turns_share_memory(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     Frames of which no view is left make room for the next: a long read causes no page faults.
     """
-    connection = scene(GREETING, *[saying(FETCHED)] * 5).open()
+    connection = scripted(GREETING, *[responding(FETCHED)] * 5).open()
     seen = set()
     for _ in range(5):
-        connection.send(fetching(), soon())
+        connection.send(fetch_request(), soon())
         seen.add(id(connection.receive_frame(soon()).body.obj))
 
     assert len(seen) == 1
 
 
-def test_login_that_is_not_renewed_closes(scene: Callable[..., Scene]) -> None:
+def test_login_that_is_not_renewed_closes(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     Credentials that were withdrawn meanwhile are told, and the connection is not used again.
     """
     login = [handshake(), authenticated(lifetime=1000)]
-    there = scene(GREETING, *login, handshake(), authenticated(58, "gone"))
-    connection = there.open(sasl=PLAIN)
+    broker = scripted(GREETING, *login, handshake(), authenticated(58, "gone"))
+    connection = broker.open(sasl=PLAIN)
     connection._login_due = 0
 
     with pytest.raises(AuthenticationError, match="the broker says: gone"):
-        connection.request(asking(1), soon())
+        connection.request(metadata_request(1), soon())
     assert not connection.is_usable
 
 
