@@ -1,5 +1,5 @@
 """
-The audit of real queries, which must catch what is planted and nothing else.
+The audit of real queries: it finds each planted fault, and reports no other.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def audited(
     request: pytest.FixtureRequest,
 ) -> Iterator[Callable[..., tuple[str, list[AuditReport]]]]:
     """
-    Return the way to run 40 records of two partitions through a change under audit.
+    Return a function that runs 40 records of two partitions through an audited change.
     """
     added: list[AuditListener] = []
 
@@ -84,25 +84,25 @@ def audited(
 
 def fifth() -> Column:
     """
-    Return what is true for the record with the number 5.
+    Return the condition that selects the record with the number 5.
     """
     return sf.col("value").cast("string") == "0005"
 
 
-def double_the_fifth(frame: DataFrame, _: Auditor) -> DataFrame:
+def duplicate_the_fifth(frame: DataFrame, _: Auditor) -> DataFrame:
     """
-    Plant a fault: two rows of one record.
+    Plant a fault: duplicate one record.
     """
     one, two = sf.array(sf.lit(1)), sf.array(sf.lit(1), sf.lit(2))
     return frame.withColumn("n", sf.explode(sf.when(fifth(), two).otherwise(one)))
 
 
 @pytest.mark.smoke
-def test_a_good_query_is_complete(
+def test_correct_query_is_complete(
     audited: Callable[..., tuple[str, list[AuditReport]]],
 ) -> None:
     """
-    With changes to its values, and a shuffle on the way.
+    A query that changes values and shuffles rows is complete.
     """
     _, reports = audited(
         lambda frame, _: frame.withColumn(
@@ -119,7 +119,7 @@ def test_a_good_query_is_complete(
     ("change", "verdict"),
     [
         (lambda frame, _: frame.filter(~fifth()), Verdict.MISSING),
-        (double_the_fifth, Verdict.DUPLICATED),
+        (duplicate_the_fifth, Verdict.DUPLICATED),
         (
             lambda frame, _: frame.withColumn(
                 "offset", sf.when(fifth(), sf.lit(7_000)).otherwise(sf.col("offset"))
@@ -127,7 +127,7 @@ def test_a_good_query_is_complete(
             Verdict.REPLACED,
         ),
     ],
-    ids=["lost", "doubled", "exchanged"],
+    ids=["missing", "duplicated", "replaced"],
 )
 def test_planted_faults_are_caught(
     audited: Callable[..., tuple[str, list[AuditReport]]],
@@ -136,7 +136,7 @@ def test_planted_faults_are_caught(
     verdict: Verdict,
 ) -> None:
     """
-    A record that is lost, one that is doubled, one that became another; the log has it, too.
+    A missing, a duplicated and a replaced record are reported and logged.
     """
     _, reports = audited(change)
 
@@ -144,29 +144,29 @@ def test_planted_faults_are_caught(
     assert f"micro-batch 0: the batch: {verdict.value}" in caplog.text
 
 
-def test_a_lost_record_is_found(
+def test_missing_record_is_found(
     spark: SparkSession, audited: Callable[..., tuple[str, list[AuditReport]]]
 ) -> None:
     """
-    By partition, and there by its offset.
+    A missing record is found by its partition, and in it by its offset.
     """
     name, (found,) = audited(lambda frame, _: frame.filter(~fifth()), by_partition=True)
 
-    (wrong,) = [it for it in found.by_partition if it.verdict is not Verdict.COMPLETE]
+    (finding,) = [it for it in found.by_partition if it.verdict is not Verdict.COMPLETE]
     tps = {str(tp): tp for tp in (TopicPartition(name, number) for number in range(2))}
-    offset = find_offset(spark, wrong.difference, tps[wrong.scope], 0, 40)
+    offset = find_offset(spark, finding.difference, tps[finding.scope], 0, 40)
 
-    assert wrong.verdict is Verdict.MISSING
+    assert finding.verdict is Verdict.MISSING
     assert offset is not None
-    assert find_offset(spark, wrong.difference, tps[wrong.scope], 0, offset) is None
+    assert find_offset(spark, finding.difference, tps[finding.scope], 0, offset) is None
     assert len(found.by_partition) == 2
 
 
-def test_records_that_are_dropped_or_multiplied_on_purpose(
+def test_records_dropped_or_multiplied_on_purpose(
     audited: Callable[..., tuple[str, list[AuditReport]]],
 ) -> None:
     """
-    A filter through the auditor, twice; rows that came of one record count once.
+    Rows that the auditor's filter drops are not missing; rows exploded from a record count once.
     """
     small = sf.col("value").cast("string") < "0020"
 
@@ -181,11 +181,11 @@ def test_records_that_are_dropped_or_multiplied_on_purpose(
     assert found.whole_batch.entered == 40
 
 
-def test_rows_that_came_of_one_record(
+def test_once_selects_one_row_of_a_record(
     spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
 ) -> None:
     """
-    With ``once`` the fan-out is complete, without it every record is doubled.
+    With ``once`` the fan-out is complete; without it every record counts as duplicated.
     """
     name = topic(1)
     kafka_cluster.produce(name, values(0, 10))
@@ -211,11 +211,11 @@ def test_rows_that_came_of_one_record(
     assert verdicts == [Verdict.COMPLETE, Verdict.DUPLICATED]
 
 
-def test_a_batch_that_never_completes_is_told(
+def test_timeout_of_a_batch_that_never_completes(
     spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
 ) -> None:
     """
-    After the time-out, with the query's id; and it is not told of a query that has ended.
+    on_timeout gets the query's id after the timeout, and nothing after the query's end.
     """
     name = topic(1)
     kafka_cluster.produce(name, values(0, 3))
@@ -235,7 +235,7 @@ def test_a_batch_that_never_completes_is_told(
         .option("checkpointLocation", checkpoint)
         .start()
     )
-    wait_until(lambda: None if late else "not told", SECONDS)
+    wait_until(lambda: None if late else "not called", SECONDS)
     released.set()
     query.stop()
     spark.streams.removeListener(listener)
@@ -243,9 +243,9 @@ def test_a_batch_that_never_completes_is_told(
     assert late == [str(query.id)]
 
 
-def test_an_audit_that_is_off_changes_nothing(spark: SparkSession) -> None:
+def test_disabled_auditor_changes_nothing(spark: SparkSession) -> None:
     """
-    The frames stay what they are.
+    A disabled auditor returns the frames unchanged.
     """
     auditor = Auditor("off", enabled=False)
     frame = spark.range(3)
@@ -255,14 +255,14 @@ def test_an_audit_that_is_off_changes_nothing(spark: SparkSession) -> None:
     assert auditor.filter(frame, sf.col("id") > 0).count() == 2
 
 
-def test_columns_that_are_missing_are_told(spark: SparkSession) -> None:
+def test_missing_id_columns_are_an_error(spark: SparkSession) -> None:
     """
-    At the source and at the sink.
+    Missing id columns raise OptionsError, both in source() and in sink().
     """
     auditor = Auditor("wrong")
     frame = spark.range(3)
 
     with pytest.raises(OptionsError, match="columns topic, partition, offset, which the frame"):
         auditor.source(frame)
-    with pytest.raises(OptionsError, match="columns offset, which the frame lacks; keep what"):
+    with pytest.raises(OptionsError, match="columns offset, which the frame lacks; keep the"):
         auditor.sink(spark.range(3).selectExpr("'t' topic", "0 partition"))

@@ -1,5 +1,5 @@
 """
-The audit that tells from offsets what entered: where a log has gaps it reads, and never guesses.
+The audit with the source's options: it computes what entered, and reads the log only for gaps.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
 Change = Callable[["DataFrame"], "DataFrame"]
 
 
-def kept(frame: DataFrame) -> DataFrame:
+def unchanged(frame: DataFrame) -> DataFrame:
     """
-    Change nothing.
+    Return the frame unchanged.
     """
     return frame
 
 
 def without_an_offset(frame: DataFrame) -> DataFrame:
     """
-    Plant a fault: the record at offset 1 is lost.
+    Plant a fault: the record at offset 1 is missing.
     """
     return frame.filter("offset != 1")
 
 
-def with_a_double(frame: DataFrame) -> DataFrame:
+def with_a_duplicate(frame: DataFrame) -> DataFrame:
     """
-    Plant a fault: the record at offset 1 is there twice.
+    Plant a fault: the record at offset 1 is duplicated.
     """
     return frame.selectExpr("*", "explode(sequence(1, if(offset = 1, 2, 1)))")
 
 
-def exchanged(frame: DataFrame) -> DataFrame:
+def replaced(frame: DataFrame) -> DataFrame:
     """
-    Plant a fault: the record at offset 1 is lost and that at offset 2 is there twice.
+    Plant a fault: the record at offset 1 is replaced by that at offset 2.
     """
     return frame.withColumn("offset", sf.when(sf.col("offset") == 1, 2).otherwise(sf.col("offset")))
 
@@ -65,13 +65,13 @@ def audit(
     spark: SparkSession, kafka_cluster: KafkaCluster, checkpoint: str
 ) -> Iterator[Callable[..., tuple[StreamingQuery, list[AuditReport]]]]:
     """
-    Return the way to start a query under audit; its reports come into a list.
+    Return a function that starts an audited query, and collects its reports in a list.
     """
     added: list[AuditListener] = []
     queries: list[StreamingQuery] = []
 
     def start(
-        name: str, change: Change = kept, *, now: bool = True, **options: str
+        name: str, change: Change = unchanged, *, now: bool = True, **options: str
     ) -> tuple[StreamingQuery, list[AuditReport]]:
         read = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name, **options}
         auditor = Auditor(f"audit {len(added)} of {name}", options=read)
@@ -122,7 +122,7 @@ def gaps(
 @pytest.mark.parametrize("name", ["a", "flights", "flüge", "x" * 31, "x" * 32, "x" * 33 + "y" * 37])
 def test_ids_are_those_of_spark(spark: SparkSession, name: str) -> None:
     """
-    Summed over ranges of two partitions, with the topic's name and without.
+    The sums of ids over two partitions equal Spark's, with and without the topic's name.
     """
     rows = spark.range(2**33, 2**33 + 4_000).selectExpr(
         "cast(id % 2 as int) partition", "id offset", "xxhash64(int(id % 2), id) plain"
@@ -134,17 +134,17 @@ def test_ids_are_those_of_spark(spark: SparkSession, name: str) -> None:
     assert sums is not None
 
     for column, named in enumerate([True, False]):
-        tallies = [
+        checksums = [
             checksum_of_range(TopicPartition(name, at % 2), at, at + 1, include_topic=named)
             for at in range(2**33, 2**33 + 4_000)
         ]
-        assert sum(each.sum for each in tallies) == sums[column]
+        assert sum(it.sum for it in checksums) == sums[column]
 
 
 @pytest.mark.parametrize(
     ("isolation", "entered"), [("read_committed", 9), ("read_uncommitted", 12)]
 )
-def test_gaps_in_a_log_are_no_loss(
+def test_gaps_in_the_log_are_not_missing_records(
     audit: Callable[..., Any],
     gaps: str,
     caplog: pytest.LogCaptureFixture,
@@ -152,28 +152,28 @@ def test_gaps_in_a_log_are_no_loss(
     entered: int,
 ) -> None:
     """
-    Markers of transactions and aborted records leave offsets without a record.
+    Offsets of transaction markers and aborted records do not count as missing records.
     """
     _, reports = audit(gaps, startingOffsets="earliest", **{"kafka.isolation.level": isolation})
 
     assert [(one.is_complete, one.whole_batch.entered) for one in reports] == [(True, entered)]
     assert "the log has offsets without a record" in caplog.text
-    assert "is not judged" not in caplog.text
+    assert "cannot be audited" not in caplog.text
 
 
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [
         (without_an_offset, Verdict.MISSING),
-        (with_a_double, Verdict.DUPLICATED),
-        (exchanged, Verdict.REPLACED),
+        (with_a_duplicate, Verdict.DUPLICATED),
+        (replaced, Verdict.REPLACED),
     ],
 )
 def test_faults_are_caught_in_a_log_with_gaps(
     audit: Callable[..., Any], gaps: str, change: Change, verdict: Verdict
 ) -> None:
     """
-    None of them can hide behind the offsets that hold no record.
+    Offsets without a record hide no missing, duplicated or replaced record.
     """
     committed = {"kafka.isolation.level": "read_committed"}
     _, (found,) = audit(gaps, change, startingOffsets="earliest", **committed)
@@ -181,14 +181,14 @@ def test_faults_are_caught_in_a_log_with_gaps(
     assert found.whole_batch.verdict is verdict
 
 
-def test_batches_of_a_query_that_is_started_again(
+def test_batches_of_a_restarted_query(
     audit: Callable[..., Any],
     topic: NewTopicName,
     kafka_cluster: KafkaCluster,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    From the first record that is still there; without a gap nothing is read again.
+    Each run counts from its first record in the log; without gaps the audit reads no offsets.
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 30))
@@ -204,11 +204,11 @@ def test_batches_of_a_query_that_is_started_again(
     assert "offsets without a record" not in caplog.text
 
 
-def test_a_query_that_starts_at_the_end(
+def test_query_that_starts_at_latest(
     audit: Callable[..., Any], topic: NewTopicName, kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Only what came since has entered.
+    Only records that arrived after the start have entered.
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 10))
@@ -224,7 +224,7 @@ def test_a_query_that_starts_at_the_end(
     assert all(one.is_complete for one in reports)
 
 
-def test_a_query_that_reads_a_topic_twice_is_not_judged(
+def test_query_that_reads_a_topic_twice_is_not_audited(
     spark: SparkSession,
     audit: Callable[..., Any],
     topic: NewTopicName,
@@ -232,7 +232,7 @@ def test_a_query_that_reads_a_topic_twice_is_not_judged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    Which of two sources is meant cannot be told; the log says so, and nothing is called wrong.
+    With two sources of the same options the audit logs that it cannot decide, and reports nothing.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 3))
@@ -241,18 +241,20 @@ def test_a_query_that_reads_a_topic_twice_is_not_judged(
 
     _, reports = audit(name, again.union, now=False, startingOffsets="earliest")
     wait_until(
-        lambda: None if "may be the one with the auditor's options" in caplog.text else "not told",
+        lambda: (
+            None if "may be the one with the auditor's options" in caplog.text else "not logged"
+        ),
         SECONDS,
     )
 
     assert reports == []
 
 
-def test_what_the_log_lost_before_the_audit(
+def test_records_deleted_before_the_audit(
     topic: NewTopicName, kafka_cluster: KafkaCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Records that aged out in the meantime make a difference unclear, but no batch that was complete.
+    After retention has deleted records, a mismatch is unknown; a complete batch stays complete.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 10))
@@ -274,11 +276,11 @@ def test_what_the_log_lost_before_the_audit(
     assert "could not be read again" not in caplog.text
 
 
-def test_brokers_that_cannot_be_asked_again(
+def test_unreachable_brokers_make_a_mismatch_unknown(
     topic: NewTopicName, kafka_cluster: KafkaCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Make a difference unclear, and the log says why.
+    If the brokers cannot be reached, a mismatch is unknown, and the reason is logged.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 3))
@@ -292,13 +294,13 @@ def test_brokers_that_cannot_be_asked_again(
     assert "audit a: the offsets could not be read again" in caplog.text
 
 
-def test_partitions_that_the_options_do_not_ask_for() -> None:
+def test_partitions_without_subscription_cannot_be_audited() -> None:
     """
-    Cannot be audited.
+    A partition that the options do not subscribe to raises OptionsError.
     """
     read = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
 
-    with pytest.raises(OptionsError, match="partitions to audit that the options .* for: u-0"):
+    with pytest.raises(OptionsError, match="do not subscribe to the partitions to audit: u-0"):
         Auditor("wrong", [TopicPartition("u", 0)], options=read)
 
 

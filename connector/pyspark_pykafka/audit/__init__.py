@@ -1,3 +1,3 @@
 """
-Is a batch complete: the ids of the records on both sides, and the verdict.
+Checks that no record is lost or duplicated between a query's source and its sink.
 """

@@ -1,8 +1,8 @@
 """
-The audit of a streaming query: what leaves is observed and compared with what entered.
+The audit of a streaming query: observes what leaves a query, and compares it with what entered.
 
-What entered is told by the offsets of a micro-batch where the source's options are known, and is
-observed as well where they are not.
+With the source's options, the offsets of a micro-batch show what entered; without them the source
+is observed as well.
 """
 
 from __future__ import annotations
@@ -37,22 +37,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: The columns that a record's id is made of; the audit adds none, since each costs a copy of a row.
+#: The columns that make up a record's id; the audit adds no column, which would copy each row.
 ID_COLUMNS = ("topic", "partition", "offset")
 
-#: Those of a query that reads one topic: the hash of the name costs as much as all the rest.
+#: The same for a query of one topic: hashing the topic's name doubles the cost of an id.
 SINGLE_TOPIC_ID_COLUMNS = ID_COLUMNS[1:]
 
 
 class Auditor:
     """
-    Observes one query at its sink; ``name`` tells audits of a session apart.
+    Observes a query at its sink, to check that every record that entered has left exactly once.
 
-    With ``options``, those of the query's ``readStream``, the driver tells from its offsets what
-    entered; without them the source is observed, too. ``partitions`` are audited one by one,
-    besides the batch as a whole; each costs two sums for every record. An auditor that is not
-    ``enabled`` leaves frames as they are. Raises :class:`~pyspark_pykafka.errors.OptionsError` for
-    options that are wrong.
+    ::
+
+        auditor = Auditor("flights", options=options)
+        spark.streams.addListener(AuditListener(auditor, on_report=print))
+
+        frame = auditor.source(spark.readStream.format("pykafka").options(**options).load())
+        frame = auditor.filter(frame, "cast(value as string) like '%long%'")
+        auditor.sink(frame).writeStream.format("delta").start("/data/flights")
+
+    ``name`` distinguishes the audits of a session. With ``options``, those of the query's
+    ``readStream``, the driver computes from offsets what entered; without them the source is
+    observed, too, which doubles the cost. ``partitions`` are audited one by one, besides the whole
+    batch; each costs two sums per record. With ``enabled=False`` all frames are returned as they
+    are. Raises :class:`~pyspark_pykafka.errors.OptionsError` for wrong options.
     """
 
     def __init__(
@@ -67,79 +76,94 @@ class Auditor:
         self.partitions = tuple(partitions)
         self.enabled = enabled
         self.source_tally = None if options is None else SourceTally(options, self.partitions)
-        named = self.source_tally is None or self.source_tally.include_topic
-        self._columns = ID_COLUMNS if named else SINGLE_TOPIC_ID_COLUMNS
-        self._numbers = itertools.count()
+        include_topic = self.source_tally is None or self.source_tally.include_topic
+        self._columns = ID_COLUMNS if include_topic else SINGLE_TOPIC_ID_COLUMNS
+        self._filter_numbers = itertools.count()
+
+    def __repr__(self) -> str:
+        observed = "source and sink" if self.source_tally is None else "sink"
+        return f"Auditor({self.name!r}, observes {observed}, enabled={self.enabled})"
 
     def source(self, frame: DataFrame) -> DataFrame:
         """
-        Observe what enters, or trust its offsets; ``frame`` is what ``readStream`` gave.
+        Return the frame of ``readStream``, observed if the auditor has no options.
 
-        Raises :class:`~pyspark_pykafka.errors.OptionsError` if its columns are not all there.
+        Raises :class:`~pyspark_pykafka.errors.OptionsError` if an id column is missing.
         """
         if not self.enabled:
             return frame
         if self.source_tally is None:
-            return self._observed(frame, "source", None)
-        self._check(frame)
+            return self._observe(frame, "source", None)
+        self._check_columns(frame)
         return frame
 
     def filter(self, frame: DataFrame, condition: Column | str) -> DataFrame:
         """
-        Keep the rows that meet a condition, and observe those that are dropped on purpose.
+        Return the rows that meet the condition; observe those dropped, so that none counts as lost.
         """
         if not self.enabled:
             return frame.filter(condition)
         condition = _column(condition)
         dropped = ~sf.coalesce(condition, sf.expr("false"))
-        return self._observed(frame, f"dropped-{next(self._numbers)}", dropped).filter(condition)
+        name = f"dropped-{next(self._filter_numbers)}"
+        return self._observe(frame, name, dropped).filter(condition)
 
     def sink(self, frame: DataFrame, once: Column | str | None = None) -> DataFrame:
         """
-        Observe what leaves; ``topic``, ``partition`` and ``offset`` must still be as they came.
+        Observe what leaves; ``topic``, ``partition`` and ``offset`` must be those of the source.
 
-        Where one record has become several rows, ``once`` must be true for one of them, as
-        ``col("pos") == 0`` after ``posexplode``.
+        If a record becomes several rows, ``once`` must be true for exactly one of them, for example
+        ``col("pos") == 0`` after ``posexplode``. Raises
+        :class:`~pyspark_pykafka.errors.OptionsError` if an id column is missing.
         """
         if not self.enabled:
             return frame
-        return self._observed(frame, "sink", None if once is None else _column(once))
+        return self._observe(frame, "sink", None if once is None else _column(once))
 
-    def _check(self, frame: DataFrame) -> None:
+    def _check_columns(self, frame: DataFrame) -> None:
         missing = [name for name in self._columns if name not in frame.columns]
         if missing:
             msg = (
                 f"the audit needs the columns {', '.join(missing)}, which the frame lacks; keep "
-                "what the source gave until after sink()"
+                "the source's columns until after sink()"
             )
             raise OptionsError((msg,))
 
-    def _observed(self, frame: DataFrame, where: str, which: Column | None) -> DataFrame:
-        self._check(frame)
-        tallies = [self._tally(WHOLE_BATCH, which)]
+    def _observe(self, frame: DataFrame, where: str, which: Column | None) -> DataFrame:
+        self._check_columns(frame)
+        metrics = [self._metrics(WHOLE_BATCH, which)]
         for tp in self.partitions:
-            here = sf.col("partition") == tp.partition
+            in_partition = sf.col("partition") == tp.partition
             if "topic" in self._columns:
-                here &= sf.col("topic") == tp.topic
-            tallies.append(self._tally(str(tp), here if which is None else here & which))
-        return frame.observe(f"{self.name}.{where}", *itertools.chain.from_iterable(tallies))
+                in_partition &= sf.col("topic") == tp.topic
+            rows = in_partition if which is None else in_partition & which
+            metrics.append(self._metrics(str(tp), rows))
+        return frame.observe(f"{self.name}.{where}", *itertools.chain.from_iterable(metrics))
 
-    def _tally(self, place: str, which: Column | None) -> tuple[Column, Column]:
-        record = sf.shiftright(sf.xxhash64(*self._columns), SHIFT)
-        counted = sf.count(sf.lit(1)) if which is None else sf.count_if(which)
-        ids = record if which is None else sf.when(which, record)
-        # Not sum(), which would end the query where a sum is too large; it cannot be unless records
-        # are doubled, and then the count tells.
-        return counted.alias(f"count {place}"), sf.try_sum(ids).alias(f"sum {place}")
+    def _metrics(self, scope: str, which: Column | None) -> tuple[Column, Column]:
+        record_id = sf.shiftright(sf.xxhash64(*self._columns), SHIFT)
+        count = sf.count(sf.lit(1)) if which is None else sf.count_if(which)
+        ids = record_id if which is None else sf.when(which, record_id)
+        # Not sum(), which would fail the query on an overflow. That takes duplicated records, which
+        # the count shows.
+        return count.alias(f"count {scope}"), sf.try_sum(ids).alias(f"sum {scope}")
 
 
 class AuditListener(StreamingQueryListener):
     """
-    Tells of each micro-batch of a query with an :class:`Auditor` whether it was complete.
+    Reports for each micro-batch of a query with an :class:`Auditor` whether it was complete.
 
-    ``on_report`` is called for each; what is not complete is logged as well. If a query has neither
-    finished a batch nor been idle for ``timeout`` seconds, ``on_timeout`` is called with its id,
-    once until it moves again. Add it with ``spark.streams.addListener`` before the query starts.
+    ::
+
+        def on_report(report: AuditReport) -> None:
+            if report.has_mismatch:
+                alert(str(report))
+
+        spark.streams.addListener(AuditListener(auditor, on_report, timeout=600))
+
+    Add it before the query starts. ``on_report`` is called for each batch; an incomplete batch is
+    logged as well. ``on_timeout`` is called with the query's id if the query has neither finished a
+    batch nor been idle for ``timeout`` seconds; once, until the query makes progress again.
     """
 
     def __init__(
@@ -158,74 +182,74 @@ class AuditListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """
-        Begin to wait for the first batch.
+        Start the timeout of the first batch.
         """
-        self._wait(str(event.id))
+        self._start_timer(str(event.id))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """
-        Begin to wait anew: nothing is under way.
+        Restart the timeout: an idle query has no batch to finish.
         """
-        self._wait(str(event.id))
+        self._start_timer(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """
         Compare what left a batch with what entered it.
         """
         query = str(event.progress.id)
-        # To tell what entered may take longer than the time-out.
-        self._stop(query)
+        # Computing what entered may take longer than the timeout.
+        self._stop_timer(query)
         try:
-            found = self._judged(event.progress)
+            report = self._report(event.progress)
         except OffsetsError as error:
-            logger.error(  # noqa: TRY400 (the text says it all)
-                "audit %s: micro-batch %d is not judged: %s",
+            logger.error(  # noqa: TRY400 (the message is complete)
+                "audit %s: micro-batch %d cannot be audited: %s",
                 *(self._auditor.name, event.progress.batchId, error),
             )
             return
         finally:
-            self._wait(query)
-        if found is None:
+            self._start_timer(query)
+        if report is None:
             return
-        if not found.is_complete:
-            logger.log(logging.ERROR if found.has_mismatch else logging.WARNING, "%s", found)
-        self._on_report(found)
+        if not report.is_complete:
+            logger.log(logging.ERROR if report.has_mismatch else logging.WARNING, "%s", report)
+        self._on_report(report)
 
-    def _judged(self, progress: StreamingQueryProgress) -> AuditReport | None:
+    def _report(self, progress: StreamingQueryProgress) -> AuditReport | None:
         prefix = f"{self._auditor.name}."
-        met = {
-            name.removeprefix(prefix): _tallies(row)
+        observed = {
+            name.removeprefix(prefix): _checksums(row)
             for name, row in progress.observedMetrics.items()
             if name.startswith(prefix)
         }
-        if not met:
+        if not observed:
             return None
-        name, batch, source_tally = self._auditor.name, progress.batchId, self._auditor.source_tally
-        if source_tally is not None:
-            return source_tally.report(name, batch, _sources(progress), tuple(met.values()))
-        entered = met.pop("source", None)
-        return None if entered is None else report(name, batch, entered, met.values())
+        name, batch_id, tally = self._auditor.name, progress.batchId, self._auditor.source_tally
+        if tally is not None:
+            return tally.report(name, batch_id, _sources(progress), tuple(observed.values()))
+        entered = observed.pop("source", None)
+        return None if entered is None else report(name, batch_id, entered, observed.values())
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """
-        Wait no longer.
+        Stop the timeout.
         """
-        self._stop(str(event.id))
+        self._stop_timer(str(event.id))
 
-    def _wait(self, query: str) -> None:
-        self._stop(query)
+    def _start_timer(self, query: str) -> None:
+        self._stop_timer(query)
         if self._timeout is not None:
-            timer = threading.Timer(self._timeout, self._overdue, (query,))
+            timer = threading.Timer(self._timeout, self._on_overdue, (query,))
             timer.daemon = True
             self._timers[query] = timer
             timer.start()
 
-    def _stop(self, query: str) -> None:
+    def _stop_timer(self, query: str) -> None:
         timer = self._timers.pop(query, None)
         if timer is not None:
             timer.cancel()
 
-    def _overdue(self, query: str) -> None:
+    def _on_overdue(self, query: str) -> None:
         logger.error(
             "audit %s: query %s has not finished a micro-batch for %.0f s",
             *(self._auditor.name, query, self._timeout),
@@ -237,14 +261,20 @@ def find_offset(
     spark: SparkSession, difference: int, tp: TopicPartition, start: int, end: int
 ) -> int | None:
     """
-    Return the offset in ``[start, end)`` of the one record whose id is a finding's difference.
+    Return the offset in ``[start, end)`` of the missing or duplicated record of a finding.
 
-    None if it is no record of them: more than one is missing or doubled, or it lies elsewhere.
+    ::
+
+        finding = report.by_partition[0]
+        find_offset(spark, finding.difference, TopicPartition("flights", 0), 0, 1000)
+
+    None if the difference is not the id of a single record of the range: more than one record is
+    missing or duplicated, or the record is elsewhere.
     """
     in_topic = (sf.lit(tp.partition).cast("int"), sf.col("id"))
     hashes = (sf.xxhash64(sf.lit(tp.topic), *in_topic), sf.xxhash64(*in_topic))
-    wanted = [sf.abs(sf.shiftright(each, SHIFT)) == abs(difference) for each in hashes]
-    offsets = spark.range(start, end).filter(wanted[0] | wanted[1]).head(1)
+    is_record = [sf.abs(sf.shiftright(it, SHIFT)) == abs(difference) for it in hashes]
+    offsets = spark.range(start, end).filter(is_record[0] | is_record[1]).head(1)
     return offsets[0]["id"] if offsets else None
 
 
@@ -259,7 +289,7 @@ def _sources(progress: StreamingQueryProgress) -> list[SourceProgress]:
     ]
 
 
-def _tallies(row: Row) -> Mapping[str, Checksum]:
+def _checksums(row: Row) -> Mapping[str, Checksum]:
     values = row.asDict()
-    places = [name.removeprefix("count ") for name in values if name.startswith("count ")]
-    return {at: Checksum(values[f"count {at}"], values[f"sum {at}"] or 0) for at in places}
+    scopes = [name.removeprefix("count ") for name in values if name.startswith("count ")]
+    return {it: Checksum(values[f"count {it}"], values[f"sum {it}"] or 0) for it in scopes}

@@ -1,8 +1,8 @@
 """
-The ids of records, for whole ranges of offsets: the upper bits of Spark's ``xxhash64``.
+Record ids for whole offset ranges: the upper bits of Spark's ``xxhash64``.
 
-A column's hash is the seed of the next one's, so topic and partition are hashed once for a range,
-and only offsets one by one.
+A column's hash is the seed of the next column's, so topic and partition are hashed once for a
+range, and only the offsets one by one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.uint64]
 
-#: How many bits of a hash are left out: the sum of 10^11 ids of 44 bits, which are of either sign,
-#: does not come near the greatest 64-bit number.
+#: The number of hash bits that an id leaves out: 10^11 ids of 44 bits, with either sign, sum up to
+#: far less than the largest 64-bit number.
 SHIFT = 20
 
-#: How many offsets are hashed at once; what they need then stays in a processor's cache.
+#: The number of offsets hashed at once, so that the arrays fit into the CPU cache.
 BLOCK = 1 << 15
 
 _SEED = 42
@@ -39,9 +39,9 @@ def checksum_of_range(
     tp: TopicPartition, start: int, end: int, *, include_topic: bool = True
 ) -> Checksum:
     """
-    Return the tally of a record at each offset of ``[start, end)``.
+    Return the checksum of one record at each offset of ``[start, end)``.
 
-    ``include_topic`` says whether the topic's name is part of an id.
+    ``include_topic``: whether the topic's name is part of an id.
     """
     seed = _seed(tp, include_topic=include_topic)
     block = np.arange(min(BLOCK, max(end - start, 0)), dtype=np.uint64)
@@ -54,7 +54,7 @@ def checksum_of_offsets(
     tp: TopicPartition, offsets: npt.NDArray[np.int64], *, include_topic: bool = True
 ) -> Checksum:
     """
-    Return the tally of a record at each of these offsets.
+    Return the checksum of one record at each of these offsets.
     """
     seed = _seed(tp, include_topic=include_topic)
     starts = range(0, len(offsets), BLOCK)
@@ -68,9 +68,9 @@ def _seed(tp: TopicPartition, *, include_topic: bool) -> int:
 
 def _sum(values: Array, seed: int) -> int:
     """
-    Return the sum of the ids of XXH64 of 8 bytes each, in the place of the values.
+    Return the sum of the ids: XXH64 of 8 bytes each. Overwrites ``values``.
 
-    numpy's arithmetic on arrays is that modulo 2^64.
+    Integer arithmetic on numpy arrays is modulo 2^64.
     """
     values *= np.uint64(_P2)
     _rotate_all(values, 31)
@@ -88,9 +88,9 @@ def _sum(values: Array, seed: int) -> int:
 
 
 def _rotate_all(values: Array, bits: int) -> None:
-    low = values >> np.uint64(64 - bits)
+    carried = values >> np.uint64(64 - bits)
     values <<= np.uint64(bits)
-    values |= low
+    values |= carried
 
 
 def _hash_int(value: int, seed: int) -> int:
@@ -101,7 +101,7 @@ def _hash_int(value: int, seed: int) -> int:
 
 def _hash_text(data: bytes) -> int:
     """
-    Return XXH64 of a text: stripes of 32 bytes, then words of 8 and of 4, then single bytes.
+    Return XXH64 of a text: stripes of 32 bytes, then words of 8 and 4 bytes, then single bytes.
     """
     stripes = len(data) // 32 * 32
     words = stripes + len(data[stripes:]) // 8 * 8

@@ -1,8 +1,8 @@
 """
-Whether everything that entered a micro-batch left it: counts of records and sums of their ids.
+Compares what entered and left a micro-batch: the number of records, and the sum of their ids.
 
-An id that is met once on either side cancels out, whatever the order and the number of records, in
-constant memory. Storm's acker takes the XOR of ids; a sum is cheaper in Spark, whose ``bit_xor``
+An id that occurs once on each side cancels out, whatever the order and number of records, in
+constant memory. Storm's acker uses the XOR of ids; a sum is cheaper in Spark, whose ``bit_xor``
 computes each id twice.
 """
 
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: What a tally of the whole batch stands under, beside those by partition.
+#: The scope of the whole batch, beside those of single partitions.
 WHOLE_BATCH = "the batch"
 
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
     """
-    How many records were met, and the sum of their ids.
+    The number of records and the sum of their ids.
     """
 
     count: int = 0
@@ -35,23 +35,23 @@ class Checksum:
 
 class Verdict(enum.Enum):
     """
-    What a comparison says.
+    The result of a comparison.
     """
 
     COMPLETE = "complete"
     MISSING = "records are missing"
-    DUPLICATED = "records are doubled"
+    DUPLICATED = "records are duplicated"
     REPLACED = "as many records, but not the same"
-    UNKNOWN = "unclear, since the log does not show any more what entered"
+    UNKNOWN = "unknown, since the log no longer holds what entered"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """
-    One comparison: ``scope`` is a partition or the whole batch.
+    One comparison: of the whole batch, or of the partition that ``scope`` names.
 
-    ``difference`` is what is left of the ids that do not cancel out: where one record is missing,
-    its id; where one is doubled, that with the other sign.
+    ``entered`` and ``left`` count records. ``difference`` is the sum of the ids that do not cancel
+    out: the id of a single missing record, or of a single duplicated one with the opposite sign.
     """
 
     scope: str
@@ -69,7 +69,9 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class AuditReport:
     """
-    What the audit of one micro-batch found; ``batch`` is Spark's batch id.
+    The audit of one micro-batch; ``name`` is the auditor's, ``batch_id`` is Spark's.
+
+    As text: ``audit flights, micro-batch 7: flights-0: records are missing: 40 entered, 39 left``.
     """
 
     name: str
@@ -80,21 +82,21 @@ class AuditReport:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """
-        All comparisons, that of the whole batch first.
+        All comparisons; that of the whole batch is the first.
         """
         return (self.whole_batch, *self.by_partition)
 
     @property
     def is_complete(self) -> bool:
         """
-        Whether everything that entered has left, once.
+        Whether every record that entered has left exactly once.
         """
         return self._verdicts <= {Verdict.COMPLETE}
 
     @property
     def has_mismatch(self) -> bool:
         """
-        Whether records are known to be missing, doubled or exchanged.
+        Whether records are certainly missing, duplicated or replaced.
         """
         return not self._verdicts <= {Verdict.COMPLETE, Verdict.UNKNOWN}
 
@@ -103,53 +105,56 @@ class AuditReport:
         return {it.verdict for it in self.findings}
 
     def __str__(self) -> str:
-        wrong = [it for it in self.by_partition if it.verdict is not Verdict.COMPLETE]
-        parts = "; ".join(map(str, wrong or [self.whole_batch]))
-        return f"audit {self.name}, micro-batch {self.batch_id}: {parts}"
+        incomplete = [it for it in self.by_partition if it.verdict is not Verdict.COMPLETE]
+        findings = "; ".join(map(str, incomplete or [self.whole_batch]))
+        return f"audit {self.name}, micro-batch {self.batch_id}: {findings}"
 
 
 def compare(
     scope: str, entered: Checksum, left: Iterable[Checksum], max_entered: int | None = None
 ) -> Finding:
     """
-    Compare what entered with all the ways on which records leave.
+    Compare what entered with what left, at the sink and at each filter.
 
-    ``max_entered`` says how many can have entered where ``entered`` is only what is known for sure.
+    ``max_entered`` is the number of records that can have entered, if ``entered`` holds only those
+    that certainly did.
     """
-    gone = reduce(Checksum.__add__, left, Checksum())
+    left_in_all = reduce(Checksum.__add__, left, Checksum())
     return Finding(
         scope,
-        _verdict(entered, gone, max_entered),
+        _verdict(entered, left_in_all, max_entered),
         entered.count,
-        gone.count,
-        entered.sum - gone.sum,
+        left_in_all.count,
+        entered.sum - left_in_all.sum,
     )
 
 
-def _verdict(entered: Checksum, gone: Checksum, max_entered: int | None) -> Verdict:
-    if entered == gone:
+def _verdict(entered: Checksum, left: Checksum, max_entered: int | None) -> Verdict:
+    if entered == left:
         return Verdict.COMPLETE
-    if max_entered is not None and entered.count <= gone.count <= max_entered:
+    if max_entered is not None and entered.count <= left.count <= max_entered:
         return Verdict.UNKNOWN
-    if entered.count > gone.count:
+    if entered.count > left.count:
         return Verdict.MISSING
-    return Verdict.DUPLICATED if entered.count < gone.count else Verdict.REPLACED
+    return Verdict.DUPLICATED if entered.count < left.count else Verdict.REPLACED
 
 
 def report(
     name: str,
-    batch: int,
+    batch_id: int,
     entered: Mapping[str, Checksum],
     left: Iterable[Mapping[str, Checksum]],
     max_entered: Mapping[str, int] | None = None,
 ) -> AuditReport:
     """
-    Compare a batch as a whole and place by place.
+    Compare a batch as a whole and by partition; the mappings have the scopes as keys.
     """
-    ways, most = list(left), max_entered or {}
+    exits, maxima = list(left), max_entered or {}
     findings = {
-        place: compare(place, tally, [way.get(place, Checksum()) for way in ways], most.get(place))
-        for place, tally in entered.items()
+        scope: compare(
+            scope, checksum, [it.get(scope, Checksum()) for it in exits], maxima.get(scope)
+        )
+        for scope, checksum in entered.items()
     }
-    places = (finding for place, finding in findings.items() if place != WHOLE_BATCH)
-    return AuditReport(name, batch, findings[WHOLE_BATCH], tuple(places))
+    by_partition = (finding for scope, finding in findings.items() if scope != WHOLE_BATCH)
+    return AuditReport(name, batch_id, findings[WHOLE_BATCH], tuple(by_partition))

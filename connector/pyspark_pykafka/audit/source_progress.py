@@ -1,5 +1,5 @@
 """
-What entered a micro-batch, as the query's progress tells of it: the ranges that its offsets bound.
+The offset ranges that a source read in a micro-batch, from the query's progress.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import OffsetRange
     from pyspark_pykafka.options import SourceOptions
 
-# The JVM connector's documents have the form of ours.
-_OF_OTHERS = "KafkaV"
+# The JVM connector, whose offset documents have the same form.
+_JVM_DESCRIPTION = "KafkaV"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
     """
-    What Spark tells of one source of a query after a micro-batch.
+    Spark's progress of one source of a query in a micro-batch.
 
-    ``start`` and ``end`` are offset documents as JSON, if there are any; ``rows`` is how many it
-    delivered.
+    ``start`` and ``end`` are offset documents as JSON text, None if there are none; ``rows`` is the
+    number of rows that the source delivered.
     """
 
     description: str
@@ -44,11 +44,11 @@ class SourceProgress:
     rows: int
 
 
-def source_of(sources: Iterable[SourceProgress], options: SourceOptions) -> SourceProgress:
+def find_source(sources: Iterable[SourceProgress], options: SourceOptions) -> SourceProgress:
     """
-    Return the one source of a query that has these options.
+    Return the source of the query that has these options.
 
-    Raises :class:`OffsetsError` if none can have them, or more than one.
+    Raises :class:`OffsetsError` if no source or more than one can have them.
     """
     found = [source for source in sources if _fits(source, options)]
     if len(found) == 1:
@@ -62,31 +62,31 @@ def source_of(sources: Iterable[SourceProgress], options: SourceOptions) -> Sour
     raise OffsetsError("UNKNOWN_SOURCE", msg)
 
 
-def ranges_of(source: SourceProgress, options: SourceOptions) -> tuple[OffsetRange, ...]:
+def offset_ranges(source: SourceProgress, options: SourceOptions) -> tuple[OffsetRange, ...]:
     """
-    Return the ranges that hold all that a source read in a micro-batch.
+    Return the ranges that hold everything that a source read in a micro-batch.
 
-    A partition that appeared since the batch before begins at 0, where its first records may have
-    aged out since. Raises :class:`OffsetsError` if nothing tells where the batch started.
+    A partition added since the previous batch starts at 0, although retention may have deleted its
+    first records. Raises :class:`OffsetsError` if the start of the batch is unknown.
     """
-    until = StreamOffset.from_json(_document(source.end) or {})
-    start = _document(source.start)
-    begin = until.initial if start is None else StreamOffset.from_json(start)
-    if begin is None:
+    end = StreamOffset.from_json(_document(source.end) or {})
+    given_start = _document(source.start)
+    start = end.initial if given_start is None else StreamOffset.from_json(given_start)
+    if start is None:
         msg = (
-            "Spark does not tell where the query's first batch started, and its end offset does "
-            "not, either, since another connector or an older version planned it; later batches "
-            "are not affected"
+            "the start of the query's first batch is unknown: Spark does not report it, and the "
+            "batch's end offset does not hold it, since another connector or an older version "
+            "planned the batch; later batches are not affected"
         )
         raise OffsetsError("UNKNOWN_START_OFFSET", msg)
-    begin = starting_new_partitions_at(begin, until, options.new_partition_offsets)
-    first = dict.fromkeys(new_partitions(begin, until), 0)
-    asked_for = partial(matches, options.strategy)
-    return plan_stream(begin, until, first, SplitPolicy(), asked_for).ranges
+    start = starting_new_partitions_at(start, end, options.new_partition_offsets)
+    new_starts = dict.fromkeys(new_partitions(start, end), 0)
+    is_subscribed = partial(matches, options.strategy)
+    return plan_stream(start, end, new_starts, SplitPolicy(), is_subscribed).ranges
 
 
 def _fits(source: SourceProgress, options: SourceOptions) -> bool:
-    if source.description.startswith(_OF_OTHERS):
+    if source.description.startswith(_JVM_DESCRIPTION):
         return False
     try:
         offsets = StreamOffset.from_json(_document(source.end) or {}).offsets
@@ -97,10 +97,10 @@ def _fits(source: SourceProgress, options: SourceOptions) -> bool:
 
 def _document(text: str | None) -> dict[str, Any] | None:
     """
-    Return the map that a text is, None for all else: PySpark's word for no offset is "None".
+    Return the JSON object in the text, None for anything else: PySpark writes no offset as "None".
     """
     try:
-        found = json.loads(text or "null")
+        document = json.loads(text or "null")
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None

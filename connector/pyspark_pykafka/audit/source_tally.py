@@ -1,5 +1,5 @@
 """
-The audit of what entered a query, from its offsets: no record is looked at unless the log has gaps.
+The input side of the audit: computes from offsets what entered, and reads the log only for gaps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyspark_pykafka.audit.record_ids import checksum_of_offsets, checksum_of_range
 from pyspark_pykafka.audit.report import WHOLE_BATCH, AuditReport, Checksum, Verdict, report
-from pyspark_pykafka.audit.source_progress import ranges_of, source_of
+from pyspark_pykafka.audit.source_progress import find_source, offset_ranges
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition, format_partitions
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.audit.source_progress import SourceProgress
 
-    Tallies = Mapping[str, Checksum]
+    #: Checksums by scope: :data:`WHOLE_BATCH`, or a partition as text.
+    Checksums = Mapping[str, Checksum]
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -35,96 +36,98 @@ _OFFSETS_ONLY = pa.schema([pa.field("offset", SOURCE_TYPES["offset"])])
 
 class SourceTally:
     """
-    Where records enter a query with these options; lives on the driver.
+    Computes what entered a query with these options; lives on the driver.
 
-    ``partitions`` are told one by one, besides the batch as a whole. Raises
-    :class:`~pyspark_pykafka.errors.OptionsError` for options that are wrong.
+    ``partitions`` are counted one by one, besides the batch as a whole. Raises
+    :class:`~pyspark_pykafka.errors.OptionsError` for wrong options.
     """
 
     def __init__(self, options: Mapping[str, str], partitions: Sequence[TopicPartition]) -> None:
         self._options = parse_stream_source(options)
-        others = [tp for tp in partitions if not matches(self._options.strategy, tp)]
-        if others:
+        unknown = [tp for tp in partitions if not matches(self._options.strategy, tp)]
+        if unknown:
             msg = (
-                f"partitions to audit that the options do not ask for: {format_partitions(others)}"
+                "the options do not subscribe to the partitions to audit: "
+                f"{format_partitions(unknown)}"
             )
             raise OptionsError((msg,))
         self._partitions = frozenset(partitions)
-        self._broker = metadata_client(self._options)
+        self._client = metadata_client(self._options)
         self._settings = fetch_settings(self._options, _OFFSETS_ONLY)
-        self._told = False
+        self._has_warned = False
         #: Whether the topic's name is part of a record's id.
         self.include_topic = not is_single_topic(self._options.strategy)
 
     def report(
-        self, name: str, batch: int, sources: Iterable[SourceProgress], left: Sequence[Tallies]
+        self,
+        name: str,
+        batch_id: int,
+        sources: Iterable[SourceProgress],
+        left: Sequence[Checksums],
     ) -> AuditReport:
         """
-        Compare what entered with what left; where that differs, with what the log holds now.
+        Compare what entered with what left; after a mismatch, compare with the log's records.
 
-        Raises :class:`OffsetsError` where nothing tells what entered.
+        Raises :class:`OffsetsError` if it is unknown what entered.
         """
-        source = source_of(sources, self._options)
-        ranges = ranges_of(source, self._options)
-        full = self._tallies(ranges, self._every_offset)
-        found = report(name, batch, full, left)
+        source = find_source(sources, self._options)
+        ranges = offset_ranges(source, self._options)
+        full = self._checksums(ranges, self._of_every_offset)
+        found = report(name, batch_id, full, left)
         if found.is_complete:
             return found
         held = self._held(name, ranges)
-        same = {it.scope for it in found.findings if it.verdict is Verdict.COMPLETE}
-        entered = {at: full[at] if at in same else held[at] for at in full}
-        # What the log has lost since has entered, too; Spark's own count says whether there is any.
+        complete = {it.scope for it in found.findings if it.verdict is Verdict.COMPLETE}
+        entered = {scope: full[scope] if scope in complete else held[scope] for scope in full}
+        # Records that the log has lost since have entered, too. Spark's row count shows if it has.
         is_all = held[WHOLE_BATCH].count in {source.rows, full[WHOLE_BATCH].count}
-        max_entered = {} if is_all else {at: tally.count for at, tally in full.items()}
-        return report(name, batch, entered, left, max_entered)
+        max_entered = {} if is_all else {scope: it.count for scope, it in full.items()}
+        return report(name, batch_id, entered, left, max_entered)
 
-    def _held(self, name: str, ranges: Sequence[OffsetRange]) -> Tallies:
+    def _held(self, name: str, ranges: Sequence[OffsetRange]) -> Checksums:
         """
-        Return what the log holds of ranges, nothing if it cannot be read.
+        Return the checksums of the records that the log holds; empty ones if it cannot be read.
         """
         try:
-            held = self._tallies(self._still_there(ranges), self._read)
+            held = self._checksums(self._after_log_start(ranges), self._of_records)
         except PykafkaError as error:
             logger.warning("audit %s: the offsets could not be read again: %s", name, error)
             return defaultdict(Checksum)
-        if not self._told and held[WHOLE_BATCH].count < sum(each.size for each in ranges):
-            self._told = True
+        if not self._has_warned and held[WHOLE_BATCH].count < sum(r.size for r in ranges):
+            self._has_warned = True
             logger.warning(
-                "audit %s: the log has offsets without a record, so the offsets of such batches "
-                "are read again on the driver; an auditor without options reads nothing",
+                "audit %s: the log has offsets without a record, so the driver reads the offsets "
+                "of such batches again; an auditor without options reads nothing",
                 name,
             )
         return held
 
-    def _still_there(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
-        low = self._broker.log_start_offsets(each.tp for each in ranges)
+    def _after_log_start(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
+        log_starts = self._client.log_start_offsets(r.tp for r in ranges)
         return [
-            OffsetRange(each.tp, max(each.start, low[each.tp]), each.end, each.topic_id)
-            for each in ranges
-            if low.get(each.tp, each.end) < each.end
+            OffsetRange(r.tp, max(r.start, log_starts[r.tp]), r.end, r.topic_id)
+            for r in ranges
+            if log_starts.get(r.tp, r.end) < r.end
         ]
 
-    def _tallies(
-        self, ranges: Sequence[OffsetRange], tally: Callable[[OffsetRange], Checksum]
-    ) -> Tallies:
-        found = {
-            WHOLE_BATCH: Checksum(),
-            **{str(tp): Checksum() for tp in sorted(self._partitions)},
-        }
-        for each in ranges:
-            met = tally(each)
-            found[WHOLE_BATCH] += met
-            if each.tp in self._partitions:
-                found[str(each.tp)] += met
+    def _checksums(
+        self, ranges: Sequence[OffsetRange], checksum: Callable[[OffsetRange], Checksum]
+    ) -> Checksums:
+        scopes = [WHOLE_BATCH, *map(str, sorted(self._partitions))]
+        found = dict.fromkeys(scopes, Checksum())
+        for r in ranges:
+            entered = checksum(r)
+            found[WHOLE_BATCH] += entered
+            if r.tp in self._partitions:
+                found[str(r.tp)] += entered
         return found
 
-    def _every_offset(self, of: OffsetRange) -> Checksum:
-        return checksum_of_range(of.tp, of.start, of.end, include_topic=self.include_topic)
+    def _of_every_offset(self, r: OffsetRange) -> Checksum:
+        return checksum_of_range(r.tp, r.start, r.end, include_topic=self.include_topic)
 
-    def _read(self, of: OffsetRange) -> Checksum:
+    def _of_records(self, r: OffsetRange) -> Checksum:
         found = Checksum()
-        for batch in fetch(of, self._settings):
-            found += checksum_of_offsets(
-                of.tp, batch.column(0).to_numpy(), include_topic=self.include_topic
-            )
+        for batch in fetch(r, self._settings):
+            offsets = batch.column(0).to_numpy()
+            found += checksum_of_offsets(r.tp, offsets, include_topic=self.include_topic)
         return found

@@ -1,5 +1,5 @@
 """
-The ids of records, held against what Spark's xxhash64 gives.
+Record ids, compared with the results of Spark's xxhash64.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FLIGHTS = TopicPartition("flights", 3)
 )
 def test_ids_are_those_of_spark(topic: str, expected: int) -> None:
     """
-    Whatever the length of the topic's name: selected as xxhash64(topic, 3, 2**40 + 7) in Spark.
+    For topic names of all lengths: Spark's result of xxhash64(topic, 3, 2**40 + 7).
     """
     at = 2**40 + 7
 
@@ -49,7 +49,7 @@ def test_ids_are_those_of_spark(topic: str, expected: int) -> None:
 )
 def test_ids_without_a_topic_are_those_of_spark(partition: int, offset: int, expected: int) -> None:
     """
-    Selected as xxhash64(partition, offset) in Spark.
+    Spark's result of xxhash64(partition, offset).
     """
     tp = TopicPartition("flights", partition)
 
@@ -61,7 +61,7 @@ def test_ids_without_a_topic_are_those_of_spark(partition: int, offset: int, exp
 @given(st.integers(0, 2**50), st.integers(0, 60), st.booleans())
 def test_a_range_is_the_sum_of_its_offsets(start: int, size: int, include_topic: bool) -> None:
     """
-    In one block or in many, as a range or one by one.
+    The checksum of a range is the sum of its offsets', hashed in one block, in many or singly.
     """
     single = [
         checksum_of_range(FLIGHTS, at, at + 1, include_topic=include_topic)
@@ -77,9 +77,9 @@ def test_a_range_is_the_sum_of_its_offsets(start: int, size: int, include_topic:
     assert offsets.tolist() == list(range(start, start + size))
 
 
-def test_partitions_and_topics_have_ids_of_their_own() -> None:
+def test_ids_depend_on_topic_and_partition() -> None:
     """
-    The same offset elsewhere is another record.
+    The same offset in another partition or topic has another id.
     """
     tps = [FLIGHTS, TopicPartition("flights", 4), TopicPartition("planes", 3)]
 

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 IDS = st.lists(st.integers(-(2**43), 2**43 - 1), unique=True, min_size=2, max_size=50)
 
 
-def tally(ids: list[int]) -> Checksum:
+def checksum(ids: list[int]) -> Checksum:
     """
-    Return what is met when these ids go by.
+    Return the checksum of records with these ids.
     """
-    return reduce(Checksum.__add__, (Checksum(1, each) for each in ids), Checksum())
+    return reduce(Checksum.__add__, (Checksum(1, it) for it in ids), Checksum())
 
 
 @given(IDS, st.randoms(use_true_random=False))
-def test_order_and_ways_do_not_matter(ids: list[int], rng: random.Random) -> None:
+def test_order_and_exits_do_not_matter(ids: list[int], rng: random.Random) -> None:
     """
-    All records that leave, on whichever way, make a batch complete.
+    A batch is complete if all records have left, in any order, at the sink or at a filter.
     """
     mixed = list(ids)
     rng.shuffle(mixed)
     cut = rng.randrange(len(ids) + 1)
 
-    found = compare("t-0", tally(ids), [tally(mixed[:cut]), tally(mixed[cut:])])
+    found = compare("t-0", checksum(ids), [checksum(mixed[:cut]), checksum(mixed[cut:])])
 
     assert found.verdict is Verdict.COMPLETE
     assert str(found) == f"t-0: complete, {len(ids)} records"
@@ -43,34 +43,34 @@ def test_order_and_ways_do_not_matter(ids: list[int], rng: random.Random) -> Non
 @given(IDS)
 def test_planted_faults_are_found(ids: list[int]) -> None:
     """
-    A lost record, a doubled one, one in the place of another; the difference names a single one.
+    A missing, a duplicated and a replaced record are found; the difference is a single one's id.
     """
     first, second, *rest = ids
-    lost = compare("t-0", tally(ids), [tally([first, *rest])])
-    doubled = compare("t-0", tally(ids), [tally([*ids, second])])
-    exchanged = compare("t-0", tally(ids), [tally([first, first, *rest])])
+    lost = compare("t-0", checksum(ids), [checksum([first, *rest])])
+    duplicated = compare("t-0", checksum(ids), [checksum([*ids, second])])
+    replaced = compare("t-0", checksum(ids), [checksum([first, first, *rest])])
 
     assert (lost.verdict, lost.difference) == (Verdict.MISSING, second)
-    assert (doubled.verdict, doubled.difference) == (Verdict.DUPLICATED, -second)
-    assert exchanged.verdict is Verdict.REPLACED
+    assert (duplicated.verdict, duplicated.difference) == (Verdict.DUPLICATED, -second)
+    assert replaced.verdict is Verdict.REPLACED
 
 
 def test_an_empty_batch_is_complete() -> None:
     """
-    Nothing entered, nothing left.
+    A batch without records is complete.
     """
     assert compare(WHOLE_BATCH, Checksum(), [Checksum()]).verdict is Verdict.COMPLETE
 
 
-def test_a_report_names_the_partitions_that_are_wrong() -> None:
+def test_report_names_incomplete_partitions() -> None:
     """
-    And only those; without any it speaks of the batch.
+    The text names only incomplete partitions, or else the whole batch.
     """
-    good, bad = tally([1, 2]), tally([3, 4])
+    good, bad = checksum([1, 2]), checksum([3, 4])
     entered = {WHOLE_BATCH: good + bad, "t-0": good, "t-1": bad}
 
     found = report(
-        "a", 7, entered, [{WHOLE_BATCH: good + tally([3]), "t-0": good, "t-1": tally([3])}]
+        "a", 7, entered, [{WHOLE_BATCH: good + checksum([3]), "t-0": good, "t-1": checksum([3])}]
     )
     well = report("a", 8, entered, [entered])
 
@@ -80,11 +80,11 @@ def test_a_report_names_the_partitions_that_are_wrong() -> None:
     assert str(well) == "audit a, micro-batch 8: the batch: complete, 4 records"
 
 
-def test_a_partition_that_nothing_left_of_is_missing() -> None:
+def test_partition_without_output_is_missing() -> None:
     """
-    A way that says nothing of a partition let nothing of it go.
+    A partition that no exit has observed has lost its records.
     """
-    entered = {WHOLE_BATCH: tally([1]), "t-0": tally([1])}
+    entered = {WHOLE_BATCH: checksum([1]), "t-0": checksum([1])}
 
     found = report("a", 1, entered, [{WHOLE_BATCH: Checksum()}])
 
@@ -92,15 +92,15 @@ def test_a_partition_that_nothing_left_of_is_missing() -> None:
 
 
 @given(IDS)
-def test_what_the_log_has_lost_since_may_have_entered(ids: list[int]) -> None:
+def test_records_deleted_from_the_log_may_have_entered(ids: list[int]) -> None:
     """
-    Between what is held and what can have entered at most nothing can be told; beyond, it can.
+    Counts between the log's records and the maximum are unknown; other counts are certain.
     """
     held, lost = ids[:-1], ids[-1]
-    most = len(ids)
+    max_entered = len(ids)
 
     def verdict(*left: int) -> Verdict:
-        return compare("t-0", tally(held), [tally([*left])], most).verdict
+        return compare("t-0", checksum(held), [checksum([*left])], max_entered).verdict
 
     assert verdict(*held) is Verdict.COMPLETE
     assert verdict(*ids) is verdict(*held[1:], lost) is Verdict.UNKNOWN
@@ -108,17 +108,17 @@ def test_what_the_log_has_lost_since_may_have_entered(ids: list[int]) -> None:
     assert verdict(*ids, lost) is Verdict.DUPLICATED
 
 
-def test_what_is_unclear_is_neither_complete_nor_wrong() -> None:
+def test_unknown_is_neither_complete_nor_a_mismatch() -> None:
     """
-    One partition that is wrong makes the batch so.
+    One partition with a certain mismatch makes the report one.
     """
-    entered = {WHOLE_BATCH: tally([1, 2]), "t-0": tally([1]), "t-1": tally([2])}
-    left = [{WHOLE_BATCH: tally([1, 2, 3]), "t-0": tally([1, 3]), "t-1": tally([2])}]
+    entered = {WHOLE_BATCH: checksum([1, 2]), "t-0": checksum([1]), "t-1": checksum([2])}
+    left = [{WHOLE_BATCH: checksum([1, 2, 3]), "t-0": checksum([1, 3]), "t-1": checksum([2])}]
 
     found = report("a", 1, entered, left, {WHOLE_BATCH: 4, "t-0": 3, "t-1": 1})
     worse = report("a", 1, entered, left, {WHOLE_BATCH: 4, "t-0": 1, "t-1": 1})
 
     assert not found.is_complete
     assert not found.has_mismatch
-    assert "t-0: unclear, since the log does not show any more what entered" in str(found)
+    assert "t-0: unknown, since the log no longer holds what entered" in str(found)
     assert worse.has_mismatch

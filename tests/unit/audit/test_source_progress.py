@@ -1,5 +1,5 @@
 """
-What the progress of a query tells of the records that entered a micro-batch.
+The offset ranges of a micro-batch, from the query's progress.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_pykafka.audit.source_progress import SourceProgress, ranges_of, source_of
+from pyspark_pykafka.audit.source_progress import SourceProgress, find_source, offset_ranges
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import SourceOptions, parse_stream_source
@@ -19,40 +19,40 @@ OURS = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStr
 
 def options(**given: str) -> SourceOptions:
     """
-    Return the options of a query that reads the topic "t", if they say nothing else.
+    Return the options of a query that reads the topic "t", unless they name another one.
     """
     return parse_stream_source({"kafka.bootstrap.servers": "b:1", "subscribe": "t", **given})
 
 
 def source(start: Any, end: Any, description: str = OURS) -> SourceProgress:
     """
-    Return a source that went from one offset document to another.
+    Return the progress of a source from one offset document to another.
     """
     return SourceProgress(description, json.dumps(start), json.dumps(end), 0)
 
 
 def spans(progress: SourceProgress, read: SourceOptions | None = None) -> list[str]:
     """
-    Return the ranges that entered as text.
+    Return the offset ranges as text.
     """
-    return [str(each) for each in ranges_of(progress, read or options())]
+    return [str(r) for r in offset_ranges(progress, read or options())]
 
 
-def test_a_batch_lies_between_its_offsets() -> None:
+def test_ranges_are_those_between_the_offsets() -> None:
     """
-    Partitions without new offsets are left out, and a range knows its topic's id.
+    Partitions without new offsets are left out, and a range has its topic's id.
     """
     ids = {"@topicIds": {"t": "one"}}
     start, end = {"t": {"0": 3, "1": 4}, **ids}, {"t": {"0": 5, "1": 4}, **ids}
 
-    assert ranges_of(source(start, end), options()) == (
+    assert offset_ranges(source(start, end), options()) == (
         OffsetRange(TopicPartition("t", 0), 3, 5, "one"),
     )
 
 
-def test_the_first_batch_starts_where_its_end_says() -> None:
+def test_start_of_the_first_batch_is_read_from_its_end() -> None:
     """
-    Spark tells no start of it; the start that stands in its own end counts no further.
+    Spark reports no start for the first batch; later batches ignore the stored initial offset.
     """
     end = {"t": {"0": 9}, "@initial": {"t": {"0": 7}}}
 
@@ -61,17 +61,17 @@ def test_the_first_batch_starts_where_its_end_says() -> None:
     assert spans(source(end, {"t": {"0": 12}})) == ["t-0[9, 12)"]
 
 
-def test_a_first_batch_of_which_nothing_tells_the_start() -> None:
+def test_unknown_start_of_the_first_batch_is_an_error() -> None:
     """
-    The JVM connector planned it.
+    A first batch planned by the JVM connector has no start in its end offset.
     """
-    with pytest.raises(OffsetsError, match="does not tell where the query's first batch started"):
-        ranges_of(source(None, {"t": {"0": 9}}), options())
+    with pytest.raises(OffsetsError, match="the start of the query's first batch is unknown"):
+        offset_ranges(source(None, {"t": {"0": 9}}), options())
 
 
-def test_partitions_that_were_added() -> None:
+def test_added_partitions() -> None:
     """
-    From 0, or from their end where the options say so.
+    Added partitions start at 0, or at their end with newPartitionOffsets=latest.
     """
     progress = source({"t": {"0": 1}}, {"t": {"0": 2, "1": 5}})
 
@@ -79,9 +79,9 @@ def test_partitions_that_were_added() -> None:
     assert spans(progress, options(newPartitionOffsets="latest")) == ["t-0[1, 2)"]
 
 
-def test_a_topic_that_was_made_again() -> None:
+def test_recreated_topic() -> None:
     """
-    The new one is read from its start.
+    All of a recreated topic has entered.
     """
     start = {"t": {"0": 40}, "@topicIds": {"t": "one"}}
     end = {"t": {"0": 5}, "@topicIds": {"t": "two"}}
@@ -101,11 +101,11 @@ def test_a_topic_that_was_made_again() -> None:
         ({"subscribe": "", "assign": '{"t": [1]}'}, False),
     ],
 )
-def test_the_source_that_has_the_options(given: dict[str, str], fits: bool) -> None:
+def test_source_is_found_by_its_partitions(given: dict[str, str], fits: bool) -> None:
     """
-    Is told from others by the partitions that it reads, not by those that it could read.
+    The source of the options is found by the partitions that it reads, among any other sources.
     """
-    wanted = parse_stream_source(
+    auditor_options = parse_stream_source(
         {"kafka.bootstrap.servers": "b:1", **{name: text for name, text in given.items() if text}}
     )
     one = source({"t": {"0": 1}}, {"t": {"0": 2}})
@@ -119,17 +119,17 @@ def test_the_source_that_has_the_options(given: dict[str, str], fits: bool) -> N
     ]
 
     if fits:
-        assert source_of([*others, one], wanted) is one
+        assert find_source([*others, one], auditor_options) is one
     else:
         with pytest.raises(OffsetsError, match="the query has no source that may be the one"):
-            source_of([*others, one], wanted)
+            find_source([*others, one], auditor_options)
 
 
-def test_two_sources_that_may_be_meant() -> None:
+def test_ambiguous_source_is_refused() -> None:
     """
-    Are not guessed at.
+    If two sources match the auditor's options, the audit fails instead of guessing.
     """
     one = source({"t": {"0": 1}}, {"t": {"0": 2}})
 
     with pytest.raises(OffsetsError, match="the query has 2 sources that may be the one"):
-        source_of([one, one], options())
+        find_source([one, one], options())
