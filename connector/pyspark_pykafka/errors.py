@@ -4,24 +4,34 @@ The errors that users of the connector can catch.
 ::
 
     PykafkaError
-    ├── OptionsError            options or a schema that cannot be used (also a ValueError)
+    ├── OptionsError            invalid options or schema (also a ValueError)
     ├── OffsetsError            offsets that contradict each other or the topic's partitions
-    ├── DataLossError           records that were to be read are gone
-    ├── RecordError             one record that cannot be read or written as asked
-    ├── ProgressError           a progress store that is another query's, or about another topic
-    ├── ExactlyOnceError        a write that cannot be made exactly-once any more
-    │   └── ConcurrentWriteError    the same batch, written by two at once   (retriable)
-    ├── UnknownTopicError       a topic or partition that does not exist  (retriable)
-    ├── AuthenticationError     the broker does not accept who we are
-    ├── AuthorizationError      the broker knows us and refuses the operation
-    ├── TlsError                no trusted connection could be made
+    ├── DataLossError           records to be read no longer exist
+    ├── RecordError             a record that cannot be read or written
+    ├── ProgressError           a progress store of another query, or of another topic
+    ├── ExactlyOnceError        exactly-once can no longer be guaranteed
+    │   └── ConcurrentWriteError    two processes write the same batch   (retriable)
+    ├── UnknownTopicError       an unknown topic or partition            (retriable)
+    ├── AuthenticationError     credentials or mechanism rejected
+    ├── AuthorizationError      operation not allowed for this user
+    ├── TlsError                failed TLS handshake
     ├── TimeoutExceededError    a deadline passed                        (retriable)
-    │   └── StalledReadError        answers came, but no records             (retriable)
-    ├── BrokerUnavailableError  no broker can answer at the moment       (retriable)
+    │   └── StalledReadError        responses without progress           (retriable)
+    ├── BrokerUnavailableError  no reachable broker                      (retriable)
     └── KafkaClientError        any other error that Kafka reported
 
-Each error carries its data as attributes and survives pickling whole: Spark moves errors from
-executors to the driver. ``retriable`` tells a supervisor whether the same work can succeed later.
+Every error keeps its data in attributes and pickles completely, since Spark sends errors from
+executors to the driver. ``retriable`` means that the same work can succeed later.
+
+Errors that reach the driver from an executor or from the planning process are text inside Spark's
+exception; those raised on the driver can be caught::
+
+    from pyspark_pykafka.errors import OptionsError
+
+    try:
+        listener = ProgressListener(options)
+    except OptionsError as error:
+        print(error.mistakes)
 """
 
 from __future__ import annotations
@@ -34,7 +44,9 @@ if TYPE_CHECKING:
 
 class PykafkaError(Exception):
     """
-    The root of every error that the connector raises on purpose.
+    The base class of every error that the connector raises on purpose.
+
+    ``retriable``: whether the same work can succeed later without a change.
     """
 
     retriable: bool = False
@@ -42,7 +54,9 @@ class PykafkaError(Exception):
 
 class OptionsError(PykafkaError, ValueError):
     """
-    Options or a schema that cannot be used; lists every mistake at once.
+    Invalid options or an invalid schema.
+
+    ``mistakes`` lists every mistake, one text each.
     """
 
     def __init__(self, mistakes: tuple[str, ...]) -> None:
@@ -56,12 +70,14 @@ class OptionsError(PykafkaError, ValueError):
 
 def check_values(subject: object, checks: Iterable[tuple[str, bool, str]]) -> None:
     """
-    Raise :class:`OptionsError` for all attributes that are not good: (name, good, what it must be).
+    Raise :class:`OptionsError` for all invalid attributes of ``subject``.
+
+    ``checks`` holds (name of the attribute, whether it is valid, what it must be).
     """
     mistakes = tuple(
         f"{name} is {getattr(subject, name)}; it must be: {expected}"
-        for name, good, expected in checks
-        if not good
+        for name, valid, expected in checks
+        if not valid
     )
     if mistakes:
         raise OptionsError(mistakes)
@@ -69,7 +85,7 @@ def check_values(subject: object, checks: Iterable[tuple[str, bool, str]]) -> No
 
 class _ConditionError(PykafkaError):
     """
-    An error that carries the condition name which Spark's JVM connector uses for the same case.
+    An error with a ``condition`` (as Spark's JVM connector names it) and an ``explanation``.
     """
 
     def __init__(self, condition: str, explanation: str) -> None:
@@ -83,37 +99,38 @@ class _ConditionError(PykafkaError):
 
 class OffsetsError(_ConditionError):
     """
-    Offsets that contradict each other or the partitions that the topic has.
+    Offsets that contradict each other or the topic's partitions.
     """
 
 
 class DataLossError(_ConditionError):
     """
-    Records that were to be read are gone, and ``failOnDataLoss`` is true.
+    Records to be read no longer exist, and ``failOnDataLoss`` is true.
     """
 
 
 class RecordError(_ConditionError):
     """
-    One record that cannot be read or written as asked; the text names where it is.
+    A record that cannot be read or written; the text gives its position.
     """
 
 
 class ProgressError(_ConditionError):
     """
-    A progress store that belongs to another query, or whose records are about another topic.
+    A progress store that belongs to another query, or that records another topic.
     """
 
 
 class ExactlyOnceError(_ConditionError):
     """
-    A write of which nobody could say that each row is there once, or whose prefix is another's.
+    Exactly-once can no longer be guaranteed for this write, or its transactional-id prefix belongs
+    to another query.
     """
 
 
 class ConcurrentWriteError(ExactlyOnceError):
     """
-    Two processes write the same micro-batch; nothing of this one is visible.
+    Two processes write the same micro-batch; no row of this process is visible.
     """
 
     retriable = True
@@ -121,7 +138,7 @@ class ConcurrentWriteError(ExactlyOnceError):
 
 class UnknownTopicError(PykafkaError):
     """
-    A topic or partition that the brokers do not have, or do not know of yet.
+    A topic or partition that does not exist, or that the brokers do not know yet.
     """
 
     retriable = True
@@ -129,13 +146,13 @@ class UnknownTopicError(PykafkaError):
 
 class AuthenticationError(PykafkaError):
     """
-    The broker does not accept the credentials, or the mechanism.
+    The broker rejects the credentials or the SASL mechanism.
     """
 
 
 class AuthorizationError(PykafkaError):
     """
-    The broker knows the user and refuses the operation.
+    The broker does not allow this user the operation.
     """
 
 
@@ -155,13 +172,13 @@ class TimeoutExceededError(PykafkaError):
 
 class StalledReadError(TimeoutExceededError):
     """
-    Brokers answered, and for so long brought a read no further; nothing says that records are gone.
+    Brokers responded, but a read made no progress for too long; no data loss is known.
     """
 
 
 class BrokerUnavailableError(PykafkaError):
     """
-    No broker that could answer is reachable at the moment.
+    No broker that could serve the request is reachable at the moment.
     """
 
     retriable = True
@@ -169,9 +186,9 @@ class BrokerUnavailableError(PykafkaError):
 
 class KafkaClientError(PykafkaError):
     """
-    An error of Kafka's own that has no class of its own here.
+    An error reported by Kafka that has no class here.
 
-    ``code`` and ``name`` are those of the Kafka protocol, or librdkafka's negative local ones.
+    ``code`` and ``name`` are the Kafka protocol's, or librdkafka's own (with negative codes).
     """
 
     def __init__(self, message: str, code: int, name: str, *, retriable: bool) -> None:
@@ -183,7 +200,7 @@ class KafkaClientError(PykafkaError):
 
     def __reduce__(self) -> tuple[object, ...]:
         """
-        Pickle with the keyword argument that exceptions cannot keep by themselves.
+        Pickle the keyword argument too, which exceptions do not keep by themselves.
         """
         return (_restored, (self.message, self.code, self.name, self.retriable))
 

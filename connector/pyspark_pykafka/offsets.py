@@ -1,7 +1,7 @@
 """
-Topic partitions, offsets and ranges: the values that planning computes with.
+Topic partitions, offsets and offset ranges: the values that planning computes with.
 
-An offset is always that of the *next* record to read; a range is ``[start, end)``.
+An offset is always the offset of the *next* record to read; a range is ``[start, end)``.
 Nothing here does I/O or imports Spark or a Kafka client.
 """
 
@@ -15,36 +15,37 @@ from pyspark_pykafka.errors import OffsetsError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: Offset words as Spark's Kafka connector and the Kafka protocol number them (ListOffsets).
+#: Sentinel offsets, numbered as in Spark's Kafka connector and Kafka's ListOffsets request.
 EARLIEST = -2
 LATEST = -1
 
-#: Keys of an offset document that are not topics. Kafka topic names cannot contain '@'.
+#: Prefix of the keys of an offset document that are not topics: no topic name contains '@'.
 RESERVED_PREFIX = "@"
 
-#: The id of each topic (KIP-516): tells a topic that was deleted and made again.
+#: The id of each topic (KIP-516), which identifies a topic that was deleted and recreated.
 TOPIC_IDS = "@topicIds"
 
-#: Where the query started, in the end offset of its first batch.
+#: The query's start offsets, in the end offset of its first batch.
 INITIAL = "@initial"
 
-#: Which query the checkpoint is of, and how many batches it has read, where progress is recorded.
+#: The query's id, its number of batches and its progress store; see :class:`QueryIdentity`.
 QUERY = "@query"
 
-#: The leader epoch of each partition under which everything before its offset was seen (KIP-320).
+#: By partition, the leader epoch in which the log up to the offset was read (KIP-320).
 LEADER_EPOCHS = "@leaderEpochs"
 
 _RESERVED = frozenset({TOPIC_IDS, INITIAL, QUERY, LEADER_EPOCHS})
 
-#: Kafka's number for a leader epoch that is not known.
+#: Kafka's number for an unknown leader epoch.
 NO_EPOCH = -1
 
+#: An offset in the checkpoint: ``{"topic": {"0": 23}, "@topicIds": {"topic": "id"}, ...}``.
 Document = dict[str, Any]
 
 
 class TopicPartition(NamedTuple):
     """
-    One partition of one topic; sorts by topic, then by number.
+    One partition of a topic; sorts by topic, then by partition number.
     """
 
     topic: str
@@ -54,13 +55,15 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+#: The next offset to read, by partition.
 Offsets = dict[TopicPartition, int]
+#: Leader epochs, by partition.
 LeaderEpochs = dict[TopicPartition, int]
 
 
 class LogEnds(NamedTuple):
     """
-    Where logs end, and the leader epoch that each was seen in, for partitions whose leader told it.
+    The end offsets of logs, and the leader epochs of the partitions whose leader returned one.
     """
 
     offsets: Offsets
@@ -71,10 +74,11 @@ class LogEnds(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """
-    The records ``[start, end)`` of one partition; a border may be EARLIEST or LATEST in batch.
+    The records ``[start, end)`` of one partition; in a batch each limit may be EARLIEST or LATEST.
 
-    ``topic_id`` says of which topic, where more than one had the name; None is any. The leader
-    epochs are those under which everything before ``start``, and before ``end``, was seen.
+    ``topic_id`` selects one of several topics that have had the name; None accepts any.
+    ``start_epoch`` and ``end_epoch`` are the leader epochs in which the log before ``start`` and
+    before ``end`` was read (KIP-320).
     """
 
     tp: TopicPartition
@@ -87,23 +91,23 @@ class OffsetRange:
     @property
     def size(self) -> int:
         """
-        How many offsets lie in the range; meaningful for resolved borders only.
+        The number of offsets in the range; only meaningful if it is resolved.
         """
         return self.end - self.start
 
     @property
     def resolved(self) -> bool:
         """
-        Whether both borders are offsets, not words.
+        Whether both limits are offsets, not sentinels.
         """
         return self.start >= 0 and self.end >= 0
 
     def __str__(self) -> str:
-        return f"{self.tp}[{_border(self.start)}, {_border(self.end)})"
+        return f"{self.tp}[{_limit_text(self.start)}, {_limit_text(self.end)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """
-        Pickle in half of a dataclass's own time: a plan can hold thousands of ranges.
+        Pickle in half the time of a dataclass: a plan can hold thousands of ranges.
         """
         epochs = (self.start_epoch, self.end_epoch)
         return _range, (*self.tp, self.start, self.end, self.topic_id, *epochs)
@@ -113,7 +117,7 @@ def _range(topic: str, partition: int, *rest: Any) -> OffsetRange:
     return OffsetRange(TopicPartition(topic, partition), *rest)
 
 
-def _border(offset: int) -> str:
+def _limit_text(offset: int) -> str:
     return {EARLIEST: "earliest", LATEST: "latest"}.get(offset, str(offset))
 
 
@@ -121,7 +125,7 @@ def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str
     """
     Return ``{"topic": {"0": 23}}``, the form of Spark's JVM connector, in a stable order.
 
-    Spark compares offsets by their JSON text, so equal offsets must give equal text.
+    Spark compares offsets as JSON text, so equal offsets must have equal text.
     """
     document: dict[str, dict[str, int]] = {}
     for tp in sorted(offsets):
@@ -131,9 +135,9 @@ def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str
 
 def offsets_from_json(document: Mapping[str, Any]) -> Offsets:
     """
-    Read ``{"topic": {"0": 23}}``; reserved ``@`` keys are for the caller.
+    Parse ``{"topic": {"0": 23}}``, ignoring reserved ``@`` keys.
 
-    Raises :class:`OffsetsError` for anything that is not of that form.
+    Raises :class:`OffsetsError` for any other form.
     """
     offsets: Offsets = {}
     for topic, partitions in document.items():
@@ -150,7 +154,8 @@ def _partitions(topic: str, partitions: object) -> Iterable[tuple[int, int]]:
     except (AttributeError, TypeError, ValueError) as cause:
         msg = (
             f"the checkpoint's offsets of topic '{topic}' are {partitions!r}; they must be a map "
-            'from partition to offset, as {"0": 23}. Was the checkpoint written by another source?'
+            'from partition to offset, such as {"0": 23}. Was the checkpoint written by another '
+            "source?"
         )
         raise OffsetsError("MALFORMED_OFFSET", msg) from cause
 
@@ -160,7 +165,7 @@ class Assignment:
     """
     The partitions that a query reads, in order, and the ids of their topics.
 
-    An id is the text that Kafka prints (KIP-516); topics on brokers before 2.8 have none.
+    Ids are in Kafka's text form (KIP-516); topics on brokers before 2.8 have none.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -170,11 +175,11 @@ class Assignment:
 @dataclass(frozen=True, slots=True)
 class QueryIdentity:
     """
-    The id of the query that a checkpoint is of, the number of the batch that ended there, and the
-    name of the store that its progress goes to.
+    The id of a checkpoint's query, the number of the batch that ended there, and the name of its
+    progress store.
 
-    Spark tells its own ids to tasks only, not to the process that plans. Batches are counted from
-    0 and only those that Spark plans for new offsets.
+    Both numbers are the connector's own: Spark passes its ids to tasks, not to the planning
+    process. Batches are counted from 0, and only those that Spark plans for new offsets.
     """
 
     id: str
@@ -185,11 +190,11 @@ class QueryIdentity:
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
     """
-    Where a stream stands, as it is kept in Spark's checkpoint.
+    The position of a stream, as stored in Spark's checkpoint.
 
-    ``initial`` is where the query started, kept in the first batch's end: Spark stores no initial
-    offset for a Python source, so a query whose first batch failed would ask for it again, and
-    "latest" would by then lie behind records that were never read.
+    ``initial`` is the query's start, stored in the end offset of the first batch: Spark stores no
+    initial offset for a Python source, so a query whose first batch failed would resolve it again,
+    and "latest" would then skip records that were never read.
     """
 
     offsets: Offsets
@@ -200,15 +205,15 @@ class StreamOffset:
 
     def recreated_topics(self, earlier: StreamOffset) -> set[str]:
         """
-        Return the topics that were deleted and made again since ``earlier``.
+        Return the topics that were deleted and recreated since ``earlier``.
         """
         # Invariant R15 (topic id).
         known = earlier.topic_ids
-        return {t for t, made in self.topic_ids.items() if known.get(t, made) != made}
+        return {t for t, new in self.topic_ids.items() if known.get(t, new) != new}
 
     def to_json(self) -> Document:
         """
-        Return the form of Spark's JVM connector, with what is ours under reserved keys.
+        Return the form of Spark's JVM connector, with our own data under reserved keys.
         """
         document: Document = {**offsets_to_json(self.offsets)}
         if self.topic_ids:
@@ -224,15 +229,17 @@ class StreamOffset:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> StreamOffset:
         """
-        Read a document of ours or of the JVM connector.
+        Parse an offset written by this connector or by the JVM connector.
 
-        Raises :class:`OffsetsError` for anything else, and for what a later version wrote.
+        Raises :class:`OffsetsError` for any other form, and for keys of a later version.
         """
-        later = sorted(k for k in document if k.startswith(RESERVED_PREFIX) and k not in _RESERVED)
-        if later:
+        unknown = sorted(
+            k for k in document if k.startswith(RESERVED_PREFIX) and k not in _RESERVED
+        )
+        if unknown:
             msg = (
-                f"the checkpoint's offsets hold {', '.join(later)}, which this version of pykafka "
-                "does not know: a newer one wrote them; use that version or a later one"
+                f"the checkpoint's offsets hold {', '.join(unknown)}, which this version of "
+                "pykafka does not know: a newer version wrote them; use that version or a later one"
             )
             raise OffsetsError("MALFORMED_OFFSET", msg)
         initial = document.get(INITIAL)
@@ -240,7 +247,7 @@ class StreamOffset:
             offsets_from_json(document),
             _topic_ids(document.get(TOPIC_IDS, {})),
             None if initial is None else cls.from_json(initial),
-            _query_mark(document.get(QUERY)),
+            _query_identity(document.get(QUERY)),
             _leader_epochs(document.get(LEADER_EPOCHS, {})),
         )
 
@@ -260,13 +267,14 @@ def _leader_epochs(given: object) -> LeaderEpochs:
         return offsets_from_json(given)  # type: ignore[arg-type]
     except (AttributeError, OffsetsError) as cause:
         msg = (
-            f"the checkpoint's {LEADER_EPOCHS} is {str(given)[:200]}; it must have leader epochs "
-            'by partition, as {"t": {"0": 5}}. Was the checkpoint written by another source?'
+            f"the checkpoint's {LEADER_EPOCHS} is {str(given)[:200]}; it must be a map of leader "
+            'epochs by partition, such as {"t": {"0": 5}}. Was the checkpoint written by '
+            "another source?"
         )
         raise OffsetsError("MALFORMED_OFFSET", msg) from cause
 
 
-def _query_mark(given: object) -> QueryIdentity | None:
+def _query_identity(given: object) -> QueryIdentity | None:
     if given is None:
         return None
     try:
@@ -281,7 +289,7 @@ def _query_mark(given: object) -> QueryIdentity | None:
 
 def format_partitions(tps: Iterable[TopicPartition], limit: int = 20) -> str:
     """
-    Name partitions for a message; a topic can have thousands, so at most ``limit`` are spelled out.
+    Return partitions as text for a message: at most ``limit`` names, and the number of the rest.
     """
     names = [str(tp) for tp in sorted(tps)]
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""

@@ -1,5 +1,5 @@
 """
-Waiting with a limit: one time budget passed down through the steps of a piece of work.
+Deadlines, backoff and retries: one time budget is passed through all steps of an operation.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _JITTER = 0.2
-# Many more would overflow a float, long after any pause needs them.
-_MOST_STEPS = 60
+# Bounds the exponent: many more steps would overflow a float.
+_MAX_STEPS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
     """
-    A point on the monotonic clock, so that a changed wall clock neither shortens nor stretches it.
+    A point in time on the monotonic clock, so that changes of the wall clock do not affect it.
     """
 
     at: float
@@ -34,7 +34,7 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float, now: Callable[[], float] = time.monotonic) -> Deadline:
         """
-        Return the deadline that lies this many seconds ahead.
+        Return the deadline this many seconds from now.
         """
         return cls(now() + seconds, now)
 
@@ -47,21 +47,21 @@ class Deadline:
 
     def remaining(self, max_seconds: float = float("inf")) -> float:
         """
-        Return the seconds that are left, never below zero and never above ``max_seconds``.
+        Return the seconds left, at least 0 and at most ``max_seconds``.
         """
         return min(max(self.at - self.now(), 0.0), max_seconds)
 
 
-#: A deadline that does not come.
+#: A deadline that never expires.
 NEVER = Deadline(math.inf)
 
 
 @dataclass(slots=True)
 class Backoff:
     """
-    Pauses that grow from ``initial`` to ``maximum`` seconds, each up to a fifth longer by jitter.
+    Pauses that grow from ``initial`` to ``maximum`` seconds, plus jitter of up to a fifth.
 
-    Chance keeps the tasks of a failed broker from coming back all at once.
+    The jitter keeps the tasks of a failed broker from reconnecting all at once.
     """
 
     initial: float
@@ -72,17 +72,17 @@ class Backoff:
 
     def next_pause(self) -> float:
         """
-        Return how many seconds to wait after one more failure.
+        Count one more failure and return how many seconds to wait.
         """
         pause = min(self.initial * self.multiplier**self._failures, self.maximum)
-        self._failures = min(self._failures + 1, _MOST_STEPS)
+        self._failures = min(self._failures + 1, _MAX_STEPS)
         return pause * (1 + _JITTER * self.jitter())
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """
-    How often work is tried again, and how long to wait in between.
+    How often an operation is attempted, and the pause between attempts in seconds.
     """
 
     attempts: int
@@ -96,9 +96,9 @@ def retry(
     deadline: Deadline = NEVER,
 ) -> T:
     """
-    Return what ``work`` returns, trying it again after errors that are ``retriable``.
+    Return what ``work`` returns, retrying it after ``retriable`` errors.
 
-    Not after the deadline: work that has a time of its own, and used it up, would get it again.
+    There is no retry after the deadline: work with its own timeout would get that time again.
     """
     for _ in range(policy.attempts - 1):
         try:
@@ -117,7 +117,7 @@ def retry_until(
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """
-    Return what ``work`` returns, trying it again after errors that are ``retriable``, for a time.
+    Return what ``work`` returns, retrying it after ``retriable`` errors until the deadline.
     """
     while True:
         try:

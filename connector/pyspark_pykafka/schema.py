@@ -1,5 +1,5 @@
 """
-The columns of a record as Arrow types: the fixed ones of the source and what a sink accepts.
+The columns of a record as Arrow types: those of the source, and those that a sink accepts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())
 HEADERS = pa.list_(pa.field("element", HEADER))
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-#: What the source delivers, in the order and with the types of Spark's JVM connector.
+#: The columns of the source, in the order and with the types of Spark's JVM connector.
 SOURCE_TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -26,12 +26,12 @@ SOURCE_TYPES: dict[str, pa.DataType] = {
     "headers": HEADERS,
 }
 
-#: The field metadata that may carry the name of the type in the caller's words, for messages.
+#: The key of the field metadata that may hold the caller's name of the type, for messages.
 TYPE_NAME = b"type"
 
 _TEXT_OR_BYTES = (pa.string(), pa.binary())
 
-#: What a sink takes from each column it knows; the names of types are Spark's, for messages.
+#: The accepted types of the columns that a sink knows, and their Spark names for messages.
 _SINK_TYPES: dict[str, tuple[tuple[pa.DataType, ...], str]] = {
     "topic": ((pa.string(),), "STRING"),
     "key": (_TEXT_OR_BYTES, "STRING or BINARY"),
@@ -47,19 +47,16 @@ SINK_COLUMNS = tuple(_SINK_TYPES)
 
 def check_source_schema(schema: pa.Schema, *, include_headers: bool) -> None:
     """
-    Refuse a user's schema that asks for something a record does not have.
+    Raise :class:`OptionsError` if a user's schema has columns or types that a record lacks.
 
-    A schema may name a subset of the columns in any order, and ``key`` and ``value`` may be
-    STRING: bytes that are no UTF-8 then stay as they are, as ``CAST(value AS STRING)`` leaves them.
-    Raises :class:`OptionsError`.
+    A schema may have a subset of the columns in any order, and ``key`` and ``value`` may be STRING:
+    bytes that are not UTF-8 then stay unchanged, as in ``CAST(value AS STRING)``.
     """
     mistakes = [m for f in schema for m in _source_field_mistakes(f)]
     if "headers" in schema.names and not include_headers:
-        mistakes.append(
-            "the schema asks for 'headers' and includeHeaders is false; set includeHeaders to true"
-        )
+        mistakes.append("the schema has the column 'headers'; set includeHeaders to true")
     if not schema.names:
-        mistakes.append(f"the schema is empty; name at least one of: {', '.join(SOURCE_TYPES)}")
+        mistakes.append(f"the schema is empty; add at least one of: {', '.join(SOURCE_TYPES)}")
     if mistakes:
         raise OptionsError(tuple(mistakes))
 
@@ -68,10 +65,11 @@ def _source_field_mistakes(field: pa.Field) -> list[str]:
     expected = SOURCE_TYPES.get(field.name)
     if expected is None:
         near = get_close_matches(field.name, SOURCE_TYPES, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"it must be of: {', '.join(SOURCE_TYPES)}"
+        columns = ", ".join(SOURCE_TYPES)
+        hint = f"did you mean '{near[0]}'?" if near else f"it must be one of: {columns}"
         return [f"the schema's column '{field.name}' is not a column of a Kafka record; {hint}"]
     text = field.name in {"key", "value"} and field.type == pa.string()
-    if not text and not same_shape(field.type, expected):
+    if not text and not types_match(field.type, expected):
         return [
             (
                 f"the schema's column '{field.name}' has type {_name(field)}; it must be {expected}"
@@ -83,16 +81,16 @@ def _source_field_mistakes(field: pa.Field) -> list[str]:
 
 def check_sink_schema(schema: pa.Schema, *, topic_option: bool) -> None:
     """
-    Refuse rows that cannot become records; columns without a meaning for Kafka are ignored.
+    Raise :class:`OptionsError` if rows of this schema cannot become records.
 
-    Raises :class:`OptionsError`.
+    Columns that are not part of a record are ignored.
     """
     mistakes = [m for f in schema for m in _sink_field_mistakes(f)]
     if "value" not in schema.names:
-        mistakes.append("the column 'value' is missing; it must be there, as STRING or BINARY")
+        mistakes.append("the column 'value' is missing; add it as STRING or BINARY")
     if "topic" not in schema.names and not topic_option:
         mistakes.append(
-            "no topic is given: set the option 'topic', or add a column 'topic' of type STRING"
+            "no topic is given; set the option 'topic', or add a column 'topic' of type STRING"
         )
     if mistakes:
         raise OptionsError(tuple(mistakes))
@@ -102,16 +100,16 @@ def _sink_field_mistakes(field: pa.Field) -> list[str]:
     if field.name not in _SINK_TYPES:
         return []
     accepted, names = _SINK_TYPES[field.name]
-    if any(same_shape(field.type, kind) for kind in accepted):
+    if any(types_match(field.type, kind) for kind in accepted):
         return []
     return [f"unsupported type of column '{field.name}': {_name(field)}; it must be {names}"]
 
 
-def same_shape(given: pa.DataType, expected: pa.DataType) -> bool:
+def types_match(given: pa.DataType, expected: pa.DataType) -> bool:
     """
-    Whether two types agree but for nullability and for 32 or 64 bit lengths.
+    Whether two types are equal except for nullability and for 32 or 64 bit lengths.
 
-    Spark hands large_string and large_binary over when ``useLargeVarTypes`` is set.
+    Spark passes large_string and large_binary if ``useLargeVarTypes`` is set.
     """
     if pa.types.is_nested(expected):
         return _same_headers(given)

@@ -1,5 +1,5 @@
 """
-Errors as users and executors meet them.
+Errors as users and executors see them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ALL = [
 @pytest.mark.parametrize("error", ALL, ids=lambda e: type(e).__name__)
 def test_errors_pickle_whole(error: PykafkaError) -> None:
     """
-    An error from an executor arrives with its text and every attribute.
+    An error from an executor keeps its text and every attribute.
     """
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
 
@@ -45,7 +45,7 @@ def test_errors_pickle_whole(error: PykafkaError) -> None:
 
 def test_every_error_is_listed_and_tested() -> None:
     """
-    The tree in the module's head, and this test, name every class of error.
+    The tree in the module's docstring and this test name every error class.
     """
     public = {
         name
@@ -59,7 +59,7 @@ def test_every_error_is_listed_and_tested() -> None:
 
 def test_options_error_lists_every_mistake() -> None:
     """
-    All mistakes stand in one message, a line each.
+    One message lists all mistakes, one per line.
     """
     lines = str(OptionsError(("first", "second"))).splitlines()
 

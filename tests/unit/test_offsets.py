@@ -1,5 +1,5 @@
 """
-Offsets and their documents in the checkpoint.
+Offsets and their JSON in the checkpoint.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ offsets = st.dictionaries(partitions, st.integers(0, 2**63 - 1), max_size=20)
 
 
 @given(offsets)
-def test_document_round_trip(given_offsets: dict[TopicPartition, int]) -> None:
+def test_offsets_survive_json(given_offsets: dict[TopicPartition, int]) -> None:
     """
-    Offsets come back equal from the JSON that Spark writes into its checkpoint.
+    Offsets are equal after the JSON that Spark writes into its checkpoint.
     """
     text = json.dumps(offsets_to_json(given_offsets))
 
@@ -39,9 +39,9 @@ def test_document_round_trip(given_offsets: dict[TopicPartition, int]) -> None:
 
 
 @given(offsets, st.randoms())
-def test_equal_offsets_give_equal_text(given_offsets: dict, random: object) -> None:
+def test_equal_offsets_have_equal_text(given_offsets: dict, random: object) -> None:
     """
-    The order in which brokers answer does not show in the document: Spark compares its text.
+    The JSON does not depend on the order of the partitions: Spark compares its text.
     """
     shuffled = list(given_offsets.items())
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -49,18 +49,18 @@ def test_equal_offsets_give_equal_text(given_offsets: dict, random: object) -> N
     assert json.dumps(offsets_to_json(dict(shuffled))) == json.dumps(offsets_to_json(given_offsets))
 
 
-def test_document_is_the_jvm_connectors() -> None:
+def test_json_is_that_of_the_jvm_connector() -> None:
     """
-    The form is that of Spark's JVM connector, so a checkpoint moves over.
+    The form equals that of Spark's JVM connector, so its checkpoints can be used.
     """
     document = offsets_to_json({TopicPartition("t", 10): 7, TopicPartition("t", 2): 5})
 
     assert json.dumps(document) == '{"t": {"2": 5, "10": 7}}'
 
 
-def test_reserved_keys_are_no_topics() -> None:
+def test_reserved_keys_are_not_topics() -> None:
     """
-    Keys that start with '@' are not read as topics.
+    Keys that start with '@' are not parsed as topics.
     """
     document = {"@initial": {"t": {"0": 1}}, "t": {"0": 3}}
 
@@ -68,9 +68,9 @@ def test_reserved_keys_are_no_topics() -> None:
 
 
 @pytest.mark.parametrize("partitions", [3, None, {"x": 1}, {"0": "many"}, {"0": None}])
-def test_malformed_document_names_the_topic(partitions: object) -> None:
+def test_malformed_offsets_name_the_topic(partitions: object) -> None:
     """
-    A checkpoint that another source wrote is refused by topic.
+    Offsets that another source wrote are rejected, and the error names the topic.
     """
     with pytest.raises(OffsetsError, match="offsets of topic 'weather'"):
         offsets_from_json({"weather": partitions})
@@ -87,21 +87,21 @@ def test_malformed_document_names_the_topic(partitions: object) -> None:
         st.integers(-1, 2**31 - 1),
     )
 )
-def test_range_pickles_whole(whole: OffsetRange) -> None:
+def test_offset_range_pickles_whole(whole: OffsetRange) -> None:
     """
-    A range crosses to the executors with every field, the hints included.
+    Every field of a range reaches the executors.
     """
     assert pickle.loads(pickle.dumps(whole)) == whole  # noqa: S301 - our own bytes
 
 
-def test_range_names_its_words() -> None:
+def test_offset_range_prints_sentinels_by_name() -> None:
     """
-    Borders that are words show as words in messages.
+    Messages show EARLIEST and LATEST by name.
     """
     assert str(OffsetRange(TopicPartition("t", 3), EARLIEST, 12)) == "t-3[earliest, 12)"
 
 
-def test_describe_does_not_flood_a_message() -> None:
+def test_format_partitions_is_bounded() -> None:
     """
     A message about a thousand partitions names twenty and counts the rest.
     """

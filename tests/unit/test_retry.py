@@ -1,5 +1,5 @@
 """
-Deadlines and retries on a clock that only moves when it is told to.
+Deadlines and retries, on a clock that only moves when a test moves it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pyspark_pykafka.retry import Backoff, Deadline, RetryPolicy, retry
 
 class Clock:
     """
-    A clock that waits by moving on.
+    A clock on which sleeping only advances the time.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Clock:
 
 def test_deadline_counts_down_to_zero() -> None:
     """
-    What remains shrinks with the clock and never becomes negative.
+    The remaining time shrinks with the clock and is never negative.
     """
     clock = Clock()
     deadline = Deadline.after(2.0, clock.now)
@@ -39,9 +39,9 @@ def test_deadline_counts_down_to_zero() -> None:
     assert deadline.remaining() == 0.0
 
 
-def test_retriable_errors_are_tried_again() -> None:
+def test_retriable_errors_are_retried() -> None:
     """
-    Work that fails twice and then succeeds is waited for twice.
+    Work that fails twice and then succeeds is retried after two pauses.
     """
     clock, left = Clock(), [BrokerUnavailableError("a"), BrokerUnavailableError("b")]
 
@@ -56,7 +56,7 @@ def test_retriable_errors_are_tried_again() -> None:
 
 def test_last_attempt_raises() -> None:
     """
-    When attempts run out the error itself comes through.
+    After the last attempt its own error is raised.
     """
     clock = Clock()
 
@@ -69,9 +69,9 @@ def test_last_attempt_raises() -> None:
     assert clock.time == 102.0
 
 
-def test_fatal_errors_are_not_tried_again() -> None:
+def test_fatal_errors_are_not_retried() -> None:
     """
-    Wrong credentials do not become right by waiting.
+    Wrong credentials, for example, are raised at once.
     """
     clock = Clock()
 
@@ -84,17 +84,17 @@ def test_fatal_errors_are_not_tried_again() -> None:
     assert clock.time == 100.0
 
 
-def test_pauses_double_up_to_the_most() -> None:
+def test_pauses_double_up_to_the_maximum() -> None:
     """
-    Each failure in a row waits twice as long as the last, within the bound.
+    Each consecutive failure doubles the pause, up to the maximum.
     """
     backoff = Backoff(0.1, 1.0, jitter=lambda: 0.0)
 
     assert [backoff.next_pause() for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
 
-def test_chance_makes_a_pause_longer_by_a_fifth_at_most() -> None:
+def test_jitter_adds_at_most_a_fifth() -> None:
     """
-    The tasks of a failed broker do not come back in step.
+    Jitter keeps the tasks of a failed broker from retrying in step.
     """
     assert Backoff(1.0, 1.0, jitter=lambda: 1.0).next_pause() == pytest.approx(1.2)

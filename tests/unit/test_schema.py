@@ -1,5 +1,5 @@
 """
-Schemas that users give, checked without Spark.
+The checks of schemas, without Spark.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ def schema(**types: pa.DataType) -> pa.Schema:
     return pa.schema(list(types.items()))
 
 
-def test_source_columns_pass() -> None:
+def test_valid_source_schemas() -> None:
     """
-    The fixed schema, a subset in any order, and text for bytes are all fine.
+    The full schema, and a subset in any order with STRING for BINARY, are accepted.
     """
     check_source_schema(pa.schema(list(SOURCE_TYPES.items())), include_headers=True)
     check_source_schema(schema(offset=pa.int64(), value=pa.string()), include_headers=False)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         (schema(vlaue=pa.binary()), "'vlaue' is not a column.*did you mean 'value'"),
         (schema(offset=pa.int32()), "'offset' has type int32; it must be int64"),
@@ -36,15 +36,15 @@ def test_source_columns_pass() -> None:
         (schema(), "the schema is empty"),
     ],
 )
-def test_source_schema_mistakes(given: pa.Schema, says: str) -> None:
+def test_invalid_source_schemas(given: pa.Schema, message: str) -> None:
     """
-    A column that a record does not have, or of another type, is refused by name.
+    An unknown column, or a wrong type, is rejected by the name of the column.
     """
-    with pytest.raises(OptionsError, match=says):
+    with pytest.raises(OptionsError, match=message):
         check_source_schema(given, include_headers=False)
 
 
-def test_all_mistakes_come_at_once() -> None:
+def test_all_schema_mistakes_are_in_one_error() -> None:
     """
     One error lists the mistakes of every column.
     """
@@ -54,14 +54,14 @@ def test_all_mistakes_come_at_once() -> None:
 
 
 @pytest.mark.parametrize("text", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
-def test_sink_takes_text_and_bytes(text: pa.DataType) -> None:
+def test_sink_accepts_text_and_bytes(text: pa.DataType) -> None:
     """
-    Keys and values may be text or bytes, with 32 or 64 bit lengths.
+    Keys and values can be text or bytes, with 32 or 64 bit lengths.
     """
     check_sink_schema(schema(key=text, value=text, other=pa.float64()), topic_option=True)
 
 
-def test_sink_headers_may_be_declared_not_null() -> None:
+def test_sink_ignores_nullability_of_headers() -> None:
     """
     Nullability inside the headers does not matter to the sink.
     """
@@ -74,7 +74,7 @@ def test_sink_headers_may_be_declared_not_null() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "topic_option", "says"),
+    ("given", "topic_option", "message"),
     [
         (schema(key=pa.string()), True, "'value' is missing"),
         (schema(value=pa.string()), False, "no topic is given"),
@@ -82,9 +82,9 @@ def test_sink_headers_may_be_declared_not_null() -> None:
         (schema(value=pa.string(), headers=pa.string()), True, "'headers': string; it must be ARR"),
     ],
 )
-def test_sink_schema_mistakes(given: pa.Schema, says: str, *, topic_option: bool) -> None:
+def test_invalid_sink_schemas(given: pa.Schema, message: str, *, topic_option: bool) -> None:
     """
-    Rows that cannot become records are refused by column.
+    Rows that cannot become records are rejected by the name of the column.
     """
-    with pytest.raises(OptionsError, match=says):
+    with pytest.raises(OptionsError, match=message):
         check_sink_schema(given, topic_option=topic_option)
