@@ -1,5 +1,5 @@
 """
-Streams whose sink cannot take some records: those are set aside, everything else arrives once.
+Streams whose sink rejects some records: those are set aside, all others arrive once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @dataclass
 class Sink:
     """
-    Takes a part whole or not at all; no part with one of its bad values, and none while down.
+    Accepts a part completely or not at all: no part with a bad value, and nothing while down.
     """
 
     bad: set[str] = field(default_factory=set)
@@ -65,7 +65,7 @@ class Job:
 
     def run(self, policy: PoisonPolicy = PoisonPolicy(), columns: tuple[str, ...] = ("*",)) -> None:
         """
-        Read all there is; raise what ends the query.
+        Read all available records; raise the query's error.
         """
         dead_letter = DeadLetterTopic(self.letters, self.options)
         frame = self.spark.readStream.format("pykafka").options(**self.options).load()
@@ -84,7 +84,7 @@ def job(
     spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
 ) -> Callable[..., Job]:
     """
-    Return the way to make a job for a topic of three partitions with these records.
+    Return a function that creates a job for a topic of three partitions with these records.
     """
 
     def make(records: list[Record], *bad: str, **options: Any) -> Job:
@@ -110,7 +110,7 @@ def numbered(count: int, **more: Any) -> list[Record]:
 
 def headers_of(letter: Record) -> dict[str, str]:
     """
-    Return our headers of a dead letter.
+    Return the connector's headers of a dead letter.
     """
     return {
         name.removeprefix("pykafka.deadletter."): (value or b"").decode()
@@ -120,11 +120,11 @@ def headers_of(letter: Record) -> dict[str, str]:
 
 
 @pytest.mark.smoke
-def test_poison_is_set_aside_and_all_else_arrives_once(
+def test_poison_is_set_aside_and_other_records_arrive_once(
     job: Callable[..., Job], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Key, value and headers as they were, and why, read by a plain consumer.
+    A plain consumer reads the original key, value and headers, and the reason.
     """
     own = [("trace", b"1"), ("trace", None), ("empty", b"")]
     one = job(numbered(40, headers=own), "0023", "0037")
@@ -141,18 +141,20 @@ def test_poison_is_set_aside_and_all_else_arrives_once(
     assert [list(letter.headers or [])[:3] for letter in letters] == [own, own]
     originals = {r.value: r for r in kafka_cluster.consume(one.options["subscribe"])}
     for letter in letters:
-        why, original = headers_of(letter), originals[letter.value]
-        assert (why["topic"], why["batch"], why["attempts"]) == (one.options["subscribe"], "0", "2")
-        assert (int(why["partition"]), int(why["offset"])) == (original.partition, original.offset)
-        assert why["error.class"] == "builtins.ValueError"
-        assert why["error.message"] == f"batch 0 cannot take {(letter.value or b'').decode()}"
+        reason, original = headers_of(letter), originals[letter.value]
+        assert reason["topic"] == one.options["subscribe"]
+        assert (reason["batch"], reason["attempts"]) == ("0", "2")
+        assert (int(reason["partition"]), int(reason["offset"])) == (
+            original.partition,
+            original.offset,
+        )
+        assert reason["error.class"] == "builtins.ValueError"
+        assert reason["error.message"] == f"batch 0 cannot take {(letter.value or b'').decode()}"
 
 
-def test_the_query_goes_on_behind_poison(
-    job: Callable[..., Job], kafka_cluster: KafkaCluster
-) -> None:
+def test_query_continues_after_poison(job: Callable[..., Job], kafka_cluster: KafkaCluster) -> None:
     """
-    The next run starts after the batch, and sets nothing aside twice.
+    The next run starts after the batch, and sets nothing aside again.
     """
     one = job(numbered(30), "0003")
     one.run()
@@ -165,9 +167,11 @@ def test_the_query_goes_on_behind_poison(
     assert len(kafka_cluster.consume(one.letters)) == 1
 
 
-def test_an_outage_sets_nothing_aside(job: Callable[..., Job], kafka_cluster: KafkaCluster) -> None:
+def test_outage_of_the_sink_sets_nothing_aside(
+    job: Callable[..., Job], kafka_cluster: KafkaCluster
+) -> None:
     """
-    The query fails, and when the sink is back its batch arrives whole.
+    The query fails; once the sink is back, the complete batch arrives.
     """
     one = job(numbered(50))
     one.sink.down = True
@@ -185,7 +189,7 @@ def test_more_poison_than_allowed_fails_the_query(
     job: Callable[..., Job], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Nothing is set aside then.
+    Nothing is set aside.
     """
     one = job(numbered(60), *(f"{n:04}" for n in range(0, 60, 10)))
 
@@ -195,11 +199,11 @@ def test_more_poison_than_allowed_fails_the_query(
     assert kafka_cluster.consume(one.letters) == []
 
 
-def test_records_with_gaps_between_and_without_values(
+def test_gaps_and_null_records_are_bisected(
     job: Callable[..., Job], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A filter leaves gaps in the offsets, and a record without key and value is one as well.
+    A filter leaves gaps in the offsets, and a record may have neither key nor value.
     """
     records = [Record(None, None) if n == 7 else r for n, r in enumerate(numbered(40))]
     one = job(records, "0024")
@@ -217,9 +221,9 @@ def test_records_with_gaps_between_and_without_values(
     assert [(letter.key, letter.value) for letter in letters if not letter.value] == [(None, None)]
 
 
-def test_columns_that_are_missing_are_told(job: Callable[..., Job]) -> None:
+def test_missing_position_columns_are_reported(job: Callable[..., Job]) -> None:
     """
-    The error names them.
+    The error names the missing columns.
     """
     one = job(numbered(3))
 
@@ -228,9 +232,9 @@ def test_columns_that_are_missing_are_told(job: Callable[..., Job]) -> None:
     assert one.sink.runs == 0
 
 
-def test_a_wrong_topic_is_told_at_once() -> None:
+def test_invalid_dead_letter_topic_is_rejected() -> None:
     """
-    Before any query starts.
+    It is rejected before any query starts.
     """
     options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
 
@@ -238,11 +242,11 @@ def test_a_wrong_topic_is_told_at_once() -> None:
         DeadLetterTopic("a b", options)
 
 
-def test_what_was_set_aside_is_shown_and_replayed_once(
+def test_dead_letters_are_listed_and_replayed_once(
     job: Callable[..., Job], kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    Into the partition it came from, as it was; a second replay finds nothing more.
+    A replay restores each record in its former partition; a second replay finds nothing more.
     """
     one = job(numbered(30, headers=[("own", b"x")]), "0003", "0014")
     one.run()

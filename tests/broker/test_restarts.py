@@ -1,5 +1,5 @@
 """
-A supervised query on a real broker: failures that pass, failures that do not, and signals.
+A supervised query on a real broker: transient failures, fatal failures and signals.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 QUICK = RestartPolicy(initial_delay=0.1, max_delay=0.2, attempts=5)
 
 
-def test_a_query_that_fails_is_started_again(
+def test_failing_query_is_restarted(
     kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: NewTopicName
 ) -> None:
     """
-    Twice it fails, then it works, and every record arrived once.
+    It fails twice, then succeeds, and every record arrives once.
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 20))
@@ -48,11 +48,11 @@ def test_a_query_that_fails_is_started_again(
     assert all("planted failure" in str(one.error) for one in attempts)
 
 
-def test_lost_records_end_it_at_once(
+def test_data_loss_is_not_restarted(
     kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: NewTopicName
 ) -> None:
     """
-    Starting again would not bring them back, so the first failure is the last.
+    A restart would not bring lost records back, so the error is raised at once.
     """
     name = topic(1)
     kafka_cluster.produce(name, values(0, 5))
@@ -65,11 +65,11 @@ def test_lost_records_end_it_at_once(
     assert [(one.fatal, one.pause_seconds) for one in attempts] == [(True, None)]
 
 
-def test_a_signal_stops_the_query(
+def test_signal_stops_the_query(
     kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: NewTopicName
 ) -> None:
     """
-    SIGTERM ends it cleanly: nothing is raised, and the query is stopped.
+    SIGTERM stops the query, and no error is raised.
     """
     name = topic(1)
     kafka_cluster.produce(name, values(0, 5))

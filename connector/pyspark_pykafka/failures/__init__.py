@@ -1,3 +1,3 @@
 """
-When a query fails: restarts, the record that is to blame, dead letters.
+When a query fails: restarts, bisection of a failing batch, dead letters.
 """

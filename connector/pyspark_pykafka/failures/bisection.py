@@ -1,8 +1,8 @@
 """
-Finding the records that make a micro-batch fail, by running ever smaller parts of it.
+Finds the records that make a micro-batch fail, by running ever smaller parts of it.
 
-Pure: what runs a part, and what becomes of the culprits, is the caller's. The unit is an offset:
-rows that came of one record stay together.
+Pure: the caller runs the parts and handles the failed records. The unit is an offset: rows made
+from one record stay together.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-_LEAST_PAUSE, _MOST_PAUSE = 0.5, 5.0
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.5, 5.0
 
-#: Runs a part of the batch; raises what the user's function raises.
+#: Runs a part of the batch; raises the error of the user's function.
 Run = Callable[["RecordSet"], None]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSet:
     """
-    Some records of a micro-batch: for each partition its offsets in order, a range or a list.
+    Some records of a micro-batch: (partition, its offsets in ascending order) for each partition.
+
+    The offsets are a range or an array of integers.
     """
 
     offsets: tuple[tuple[TopicPartition, Sequence[int]], ...]
@@ -41,13 +43,13 @@ class RecordSet:
 
     def halve(self) -> tuple[RecordSet, RecordSet]:
         """
-        Return two parts of the same size, or one that has a record more.
+        Return two parts whose sizes differ by at most one record.
         """
         return self.split(len(self) // 2)
 
     def split(self, count: int) -> tuple[RecordSet, RecordSet]:
         """
-        Return the first so many records, and the others.
+        Return the first ``count`` records, and the rest.
         """
         first, rest = [], []
         for tp, offsets in self.offsets:
@@ -55,18 +57,18 @@ class RecordSet:
             count -= taken
             first.append((tp, offsets[:taken]))
             rest.append((tp, offsets[taken:]))
-        return RecordSet(_filled(first)), RecordSet(_filled(rest))
+        return RecordSet(_non_empty(first)), RecordSet(_non_empty(rest))
 
     def single(self) -> tuple[TopicPartition, int]:
         """
-        Return the one record of a part that has no more.
+        Return the only record, as (partition, offset).
         """
         ((tp, offsets),) = self.offsets
         (offset,) = offsets
         return tp, offset
 
 
-def _filled(
+def _non_empty(
     offsets: list[tuple[TopicPartition, Sequence[int]]],
 ) -> tuple[tuple[TopicPartition, Sequence[int]], ...]:
     return tuple(each for each in offsets if len(each[1]) > 0)
@@ -75,15 +77,18 @@ def _filled(
 @dataclass(frozen=True, slots=True)
 class PoisonPolicy:
     """
-    When records are set aside, and when the batch fails instead.
+    When failing records are set aside, and when the whole batch fails instead.
 
-    At most ``max_records`` of a batch, and at most the share ``max_share`` of its records, are set
-    aside; each only after it has failed ``attempts`` times by itself. So many records as
-    ``outage_after`` that fail while nothing succeeds are taken for an outage; fewer always may be
-    set aside. ``is_outage`` tells errors that no record can be blamed for; by default those of the
-    connector that pass.
+    A record is set aside after it has failed ``attempts`` times on its own. A batch fails if more
+    than ``max_records`` records, or more than the fraction ``max_share`` of its records, fail; but
+    up to ``outage_after - 1`` records may be set aside whatever ``max_share`` says. If
+    ``outage_after`` records have failed and none has succeeded, that is taken for an outage, and
+    the batch fails. It also fails with an error for which ``is_outage`` is true; by default those
+    are the connector's own retriable errors.
 
-    Raises :class:`~pyspark_pykafka.errors.OptionsError` for values that make no sense.
+    Raises :class:`~pyspark_pykafka.errors.OptionsError` for values out of range::
+
+        PoisonPolicy(max_records=10, max_share=0.01, attempts=3)
     """
 
     max_records: int = 100
@@ -94,7 +99,7 @@ class PoisonPolicy:
 
     def __post_init__(self) -> None:
         """
-        Refuse what cannot be meant.
+        Raise :class:`~pyspark_pykafka.errors.OptionsError` for values out of range.
         """
         checks = (
             ("max_records", self.max_records >= 1, "at least 1"),
@@ -104,18 +109,20 @@ class PoisonPolicy:
         )
         check_values(self, checks)
 
-    def allowed(self, records: int) -> int:
+    def max_failures(self, records: int) -> int:
         """
-        Return how many records of a batch may be set aside.
+        Return how many records of a batch of ``records`` may be set aside.
         """
-        always = self.outage_after - 1
-        return min(self.max_records, max(always, int(records * self.max_share)))
+        always_allowed = self.outage_after - 1
+        return min(self.max_records, max(always_allowed, int(records * self.max_share)))
 
 
 @dataclass(frozen=True, slots=True)
 class FailedRecord:
     """
-    A record that fails by itself, while others do not: its last error, and how often it was tried.
+    A record that fails on its own while others succeed.
+
+    ``error`` is its last error, ``attempts`` how often it was run on its own.
     """
 
     tp: TopicPartition
@@ -125,7 +132,7 @@ class FailedRecord:
 
 
 def bisect(
-    whole: RecordSet,
+    batch: RecordSet,
     failure: Exception,
     run: Run,
     probe: Callable[[], None],
@@ -134,54 +141,54 @@ def bisect(
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[FailedRecord]:
     """
-    Run all of a batch that failed as a whole with ``failure``, but its culprits; return those.
+    Return the failing records of a batch that failed with ``failure``; run all other records.
 
-    What has succeeded is not run again. ``probe`` raises if nothing can succeed at the moment; it
-    is asked where no record has shown that. Raises what the last record failed with when the
-    failures look like an outage, or there are more culprits than allowed.
+    No record that has succeeded is run again. ``probe`` runs no records, and raises if nothing can
+    succeed at the moment. Raises the last error if the failures look like an outage, or if more
+    records fail than ``policy`` allows.
     """
-    return _Bisection(whole, run, probe, policy, sleep, failure).culprits()
+    return _Bisection(batch, run, probe, policy, sleep, failure).failed_records()
 
 
 @dataclass(slots=True)
 class _Bisection:
-    whole: RecordSet
+    batch: RecordSet
     run: Run
     probe: Callable[[], None]
     policy: PoisonPolicy
     sleep: Callable[[float], None]
-    last: Exception
+    last_error: Exception
     suspects: list[RecordSet] = field(default_factory=list)
     errors: dict[tuple[TopicPartition, int], Exception] = field(default_factory=dict)
     succeeded: int = 0
 
-    def culprits(self) -> list[FailedRecord]:
-        self._refuse_outage(self.last)
-        # Held back to the end: its success shows that the others failed by themselves, and not
-        # because by then nothing could succeed any more.
-        control, rest = self.whole.split(1)
+    def failed_records(self) -> list[FailedRecord]:
+        self._raise_outage(self.last_error)
+        # The control record runs last: its success shows that the others failed on their own, and
+        # not because nothing could succeed by then.
+        control, rest = self.batch.split(1)
         if len(rest) > 0:
             self._narrow(rest)
         else:
-            self.errors[control.single()] = self.last
+            self.errors[control.single()] = self.last_error
             self.suspects.append(control)
         self._check_control(control)
         return self._confirmed()
 
     def _narrow(self, failing: RecordSet) -> None:
         """
-        Halve a part that fails, or of which only a failure explains what is known.
+        Halve a part that fails, or that must fail since its other half did not.
         """
-        # Each entry: a part, and whether it is known to fail without being run.
+        # Each entry: a part, and whether it is already known to fail.
         waiting: list[tuple[RecordSet, bool]] = [(failing, True)]
         while waiting:
-            part, bad = waiting.pop()
+            part, is_failing = waiting.pop()
             if len(part) == 1:
-                # Even one that must be it, by all that is known, is asked.
+                # Run it even if it must fail by elimination: its own error is needed.
                 if self._fails(part):
                     self._suspect(part)
                 continue
-            if not bad and not self._fails(part):
+            if not is_failing and not self._fails(part):
                 continue
             first, second = part.halve()
             if self._fails(first):
@@ -196,12 +203,12 @@ class _Bisection:
     def _fails(self, part: RecordSet) -> bool:
         try:
             self.run(part)
-        except Exception as error:  # noqa: BLE001 (whatever the user's function raises is judged)
-            self.last = error
+        except Exception as error:  # noqa: BLE001 (any error of the user's function counts)
+            self.last_error = error
             if len(part) == 1:
                 self.errors[part.single()] = error
-            self._refuse_outage(error)
-            logger.info("%d records fail: %s", len(part), _first_line(error))
+            self._raise_outage(error)
+            logger.info("A part of %d records fails: %s", len(part), _first_line(error))
             return True
         self.succeeded += len(part)
         return False
@@ -209,9 +216,9 @@ class _Bisection:
     def _suspect(self, part: RecordSet) -> None:
         self.suspects.append(part)
         if not self.succeeded and len(self.suspects) >= self.policy.outage_after:
-            self._give_up("every record fails, so it is none of them; is what they go to down?")
-        if len(self.suspects) > self.policy.allowed(len(self.whole)):
-            self._give_up("more records fail than the policy lets be set aside")
+            self._give_up("Every record fails, which looks like an outage of the sink")
+        if len(self.suspects) > self.policy.max_failures(len(self.batch)):
+            self._give_up("More records fail than the policy allows")
 
     def _check_control(self, control: RecordSet) -> None:
         if control not in self.suspects:
@@ -222,28 +229,29 @@ class _Bisection:
 
     def _confirmed(self) -> list[FailedRecord]:
         """
-        Try each suspect again: one that failed in a short outage succeeds now.
+        Run each suspect again: one that failed in a short outage now succeeds.
         """
-        backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
-        found = []
+        backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
+        failed = []
         for part in self.suspects:
             attempts, failing = 1, True
             while failing and attempts < self.policy.attempts:
                 self.sleep(backoff.next_pause())
                 failing, attempts = self._fails(part), attempts + 1
             if failing:
-                found.append(FailedRecord(*part.single(), self.errors[part.single()], attempts))
-        return found
+                failed.append(FailedRecord(*part.single(), self.errors[part.single()], attempts))
+        return failed
 
-    def _refuse_outage(self, error: Exception) -> None:
+    def _raise_outage(self, error: Exception) -> None:
         if self.policy.is_outage(error):
-            self._give_up("that is no record's fault")
+            self._give_up("The error is that of an outage")
 
     def _give_up(self, reason: str) -> NoReturn:
         logger.warning(
-            "%s; the batch fails, and nothing is set aside: %s", reason, _first_line(self.last)
+            "%s; the batch fails and no record is set aside: %s",
+            *(reason, _first_line(self.last_error)),
         )
-        raise self.last
+        raise self.last_error
 
 
 def _first_line(error: Exception) -> str:

@@ -1,5 +1,5 @@
 """
-A topic for records that were set aside: key, value and headers as they were, and reason in headers.
+Dead-letter topics: failed records with their key, value and headers, and the reason in headers.
 """
 
 from __future__ import annotations
@@ -22,65 +22,78 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.failures.bisection import FailedRecord
 
-#: What the names of our headers begin with; the record's own come before them.
+#: Prefix of the connector's headers, which follow the record's own.
 HEADER_PREFIX = "pykafka.deadletter."
 
-_LONGEST_MESSAGE = 2_000
+_MAX_MESSAGE_LENGTH = 2_000
 
-_READ = pa.schema([(name, kind) for name, kind in SOURCE_TYPES.items() if name != "timestampType"])
-_WRITTEN = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)])
-_SENT = pa.schema([("topic", pa.string()), ("partition", pa.int32()), *_WRITTEN])
+_READ_SCHEMA = pa.schema(
+    [(name, kind) for name, kind in SOURCE_TYPES.items() if name != "timestampType"]
+)
+_DEAD_LETTER_SCHEMA = pa.schema(
+    [("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)]
+)
+_REPLAY_SCHEMA = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), *_DEAD_LETTER_SCHEMA]
+)
 
 Row = dict[str, Any]
 
 
 class DeadLetterTopic:
     """
-    Writes culprits to a topic, each read anew from where it lies.
+    Writes failed records to a dead-letter topic, for :func:`isolate_poison`.
 
-    ``options`` are those of the query's ``readStream``; ``kafka`` has the client's settings, as
-    ``kafka.*`` options, for a dead-letter topic on another cluster. At least once: a batch that
-    fails after its culprits were written writes them again. Raises
-    :class:`~pyspark_pykafka.errors.OptionsError` for options that are wrong.
+    Each record is read again from its source topic with ``options``, the options of the query's
+    ``readStream``. ``kafka`` replaces their ``kafka.*`` options if the dead-letter topic is on
+    another cluster. Delivery is at least once: if a batch fails after its failed records were
+    written, they are written again. Raises :class:`~pyspark_pykafka.errors.OptionsError` for
+    invalid options::
+
+        dead_letters = DeadLetterTopic("orders-dead", options)
+        frame.writeStream.foreachBatch(isolate_poison(process, dead_letters)).start()
     """
 
     def __init__(
         self, topic: str, options: Mapping[str, str], kafka: Mapping[str, str] | None = None
     ) -> None:
         self._source = dead_letter_fetch_settings(options)
-        given = _of_the_client(options) if kafka is None else kafka
-        self._sink = parse_sink({**given, "topic": topic}, streaming=False)
+        kafka_options = _kafka_options(options) if kafka is None else kafka
+        self._sink = parse_sink({**kafka_options, "topic": topic}, streaming=False)
 
-    def __call__(self, culprits: Sequence[FailedRecord], batch_id: int) -> None:
+    def __call__(self, records: Sequence[FailedRecord], batch_id: int) -> None:
         """
-        Write all culprits of a batch; returns when the brokers have acknowledged them.
+        Write the failed records of a batch; return once the brokers have acknowledged them.
+
+        Raises :class:`~pyspark_pykafka.errors.DataLossError` if a record no longer exists and
+        ``failOnDataLoss`` is true.
         """
-        # Not above: only a driver that sets records aside needs the producer.
+        # Not at the top: only a driver that sets records aside needs the producer.
         from pyspark_pykafka.engines.librdkafka.producer import produce
 
         rows = [
-            _letter(row, culprit, batch_id)
-            for culprit in culprits
-            for row in _records(culprit, self._source)
+            _to_dead_letter(row, record, batch_id)
+            for record in records
+            for row in _read_source(record, self._source)
         ]
-        batch = pa.RecordBatch.from_pylist(rows, schema=_WRITTEN)
+        batch = pa.RecordBatch.from_pylist(rows, schema=_DEAD_LETTER_SCHEMA)
         produce([batch], self._sink.kafka, self._sink.topic)
 
 
-def _records(culprit: FailedRecord, settings: FetchSettings) -> Iterator[Row]:
-    wanted = OffsetRange(culprit.tp, culprit.offset, culprit.offset + 1)
-    found = [row for batch in fetch(wanted, settings) for row in batch.to_pylist()]
-    if not found and settings.fail_on_data_loss:
+def _read_source(record: FailedRecord, settings: FetchSettings) -> Iterator[Row]:
+    requested = OffsetRange(record.tp, record.offset, record.offset + 1)
+    rows = [row for batch in fetch(requested, settings) for row in batch.to_pylist()]
+    if not rows and settings.fail_on_data_loss:
         msg = (
-            f"the record at {culprit.tp}, offset {culprit.offset}, that was to be set aside is "
-            "gone. Set failOnDataLoss to false to go on without it"
+            f"the record at {record.tp}, offset {record.offset}, cannot be set aside because it no "
+            "longer exists; set failOnDataLoss to false to continue without it"
         )
         raise DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", msg)
-    yield from found
+    yield from rows
 
 
-def _letter(row: Row, culprit: FailedRecord, batch_id: int) -> Row:
-    error = culprit.error
+def _to_dead_letter(row: Row, record: FailedRecord, batch_id: int) -> Row:
+    error = record.error
     reason = {
         "topic": row["topic"],
         "partition": row["partition"],
@@ -88,11 +101,13 @@ def _letter(row: Row, culprit: FailedRecord, batch_id: int) -> Row:
         "timestamp": _millis(row["timestamp"]),
         "batch": batch_id,
         "error.class": f"{type(error).__module__}.{type(error).__qualname__}",
-        "error.message": str(error)[:_LONGEST_MESSAGE],
-        "attempts": culprit.attempts,
+        "error.message": str(error)[:_MAX_MESSAGE_LENGTH],
+        "attempts": record.attempts,
     }
-    ours = [{"key": HEADER_PREFIX + name, "value": str(it).encode()} for name, it in reason.items()]
-    headers = [*(row["headers"] or []), *ours]
+    added = [
+        {"key": HEADER_PREFIX + name, "value": str(text).encode()} for name, text in reason.items()
+    ]
+    headers = [*(row["headers"] or []), *added]
     return {"key": row["key"], "value": row["value"], "headers": headers}
 
 
@@ -103,7 +118,12 @@ def _millis(timestamp: Any) -> int | None:
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """
-    A record of a dead-letter topic: where it lies there, what it was, and reason it is there.
+    A record of a dead-letter topic.
+
+    ``tp`` and ``offset`` are its position in the dead-letter topic, ``source`` and
+    ``source_offset`` its former position. ``reason`` holds the connector's headers by name without
+    prefix: ``topic``, ``partition``, ``offset``, ``timestamp``, ``batch``, ``error.class``,
+    ``error.message`` and ``attempts``.
     """
 
     tp: TopicPartition
@@ -120,26 +140,26 @@ def read_dead_letters(
     ranges: Iterable[OffsetRange], settings: FetchSettings
 ) -> Iterator[DeadLetter]:
     """
-    Yield the dead letters in ranges of their topic; records of others that lie there are left out.
+    Yield the dead letters in ranges of a topic, ignoring records that are not dead letters.
 
     ``settings`` must read all columns: see :func:`dead_letter_fetch_settings`.
     """
-    for wanted in ranges:
-        for batch in fetch(wanted, settings):
+    for requested in ranges:
+        for batch in fetch(requested, settings):
             for row in batch.to_pylist():
-                letter = _read(row)
+                letter = _from_row(row)
                 if letter is not None:
                     yield letter
 
 
 def dead_letter_fetch_settings(options: Mapping[str, str]) -> FetchSettings:
     """
-    Return how to read a dead-letter topic, given options of ``readStream``.
+    Return the settings for reading a dead-letter topic, from options of ``readStream``.
     """
-    return fetch_settings(parse_stream_source({**options, "includeHeaders": "true"}), _READ)
+    return fetch_settings(parse_stream_source({**options, "includeHeaders": "true"}), _READ_SCHEMA)
 
 
-def _read(row: Row) -> DeadLetter | None:
+def _from_row(row: Row) -> DeadLetter | None:
     headers = [(header["key"], header["value"]) for header in row["headers"] or []]
     reason = {
         name.removeprefix(HEADER_PREFIX): (value or b"").decode(errors="replace")
@@ -165,15 +185,15 @@ def replay_dead_letters(
     letters: Sequence[DeadLetter], options: Mapping[str, str], topic: str | None = None
 ) -> None:
     """
-    Write records as they were, to the topic that is given or to where each comes from.
+    Write the original records to ``topic``, or each to its source topic if that is None.
 
-    In its former topic a record goes to its former partition, elsewhere to that of its key. Returns
-    when the brokers have acknowledged all.
+    In its source topic a record goes to its former partition, elsewhere to the partition of its
+    key. Returns once the brokers have acknowledged all records.
     """
     from pyspark_pykafka.engines.librdkafka.producer import produce
 
     sink = parse_sink(
-        {**_of_the_client(options), **({} if topic is None else {"topic": topic})}, streaming=False
+        {**_kafka_options(options), **({} if topic is None else {"topic": topic})}, streaming=False
     )
     rows = [
         {
@@ -187,8 +207,8 @@ def replay_dead_letters(
         }
         for letter in letters
     ]
-    produce([pa.RecordBatch.from_pylist(rows, schema=_SENT)], sink.kafka, sink.topic)
+    produce([pa.RecordBatch.from_pylist(rows, schema=_REPLAY_SCHEMA)], sink.kafka, sink.topic)
 
 
-def _of_the_client(options: Mapping[str, str]) -> dict[str, str]:
+def _kafka_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in options.items() if name.lower().startswith("kafka.")}

@@ -1,5 +1,5 @@
 """
-``foreachBatch`` without records that block it: a batch that fails is narrowed down to its culprits.
+``foreachBatch`` that survives poison records: a failing batch is bisected to its failing records.
 """
 
 from __future__ import annotations
@@ -24,82 +24,89 @@ logger = logging.getLogger("pyspark_pykafka")
 
 BatchFunction = Callable[["DataFrame", int], None]
 
-#: Where culprits go, with the number of their batch; :class:`DeadLetterTopic` is one.
+#: Receives the failed records of a batch and the batch's id, as :class:`DeadLetterTopic` does.
 DeadLetterSink = Callable[[Sequence[FailedRecord], int], None]
 
-_PLACE = ("topic", "partition", "offset")
+_POSITION_COLUMNS = ("topic", "partition", "offset")
 
 
 def isolate_poison(
     process: BatchFunction, dead_letter: DeadLetterSink, policy: PoisonPolicy = PoisonPolicy()
 ) -> BatchFunction:
     """
-    Return a function for ``foreachBatch`` that sets records aside which ``process`` cannot take.
+    Return a function for ``foreachBatch`` that sets aside the records that ``process`` fails on.
 
-    When ``process`` fails, parts of the batch are run until each culprit stands alone; what has
-    succeeded is not run again. All culprits then go to ``dead_letter``, and the batch is done. If
-    it looks like an outage, or there are more than the policy allows, the last error is raised
-    and nothing is set aside. ``process`` should write a part whole or not at all.
+    When ``process`` fails, parts of the batch are run until each failing record is found; records
+    that succeeded are not run again. The failing records then go to ``dead_letter`` and the batch
+    succeeds. If the failures look like an outage, or more records fail than ``policy`` allows, the
+    last error is raised and nothing is set aside. ``process`` should write a part completely or
+    not at all.
 
-    The frame needs the source's columns ``topic``, ``partition`` and ``offset``; rows that were
-    made of one record stay together. Raises :class:`~pyspark_pykafka.errors.OptionsError` without
-    them.
+    The frame needs the source's columns ``topic``, ``partition`` and ``offset``, otherwise
+    :class:`~pyspark_pykafka.errors.OptionsError` is raised. Rows made from one record stay
+    together::
+
+        def process(frame, batch_id):
+            frame.write.mode("append").saveAsTable("orders")
+
+        handler = isolate_poison(process, DeadLetterTopic("orders-dead", options))
+        frame.writeStream.foreachBatch(handler).option("checkpointLocation", path).start()
     """
 
     def processing(frame: DataFrame, batch_id: int) -> None:
         _check_columns(frame)
         try:
             process(frame, batch_id)
-        except Exception as failure:  # noqa: BLE001 (whatever the user's function raises is judged)
+        except Exception as failure:  # noqa: BLE001 (any error of the user's function counts)
             _isolate(frame, batch_id, failure)
 
     def _isolate(frame: DataFrame, batch_id: int, failure: Exception) -> None:
         logger.warning(
-            "micro-batch %d fails as a whole, looking for the records that do it: %s",
+            "Micro-batch %d failed; searching for the records that cause it: %s",
             batch_id,
             str(failure).split("\n", 1)[0],
         )
-        # Every part would be read from Kafka anew otherwise.
-        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        # Otherwise every part would be read from Kafka again.
+        cached = frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            whole = _whole(kept)
-            if len(whole) == 0:
+            batch = _record_set(cached)
+            if len(batch) == 0:
                 raise failure
-            extents = dict(whole.offsets)
-            culprits = bisect(
-                whole,
+            all_offsets = dict(batch.offsets)
+            failed = bisect(
+                batch,
                 failure,
-                lambda part: process(kept.filter(_condition(part, extents)), batch_id),
-                lambda: process(kept.limit(0), batch_id),
+                lambda part: process(cached.filter(_condition(part, all_offsets)), batch_id),
+                lambda: process(cached.limit(0), batch_id),
                 policy=policy,
             )
         finally:
-            kept.unpersist()
-        if culprits:
-            dead_letter(culprits, batch_id)
+            cached.unpersist()
+        if failed:
+            dead_letter(failed, batch_id)
             logger.warning(
-                "micro-batch %d is done without %d of its records: %s",
-                *(batch_id, len(culprits), _named(culprits)),
+                "Micro-batch %d succeeded except for %d records, which were set aside: %s",
+                *(batch_id, len(failed), _positions(failed)),
             )
 
     return processing
 
 
 def _check_columns(frame: DataFrame) -> None:
-    missing = [name for name in _PLACE if name not in frame.columns]
+    missing = [name for name in _POSITION_COLUMNS if name not in frame.columns]
     if missing:
         msg = (
-            f"isolate_poison needs the columns {', '.join(_PLACE)} to tell records apart, and the "
-            f"frame lacks {', '.join(missing)}; keep them in what foreachBatch is given"
+            f"isolate_poison needs the columns {', '.join(_POSITION_COLUMNS)} to identify records; "
+            f"the frame lacks {', '.join(missing)}: keep them in the streaming query"
         )
         raise OptionsError((msg,))
 
 
-def _whole(frame: DataFrame) -> RecordSet:
+def _record_set(frame: DataFrame) -> RecordSet:
     """
-    Return the batch's offsets: as ranges where they have no gaps, which costs no memory.
+    Return the records of a batch; offsets without gaps become ranges, which cost no memory.
     """
-    found = (
+    rows = (
         frame.groupBy("topic", "partition")
         .agg(
             sf.min("offset").alias("first"),
@@ -110,32 +117,32 @@ def _whole(frame: DataFrame) -> RecordSet:
     )
     offsets: dict[TopicPartition, Sequence[int]] = {}
     gaps = []
-    for row in found:
+    for row in rows:
         tp = TopicPartition(row["topic"], row["partition"])
         offsets[tp] = range(row["first"], row["last"] + 1)
         if row["number"] < len(offsets[tp]):
             gaps.append(tp)
     for tp in gaps:
-        rows = frame.filter(_in(tp)).select("offset").distinct().sort("offset")
-        offsets[tp] = rows.toArrow()["offset"].to_numpy()
+        distinct = frame.filter(_in(tp)).select("offset").distinct().sort("offset")
+        offsets[tp] = distinct.toArrow()["offset"].to_numpy()
     return RecordSet(tuple(sorted(offsets.items(), key=lambda each: each[0])))
 
 
-def _condition(part: RecordSet, extents: dict[TopicPartition, Sequence[int]]) -> Column:
+def _condition(part: RecordSet, all_offsets: dict[TopicPartition, Sequence[int]]) -> Column:
     """
-    Return what selects a part; partitions that are in it whole share one condition for their topic.
+    Return the filter for a part; its complete partitions share one condition per topic.
     """
-    whole: dict[str, list[int]] = {}
+    complete: dict[str, list[int]] = {}
     conditions: list[Column] = []
     for tp, offsets in part.offsets:
-        if len(offsets) == len(extents[tp]):
-            whole.setdefault(tp.topic, []).append(tp.partition)
+        if len(offsets) == len(all_offsets[tp]):
+            complete.setdefault(tp.topic, []).append(tp.partition)
         else:
             between = sf.col("offset").between(int(offsets[0]), int(offsets[-1]))
             conditions.append(_in(tp) & between)
     conditions += [
         (sf.col("topic") == topic) & sf.col("partition").isin(partitions)
-        for topic, partitions in whole.items()
+        for topic, partitions in complete.items()
     ]
     return reduce(or_, conditions)
 
@@ -144,5 +151,5 @@ def _in(tp: TopicPartition) -> Column:
     return (sf.col("topic") == tp.topic) & (sf.col("partition") == tp.partition)
 
 
-def _named(culprits: Sequence[FailedRecord]) -> str:
-    return ", ".join(f"{one.tp} at {one.offset}" for one in culprits[:20])
+def _positions(records: Sequence[FailedRecord]) -> str:
+    return ", ".join(f"{record.tp} at {record.offset}" for record in records[:20])

@@ -1,5 +1,5 @@
 """
-Keeping a streaming query alive: starting it again after errors that pass, and only after those.
+Keeps a streaming query running: restarts it after errors that can pass, and only after those.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# How long one wait for the query's end may be, so that a signal is noticed soon.
-_SLICE_SECONDS = 1
+# The longest single wait for the query's end, so that a signal is noticed soon.
+_POLL_SECONDS = 1
 
-# An error that crossed from an executor or the planning process is text by the time it arrives.
+# An error from an executor or the planning process arrives as text.
 _NAMED = re.compile(r"pyspark_pykafka\.errors\.(\w+)")
 
 
 class Query(Protocol):
     """
-    What is used of ``pyspark.sql.streaming.StreamingQuery``.
+    The part of ``pyspark.sql.streaming.StreamingQuery`` that :func:`supervise` uses.
     """
 
     @property
@@ -41,7 +41,7 @@ class Query(Protocol):
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 (likewise)
         """
-        Return whether the query has ended; raise what ended it.
+        Return whether the query has ended; raise the error that ended it.
         """
 
     def stop(self) -> None:
@@ -53,13 +53,16 @@ class Query(Protocol):
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
     """
-    When a failed query is started again; times are seconds.
+    When and how often a failed query is restarted; times are in seconds.
 
-    The pause after the first failure is ``initial_delay``; each of the next is ``multiplier`` times
-    as long, up to ``max_delay``, and up to a fifth longer by chance. After ``attempts`` failures
-    in a row it is given up (None: never); a micro-batch that finishes ends the row.
+    The pause after the first failure is ``initial_delay``. Each further pause is ``multiplier``
+    times as long, up to ``max_delay``, plus jitter of up to a fifth. After ``attempts`` consecutive
+    failures the query is not restarted (None: always restarted); a finished micro-batch resets the
+    count and the pause.
 
-    Raises :class:`~pyspark_pykafka.errors.OptionsError` for values that make no sense.
+    Raises :class:`~pyspark_pykafka.errors.OptionsError` for values out of range::
+
+        RestartPolicy(initial_delay=5.0, max_delay=60.0, attempts=None)
     """
 
     initial_delay: float = 1.0
@@ -69,7 +72,7 @@ class RestartPolicy:
 
     def __post_init__(self) -> None:
         """
-        Refuse what cannot be meant.
+        Raise :class:`~pyspark_pykafka.errors.OptionsError` for values out of range.
         """
         checks = (
             ("initial_delay", self.initial_delay > 0, "more than 0 seconds"),
@@ -83,10 +86,10 @@ class RestartPolicy:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """
-    One failure of a query: its number in the row, what failed, and what happens next.
+    One failure of a query: its number in a row (from 1), the error, and the next step.
 
-    ``fatal`` says that the same would happen again; ``pause_seconds`` is None where the query is
-    not started again.
+    ``fatal``: a restart would fail in the same way. ``pause_seconds`` is the time until the
+    restart, or None if the query is not restarted.
     """
 
     number: int
@@ -101,34 +104,43 @@ def supervise(
     on_attempt: Callable[[Attempt], None] = lambda _: None,
 ) -> None:
     """
-    Run a query until it ends by itself, or a signal ends it, starting it again when it fails.
+    Run a query until it ends by itself or a signal stops it; restart it when it fails.
 
-    ``start`` makes and starts the query, with the same checkpoint each time; ``on_attempt`` is told
-    of each failure. Raises the query's error once it is fatal (wrong options, refused credentials,
-    lost records) or the policy gives up. On SIGINT or SIGTERM the query is stopped, and this
-    returns; signals are noticed on the main thread only.
+    ``start`` creates and starts the query, with the same checkpoint each time; ``on_attempt`` is
+    called with each failure. Raises the query's error if it is fatal (invalid options, rejected
+    credentials, lost records) or the policy's attempts are exhausted.
+
+    On SIGINT or SIGTERM the query is stopped and the function returns. Signals are only handled on
+    the main thread::
+
+        def start():
+            return frame.writeStream.option("checkpointLocation", path).format("delta").start()
+
+        supervise(start, RestartPolicy(attempts=5))
     """
     with _stopping_on_signals() as stopped:
-        _Supervisor(start, policy, on_attempt, stopped).run()
+        _Supervisor(start, policy, on_attempt, stopped, stopped.wait).run()
 
 
 def is_fatal(error: BaseException) -> bool:
     """
-    Whether starting the query again cannot help, as far as the connector's own errors tell.
+    Whether a restart cannot help, judged by the connector's own errors.
 
-    An error of which the connector knows nothing may pass.
+    Errors that are not the connector's are not fatal: they may pass.
     """
-    return any(not k.retriable and k is not errors.KafkaClientError for k in _known(error))
+    return any(
+        not k.retriable and k is not errors.KafkaClientError for k in _connector_errors(error)
+    )
 
 
 def is_transient(error: BaseException) -> bool:
     """
-    Whether the connector's own errors say that the same can succeed later, as after an outage.
+    Whether the error is a retriable one of the connector, as in an outage.
     """
-    return any(kind.retriable for kind in _known(error))
+    return any(kind.retriable for kind in _connector_errors(error))
 
 
-def _known(error: BaseException) -> list[type[PykafkaError]]:
+def _connector_errors(error: BaseException) -> list[type[PykafkaError]]:
     if isinstance(error, PykafkaError):
         return [type(error)]
     kinds = [getattr(errors, name, None) for name in _NAMED.findall(str(error))]
@@ -141,6 +153,7 @@ class _Supervisor:
     policy: RestartPolicy
     on_attempt: Callable[[Attempt], None]
     stopped: threading.Event
+    sleep: Callable[[float], object]
 
     def run(self) -> None:
         failures, backoff = 0, self._backoff()
@@ -153,36 +166,37 @@ class _Supervisor:
                 if query is not None and _finished_a_batch(query):
                     failures, backoff = 0, self._backoff()
                 failures += 1
-                attempt = self._judged(failures, error, backoff)
-                self._tell(attempt)
+                attempt = self._assess(failures, error, backoff)
+                self._report(attempt)
                 if attempt.pause_seconds is None:
                     raise
-                self.stopped.wait(attempt.pause_seconds)
+                self.sleep(attempt.pause_seconds)
             else:
                 return
 
     def _await_end(self, query: Query) -> None:
-        while not query.awaitTermination(_SLICE_SECONDS):
+        while not query.awaitTermination(_POLL_SECONDS):
             if self.stopped.is_set():
                 query.stop()
                 return
 
-    def _judged(self, number: int, error: Exception, backoff: Backoff) -> Attempt:
+    def _assess(self, number: int, error: Exception, backoff: Backoff) -> Attempt:
         fatal = is_fatal(error)
-        last = self.policy.attempts is not None and number >= self.policy.attempts
-        pause = None if fatal or last else backoff.next_pause()
+        exhausted = self.policy.attempts is not None and number >= self.policy.attempts
+        pause = None if fatal or exhausted else backoff.next_pause()
         return Attempt(number, error, fatal, pause)
 
-    def _tell(self, attempt: Attempt) -> None:
-        what = "which would happen again" if attempt.fatal else "which may pass"
-        then = (
-            "given up"
+    def _report(self, attempt: Attempt) -> None:
+        kind = "fatal" if attempt.fatal else "not fatal"
+        action = (
+            "it is not restarted"
             if attempt.pause_seconds is None
-            else f"started again in {attempt.pause_seconds:.1f} s"
+            else f"it is restarted in {attempt.pause_seconds:.1f} s"
         )
-        first = str(attempt.error).split("\n", 1)[0]
+        message = str(attempt.error).split("\n", 1)[0]
         logger.warning(
-            "query failed, failure %d in a row, %s; %s: %s", attempt.number, what, then, first
+            "The query failed %d times in a row; the error is %s, %s: %s",
+            *(attempt.number, kind, action, message),
         )
         self.on_attempt(attempt)
 

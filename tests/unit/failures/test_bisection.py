@@ -1,5 +1,5 @@
 """
-Finding the records that make a batch fail, against functions that fail for known records.
+Bisection of a failing batch, against a sink that fails for known records.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ EASY = PoisonPolicy(max_records=10**6, max_share=1.0)
 @dataclass
 class Sink:
     """
-    Takes parts whole or not at all; fails for poison, and for all while it is down.
+    Accepts a part completely or not at all; fails for poison, and for everything while it is down.
 
-    ``down`` says by the number of the run, the first being 0.
+    ``down`` holds the numbers of the runs that fail, counted from 0.
     """
 
     poison: set[Place]
@@ -51,7 +51,7 @@ class Sink:
 
 def batch(*offsets: range | list[int]) -> RecordSet:
     """
-    Return a batch of as many partitions.
+    Process a batch as foreachBatch does: first as a whole, then by bisection.
     """
     return RecordSet(tuple((TopicPartition("t", p), each) for p, each in enumerate(offsets)))
 
@@ -81,16 +81,16 @@ def run(
     return []
 
 
-def test_one_record_is_found_in_a_batch() -> None:
+def test_single_failing_record_is_found() -> None:
     """
-    With its own error; all others are taken, each once.
+    It is returned with its own error; all other records succeed exactly once.
     """
     whole, sink = batch(range(100), range(50, 60)), Sink({(T0, 37)})
 
-    (culprit,) = run(whole, sink, PoisonPolicy())
+    (record,) = run(whole, sink, PoisonPolicy())
 
-    assert (culprit.tp, culprit.offset, culprit.attempts) == (T0, 37, 2)
-    assert str(culprit.error) == f"cannot take {(T0, 37)}"
+    assert (record.tp, record.offset, record.attempts) == (T0, 37, 2)
+    assert str(record.error) == f"cannot take {(T0, 37)}"
     assert sorted(sink.taken) == [place for place in places(whole) if place != (T0, 37)]
 
 
@@ -98,9 +98,11 @@ def test_one_record_is_found_in_a_batch() -> None:
     st.lists(st.sets(st.integers(0, 200), max_size=60), min_size=1, max_size=4),
     st.data(),
 )
-def test_all_culprits_and_only_those(offsets: list[set[int]], data: st.DataObject) -> None:
+def test_exactly_the_failing_records_are_found(
+    offsets: list[set[int]], data: st.DataObject
+) -> None:
     """
-    Wherever they lie: good records are taken exactly once, and runs stay few.
+    Whatever their positions, good records succeed exactly once, and the number of runs is bounded.
     """
     whole = batch(*(sorted(each) for each in offsets))
     everything = places(whole)
@@ -113,21 +115,21 @@ def test_all_culprits_and_only_those(offsets: list[set[int]], data: st.DataObjec
     try:
         found = run(whole, sink)
     except ValueError:
-        # Three that fail in a row before anything succeeds look like an outage.
+        # Three failing records before any success look like an outage.
         assert not sink.taken
         return
 
     assert {(one.tp, one.offset) for one in found} == bad
     assert sorted(sink.taken) == sorted(set(everything) - bad)
     steps = math.ceil(math.log2(len(everything))) + 1
-    # Each culprit costs a path down, the parts beside the path that are good, and its last try.
+    # Each failing record costs a path down, the good parts beside that path, and its last attempt.
     assert sink.runs <= 2 + len(bad) * (2 * steps + 2)
 
 
-def test_a_culprit_costs_about_log2_runs() -> None:
+def test_a_failing_record_costs_about_log2_runs() -> None:
     """
-    One in a million: it is part of twenty runs that halve, the first one and its second try; all
-    other runs take good records for the first time.
+    One in a million: about twenty failing runs of halves, the first run and the second attempt; all
+    other runs process good records for the first time.
     """
     sink = Sink({(T0, 654_321)})
 
@@ -137,9 +139,9 @@ def test_a_culprit_costs_about_log2_runs() -> None:
     assert sink.runs <= 2 * 20 + 3
 
 
-def test_a_failure_that_passes_blames_nobody() -> None:
+def test_transient_failure_sets_nothing_aside() -> None:
     """
-    All records are taken once, though the first run failed.
+    All records succeed once, although the first run failed.
     """
     whole, sink = batch(range(64)), Sink(set(), down=frozenset({0}))
 
@@ -148,13 +150,13 @@ def test_a_failure_that_passes_blames_nobody() -> None:
 
 
 @given(st.sets(st.integers(0, 40), max_size=12), st.sets(st.integers(0, 30), max_size=2))
-def test_short_outages_blame_no_good_record(down: set[int], bad: set[int]) -> None:
+def test_short_outages_set_no_good_record_aside(down: set[int], bad: set[int]) -> None:
     """
-    Whenever single runs fail by chance: no good record is called a culprit in two tries, or the
-    batch fails as a whole and nobody is blamed.
+    Single runs fail at random: no good record is set aside after its attempts, or the whole batch
+    fails and nothing is set aside.
     """
     poison = {(T0, offset) for offset in bad}
-    # Two failures by chance at the same record are beyond two attempts.
+    # Two random failures of the same record would exhaust two attempts.
     lonely = frozenset(n for n in down if n - 1 not in down)
     sink = Sink(poison, down=lonely)
     policy = PoisonPolicy(max_records=100, max_share=1.0, attempts=4)
@@ -170,9 +172,9 @@ def test_short_outages_blame_no_good_record(down: set[int], bad: set[int]) -> No
 
 
 @pytest.mark.parametrize("records", [1, 2, 3, 4, 100, 10_000])
-def test_an_outage_sets_nothing_aside(records: int) -> None:
+def test_outage_sets_nothing_aside(records: int) -> None:
     """
-    Nothing works, so no record is the cause; it is noticed after a few dozen runs at the most.
+    Every run fails, so no record is the cause; that is detected after a few dozen runs.
     """
     sink = Sink(set(), down=frozenset(range(10_000)))
 
@@ -183,9 +185,9 @@ def test_an_outage_sets_nothing_aside(records: int) -> None:
     assert sink.runs <= 40
 
 
-def test_an_outage_that_begins_amid_the_search_sets_nothing_aside() -> None:
+def test_outage_during_bisection_sets_nothing_aside() -> None:
     """
-    Some parts have succeeded, then nothing does any more, the control included.
+    Some parts succeed, then every run fails, including that of the control record.
     """
     sink = Sink({(T0, 700)}, down=frozenset(range(9, 10_000)))
 
@@ -198,9 +200,9 @@ def test_an_outage_that_begins_amid_the_search_sets_nothing_aside() -> None:
 
 
 @pytest.mark.parametrize("probe_works", [True, False])
-def test_a_batch_of_one_record_is_judged_by_the_probe(probe_works: bool) -> None:
+def test_batch_of_one_record_depends_on_the_probe(probe_works: bool) -> None:
     """
-    No other record can show whether anything works.
+    There is no other record that could show whether anything succeeds.
     """
     sink = Sink({(T0, 5)})
 
@@ -208,14 +210,14 @@ def test_a_batch_of_one_record_is_judged_by_the_probe(probe_works: bool) -> None
         with pytest.raises(RuntimeError):
             run(batch([5]), sink, probe_works=False)
         return
-    (culprit,) = run(batch([5]), sink)
+    (record,) = run(batch([5]), sink)
 
-    assert (culprit.offset, culprit.attempts, sink.runs) == (5, 2, 2)
+    assert (record.offset, record.attempts, sink.runs) == (5, 2, 2)
 
 
-def test_errors_of_an_outage_blame_nobody() -> None:
+def test_retriable_errors_fail_the_batch() -> None:
     """
-    The connector's own errors that pass are told at once, before anything is run again.
+    The connector's own retriable errors are raised at once, before any part is run again.
     """
     asked: list[RecordSet] = []
 
@@ -235,9 +237,9 @@ def test_errors_of_an_outage_blame_nobody() -> None:
     ("policy", "poison"),
     [(PoisonPolicy(max_records=4, max_share=1.0), 5), (PoisonPolicy(max_share=0.04), 5)],
 )
-def test_more_than_allowed_fail_the_batch(policy: PoisonPolicy, poison: int) -> None:
+def test_too_many_failing_records_fail_the_batch(policy: PoisonPolicy, poison: int) -> None:
     """
-    By number or by share; so many at once are no accident of single records.
+    More failing records than max_records or max_share fail the batch.
     """
     sink = Sink({(T0, 20 * n + 7) for n in range(poison)})
 
@@ -248,9 +250,9 @@ def test_more_than_allowed_fail_the_batch(policy: PoisonPolicy, poison: int) -> 
 @pytest.mark.parametrize(
     "wrong", [{"max_records": 0}, {"max_share": 0.0}, {"attempts": 0}, {"outage_after": 1}]
 )
-def test_policies_that_make_no_sense(wrong: dict[str, float]) -> None:
+def test_invalid_poison_policies(wrong: dict[str, float]) -> None:
     """
-    The error names the value.
+    The error names the invalid value.
     """
     with pytest.raises(OptionsError, match=f"{next(iter(wrong))} is 0|outage_after is 1"):
         PoisonPolicy(**wrong)  # type: ignore[arg-type]

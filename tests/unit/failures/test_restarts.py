@@ -1,5 +1,5 @@
 """
-Restarting queries: what is tried again, how long after, and when it is given up.
+Restarts of queries: which errors are retried, after which pause, and how often.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUICK = RestartPolicy(initial_delay=0.001, max_delay=0.01, attempts=4)
 @dataclass
 class Query:
     """
-    Ends as it is told: with an error, by itself (None), or when it is stopped (...).
+    A query that ends with an error, by itself (None), or when it is stopped (...).
     """
 
     end: Any
@@ -50,7 +50,7 @@ class Query:
 @dataclass
 class Starts:
     """
-    Gives one query after the other; what cannot be started is an exception.
+    Starts one query after the other; an exception is a query that cannot be started.
     """
 
     queries: list[Query | Exception]
@@ -68,9 +68,9 @@ class Starts:
         supervise(self, policy, self.attempts.append)
 
 
-def test_passing_errors_are_tried_again() -> None:
+def test_transient_errors_restart_the_query() -> None:
     """
-    A query that fails for a while is started again until it ends by itself; each failure is told.
+    A failing query is restarted until it ends by itself; each failure is reported.
     """
     starts = Starts([Query(PASSING), RuntimeError("the session is busy"), Query(None)])
 
@@ -82,9 +82,9 @@ def test_passing_errors_are_tried_again() -> None:
     ]
 
 
-def test_fatal_errors_are_not() -> None:
+def test_fatal_errors_are_raised_at_once() -> None:
     """
-    What would happen again is raised at once, and told as such.
+    A fatal error is reported as such and raised without a restart.
     """
     starts = Starts([Query(FATAL), Query(None)])
 
@@ -93,9 +93,10 @@ def test_fatal_errors_are_not() -> None:
     assert [(a.fatal, a.pause_seconds) for a in starts.attempts] == [(True, None)]
 
 
-def test_gives_up_after_a_row_of_failures() -> None:
+def test_consecutive_failures_are_bounded() -> None:
     """
-    The policy bounds the failures in a row; a batch that finished in between begins a new row.
+    After the maximum of consecutive failures the error is raised; a finished batch resets the
+    count.
     """
     starts = Starts([Query(PASSING)] * 3 + [Query(PASSING, rows=5)] + [Query(PASSING, rows=0)] * 9)
 
@@ -106,7 +107,7 @@ def test_gives_up_after_a_row_of_failures() -> None:
 
 def test_pauses_grow() -> None:
     """
-    Each pause is longer than the last by the multiplier, to the longest, and a bit by chance.
+    Each pause grows by the multiplier up to the maximum, plus jitter.
     """
     policy = RestartPolicy(initial_delay=0.001, multiplier=3, max_delay=0.005, attempts=4)
     starts = Starts([Query(PASSING)] * 3 + [Query(None)])
@@ -114,15 +115,15 @@ def test_pauses_grow() -> None:
     starts.run(policy)
 
     pauses = [a.pause_seconds or 0 for a in starts.attempts]
-    for pause, least in zip(pauses, (0.001, 0.003, 0.005), strict=True):
-        assert least <= pause <= least * 1.2
+    for pause, minimum in zip(pauses, (0.001, 0.003, 0.005), strict=True):
+        assert minimum <= pause <= minimum * 1.2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("end", [..., PASSING], ids=["running", "waiting"])
-def test_signals_end_it(number: int, end: Any) -> None:
+def test_signals_stop_the_query(number: int, end: Any) -> None:
     """
-    A signal stops a query that runs, or the wait for the next start; handlers are put back.
+    A signal stops a running query, or the pause before a restart; the former handlers are restored.
     """
     handler = signal.getsignal(number)
     starts = Starts([Query(end), Query(None)])
@@ -137,9 +138,9 @@ def test_signals_end_it(number: int, end: Any) -> None:
     assert signal.getsignal(number) is handler
 
 
-def test_other_threads_leave_signals_alone() -> None:
+def test_supervise_works_on_other_threads() -> None:
     """
-    Python takes signal handlers on the main thread only; elsewhere supervision works without.
+    Python handles signals on the main thread only; on other threads supervise works without them.
     """
     starts = Starts([Query(PASSING), Query(None)])
     thread = threading.Thread(target=starts.run)
@@ -162,16 +163,16 @@ def test_other_threads_leave_signals_alone() -> None:
         ("a BrokerUnavailableError, then pyspark_pykafka.errors.TlsError: certificate", True),
     ],
 )
-def test_what_is_fatal(error: str, *, fatal: bool) -> None:
+def test_fatal_errors_are_recognised(error: str, *, fatal: bool) -> None:
     """
-    The connector's own errors say whether they pass; of others nothing is known.
+    The class of the connector's errors decides; unknown errors are not fatal.
     """
     assert is_fatal(RuntimeError(error)) is fatal
 
 
-def test_policies_that_make_no_sense() -> None:
+def test_invalid_restart_policies() -> None:
     """
-    Every wrong value is named at once.
+    One error names every invalid value.
     """
     with pytest.raises(OptionsError) as refusal:
         RestartPolicy(initial_delay=0, multiplier=0.5, max_delay=-1, attempts=0)
