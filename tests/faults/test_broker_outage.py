@@ -74,7 +74,7 @@ def test_dead_broker_fails_the_write_within_its_time_outs(
     frame = spark.sql("SELECT 'x' AS value")
     writer = frame.write.format("pykafka").mode("append").option("topic", "target")
 
-    with pytest.raises(Exception, match=r"no answer within 2000 ms \(kafka.max.block.ms\)"):
+    with pytest.raises(Exception, match=r"no response within 2000 ms \(kafka.max.block.ms\)"):
         writer.options(**{"kafka.bootstrap.servers": address, "kafka.max.block.ms": "2000"}).save()
 
 

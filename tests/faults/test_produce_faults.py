@@ -432,7 +432,7 @@ def test_paused_leader(three: KafkaCluster) -> None:
         three.pause(paused[0])
 
     try:
-        with on_retry(because=r"no answer to Produce.*kafka\.request\.timeout\.ms") as said:
+        with on_retry(because=r"no response to Produce.*kafka\.request\.timeout\.ms") as said:
             written = write_all(
                 three,
                 name,

@@ -43,11 +43,11 @@ class FallbackId(NamedTuple):
     """
     The transactional id for a task attempt that finds its own in use.
 
-    The coordinator is told ``sign`` first: the driver cannot guess the id, but it can ask for that.
+    ``notice_id`` is registered first: the driver cannot guess the id, but can look for the notice.
     """
 
     transactional_id: str
-    sign: str
+    notice_id: str
 
 
 class TransactionalIdPattern(NamedTuple):

@@ -199,9 +199,13 @@ def find_lost_attempts(
     won = set(winners)
     others = other_attempt_ids(won)
     quick = transactions.with_time_limit(_CLEARING_SECONDS)
-    described = quick.describe_reachable([*others.names, *others.signs])
+    described = quick.describe_reachable([*others.transactional_ids, *others.notice_ids])
     found = {name for name, it in described.items() if it and it.state in _IN_THE_WAY}
-    if found or others.ran_again or any(described.get(sign) for sign in others.signs):
+    if (
+        found
+        or others.were_retried
+        or any(described.get(notice_id) for notice_id in others.notice_ids)
+    ):
         found |= set(list_open_ids(transactions, names))
     return sorted(found - won)
 

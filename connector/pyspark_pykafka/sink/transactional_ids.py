@@ -1,8 +1,8 @@
 """
-The names of transactions: which belong to a write, so that nothing else is ended with it.
+Transactional ids, and the patterns that match the ids of one write, query or prefix.
 
-All begin with the user's prefix, which is what ACLs are given for. One prefix may begin another
-(``etl`` and ``etl-2``), so that a name belongs to a write only if all of it has the right form.
+All ids start with the user's prefix, for which ACLs are granted. A prefix may start with another
+prefix (``etl-2`` and ``etl``), so an id belongs to a write only if the whole id matches.
 """
 
 from __future__ import annotations
@@ -16,126 +16,129 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _TASK = r"-\d+-\d+(-again\d+)?"
-_TURN = r"-[01]"
+_BATCH_PARITY = r"-[01]"
 _QUERY = r"-[0-9a-f]{8}"
-# Under these nothing is ever written: they are known, or not.
-_SIGNS = rf"-ended-[0-9a-f]+|({_QUERY}{_TURN})?-\d+-\d+-again"
+# Ids without transactions: that the brokers know them is the information.
+_NOTICES = rf"-ended-[0-9a-f]+|({_QUERY}{_BATCH_PARITY})?-\d+-\d+-again"
 _ID_LENGTH = 8
 _ATTEMPT = re.compile(r"(?P<task>.*-\d+)-(?P<attempt>\d+)(?P<again>-again\d+)?")
-# Spark gives a task up after four attempts, unless it is told otherwise.
-_MOST_ATTEMPTS_BEFORE = 8
+# Spark fails a task after four attempts by default (spark.task.maxFailures).
+_MAX_EARLIER_ATTEMPTS = 8
 
 
 class OtherAttempts(NamedTuple):
     """
-    The names that other attempts of tasks would have; ``ran_again`` if Spark has made some surely.
+    The ids that other attempts of tasks would have; ``were_retried`` if there certainly are some.
 
-    It has, too, if the brokers know one of ``signs``: there may be names then that nobody can tell.
+    If the brokers know one of ``notice_ids``, there are also attempts with fallback ids, which
+    cannot be derived.
     """
 
-    names: list[str]
-    signs: list[str]
-    ran_again: bool
+    transactional_ids: list[str]
+    notice_ids: list[str]
+    were_retried: bool
 
 
-def other_attempt_ids(names: Iterable[str]) -> OtherAttempts:
+def other_attempt_ids(transactional_ids: Iterable[str]) -> OtherAttempts:
     """
-    Return what attempts of the same tasks would be called that were before these, or beside.
+    Return the ids that earlier and concurrent attempts of the same tasks would have.
 
-    One that runs beside another (speculation) has the next number.
+    A concurrent (speculative) attempt has the next number.
     """
     others: list[str] = []
-    signs: list[str] = []
-    ran_again = False
-    for found in filter(None, map(_ATTEMPT.fullmatch, names)):
+    notice_ids: list[str] = []
+    were_retried = False
+    for found in filter(None, map(_ATTEMPT.fullmatch, transactional_ids)):
         attempt, again = int(found["attempt"]), found["again"] is not None
-        first = max(attempt - _MOST_ATTEMPTS_BEFORE, 0)
-        all_names = [f"{found['task']}-{number}" for number in range(first, attempt + 2)]
-        others += [name for name in all_names if name != found[0]]
-        signs.append(fallback_sign(f"{found['task']}-{attempt}"))
-        ran_again = ran_again or again or attempt > 0
-    return OtherAttempts(others, signs, ran_again)
+        first = max(attempt - _MAX_EARLIER_ATTEMPTS, 0)
+        all_ids = [f"{found['task']}-{number}" for number in range(first, attempt + 2)]
+        others += [it for it in all_ids if it != found[0]]
+        notice_ids.append(fallback_notice_id(f"{found['task']}-{attempt}"))
+        were_retried = were_retried or again or attempt > 0
+    return OtherAttempts(others, notice_ids, were_retried)
 
 
 def task_id(prefix: str, task: int, attempt: int) -> str:
     """
-    Return the name of one attempt of a batch write's task.
+    Return the id of one attempt of a batch write's task.
     """
     return f"{prefix}-{task}-{attempt}"
 
 
-def fallback_id(name: str, task_attempt: int) -> FallbackId:
+def fallback_id(transactional_id: str, task_attempt: int) -> FallbackId:
     """
-    Return the id for an attempt that finds its own in use, by Spark's id of the task attempt.
+    Return the id for an attempt whose own id is in use; it ends with Spark's task attempt id.
 
-    Spark counts a task's attempts anew when a stage is run again (SPARK-24552), and may let those
-    of the first run go on: two have one number then.
+    Spark restarts the numbering of attempts when a stage is retried (SPARK-24552), and may keep
+    attempts of the first run running: then two attempts have the same number.
     """
-    sign = fallback_sign(name)
-    return FallbackId(f"{sign}{task_attempt}", sign)
+    notice_id = fallback_notice_id(transactional_id)
+    return FallbackId(f"{notice_id}{task_attempt}", notice_id)
 
 
-def fallback_sign(name: str) -> str:
+def fallback_notice_id(transactional_id: str) -> str:
     """
-    Return the name that the brokers know once an attempt has found ``name`` in use.
+    Return the id that the brokers know once an attempt has found ``transactional_id`` in use.
     """
-    return f"{name}-again"
+    return f"{transactional_id}-again"
 
 
 def write_pattern(prefix: str) -> TransactionalIdPattern:
     """
-    Return the names of a batch write's tasks.
+    Return the pattern of the ids of a batch write's tasks.
     """
     return TransactionalIdPattern(prefix, _TASK)
 
 
 def fence_id(prefix: str, write: str) -> str:
     """
-    Return the name that the brokers know once the write has ended; ``write`` tells it from others.
+    Return the id that the brokers know once a write has ended; ``write`` identifies the write.
     """
     return f"{prefix}-ended-{write}"
 
 
 def stream_task_id(prefix: str, query: str, batch: int, task: int, attempt: int) -> str:
     """
-    Return the name of one attempt of a micro-batch's task.
+    Return the id of one attempt of a micro-batch's task.
 
-    The next batch has other names, and the one after it the same again: names stay few, and an
-    attempt that lost, but begins late, fences none of the next batch.
+    Two sets of ids alternate between batches, so ids stay few, and a late attempt of the previous
+    batch fences no task of the current one.
     """
     return f"{micro_batch_id_prefix(prefix, query, batch)}{task}-{attempt}"
 
 
 def micro_batch_id_prefix(prefix: str, query: str, batch: int) -> str:
     """
-    Return what the names of a micro-batch's tasks begin with.
+    Return the common prefix of the ids of a micro-batch's tasks.
     """
     return f"{prefix}-{query[:_ID_LENGTH]}-{batch % 2}-"
 
 
 def query_pattern(prefix: str, query: str) -> TransactionalIdPattern:
     """
-    Return the names of a query's tasks.
+    Return the pattern of the ids of a query's tasks.
     """
-    return TransactionalIdPattern(f"{prefix}-{query[:_ID_LENGTH]}", _TURN + _TASK)
+    return TransactionalIdPattern(f"{prefix}-{query[:_ID_LENGTH]}", _BATCH_PARITY + _TASK)
 
 
 def any_query_pattern(prefix: str) -> TransactionalIdPattern:
     """
-    Return the names of the tasks of all queries that had the prefix.
+    Return the pattern of the ids of the tasks of all queries that used the prefix.
     """
-    return TransactionalIdPattern(prefix, _QUERY + _TURN + _TASK)
+    return TransactionalIdPattern(prefix, _QUERY + _BATCH_PARITY + _TASK)
 
 
 def prefix_pattern(prefix: str) -> TransactionalIdPattern:
     """
-    Return all names that writes with the prefix make, batches and streams.
+    Return the pattern of all ids that batch and streaming writes with the prefix use.
     """
-    return TransactionalIdPattern(prefix, rf"({_QUERY}{_TURN})?{_TASK}|{_SIGNS}")
+    return TransactionalIdPattern(prefix, rf"({_QUERY}{_BATCH_PARITY})?{_TASK}|{_NOTICES}")
 
 
 def starting_with_pattern(text: str) -> TransactionalIdPattern:
     """
-    Return all names that begin so, also those of longer prefixes: to be looked at, never changed.
+    Return the pattern of all ids that start with a text, those of longer prefixes included.
+
+    For listing only: it also matches transactions of other writes.
     """
     return TransactionalIdPattern(text, r"(?s:.*)")

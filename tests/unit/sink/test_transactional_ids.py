@@ -11,7 +11,7 @@ import pytest
 from pyspark_pykafka.sink.transactional_ids import (
     any_query_pattern,
     fallback_id,
-    fallback_sign,
+    fallback_notice_id,
     fence_id,
     other_attempt_ids,
     prefix_pattern,
@@ -70,8 +70,8 @@ def test_a_late_attempt_has_a_name_of_its_own() -> None:
             fallback_id(stream_task_id("orders", OTHER, 8, 0, 0), 1).transactional_id,
         ),
         (prefix_pattern("orders"), fence_id("orders", "f00")),
-        (prefix_pattern("orders"), fallback_sign(task_id("orders", 0, 0))),
-        (prefix_pattern("orders"), fallback_sign(stream_task_id("orders", QUERY, 6, 0, 0))),
+        (prefix_pattern("orders"), fallback_notice_id(task_id("orders", 0, 0))),
+        (prefix_pattern("orders"), fallback_notice_id(stream_task_id("orders", QUERY, 6, 0, 0))),
         (starting_with_pattern("orders"), task_id("orders-2", 0, 0)),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_write_has_the_names_of_its_tasks(family: TransactionalIdPattern, name
         (write_pattern("orders"), stream_task_id("orders", QUERY, 6, 0, 0)),
         (write_pattern("orders"), stream_task_id("orders", OTHER, 6, 0, 0)),
         (write_pattern("orders"), fence_id("orders", "1-1")),
-        (write_pattern("orders"), fallback_sign(task_id("orders", 0, 0))),
+        (write_pattern("orders"), fallback_notice_id(task_id("orders", 0, 0))),
         (query_pattern("orders", QUERY), stream_task_id("orders", OTHER, 6, 0, 0)),
         (query_pattern("orders", OTHER), task_id("orders-20261122", 0, 0)),
         (any_query_pattern("orders"), task_id("orders", 0, 0)),
@@ -105,7 +105,7 @@ def test_a_write_has_the_names_of_its_tasks(family: TransactionalIdPattern, name
         (prefix_pattern("orders"), stream_task_id("orders-2", QUERY, 6, 0, 0)),
         (prefix_pattern("orders"), stream_task_id("orders.eu", QUERY, 6, 0, 0)),
         (prefix_pattern("orders"), fence_id("orders-2", "f00")),
-        (prefix_pattern("orders"), fallback_sign(task_id("orders-2", 0, 0))),
+        (prefix_pattern("orders"), fallback_notice_id(task_id("orders-2", 0, 0))),
     ],
 )
 def test_names_of_others(family: TransactionalIdPattern, name: str) -> None:
@@ -124,14 +124,14 @@ def test_names_of_others(family: TransactionalIdPattern, name: str) -> None:
         ("orders-0a1b2c3d-1-7-0", ["orders-0a1b2c3d-1-7-1"], False),
     ],
 )
-def test_other_attempts_of_a_task(won: str, others: list[str], ran_again: bool) -> None:
+def test_other_attempts_of_a_task(won: str, others: list[str], were_retried: bool) -> None:
     """
     Those before it and the one beside it; the name that tells of an attempt with another one.
     """
     found = other_attempt_ids([won])
 
-    assert (found.names, found.ran_again) == (others, ran_again)
-    assert found.signs == [won.removesuffix("-again99") + "-again"]
+    assert (found.transactional_ids, found.were_retried) == (others, were_retried)
+    assert found.notice_ids == [won.removesuffix("-again99") + "-again"]
 
 
 def test_names_of_a_stream_stay_few() -> None:

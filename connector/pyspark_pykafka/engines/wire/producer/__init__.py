@@ -1,3 +1,3 @@
 """
-Writing: batches in the order of each partition, in-flight requests, retries.
+The producer: per-partition ordering, in-flight requests, retries.
 """

@@ -1,5 +1,5 @@
 """
-What a user is told when records could not be written: which, what expired, what happened before.
+The errors for records that could not be written: which records, which time-out, the last error.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 
 def buffer_full_error(
-    tp: TopicPartition, seconds: float, others: Iterable[PartitionQueue]
+    tp: TopicPartition, seconds: float, queues: Iterable[PartitionQueue]
 ) -> TimeoutExceededError:
     """
-    Return the error for a batch for which no room was made in so many seconds.
+    Return the error for a batch that found no room in the buffer for ``seconds``.
     """
-    trouble = next((it.last_error for it in others if it.last_error), None)
+    last_error = next((it.last_error for it in queues if it.last_error), None)
     return TimeoutExceededError(
         f"the send buffer stayed full for {milliseconds(seconds)} ms (kafka.max.block.ms) before a "
-        f"batch for {tp} fitted in{_because(trouble)}; the brokers acknowledge too slowly, or "
+        f"batch for {tp} fitted in{_because(last_error)}; the brokers acknowledge too slowly, or "
         "kafka.buffer.memory is too small"
     )
 
 
 def request_timeout_error(address: Address, seconds: float) -> TimeoutExceededError:
     """
-    Return the error for a request without an answer.
+    Return the error for a Produce request without a response.
     """
     return TimeoutExceededError(
-        f"{address}: no answer to Produce within {milliseconds(seconds)} ms "
+        f"{address}: no response to Produce within {milliseconds(seconds)} ms "
         "(kafka.request.timeout.ms)"
     )
 
 
 def name_timeout_setting(error: PykafkaError, seconds: float) -> PykafkaError:
     """
-    Return the error; one that says that the time for a request is over says also whose.
+    Return the error, with the setting and its value added if it is a request time-out.
     """
     if not isinstance(error, TimeoutExceededError):
         return error
@@ -52,7 +52,7 @@ def name_timeout_setting(error: PykafkaError, seconds: float) -> PykafkaError:
 
 def delivery_timeout_error(queue: PartitionQueue, seconds: float) -> TimeoutExceededError:
     """
-    Return the error for a partition whose oldest batch was not acknowledged in so many seconds.
+    Return the error for a partition whose oldest batch was not acknowledged within ``seconds``.
     """
     batches = list(queue.unacknowledged())
     count = sum(batch.count for batch in batches)
@@ -64,21 +64,21 @@ def delivery_timeout_error(queue: PartitionQueue, seconds: float) -> TimeoutExce
     )
 
 
-def invalid(tp: TopicPartition, key: bytes | None, why: str | None) -> RecordError:
+def invalid_record_error(tp: TopicPartition, key: bytes | None, reason: str | None) -> RecordError:
     """
-    Return the error for a record that the broker finds invalid, with what it says of that.
+    Return the error for a record that the broker rejects, with the broker's reason.
     """
     where = row_errors.describe_row(tp.topic, key, tp.partition)
-    said = why or "it is invalid"
-    return RecordError("INVALID_RECORD", f"{where} cannot be written: the broker says: {said}")
+    reason = reason or "it is invalid"
+    return RecordError("INVALID_RECORD", f"{where} cannot be written: the broker says: {reason}")
 
 
 def milliseconds(seconds: float) -> int:
     """
-    Return a time as Kafka's settings have it.
+    Return seconds as whole milliseconds, the unit of Kafka's settings.
     """
     return round(seconds * 1000)
 
 
-def _because(trouble: PykafkaError | None) -> str:
-    return "" if trouble is None else f"; the last error: {trouble}"
+def _because(last_error: PykafkaError | None) -> str:
+    return "" if last_error is None else f"; the last error: {last_error}"

@@ -1,5 +1,5 @@
 """
-The requests of a writer that are under way, and until when they must be answered.
+In-flight produce requests by connection, and when each times out.
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch
     from pyspark_pykafka.offsets import TopicPartition
 
+    #: The batches of one request.
     Batches = dict[TopicPartition, ProducerBatch]
 
 
 class _Request(NamedTuple):
     batches: Batches
-    expires: float
+    expires_at: float
 
 
 class InFlight:
     """
-    Requests by connection, in the order in which they are answered; times are the caller's clock's.
+    Requests by connection, in the order in which they were sent and will be answered.
+
+    Times are those of the caller's clock, in seconds.
     """
 
     def __init__(self, request_seconds: float) -> None:
@@ -31,26 +34,26 @@ class InFlight:
     @property
     def connections(self) -> list[Connection]:
         """
-        Those that owe an answer.
+        The connections with requests in flight.
         """
         return list(self._requests)
 
     def count(self, connection: Connection) -> int:
         """
-        Return how many answers a connection owes.
+        Return the number of requests in flight on a connection.
         """
         return len(self._requests.get(connection, ()))
 
     def add(self, connection: Connection, batches: Batches, now: float) -> None:
         """
-        Take a request that is being sent.
+        Add a request that is being sent.
         """
         request = _Request(batches, now + self._seconds)
         self._requests.setdefault(connection, []).append(request)
 
     def pop_oldest(self, connection: Connection) -> Batches:
         """
-        Return what was in the oldest request, which has its answer.
+        Remove the oldest request, which is answered, and return its batches.
         """
         requests = self._requests[connection]
         request = requests.pop(0)
@@ -60,21 +63,21 @@ class InFlight:
 
     def pop_all(self, connection: Connection) -> list[Batches]:
         """
-        Return what was in all requests of a connection, none of which will have an answer.
+        Remove all requests of a connection that is lost, and return their batches.
         """
         return [request.batches for request in self._requests.pop(connection)]
 
     def expires_at(self, connection: Connection) -> float:
         """
-        Return until when the oldest request must be answered.
+        Return when the oldest request times out.
 
-        A broker whose quota is used up does not read what it has been sent (KIP-219).
+        A broker that throttles a client does not read its requests (KIP-219).
         """
         throttled = connection.throttled_until + self._seconds
-        return max(self._requests[connection][0].expires, throttled)
+        return max(self._requests[connection][0].expires_at, throttled)
 
     def expired(self, now: float) -> list[Connection]:
         """
-        Return the connections whose oldest request has not been answered in time.
+        Return the connections whose oldest request has timed out.
         """
         return [it for it in self._requests if self.expires_at(it) <= now]

@@ -1,9 +1,9 @@
 """
-What waits for each partition, and in which order it may go: no socket, no clock of its own.
+The batches of one partition, and the order in which they are sent: no sockets, no clock.
 
-A partition's batches carry consecutive sequence numbers. Once one comes back, nothing more is sent
-for that partition until all that are under way have been answered; then they go again in order,
-each under the number that it had, and the broker drops what it already has (KIP-98).
+A partition's batches carry consecutive sequence numbers. Once a batch has failed, nothing more is
+sent for the partition until every in-flight batch is answered. Then the batches are sent again in
+order, each with its old sequence number, and the broker drops duplicates (KIP-98).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
     """
-    The batches of one partition; ``trouble`` is the last error, for messages.
+    The unacknowledged batches of one partition; ``last_error`` is for messages.
     """
 
     tp: TopicPartition
     max_in_flight: int
     waiting: deque[ProducerBatch] = field(default_factory=deque)
     in_flight: deque[ProducerBatch] = field(default_factory=deque)
-    returned: list[ProducerBatch] = field(default_factory=list)
+    requeued: list[ProducerBatch] = field(default_factory=list)
     next_sequence: int = 0
-    #: Whether the partition's leader has taken a batch. Until then it would take any number for the
-    #: first, that of a second batch too whose first one was lost (KAFKA-14359), so that one goes
+    #: Until the leader has acknowledged a batch, it accepts any sequence number as the first, even
+    #: that of a second batch whose first one was lost (KAFKA-14359). So the first batch is sent
     #: alone.
     has_acknowledged_batch: bool = False
     not_before: float = 0.0
@@ -44,30 +44,30 @@ class PartitionQueue:
     @property
     def is_empty(self) -> bool:
         """
-        Whether everything was acknowledged.
+        Whether every batch is acknowledged.
         """
-        return not (self.waiting or self.in_flight or self.returned)
+        return not (self.waiting or self.in_flight or self.requeued)
 
     def add(self, batch: ProducerBatch) -> None:
         """
-        Put a batch behind the others.
+        Append a batch.
         """
         self.waiting.append(batch)
 
     def is_sendable(self, now: float) -> bool:
         """
-        Whether the next batch may go.
+        Return whether the next batch may be sent.
         """
         return (
             bool(self.waiting)
-            and not self.returned
+            and not self.requeued
             and len(self.in_flight) < (self.max_in_flight if self.has_acknowledged_batch else 1)
             and now >= self.not_before
         )
 
     def send(self) -> ProducerBatch:
         """
-        Return the next batch, which counts as sent from now on.
+        Remove and return the next batch, which is in flight from now on.
         """
         batch = self.waiting.popleft()
         if batch.sequence is None:
@@ -79,7 +79,7 @@ class PartitionQueue:
 
     def acknowledge(self, batch: ProducerBatch) -> None:
         """
-        Forget a batch that the broker has.
+        Remove a batch that the broker has acknowledged.
         """
         self.in_flight.remove(batch)
         self.has_acknowledged_batch = True
@@ -88,59 +88,59 @@ class PartitionQueue:
 
     def is_behind_failed_batch(self, batch: ProducerBatch) -> bool:
         """
-        Whether a batch before this one has come back, or may still do so.
+        Return whether an earlier batch has failed, or is still in flight.
         """
-        return bool(self.returned) or self.in_flight[0] is not batch
+        return bool(self.requeued) or self.in_flight[0] is not batch
 
-    def requeue(self, batch: ProducerBatch, not_before: float, trouble: PykafkaError) -> None:
+    def requeue(self, batch: ProducerBatch, not_before: float, error: PykafkaError) -> None:
         """
-        Send a batch again, not before a time.
+        Schedule a failed batch to be sent again, not before a time.
         """
         self.in_flight.remove(batch)
-        self.returned.append(batch)
-        self._delay(not_before, trouble)
+        self.requeued.append(batch)
+        self._delay(not_before, error)
         self._settle()
 
     def replace(self, batch: ProducerBatch, parts: tuple[ProducerBatch, ...]) -> None:
         """
-        Send parts in place of a batch that was too large.
+        Replace a batch that was too large with its parts.
         """
         self.in_flight.remove(batch)
-        self.returned.extend(parts)
+        self.requeued.extend(parts)
         self._settle()
 
-    def back_off(self, not_before: float, trouble: PykafkaError) -> None:
+    def back_off(self, not_before: float, error: PykafkaError) -> None:
         """
-        Send nothing before a time: there is nobody to send it to.
+        Send nothing before a time: the partition has no reachable leader.
         """
-        self._delay(not_before, trouble)
+        self._delay(not_before, error)
 
     def unacknowledged(self) -> Iterator[ProducerBatch]:
         """
-        Yield all batches that the broker has not acknowledged.
+        Yield the unacknowledged batches, oldest first.
         """
         yield from self.in_flight
-        yield from self.returned
+        yield from self.requeued
         yield from self.waiting
 
-    def _delay(self, not_before: float, trouble: PykafkaError) -> None:
+    def _delay(self, not_before: float, error: PykafkaError) -> None:
         self.not_before = max(self.not_before, not_before)
-        self.last_error = trouble
+        self.last_error = error
 
     def _settle(self) -> None:
         # Invariant R22 (order).
-        if self.returned and not self.in_flight:
-            # They come back in the order of the answers, which with several connections is any.
-            first = self.returned[0].sequence
+        if self.requeued and not self.in_flight:
+            # Batches fail in the order of the responses, which is arbitrary over connections.
+            first = self.requeued[0].sequence
             assert first is not None
-            self.returned.sort(key=lambda batch: _distance(batch, first), reverse=True)
-            self.waiting.extendleft(self.returned)
-            self.returned.clear()
+            self.requeued.sort(key=lambda batch: _distance(batch, first), reverse=True)
+            self.waiting.extendleft(self.requeued)
+            self.requeued.clear()
 
 
 def _distance(batch: ProducerBatch, first: int) -> int:
     """
-    Return how far behind ``first`` a sequence lies, negative if before: numbers begin anew.
+    Return how far a sequence number is behind ``first``, negative if before: numbers wrap around.
     """
     assert batch.sequence is not None
     half = next_sequence(0, 2**31 - 1) // 2

@@ -1,5 +1,5 @@
 """
-Writing Arrow batches as records over connections of our own, each of them once (KIP-98).
+The idempotent producer of the wire engine: writes Arrow batches, each record once (KIP-98).
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ logger = logging.getLogger("pyspark_pykafka")
 
 T = TypeVar("T")
 
-# Of a transaction, where there is none.
+# InitProducerId without a transactional id ignores the transaction time-out.
 _NO_TIMEOUT_MS = 2**31 - 1
 
 _MAX_FALLBACK_SUFFIX = 10**9
 
-# Batches that are not full yet may take this part of the buffer; the rest is for those under way.
+# Batches that are not full yet may take 1/2 of the buffer; the rest is for batches in flight.
 _OPEN_BATCHES_SHARE = 2
 
 
 def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
     """
-    Write every row, and return their number when the brokers have acknowledged each of them.
+    Write every row; return their number once the brokers have acknowledged all of them.
 
-    ``topic`` wins over the rows' own. Raises :class:`RecordError` for a row that cannot be
-    written, and the errors of :mod:`pyspark_pykafka.errors` for what the brokers say.
+    ``topic`` takes precedence over the column ``topic``. Raises :class:`RecordError` for a row that
+    cannot be written, and the other errors of :mod:`pyspark_pykafka.errors`.
     """
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
@@ -73,17 +73,18 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
 
 class LedgerRecord(NamedTuple):
     """
-    A record for a topic of one partition that tells of a task; ``record`` gets its number of rows
-    and the hash of their content.
+    The record that a task adds to the ledger, a topic of one partition.
+
+    ``make`` returns its key and value, given the number of the task's rows and their content hash.
     """
 
     topic: str
-    record: Callable[[int, str], tuple[bytes, bytes]]
+    make: Callable[[int, str], tuple[bytes, bytes]]
 
     @property
     def tp(self) -> TopicPartition:
         """
-        Return where it goes.
+        The partition of the ledger.
         """
         return TopicPartition(self.topic, 0)
 
@@ -104,10 +105,11 @@ class OpenTransaction(NamedTuple):
 
 class Transaction(NamedTuple):
     """
-    The transaction to write into: nobody but the coordinator ends it, after ``timeout_ms``.
+    The transaction to write into; the coordinator aborts it after ``timeout_ms``.
 
-    If one of its name is open, that is aborted; with a ``fallback``, that one is taken instead.
-    It is not left open if the brokers know the name ``end``, which is given to all of a write.
+    If a transaction with this id is open, it is aborted; with a ``fallback``, the fallback id is
+    used instead. The transaction is not left open if the brokers know ``fence_id``, which all
+    transactions of a write share.
     """
 
     transactional_id: str
@@ -135,18 +137,18 @@ def write_prepared(
 
 def choose_free_id(transactions: Transactions, wanted: Transaction) -> str:
     """
-    Return a name under which nothing is open: what is may be another write's to commit.
+    Return an id without an open transaction: an open one may be another write's to commit.
     """
     if wanted.fallback is None:
         return wanted.transactional_id
     if _is_free(transactions, wanted.transactional_id):
         return wanted.transactional_id
-    # The driver can guess the other name, but not this one.
-    transactions.register_id(wanted.fallback.sign)
+    # The driver can derive the first id, but not the fallback.
+    transactions.register_id(wanted.fallback.notice_id)
     fallback = wanted.fallback.transactional_id
     if _is_free(transactions, fallback):
         return fallback
-    # A driver that starts again numbers its attempts as the one before it did.
+    # A restarted driver numbers its attempts as its predecessor did.
     return f"{fallback}{uuid4().int % _MAX_FALLBACK_SUFFIX}"
 
 
@@ -154,24 +156,24 @@ def begin_with_free_id(
     transactions: Transactions, wanted: Transaction
 ) -> tuple[str, ProducerIdAndEpoch]:
     """
-    Begin a transaction under a name that is free, and return both.
+    Begin a transaction with an id that has none open; return the id and the identity.
 
-    Where its coordinator has lost its office meanwhile, the next one is asked again which is free.
+    If the coordinator has moved meanwhile, the id is chosen again by the new one's state.
     """
     return transactions.begin_with_chosen_id(
         lambda: choose_free_id(transactions, wanted), wanted.timeout_ms
     )
 
 
-def _is_free(transactions: Transactions, name: str) -> bool:
-    found = transactions.describe(name)
+def _is_free(transactions: Transactions, transactional_id: str) -> bool:
+    found = transactions.describe(transactional_id)
     return found is None or found.state is not TransactionState.ONGOING
 
 
 @contextmanager
 def transaction_client(kafka: KafkaSettings) -> Iterator[Transactions]:
     """
-    Lend what ends and finds transactions.
+    Lend a client that ends and finds transactions.
     """
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
@@ -181,7 +183,7 @@ def transaction_client(kafka: KafkaSettings) -> Iterator[Transactions]:
 @dataclass(slots=True)
 class _Producer:
     """
-    What is kept between tasks: connections, the producer's id, and where each partition stands.
+    What tasks reuse: connections, the producer id, and the sequence numbers of partitions.
     """
 
     config: ProducerConfig
@@ -196,32 +198,34 @@ class _Producer:
             creates_topics=True,
             metadata_seconds=self.config.metadata_seconds,
         )
-        # Connections of its own: it is asked while records are under way.
+        # With its own connections, since it sends requests while records are in flight.
         self.transactions = Transactions(Cluster(self.config.direct), self.config)
 
     def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
-        return self._write(batches, topic, self._plain_sender).records
+        return self._write(batches, topic, self._idempotent_sender).records
 
     def write_prepared(
         self, batches: Iterable[pa.RecordBatch], topic: str | None, wanted: Transaction
     ) -> OpenTransaction:
-        writer: TransactionalSession | None = None
+        session: TransactionalSession | None = None
         ledger_record = wanted.ledger_record
 
         def sender() -> Sender:
-            nonlocal writer
+            nonlocal session
             name, identity = begin_with_free_id(self.transactions, wanted)
-            also = frozenset({ledger_record.tp} if ledger_record else ())
-            writer = TransactionalSession(self.transactions, name, identity, also, wanted.fence_id)
-            return Sender(self.cluster, self.config, writer, {})
+            extra = frozenset({ledger_record.tp} if ledger_record else ())
+            session = TransactionalSession(
+                self.transactions, name, identity, extra, wanted.fence_id
+            )
+            return Sender(self.cluster, self.config, session, {})
 
         try:
             written = self._write(batches, topic, sender, ledger_record)
         except BaseException:
-            if writer is not None:
-                _abort(writer)
+            if session is not None:
+                _abort(session)
             raise
-        return written._replace(prepared=None if writer is None else writer.prepared)
+        return written._replace(prepared=None if session is None else session.prepared)
 
     def _write(
         self,
@@ -231,7 +235,7 @@ class _Producer:
         ledger_record: LedgerRecord | None = None,
     ) -> OpenTransaction:
         """
-        Return what was written, whoever the transaction belongs to.
+        Return what was written, without the transaction: ``prepared`` is None.
         """
         rows = self._row_encoder(topic, ledger_record)
         sender, records = None, 0
@@ -253,7 +257,7 @@ class _Producer:
         content = rows.content_hash
         sender.put(
             ledger_record.tp,
-            encode_record(ledger_record.topic, *ledger_record.record(records, content)),
+            encode_record(ledger_record.topic, *ledger_record.make(records, content)),
         )
         sender.flush()
         return OpenTransaction(records, None, sender.offsets[ledger_record.tp], content)
@@ -276,9 +280,9 @@ class _Producer:
         self.cluster.close()
         self.transactions.cluster.close()
 
-    def _plain_sender(self) -> Sender:
+    def _idempotent_sender(self) -> Sender:
         if self._identity is None:
-            self._identity = self._retrying(self._init_producer_id, "asking for a producer id")
+            self._identity = self._retry(self._init_producer_id, "requesting a producer id")
         return Sender(self.cluster, self.config, IdempotentSession(self._identity), self.queues)
 
     def _init_producer_id(self, deadline: Deadline) -> ProducerIdAndEpoch:
@@ -286,23 +290,23 @@ class _Producer:
         version = connection.version(INIT_PRODUCER_ID)
         request = init_producer_id_request(version, None, _NO_TIMEOUT_MS)
         try:
-            answer = self.cluster.request(connection, request, deadline)
-            if answer.error_code:
-                raise map_error_code(answer.error_code, "asking for a producer id")
+            response = self.cluster.request(connection, request, deadline)
+            if response.error_code:
+                raise map_error_code(response.error_code, "requesting a producer id")
         except PykafkaError:
-            # One that is cut off from its controllers has none to give; any other has.
+            # A broker that is cut off from the controllers has no producer ids; others have.
             self.cluster.demote(connection.address)
             raise
-        return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
     def _partitions(self, topic: str) -> tuple[int, list[int]]:
         """
-        Return how many partitions a topic has, waiting a moment for one that is being made.
+        Return the number of a topic's partitions; wait a moment for a topic being created.
         """
         seconds = min(MISSING_SECONDS, self.config.block_seconds)
         missing_until = Deadline.after(seconds)
 
-        def ask(deadline: Deadline) -> tuple[int, list[int]]:
+        def find(deadline: Deadline) -> tuple[int, list[int]]:
             try:
                 return self.cluster.partitions(topic, deadline)
             except UnknownTopicError as error:
@@ -314,35 +318,37 @@ class _Producer:
                     raise _TopicStillMissingError(msg) from error
                 raise
 
-        return self._retrying(ask, f"asking for the partitions of topic '{topic}'")
+        return self._retry(find, f"reading the partitions of topic '{topic}'")
 
-    def _retrying(self, ask: Callable[[Deadline], T], doing: str) -> T:
+    def _retry(self, request: Callable[[Deadline], T], action: str) -> T:
         """
-        Ask again after errors that pass, for as long as a writer may be blocked.
+        Call ``request`` again after retriable errors, for ``kafka.max.block.ms``.
         """
-        least_pause = self.config.direct.retry_backoff_seconds
-        return retry_within_max_block(ask, self.config, least_pause, f"{doing}: no answer")
+        initial_backoff = self.config.direct.retry_backoff_seconds
+        return retry_within_max_block(
+            request, self.config, initial_backoff, f"{action}: no response"
+        )
 
 
 class _TopicStillMissingError(UnknownTopicError):
     """
-    A topic that was waited for, so that this task need not ask again.
+    The topic is missing after a wait: not retriable, so that this task does not wait again.
     """
 
     retriable = False
 
 
-def _abort(writer: TransactionalSession) -> None:
+def _abort(session: TransactionalSession) -> None:
     """
-    Abort after an error, which is the one to be told.
+    Abort after an error; log a second error, since the first is the one to raise.
     """
     try:
-        writer.abort()
+        session.abort()
     except PykafkaError as error:
         logger.warning(
-            "the transaction %s of a write that failed could not be aborted: %s; the "
-            "coordinator does so when its time is over",
-            *(writer.transactional_id, error),
+            "the transaction %s of a failed write could not be aborted: %s; the coordinator "
+            "aborts it after kafka.transaction.timeout.ms",
+            *(session.transactional_id, error),
         )
 
 

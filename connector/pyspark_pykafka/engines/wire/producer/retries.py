@@ -1,5 +1,5 @@
 """
-How long a writer bears with partitions and brokers that fail, and how long it pauses between tries.
+The producer's retry policy: which broker and partition errors are retried, how often, and when.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: A topic that is being made shows within this time, and one that a broker has just heard of too.
+#: A topic that is being created is known to every broker within this time.
 MISSING_SECONDS = 5.0
 
 
 class ProducerRetryPolicy:
     """
-    What is borne, by partition; everything else is raised.
+    Decides by partition whether an error is retried or raised, and with what backoff.
     """
 
     def __init__(self, config: ProducerConfig, now: Callable[[], float]) -> None:
         self._retries = config.retries
-        self._initial_backoff = config.direct.retry_backoff_seconds
-        self._max_backoff = config.direct.retry_backoff_max_seconds
+        self._initial_backoff_seconds = config.direct.retry_backoff_seconds
+        self._max_backoff_seconds = config.direct.retry_backoff_max_seconds
         self._now = now
         self._backoffs: dict[TopicPartition, Backoff] = {}
         self._missing_since: dict[TopicPartition, float] = {}
 
     def on_leader_found(self, tp: TopicPartition) -> None:
         """
-        Note that a partition has a leader.
+        Record that a partition has a leader.
         """
         self._missing_since.pop(tp, None)
 
     def on_success(self, tp: TopicPartition) -> None:
         """
-        Note that a partition takes records.
+        Reset the backoff of a partition: it has acknowledged a batch.
         """
         self._backoffs.pop(tp, None)
 
     def raise_if_fatal(self, error: PykafkaError, tp: TopicPartition | None = None) -> None:
         """
-        Raise an error that would not pass; a partition that is missing may be for a moment only.
+        Raise a fatal error; a missing partition becomes fatal after :data:`MISSING_SECONDS`.
         """
         if not error.retriable:
             raise error
@@ -62,18 +62,20 @@ class ProducerRetryPolicy:
 
     def retry_at(self, tp: TopicPartition) -> float:
         """
-        Return when to try a partition again; the pauses grow until it is relieved.
+        Return when to retry a partition; the pauses grow until :meth:`on_success`.
         """
         backoff = self._backoffs.get(tp)
         if backoff is None:
-            backoff = self._backoffs[tp] = Backoff(self._initial_backoff, self._max_backoff)
+            backoff = self._backoffs[tp] = Backoff(
+                self._initial_backoff_seconds, self._max_backoff_seconds
+            )
         return self._now() + backoff.next_pause()
 
     def raise_if_exhausted(
         self, tp: TopicPartition, batch: ProducerBatch, error: PykafkaError
     ) -> None:
         """
-        Raise where a batch has been tried as often as the settings allow.
+        Raise :class:`KafkaClientError` if a batch has used up ``kafka.retries``.
         """
         if batch.attempts > self._retries:
             msg = (

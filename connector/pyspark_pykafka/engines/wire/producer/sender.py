@@ -327,7 +327,7 @@ class Sender:
             first = next(iter(told.record_errors), None)
             key = self._key(batch, first.batch_index if first else 0)
             why = (first and first.message) or told.error_message
-            raise delivery_errors.invalid(queue.tp, key, why)
+            raise delivery_errors.invalid_record_error(queue.tp, key, why)
         error = self._name_timeout(map_error_code(code, f"writing to {queue.tp}"))
         if code == _OUT_OF_ORDER and queue.is_behind_failed_batch(batch):
             # No try of its own: it goes again right behind the batch that is missing yet.

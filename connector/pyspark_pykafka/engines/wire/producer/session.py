@@ -1,5 +1,5 @@
 """
-Who writes: the identity that brokers tell duplicates by, and the transaction, if there is one.
+The producer's identity, by which brokers detect duplicates, and its transaction, if it has one.
 """
 
 from __future__ import annotations
@@ -18,51 +18,52 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.offsets import TopicPartition
 
-# From 12 on a broker adds partitions to transactions by itself, and ends them in another way.
-_NEWEST, _NEWEST_OF_TRANSACTIONS = 12, 11
+# From version 12 on the broker itself adds partitions to transactions, which then end in another
+# way (KIP-890).
+_MAX_VERSION, _MAX_TRANSACTIONAL_VERSION = 12, 11
 
 
 class ProducerSession(Protocol):
     """
-    What a sender puts on its batches and requests.
+    What the sender puts into its batches and requests.
     """
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
         """
-        The producer's id and epoch.
+        The producer id and epoch.
         """
 
     @property
     def transactional_id(self) -> str | None:
         """
-        The name of the transaction, or None.
+        The transactional id, or None without a transaction.
         """
 
     @property
     def max_version(self) -> int:
         """
-        The newest version of Produce that can be used.
+        The newest usable version of the Produce request.
         """
 
     def add_partitions(self, tps: Iterable[TopicPartition]) -> None:
         """
-        Prepare to write to partitions.
+        Prepare for writing to partitions.
         """
 
 
 class IdempotentSession(NamedTuple):
     """
-    Writes without a transaction: every record is visible once it is acknowledged.
+    Writes without a transaction: a record is visible once it is acknowledged.
     """
 
     identity: ProducerIdAndEpoch
     transactional_id: None = None
-    max_version: int = _NEWEST
+    max_version: int = _MAX_VERSION
 
     def add_partitions(self, _tps: Iterable[TopicPartition]) -> None:
         """
-        Do nothing: any partition can be written to.
+        Do nothing: every partition can be written to.
         """
 
 
@@ -80,38 +81,40 @@ class TransactionalSession:
     identity: ProducerIdAndEpoch
     extra_partitions: frozenset[TopicPartition] = frozenset()
     fence_id: str | None = None
-    max_version: int = _NEWEST_OF_TRANSACTIONS
-    _joined: set[TopicPartition] = field(init=False, default_factory=set)
+    max_version: int = _MAX_TRANSACTIONAL_VERSION
+    _added: set[TopicPartition] = field(init=False, default_factory=set)
 
     @property
     def prepared(self) -> PreparedTransaction:
         """
-        What is needed to end the transaction.
+        The transaction, as another process needs it to end it.
         """
         return PreparedTransaction(self.transactional_id, *self.identity)
 
     def add_partitions(self, tps: Iterable[TopicPartition]) -> None:
         """
-        Tell the coordinator of partitions that are new, since it has to end the transaction there.
+        Add new partitions to the transaction, so that the coordinator ends it there.
         """
-        new = (self.extra_partitions | set(tps)) - self._joined
+        new = (self.extra_partitions | set(tps)) - self._added
         if not new:
             return
-        first = not self._joined
+        first = not self._added
         self.transactions.add_partitions(self.transactional_id, self.identity, sorted(new))
-        self._joined |= new
+        self._added |= new
         if first and self.fence_id is not None:
-            # Only now: whoever ends the write marks that first, and then looks for what is open.
+            # Only now that the transaction is open. The driver registers the fence id first, and
+            # lists open transactions second: whichever side acts second sees the other.
             self.transactions.check_not_fenced(self.fence_id, self.transactional_id)
 
     def abort(self) -> None:
         """
-        Leave nothing of what was written; for a writer that failed.
+        Abort the transaction after a failed write.
 
-        Records may be under way still, and brokers before 3.6 would take them after an end under
-        the same epoch (KIP-890), which nothing would end again. So the name gets the next epoch.
+        Requests may still be in flight, and brokers before 3.6 accept records after EndTxn with the
+        same epoch (KIP-890): an open transaction that nobody would end. So the id is fenced with
+        the next epoch instead.
         """
-        if not self._joined:
+        if not self._added:
             return
         found = self.transactions.describe(self.transactional_id)
         if found is not None and found.prepared == self.prepared:
