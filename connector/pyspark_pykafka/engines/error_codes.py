@@ -1,7 +1,8 @@
 """
-What every error code of librdkafka and the Kafka protocol means to the connector.
+Kafka's error codes, and the class of each error of the Kafka protocol and of librdkafka.
 
-By name, since codes that a client's version does not have cannot be named as attributes.
+Classes are by name: librdkafka's errors beyond the protocol (``_TRANSPORT``) differ by version, so
+not every installed version has each of them as an attribute.
 """
 
 from __future__ import annotations
@@ -9,20 +10,56 @@ from __future__ import annotations
 import enum
 
 
-class ErrorClass(enum.Enum):
+class KafkaErrorCode(enum.IntEnum):
     """
-    The kinds of trouble; each is one class of :mod:`pyspark_pykafka.errors`.
+    The codes that the connector handles one by one, by Kafka's names; others by their class.
+
+    Not all of Kafka's codes: an enum of them would take each Python worker 1 ms to define.
     """
 
-    UNAVAILABLE = "no broker can answer at the moment"
-    TIMEOUT = "a wait is over"
-    RETRIABLE = "the same can succeed later"
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    MESSAGE_TOO_LARGE = 10
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    RECORD_LIST_TOO_LARGE = 18
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    OPERATION_NOT_ATTEMPTED = 55
+    SASL_AUTHENTICATION_FAILED = 58
+    OFFSET_NOT_AVAILABLE = 78
+    INVALID_RECORD = 87
+    PRODUCER_FENCED = 90
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+
+
+class ErrorClass(enum.Enum):
+    """
+    The classes of errors; each becomes one class of :mod:`pyspark_pykafka.errors`.
+    """
+
+    UNAVAILABLE = "no broker is available"
+    TIMEOUT = "a timeout has expired"
+    RETRIABLE = "a retry can succeed"
     AUTHENTICATION = "the credentials are not accepted"
     AUTHORIZATION = "the operation is not allowed"
     TLS = "no trusted connection"
-    UNKNOWN_TOPIC = "no such topic or partition"
-    DATA_LOSS = "the offset is gone"
-    OTHER = "anything else, final"
+    UNKNOWN_TOPIC = "the topic or partition does not exist"
+    DATA_LOSS = "the offset no longer exists"
+    OTHER = "any other error; not retriable"
 
 
 _NAMES: dict[ErrorClass, str] = {
@@ -95,12 +132,12 @@ _NAMES: dict[ErrorClass, str] = {
         """,
 }
 
-#: The meaning of each error by its name; a test fails when a client has names beyond these.
-MEANINGS: dict[str, ErrorClass] = {
-    name: meaning for meaning, names in _NAMES.items() for name in names.split()
+#: The class of each error, by librdkafka's name; a test fails when librdkafka has more names.
+ERROR_CLASSES: dict[str, ErrorClass] = {
+    name: error_class for error_class, names in _NAMES.items() for name in names.split()
 }
 
-_IN_ORDER = """
+_PROTOCOL_NAMES = """
     NO_ERROR OFFSET_OUT_OF_RANGE INVALID_MSG UNKNOWN_TOPIC_OR_PART INVALID_MSG_SIZE
     LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION REQUEST_TIMED_OUT BROKER_NOT_AVAILABLE
     REPLICA_NOT_AVAILABLE MSG_SIZE_TOO_LARGE STALE_CTRL_EPOCH OFFSET_METADATA_TOO_LARGE
@@ -137,9 +174,12 @@ _IN_ORDER = """
     SHARE_SESSION_LIMIT_REACHED
 """
 
-#: The name of each error code that a broker answers with; a dash stands where the protocol has one
-#: for brokers among themselves only.
+#: librdkafka's name for each code of the protocol; a dash stands for a code that only brokers send
+#: each other. Error messages have these names on both engines.
 PROTOCOL_NAMES: dict[int, str] = {
-    -1: "UNKNOWN",
-    **{code: name for code, name in enumerate(_IN_ORDER.split()) if name != "-"},
+    KafkaErrorCode.UNKNOWN_SERVER_ERROR.value: "UNKNOWN",
+    **{code: name for code, name in enumerate(_PROTOCOL_NAMES.split()) if name != "-"},
 }
+
+#: librdkafka's code and name for a response that cannot be parsed; the protocol has none.
+BAD_MESSAGE = (-199, "_BAD_MSG")

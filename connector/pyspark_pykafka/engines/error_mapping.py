@@ -9,7 +9,12 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from pyspark_pykafka.engines.error_codes import MEANINGS, PROTOCOL_NAMES, ErrorClass
+from pyspark_pykafka.engines.error_codes import (
+    ERROR_CLASSES,
+    PROTOCOL_NAMES,
+    ErrorClass,
+    KafkaErrorCode,
+)
 from pyspark_pykafka.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -79,7 +84,7 @@ def _meaning(error: KafkaError) -> ErrorClass:
     if _UNTRUSTED.search(error.str()):
         return ErrorClass.TLS
     unknown = ErrorClass.RETRIABLE if error.retriable() else ErrorClass.OTHER
-    return MEANINGS.get(error.name(), unknown)
+    return ERROR_CLASSES.get(error.name(), unknown)
 
 
 def map_error_code(code: int, doing: str) -> PykafkaError:
@@ -87,7 +92,7 @@ def map_error_code(code: int, doing: str) -> PykafkaError:
     Return the connector's error for a code that a broker answered with, which is not 0.
     """
     name = PROTOCOL_NAMES.get(code, f"ERROR_{code}")
-    meaning = MEANINGS.get(name, ErrorClass.OTHER)
+    meaning = ERROR_CLASSES.get(name, ErrorClass.OTHER)
     words = name.lower().replace("_", " ")
     return _named(f"{doing}: the broker says: {words} ({name})", code, name, meaning)
 
@@ -134,7 +139,9 @@ def _raise(cause: Exception, doing: str) -> NoReturn:
     if isinstance(error, KafkaError):
         raise map_kafka_error(error, doing) from cause
     msg = f"{doing}: {cause}"
-    raise KafkaClientError(msg, -1, "UNKNOWN", retriable=False) from cause
+    raise KafkaClientError(
+        msg, KafkaErrorCode.UNKNOWN_SERVER_ERROR.value, "UNKNOWN", retriable=False
+    ) from cause
 
 
 class FatalErrors:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.connection import readable
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
     #: What to ask a broker, by topic.
     Wanted = Mapping[str, Sequence[ListOffsetsPartition | OffsetForLeaderPartition]]
-
-_UNKNOWN_TOPIC_OR_PARTITION = 3
 
 _REST_SECONDS = 1.0
 
@@ -167,7 +166,7 @@ def read_offsets(
                 found.offsets[tp] = offset
                 if epoch != NO_EPOCH:
                     found.epochs[tp] = epoch
-            elif error == _UNKNOWN_TOPIC_OR_PARTITION:
+            elif error == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 msg = f"{tp}: not known to its leader; is the topic being made, or deleted?"
                 raise UnknownTopicError(msg)
             else:

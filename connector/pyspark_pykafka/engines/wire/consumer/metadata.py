@@ -12,6 +12,7 @@ import time
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.metadata_contract import Topic
 from pyspark_pykafka.engines.wire.consumer.list_offsets import (
@@ -53,9 +54,6 @@ _LEAST_PAUSE, _MOST_PAUSE = 0.1, 1.0
 
 # A leader that says nothing may be none any more; each try has twice as much time.
 _PATIENCE_SECONDS = 2.0
-
-_UNKNOWN_TOPIC_OR_PARTITION = 3
-_LEADER_NOT_AVAILABLE = 5
 
 
 class _Sorted(NamedTuple):
@@ -325,10 +323,14 @@ def _existing(
     found = {}
     for topic in answer.topics:
         error = topic.error_code
-        if error == _UNKNOWN_TOPIC_OR_PARTITION or topic.name is None or not chosen(topic.name):
+        if (
+            error == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            or topic.name is None
+            or not chosen(topic.name)
+        ):
             continue
         # Its partitions are told all the same, where it has any.
-        if error not in {0, _LEADER_NOT_AVAILABLE}:
+        if error not in {KafkaErrorCode.NONE, KafkaErrorCode.LEADER_NOT_AVAILABLE}:
             raise map_error_code(error, doing)
         found[topic.name] = topic
     return found

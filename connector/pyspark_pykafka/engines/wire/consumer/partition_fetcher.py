@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.contract import Watermarks
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck
 from pyspark_pykafka.engines.wire.protocol.fetch_request import (
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
 
-_OFFSET_OUT_OF_RANGE = 1
 _NO_REPLICA = -1
 _WHOLE_RESPONSE = -1
 
@@ -255,7 +255,7 @@ class PartitionFetcher:
         return fetch_request(connection.version(FETCH, newest), wish)
 
     def _fetched(self, answer: FetchResponse, asked: _Asked) -> FetchResult:
-        if answer.error_code == _OFFSET_OUT_OF_RANGE:
+        if answer.error_code == KafkaErrorCode.OFFSET_OUT_OF_RANGE:
             self._on_out_of_range(asked)
         if answer.error_code:
             doing = f"reading {self.tp} at offset {asked.offset}"
@@ -287,8 +287,9 @@ class PartitionFetcher:
         """
         if not asked.of_leader:
             self.stay_with_leader()
-            # OFFSET_NOT_AVAILABLE: to be asked again.
-            raise map_error_code(78, f"reading {self.tp} from the replica on broker {asked.node}")
+            # A retriable error.
+            action = f"reading {self.tp} from the replica on broker {asked.node}"
+            raise map_error_code(KafkaErrorCode.OFFSET_NOT_AVAILABLE.value, action)
         raise OutOfRangeError
 
     def _may_roam(self) -> bool:

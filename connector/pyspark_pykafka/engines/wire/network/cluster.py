@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.client_pool import ClientPool
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.broker_selector import BrokerSelector
 from pyspark_pykafka.engines.wire.network.metadata_freshness import FreshnessCheck
@@ -34,11 +35,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LEADER_NOT_AVAILABLE = 5
 # So long one more opinion is waited for where there is an answer already.
 _OPINION_SECONDS = 5.0
 
-_TOPIC_ERRORS_FOR_ALL = frozenset({0, _LEADER_NOT_AVAILABLE})
+_TOPIC_ERRORS_FOR_ALL = frozenset({KafkaErrorCode.NONE, KafkaErrorCode.LEADER_NOT_AVAILABLE})
 
 
 class Leader(NamedTuple):

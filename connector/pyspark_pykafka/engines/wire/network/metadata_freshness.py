@@ -8,14 +8,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
     from uuid import UUID
 
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse, TopicMetadata
     from pyspark_pykafka.settings.wire_config import Address
-
-_UNKNOWN_TOPIC_OR_PARTITION = 3
 
 # Invariant R18 (no single broker).
 #: That a topic does not exist is believed when so many brokers say it, or all that answer.
@@ -158,7 +158,7 @@ class FreshnessCheck:
         return self._best._replace(topics=list(found.values()))
 
     def _add(self, name: str, topic: TopicMetadata, address: Address) -> bool:
-        if topic.error_code == _UNKNOWN_TOPIC_OR_PARTITION:
+        if topic.error_code == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return True
         older = self.seen.staleness(self.cluster, topic)
         if older is not None:

@@ -9,6 +9,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.errors import AuthenticationError
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.unsecured_token import UnsecuredToken
     from pyspark_pykafka.settings.wire_config import Address, Sasl
 
-_UNSUPPORTED_SASL_MECHANISM, _ILLEGAL_SASL_STATE, _SASL_AUTHENTICATION_FAILED = 33, 34, 58
 _MASK = "********"
 
 
@@ -56,16 +56,16 @@ class Login:
         return max(lifetime_ms, 0) / 1000
 
     def _check_handshake(self, response: Any) -> None:
-        if response.error_code == _UNSUPPORTED_SASL_MECHANISM:
+        if response.error_code == KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(sorted(response.mechanisms)) or "none"
             raise self._error(f"the listener does not offer it; it offers: {offered}")
-        if response.error_code == _ILLEGAL_SASL_STATE:
+        if response.error_code == KafkaErrorCode.ILLEGAL_SASL_STATE:
             raise self._error("the listener does not use SASL")
         if response.error_code:
             raise map_error_code(response.error_code, f"logging in at {self._address}")
 
     def _check_response(self, response: Any) -> None:
-        if response.error_code == _SASL_AUTHENTICATION_FAILED:
+        if response.error_code == KafkaErrorCode.SASL_AUTHENTICATION_FAILED:
             reason = response.error_message or "no reason given"
             if self._sasl.password:
                 reason = reason.replace(self._sasl.password, _MASK)

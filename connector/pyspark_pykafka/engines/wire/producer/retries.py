@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.errors import KafkaClientError, PykafkaError, UnknownTopicError
 from pyspark_pykafka.retry import Backoff
 
@@ -82,5 +83,7 @@ class ProducerRetryPolicy:
                 f"{batch.count} records for {tp} were refused after {batch.attempts} tries "
                 f"(kafka.retries): {error}"
             )
-            raise KafkaClientError(msg, -1, "RETRIES", retriable=True)
+            raise KafkaClientError(
+                msg, KafkaErrorCode.UNKNOWN_SERVER_ERROR.value, "RETRIES", retriable=True
+            )
         logger.info("%s; sending %d records for %s again", error, batch.count, tp)

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines import row_errors
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.connection import readable
 from pyspark_pykafka.engines.wire.producer import delivery_errors
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.records._encoder import Payload
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings.wire_config import ProducerConfig
-
-# What brokers may say of a batch, by Kafka's numbers, beside what client.codes knows.
-_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE = 10, 18
-_INVALID_TIMESTAMP, _INVALID_RECORD = 32, 87
-_OUT_OF_ORDER, _DUPLICATE = 45, 46
 
 _MAX_WAIT_SECONDS = 1.0
 
@@ -303,7 +299,7 @@ class Sender:
             if told is None:
                 msg = f"the broker said nothing of the batch for {tp}"
                 self._retry(queue, batch, BrokerUnavailableError(msg))
-            elif told.error_code in {0, _DUPLICATE}:
+            elif told.error_code in {KafkaErrorCode.NONE, KafkaErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
                 self._acknowledge(queue, batch)
                 self.offsets[tp] = told.base_offset
             else:
@@ -320,16 +316,18 @@ class Sender:
         self, queue: PartitionQueue, batch: ProducerBatch, told: PartitionProduceResponse
     ) -> None:
         code = told.error_code
-        if code in {_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE}:
+        if code in {KafkaErrorCode.MESSAGE_TOO_LARGE, KafkaErrorCode.RECORD_LIST_TOO_LARGE}:
             self._split(queue, batch)
             return
-        if code in {_INVALID_RECORD, _INVALID_TIMESTAMP}:
+        if code in {KafkaErrorCode.INVALID_RECORD, KafkaErrorCode.INVALID_TIMESTAMP}:
             first = next(iter(told.record_errors), None)
             key = self._key(batch, first.batch_index if first else 0)
             why = (first and first.message) or told.error_message
             raise delivery_errors.invalid_record_error(queue.tp, key, why)
         error = self._name_timeout(map_error_code(code, f"writing to {queue.tp}"))
-        if code == _OUT_OF_ORDER and queue.is_behind_failed_batch(batch):
+        if code == KafkaErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.is_behind_failed_batch(
+            batch
+        ):
             # No try of its own: it goes again right behind the batch that is missing yet.
             batch.attempts -= 1
             queue.requeue(batch, self._now(), queue.last_error or error)

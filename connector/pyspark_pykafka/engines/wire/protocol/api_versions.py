@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.protocol.primitives import Reader
 from pyspark_pykafka.engines.wire.protocol.request import Api, ApiSpec, Request
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 MAX_VERSION = 32767
 
 #: Kafka's error code and name for a version that a broker does not support.
-UNSUPPORTED_VERSION = (35, "UNSUPPORTED_VERSION")
+UNSUPPORTED_VERSION = (KafkaErrorCode.UNSUPPORTED_VERSION.value, "UNSUPPORTED_VERSION")
 
 # The first version with a throttle time, and the first with the client's software (KIP-511), which
 # is also the first flexible one.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_pykafka.engines.error_codes import BAD_MESSAGE
 from pyspark_pykafka.engines.wire.protocol.primitives import Reader
 from pyspark_pykafka.errors import KafkaClientError
 
@@ -27,7 +28,6 @@ MIN_FETCH_VERSION = 4
 #: The first flexible version.
 FLEXIBLE_FETCH_VERSION = 12
 
-_BAD_MESSAGE = (-199, "_BAD_MSG")
 _UUID_BYTES = 16
 
 
@@ -60,7 +60,7 @@ def read_fetch_response(frame: Frame) -> FetchResponse:
         return read_fetch_body(frame.body, frame.version)
     except (IndexError, ValueError, struct.error) as cause:
         msg = f"a broker sent no valid FetchResponse for one partition: {cause}"
-        raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True) from cause
+        raise KafkaClientError(msg, *BAD_MESSAGE, retriable=True) from cause
 
 
 def read_fetch_body(body: memoryview, version: int) -> FetchResponse:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyspark_pykafka.engines.error_codes import BAD_MESSAGE
 from pyspark_pykafka.engines.wire.protocol.primitives import Reader
 from pyspark_pykafka.engines.wire.records.buffers import is_viewed
 from pyspark_pykafka.errors import KafkaClientError
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import ResponseDecoder
     from pyspark_pykafka.settings.wire_config import Address
 
-_BAD_MESSAGE = (-199, "_BAD_MSG")
 _API_VERSIONS = 18
 # The first version of a response's header that may hold tagged fields.
 _FLEXIBLE = 1
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
             return self.schema.decode(self.body, version=self.version, header=False)
         except (ValueError, LookupError, TypeError, struct.error) as cause:
             msg = f"a broker sent no valid {self.schema.name}: {type(cause).__name__}"
-            raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True) from cause
+            raise KafkaClientError(msg, *BAD_MESSAGE, retriable=True) from cause
 
 
 class FrameBuffer:
@@ -99,7 +99,7 @@ def skip_tagged_fields(view: memoryview, address: Address) -> memoryview:
         reader.skip_tags()
     except (IndexError, ValueError) as cause:
         msg = f"{address}: the header of a response does not end; is this a Kafka broker?"
-        raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True) from cause
+        raise KafkaClientError(msg, *BAD_MESSAGE, retriable=True) from cause
     return view[reader.position :]
 
 
@@ -113,4 +113,4 @@ def frame_size_error(size: int, max_bytes: int, address: Address, action: str) -
     )
     if size <= max_bytes:
         msg = f"{address}: {action}: the response has {size} bytes; is this a Kafka broker?"
-    return KafkaClientError(msg, *_BAD_MESSAGE, retriable=False)
+    return KafkaClientError(msg, *BAD_MESSAGE, retriable=False)

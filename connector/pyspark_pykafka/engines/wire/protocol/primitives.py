@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from uuid import UUID
 
+from pyspark_pykafka.engines.error_codes import BAD_MESSAGE
 from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 
-_BAD_MESSAGE = (-199, "_BAD_MSG")
 
 _UUID_BYTES = 16
 _ZERO_UUID = bytes(_UUID_BYTES)
@@ -130,7 +130,7 @@ def single_partition(topics: ByTopic[T], response: str) -> T:
     entries = [entry for _, partitions in topics for entry in partitions]
     if len(entries) != 1:
         msg = f"a broker sent no valid {response} for one partition: {entries[:20]}"
-        raise KafkaClientError(msg, *_BAD_MESSAGE, retriable=True)
+        raise KafkaClientError(msg, *BAD_MESSAGE, retriable=True)
     return entries[0]
 
 

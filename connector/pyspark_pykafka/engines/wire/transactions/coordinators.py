@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
 from pyspark_pykafka.engines.wire.network.pipeline import request_pipelined
@@ -34,8 +35,13 @@ T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
-_COORDINATOR_MOVED = frozenset({14, 15, 16})
+_COORDINATOR_MOVED = frozenset(
+    {
+        KafkaErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaErrorCode.COORDINATOR_NOT_AVAILABLE,
+        KafkaErrorCode.NOT_COORDINATOR,
+    }
+)
 
 # A coordinator returns CONCURRENT_TRANSACTIONS while it ends the previous transaction, which takes
 # a few milliseconds.

@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.transactions.coordinators import Coordinators
 from pyspark_pykafka.engines.wire.transactions.request_factories import (
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import Address, ProducerConfig
 
 logger = logging.getLogger("pyspark_pykafka")
-
-_TRANSACTIONAL_ID_NOT_FOUND = 105
-_COORDINATOR_NOT_AVAILABLE = 15
 
 
 @dataclass(slots=True)
@@ -117,7 +115,7 @@ class TransactionLookups:
             transactional_ids, describe_transactions, deadline
         )
         for found in [it for response in responses for it in response.transaction_states]:
-            if found.error_code in {0, _TRANSACTIONAL_ID_NOT_FOUND}:
+            if found.error_code in {KafkaErrorCode.NONE, KafkaErrorCode.TRANSACTIONAL_ID_NOT_FOUND}:
                 described[found.transactional_id] = _to_description(found)
             else:
                 self._coordinators.invalidate_if_moved(found.transactional_id, found.error_code)
@@ -238,9 +236,9 @@ def _to_description(found: TransactionStateEntry) -> TransactionDescription | No
 def _description_code(response: DescribeTransactionsResponse) -> int:
     if not response.transaction_states:
         # An empty response: look the coordinator up again.
-        return _COORDINATOR_NOT_AVAILABLE
+        return KafkaErrorCode.COORDINATOR_NOT_AVAILABLE
     code = response.transaction_states[0].error_code
-    return 0 if code == _TRANSACTIONAL_ID_NOT_FOUND else code
+    return KafkaErrorCode.NONE if code == KafkaErrorCode.TRANSACTIONAL_ID_NOT_FOUND else code
 
 
 def _raise_if_fatal(found: TransactionStateEntry) -> None:

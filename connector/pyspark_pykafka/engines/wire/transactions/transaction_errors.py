@@ -4,17 +4,20 @@ The errors of transactions, made from Kafka's error codes.
 
 from __future__ import annotations
 
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.errors import KafkaClientError, PykafkaError
 
-# INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED: the
-# transaction has ended without its producer.
-_FENCED = frozenset({47, 48, 49, 90})
-_INVALID_TRANSACTION_TIMEOUT = 50
-_CONCURRENT = (51, "CONCURRENT_TRANSACTIONS")
-
-#: INVALID_TXN_STATE.
-INVALID_TXN_STATE = 48
+# The transaction has ended without its producer.
+_FENCED = frozenset(
+    {
+        KafkaErrorCode.INVALID_PRODUCER_EPOCH,
+        KafkaErrorCode.INVALID_TXN_STATE,
+        KafkaErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        KafkaErrorCode.PRODUCER_FENCED,
+    }
+)
+_CONCURRENT = (KafkaErrorCode.CONCURRENT_TRANSACTIONS.value, "CONCURRENT_TRANSACTIONS")
 
 
 class FencedError(KafkaClientError):
@@ -22,7 +25,7 @@ class FencedError(KafkaClientError):
     The transaction was aborted or timed out, or another producer took over its transactional id.
     """
 
-    def __init__(self, message: str, code: int = 90) -> None:
+    def __init__(self, message: str, code: int = KafkaErrorCode.PRODUCER_FENCED.value) -> None:
         super().__init__(message, code, "PRODUCER_FENCED", retriable=False)
 
 
@@ -34,7 +37,7 @@ def transaction_error(code: int, action: str) -> PykafkaError:
     if code in _FENCED:
         msg = f"{error}: the transaction was ended, timed out, or its id was taken over"
         return FencedError(msg, code)
-    if code == _INVALID_TRANSACTION_TIMEOUT:
+    if code == KafkaErrorCode.INVALID_TRANSACTION_TIMEOUT:
         msg = (
             f"{error}: kafka.transaction.timeout.ms exceeds the brokers' limit; lower it, or raise "
             "transaction.max.timeout.ms on the brokers"

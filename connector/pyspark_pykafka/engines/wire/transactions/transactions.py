@@ -12,6 +12,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.transactions.lookups import TransactionLookups
 from pyspark_pykafka.engines.wire.transactions.request_factories import (
@@ -20,7 +21,6 @@ from pyspark_pykafka.engines.wire.transactions.request_factories import (
     init_producer_id,
 )
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import (
-    INVALID_TXN_STATE,
     FencedError,
     is_concurrent,
     transaction_error,
@@ -46,8 +46,6 @@ logger = logging.getLogger("pyspark_pykafka")
 
 # The time-out of a transaction that is begun only to abort another, and never used: any will do.
 _UNUSED_TIMEOUT_MS = 60_000
-
-_OPERATION_NOT_ATTEMPTED = 55
 
 
 @dataclass(slots=True)
@@ -147,7 +145,7 @@ class Transactions(TransactionLookups):
         """
         gone = {it: error for it, error in errors.items() if isinstance(error, FencedError)}
         # INVALID_TXN_STATE means that id, producer id and epoch match, so this one is committed.
-        wrong = [it for it, error in gone.items() if error.code == INVALID_TXN_STATE]
+        wrong = [it for it, error in gone.items() if error.code == KafkaErrorCode.INVALID_TXN_STATE]
         described = self.describe_all([it.transactional_id for it in wrong])
         done = [it for it in wrong if is_committed(it, described[it.transactional_id])]
         if done:
@@ -239,7 +237,10 @@ def _partitions_code(response: AddPartitionsToTxnResponse) -> int:
     Return the code of the partition that failed; then the others were not attempted.
     """
     codes = set(response.error_codes)
-    return max(codes - {_OPERATION_NOT_ATTEMPTED}, default=max(codes, default=0))
+    return max(
+        codes - {KafkaErrorCode.OPERATION_NOT_ATTEMPTED},
+        default=max(codes, default=KafkaErrorCode.NONE),
+    )
 
 
 def _combined_error(
