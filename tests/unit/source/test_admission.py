@@ -1,5 +1,5 @@
 """
-How much a micro-batch takes: Spark's shares, caps per partition, and waiting for enough.
+Admission of offsets to a micro-batch: Spark's shares, limits per partition, and minimum sizes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 ZERO = {P0: 0, P1: 0, P2: 0}
 
 numbers = st.integers(0, 2**62)
-pending = st.dictionaries(
+backlogs = st.dictionaries(
     st.builds(TopicPartition, st.just("t"), st.integers(0, 50)), st.tuples(numbers, numbers)
 )
 
@@ -32,87 +32,93 @@ class Clock:
         return self.seconds
 
 
-def unseen(positions: Offsets) -> dict[TopicPartition, float]:
+def not_sampled(positions: Offsets) -> dict[TopicPartition, float]:
     """
-    Fail: nobody looks at records as long as no limit counts bytes.
+    Fail: without a limit in bytes no record sizes are sampled.
     """
     raise AssertionError(positions)
 
 
-def taken(begin: Offsets, end: Offsets) -> list[int]:
+def taken(start: Offsets, end: Offsets) -> list[int]:
     """
-    Return how many offsets each partition gives.
+    Return the number of offsets taken from each partition.
     """
-    return [end[tp] - begin[tp] for tp in sorted(end)]
+    return [end[tp] - start[tp] for tp in sorted(end)]
 
 
 @pytest.mark.parametrize(
-    ("begin", "expected"),
+    ("start", "expected"),
     [(ZERO, [8, 1, 1]), ({P0: 8, P1: 1, P2: 1}, [9, 1, 0])],
     ids=["first batch", "second batch"],
 )
-def test_shares_are_sparks(begin: Offsets, expected: list[int]) -> None:
+def test_shares_are_those_of_spark(start: Offsets, expected: list[int]) -> None:
     """
-    101, 11 and 1 records under a limit of 10 come as Spark's connector takes them (M07).
+    101, 11 and 1 records under a limit of 10 are divided as by Spark's connector (M07).
     """
     latest = {P0: 101, P1: 11, P2: 1}
 
-    assert taken(begin, AdmissionPolicy(10).apply_limits(begin, latest, unseen)) == expected
+    assert taken(start, AdmissionPolicy(10).apply_limits(start, latest, not_sampled)) == expected
 
 
-@given(pending, st.integers(1, 2**63 - 1))
-def test_nobody_starves_and_nothing_overflows(
-    given_pending: dict[TopicPartition, tuple[int, int]], most: int
+@given(backlogs, st.integers(1, 2**63 - 1))
+def test_each_partition_gets_an_offset_within_the_limit(
+    backlog: dict[TopicPartition, tuple[int, int]], limit: int
 ) -> None:
     """
-    Each partition with records gives one at least, none more than it has; the sum is the limit,
-    but for those single ones (M06).
+    Each partition with records gives at least one, and none more than it has; the sum exceeds the
+    limit only by these single offsets (M06).
     """
-    begin = {tp: start for tp, (start, _) in given_pending.items()}
-    latest = {tp: start + size for tp, (start, size) in given_pending.items()}
+    starts = {tp: start for tp, (start, _) in backlog.items()}
+    latest = {tp: start + size for tp, (start, size) in backlog.items()}
 
-    took = taken(begin, AdmissionPolicy(most).apply_limits(begin, latest, unseen))
+    took = taken(starts, AdmissionPolicy(limit).apply_limits(starts, latest, not_sampled))
 
-    has = [size for _, (_, size) in sorted(given_pending.items())]
+    has = [size for _, (_, size) in sorted(backlog.items())]
     assert all(min(size, 1) <= got <= size for got, size in zip(took, has, strict=True))
-    assert sum(took) <= max(most, most + len(took) - 1)
-    assert sum(took) == sum(has) or sum(took) > most - len(took)
+    assert sum(took) <= max(limit, limit + len(took) - 1)
+    assert sum(took) == sum(has) or sum(took) > limit - len(took)
 
 
-def test_hot_partition_is_capped_for_itself() -> None:
+def test_limit_per_partition() -> None:
     """
-    A cap per partition leaves the others alone, and combines with the one for all.
+    A limit per partition leaves other partitions unlimited, and combines with the total limit.
     """
     latest = {P0: 1000, P1: 30, P2: 5}
 
-    assert taken(ZERO, AdmissionPolicy(None, 20).apply_limits(ZERO, latest, unseen)) == [20, 20, 5]
-    assert taken(ZERO, AdmissionPolicy(9, 20).apply_limits(ZERO, latest, unseen)) == [4, 4, 1]
+    assert taken(ZERO, AdmissionPolicy(None, 20).apply_limits(ZERO, latest, not_sampled)) == [
+        20,
+        20,
+        5,
+    ]
+    assert taken(ZERO, AdmissionPolicy(9, 20).apply_limits(ZERO, latest, not_sampled)) == [4, 4, 1]
 
 
-def test_went_back_is_left_to_the_planner() -> None:
+def test_end_before_start_is_kept_for_the_planner() -> None:
     """
-    An end that lies before the start is passed on as it is, never hidden behind a cap.
+    An end before the start is returned as it is: the planner reports it as data loss.
     """
-    assert AdmissionPolicy(10, 10).apply_limits({P0: 50}, {P0: 20}, unseen) == {P0: 20}
+    assert AdmissionPolicy(10, 10).apply_limits({P0: 50}, {P0: 20}, not_sampled) == {P0: 20}
 
 
-def test_waits_until_there_is_enough() -> None:
+def test_min_offsets_wait_for_more_records() -> None:
     """
-    After the first batch, which never waits, one comes only with enough records (M08).
+    After the first batch, which never waits, a batch needs enough records (M08).
     """
-    admission = Admission(AdmissionPolicy(min_offsets=15, max_delay_seconds=5), unseen, Clock())
+    admission = Admission(
+        AdmissionPolicy(min_offsets=15, max_delay_seconds=5), not_sampled, Clock()
+    )
 
     assert admission.admit({P0: 0}, {P0: 3}) == {P0: 3}
     assert admission.admit({P0: 3}, {P0: 17}) is None
     assert admission.admit({P0: 3}, {P0: 18}) == {P0: 18}
 
 
-def test_waits_no_longer_than_the_delay() -> None:
+def test_min_offsets_wait_no_longer_than_the_delay() -> None:
     """
-    Few records go when the delay since the last batch is over, on a clock that nobody sets (M08).
+    Few records are admitted once the delay since the last batch has passed (M08).
     """
     clock = Clock()
-    admission = Admission(AdmissionPolicy(min_offsets=15, max_delay_seconds=5), unseen, clock)
+    admission = Admission(AdmissionPolicy(min_offsets=15, max_delay_seconds=5), not_sampled, clock)
     admission.admit({P0: 0}, {P0: 3})
 
     clock.seconds += 4.9
@@ -122,12 +128,12 @@ def test_waits_no_longer_than_the_delay() -> None:
     assert admission.admit({P0: 4}, {P0: 5}) is None
 
 
-def test_idle_topic_does_not_use_the_delay_up() -> None:
+def test_empty_batches_do_not_restart_the_delay() -> None:
     """
-    Asking while there is nothing is no batch: the first record after a long pause goes at once.
+    Planning without new records is no batch: the first record after a long pause is admitted.
     """
     clock = Clock()
-    admission = Admission(AdmissionPolicy(min_offsets=15, max_delay_seconds=5), unseen, clock)
+    admission = Admission(AdmissionPolicy(min_offsets=15, max_delay_seconds=5), not_sampled, clock)
 
     assert admission.admit({P0: 3}, {P0: 3}) == {P0: 3}
     assert admission.admit({P0: 3}, {P0: 4}) == {P0: 4}
@@ -136,13 +142,13 @@ def test_idle_topic_does_not_use_the_delay_up() -> None:
     assert admission.admit({P0: 4}, {P0: 5}) == {P0: 5}
 
 
-def test_enough_and_too_much_at_once() -> None:
+def test_minimum_and_limit_combine() -> None:
     """
-    The two limits combine: a batch that waited long enough is capped all the same (M09).
+    A batch that has waited for its minimum or delay is still limited (M09).
     """
     clock = Clock()
     policy = AdmissionPolicy(max_offsets=20, min_offsets=15, max_delay_seconds=5)
-    admission = Admission(policy, unseen, clock)
+    admission = Admission(policy, not_sampled, clock)
 
     assert admission.admit({P0: 0}, {P0: 30}) == {P0: 20}
     assert admission.admit({P0: 20}, {P0: 30}) is None
@@ -150,10 +156,10 @@ def test_enough_and_too_much_at_once() -> None:
     assert admission.admit({P0: 20}, {P0: 30}) == {P0: 30}
 
 
-def test_bytes_are_shared_by_what_records_take() -> None:
+def test_byte_limit_takes_the_same_fraction_of_each_partition() -> None:
     """
-    Each partition gives the same part of its bytes, at least one offset; one whose records nobody
-    saw is taken for average.
+    Each partition gives the same fraction of its bytes, and at least one offset; a partition
+    without a sample counts as average.
     """
     policy = AdmissionPolicy(max_bytes=100_000)
     latest = {P0: 1000, P1: 500, P2: 100}
@@ -162,34 +168,34 @@ def test_bytes_are_shared_by_what_records_take() -> None:
         assert set(positions) == set(ZERO)
         return {P0: 100.0, P1: 200.0}
 
-    # 100 kB, 100 kB and 15 kB are there.
+    # The backlog has 100 kB, 100 kB and 15 kB.
     assert taken(ZERO, policy.apply_limits(ZERO, latest, sizes)) == [465, 232, 46]
     assert policy.apply_limits(ZERO, {P0: 10, P1: 10, P2: 1}, sizes) == {P0: 10, P1: 10, P2: 1}
 
 
-def test_bytes_of_few_partitions_stand_for_all() -> None:
+def test_byte_limit_samples_only_the_longest_partitions() -> None:
     """
-    Of thousands of partitions only the longest are looked at.
+    Of thousands of partitions only the 64 longest are sampled.
     """
     latest = {TopicPartition("t", n): 10 + n for n in range(5000)}
-    begin = dict.fromkeys(latest, 0)
-    looked: list[Offsets] = []
+    starts = dict.fromkeys(latest, 0)
+    sampled: list[Offsets] = []
 
     def sizes(positions: Offsets) -> dict[TopicPartition, float]:
-        looked.append(positions)
+        sampled.append(positions)
         return dict.fromkeys(positions, 10.0)
 
-    ends = AdmissionPolicy(max_bytes=1_000_000).apply_limits(begin, latest, sizes)
+    ends = AdmissionPolicy(max_bytes=1_000_000).apply_limits(starts, latest, sizes)
 
-    assert [len(one) for one in looked] == [64, 64]
-    assert max(looked[0], key=lambda tp: tp.partition).partition == 4999
+    assert [len(it) for it in sampled] == [64, 64]
+    assert max(sampled[0], key=lambda tp: tp.partition).partition == 4999
     assert sum(ends.values()) * 10 <= 1_000_000
     assert min(ends.values()) >= 1
 
 
-def test_nothing_to_look_at_is_not_unlimited() -> None:
+def test_byte_limit_without_a_sample_assumes_a_size() -> None:
     """
-    Where no record can be seen, as between markers, a usual size is assumed.
+    If no record can be sampled, as between transaction markers, records count 1 KiB.
     """
     policy = AdmissionPolicy(max_bytes=1 << 20)
 

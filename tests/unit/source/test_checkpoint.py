@@ -1,5 +1,5 @@
 """
-Making a checkpoint plain: what the JVM connector reads stays, what is ours goes.
+Converting a checkpoint for the JVM connector: its offsets stay, our reserved keys are removed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ OURS = {"t": {"0": 3}, "@topicIds": {"t": "abc"}}
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     """
-    Return the folder of a query with another source beside ours, and three batches of which the
-    last has not finished.
+    Return the checkpoint of a query with two sources and three batches, the last one unfinished.
     """
     for name in ("offsets", "commits"):
         (tmp_path / name).mkdir()
@@ -37,9 +36,9 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_ours_goes(checkpoint: Path) -> None:
+def test_our_keys_are_removed(checkpoint: Path) -> None:
     """
-    Offsets stay; other sources' lines and files that need no change are left as they are.
+    Offsets stay; other sources' lines and files without our keys are unchanged.
     """
     assert Checkpoint(checkpoint).to_jvm_format() == [0, 1]
 
@@ -53,7 +52,7 @@ def test_what_is_ours_goes(checkpoint: Path) -> None:
 
 def test_dry_run_changes_nothing(checkpoint: Path) -> None:
     """
-    Who asks first is told what would change.
+    A dry run returns the batches that would change.
     """
     before = (checkpoint / "offsets" / "0").read_text()
 
@@ -63,7 +62,7 @@ def test_dry_run_changes_nothing(checkpoint: Path) -> None:
 
 def test_unfinished_first_batch_is_refused(checkpoint: Path) -> None:
     """
-    The start of a first batch is known to us only, so it must finish before.
+    A first batch must finish before the conversion, which removes its start.
     """
     for batch in (1, 2):
         (checkpoint / "offsets" / str(batch)).unlink()
@@ -73,9 +72,9 @@ def test_unfinished_first_batch_is_refused(checkpoint: Path) -> None:
         Checkpoint(checkpoint).to_jvm_format()
 
 
-def test_other_folders_are_refused(tmp_path: Path) -> None:
+def test_folder_without_offsets_is_refused(tmp_path: Path) -> None:
     """
-    A folder that is no checkpoint is named, with what it must be.
+    The error names a folder that is no checkpoint, and says what it must be.
     """
     with pytest.raises(OffsetsError, match="must be the folder that the query was given"):
         Checkpoint(tmp_path).to_jvm_format()

@@ -1,5 +1,5 @@
 """
-Tiny batches that are read where they are planned: which ones, and when tasks must read instead.
+Which micro-batches the driver reads itself, and when it leaves them to tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POLICY = PrefetchPolicy(
 
 def ranges(*sizes: int) -> list[OffsetRange]:
     """
-    Return one range of each size, of different partitions.
+    Return one range of each size, each of another partition.
     """
     return [OffsetRange(TopicPartition("t", p), 5, 5 + size) for p, size in enumerate(sizes)]
 
@@ -34,7 +34,7 @@ def ranges(*sizes: int) -> list[OffsetRange]:
 @dataclass
 class Log:
     """
-    What a prefetch reads: eight bytes per offset, after some seconds, or an error.
+    A log that returns eight bytes per offset after some seconds, or raises an error.
     """
 
     seconds: float = 0.0
@@ -44,15 +44,15 @@ class Log:
     read: list[OffsetRange] = field(default_factory=list)
     open: int = 0
 
-    def __call__(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        self.read.append(wanted)
+    def __call__(self, r: OffsetRange) -> Iterator[pa.RecordBatch]:
+        self.read.append(r)
         self.clock += self.seconds
         self.open += 1
         try:
             if self.error:
                 raise self.error
-            for start in range(wanted.start, wanted.end, self.batch):
-                offsets = pa.array(range(start, min(start + self.batch, wanted.end)), pa.int64())
+            for start in range(r.start, r.end, self.batch):
+                offsets = pa.array(range(start, min(start + self.batch, r.end)), pa.int64())
                 yield pa.record_batch([offsets], ["offset"])
         finally:
             self.open -= 1
@@ -71,16 +71,16 @@ def offsets(batches: list[pa.RecordBatch] | None) -> list[int]:
 
 def test_records_come_in_the_order_of_the_ranges() -> None:
     """
-    All batches of all ranges are returned, a range after the other.
+    All batches of all ranges are returned, one range after the other.
     """
     found = Log(batch=2).prefetch().read(ranges(3, 2))
 
     assert offsets(found) == [5, 6, 7, 5, 6]
 
 
-def test_ranges_without_records_are_no_reason_to_start_tasks() -> None:
+def test_ranges_without_records_need_no_task() -> None:
     """
-    A batch of nothing but markers has no records, which is not the same as not having read it.
+    A batch of transaction markers alone is prefetched, as an empty list.
     """
     prefetch = DriverRead(lambda _: iter(()), POLICY)
 
@@ -90,9 +90,9 @@ def test_ranges_without_records_are_no_reason_to_start_tasks() -> None:
 @pytest.mark.parametrize(
     "sizes", [(), (11,), (6, 5), (1, 1, 1, 1)], ids=["none", "long", "long in all", "many"]
 )
-def test_batches_that_are_not_tiny_are_not_touched(sizes: tuple[int, ...]) -> None:
+def test_large_batches_are_left_to_tasks(sizes: tuple[int, ...]) -> None:
     """
-    What has too many offsets or ranges goes to tasks, without a single question to a broker.
+    A batch with too many offsets or ranges is left to tasks without a request to a broker.
     """
     log = Log()
 
@@ -100,16 +100,16 @@ def test_batches_that_are_not_tiny_are_not_touched(sizes: tuple[int, ...]) -> No
     assert log.read == []
 
 
-def test_the_largest_tiny_batch() -> None:
+def test_limits_are_inclusive() -> None:
     """
-    The limits themselves are within the limits.
+    A batch of exactly the maximum sizes is prefetched.
     """
     assert offsets(Log().prefetch().read(ranges(4, 4, 2)))
 
 
-def test_too_many_bytes_are_given_up() -> None:
+def test_too_many_bytes_are_left_to_tasks() -> None:
     """
-    Records that turn out large go to tasks; reading ends there, and so do its connections.
+    A batch that turns out too large is left to tasks; the read ends and frees its connection.
     """
     log = Log(batch=1)
     prefetch = DriverRead(log, PrefetchPolicy(max_bytes=30))
@@ -118,9 +118,9 @@ def test_too_many_bytes_are_given_up() -> None:
     assert (len(log.read), log.open) == (2, 0)
 
 
-def test_a_slow_read_is_given_up() -> None:
+def test_slow_read_is_given_up() -> None:
     """
-    Ranges are not read one after the other for longer than the policy says.
+    No further range is read after the policy's time.
     """
     log = Log()
     prefetch = log.prefetch()
@@ -131,9 +131,9 @@ def test_a_slow_read_is_given_up() -> None:
     assert len(log.read) == 3
 
 
-def test_the_first_read_may_take_longer() -> None:
+def test_first_read_may_take_longer() -> None:
     """
-    Connecting for the first time is no sign of a slow broker.
+    The first read has more time, since it connects.
     """
     assert offsets(Log(seconds=2.9).prefetch().read(ranges(1, 1, 1))) == [5, 5, 5]
     assert Log(seconds=4.6).prefetch().read(ranges(1, 1, 1)) is None
@@ -142,14 +142,14 @@ def test_the_first_read_may_take_longer() -> None:
 @pytest.mark.parametrize("error", [BrokerUnavailableError("down"), DataLossError("LOST", "gone")])
 def test_errors_are_left_to_tasks(error: PykafkaError) -> None:
     """
-    What went wrong here is found out again, and told, by the task that reads the range.
+    After an error a task reads the range, and raises the error if it persists.
     """
     assert Log(error=error).prefetch().read(ranges(1)) is None
 
 
-def test_after_giving_up_it_rests() -> None:
+def test_prefetch_pauses_after_a_failure() -> None:
     """
-    While something is wrong no batch pays for a second attempt; later it is tried again.
+    Batches within the pause are not prefetched; the next one is.
     """
     log = Log(error=BrokerUnavailableError("down"))
     prefetch = log.prefetch()
@@ -164,6 +164,6 @@ def test_after_giving_up_it_rests() -> None:
 
 def test_without_prefetch_tasks_read_everything() -> None:
     """
-    The null object leaves the smallest batch to tasks.
+    NoPrefetch leaves even the smallest batch to tasks.
     """
     assert NoPrefetch().read(ranges(1)) is None

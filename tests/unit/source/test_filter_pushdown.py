@@ -1,5 +1,5 @@
 """
-What a query's filters leave of a batch, against a log in memory: never a wanted record less.
+Narrowing a batch by filters, on a log in memory: no matching record is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 @dataclass(frozen=True)
 class Log:
     """
-    Partitions whose records carry these times in ms; offsets count from ``first``.
+    Partitions whose records have these timestamps in ms; offsets count from ``first``.
     """
 
     times: Mapping[TopicPartition, list[int]]
@@ -51,15 +51,17 @@ class Log:
 
 def at(millis: float) -> datetime:
     """
-    Return a time as Spark hands it over, in a zone that is not UTC.
+    Return a time as Spark passes it, in a time zone other than UTC.
     """
     zone = timezone(timedelta(hours=-3, minutes=-30))
     return (EPOCH + timedelta(milliseconds=millis)).astimezone(zone)
 
 
-def cut(log: Log, *comparisons: Comparison, delay: int | None = None) -> list[tuple[int, int, int]]:
+def narrowed(
+    log: Log, *comparisons: Comparison, delay: int | None = None
+) -> list[tuple[int, int, int]]:
     """
-    Return (partition, start, end) of what is left of the whole log.
+    Return (partition, start, end) of each range that the comparisons leave.
     """
     pushdown = FilterPushdown(comparisons, delay)
     tps = pushdown.partitions(sorted(log.times))
@@ -100,25 +102,25 @@ HUNDRED = Log({P0: list(range(1000, 1100))})
 )
 def test_each_comparison(comparison: Comparison, expected: list[tuple[int, int, int]]) -> None:
     """
-    What a comparison says of offsets, partitions and times cuts the log; anything else does not.
+    Comparisons of offsets, partitions and timestamps narrow the ranges; others do not.
     """
-    assert cut(HUNDRED, comparison) == expected
+    assert narrowed(HUNDRED, comparison) == expected
 
 
-def test_end_of_time_needs_the_promise() -> None:
+def test_timestamps_narrow_the_end_only_with_a_maximum_delay() -> None:
     """
-    Times end the read only under the user's promise, and as far behind as it says.
+    A timestamp narrows the end only with maxTimestampDelay, and by that much later.
     """
     ten = (Comparison("timestamp", ">=", at(1020)), Comparison("timestamp", "<", at(1030)))
 
-    assert cut(HUNDRED, *ten) == [(0, 19, LATEST)]
-    assert cut(HUNDRED, *ten, delay=0) == [(0, 19, 31)]
-    assert cut(HUNDRED, *ten, delay=5) == [(0, 19, 36)]
+    assert narrowed(HUNDRED, *ten) == [(0, 19, LATEST)]
+    assert narrowed(HUNDRED, *ten, delay=0) == [(0, 19, 31)]
+    assert narrowed(HUNDRED, *ten, delay=5) == [(0, 19, 36)]
 
 
-def test_given_borders_stay_where_they_are_narrower() -> None:
+def test_given_offsets_are_never_widened() -> None:
     """
-    Filters never widen what the options say, and do not touch words that they do not narrow.
+    Filters never widen the range that the options give.
     """
     pushdown = FilterPushdown((Comparison("offset", ">=", 10), Comparison("offset", "<", 50)))
 
@@ -150,41 +152,41 @@ comparison = st.one_of(
 )
 
 
-def holds(one: Comparison, values: dict[str, Any]) -> bool:
+def satisfies(it: Comparison, values: dict[str, Any]) -> bool:
     """
-    Return what Spark would say of a record.
+    Return whether Spark's filter lets a record through.
     """
-    value = values[one.column]
-    if one.operator == "in":
-        return value in one.value
-    if one.operator == "=":
-        return bool(value == one.value)
-    less = value <= one.value if "=" in one.operator else value < one.value
-    more = value >= one.value if "=" in one.operator else value > one.value
-    return less if one.operator.startswith("<") else more
+    value = values[it.column]
+    if it.operator == "in":
+        return value in it.value
+    if it.operator == "=":
+        return bool(value == it.value)
+    less = value <= it.value if "=" in it.operator else value < it.value
+    more = value >= it.value if "=" in it.operator else value > it.value
+    return less if it.operator.startswith("<") else more
 
 
 @given(times, times, st.lists(comparison, max_size=4), st.integers(0, 9), st.booleans())
-def test_no_wanted_record_is_cut_off(
+def test_no_matching_record_is_left_out(
     zero: list[int],
     one: list[int],
     comparisons: list[Comparison],
     first: int,
-    promised: bool,
+    has_max_delay: bool,
 ) -> None:
     """
-    Whatever the order of times, every record that all filters let through lies in what is left;
-    with the promise, if it is kept.
+    Every record that satisfies all filters is within the ranges, for any order of timestamps, and
+    with a maximum delay that the log keeps.
     """
     log = Log({P0: zero, P1: one}, first)
     delays = [max([0, *times[:i]]) - t for times in (zero, one) for i, t in enumerate(times)]
 
-    left = cut(log, *comparisons, delay=max([0, *delays]) if promised else None)
+    left = narrowed(log, *comparisons, delay=max([0, *delays]) if has_max_delay else None)
 
     for tp, stamps in log.times.items():
         for offset, millis in enumerate(stamps, first):
             record = {"partition": tp.partition, "offset": offset, "timestamp": at(millis)}
-            if all(holds(c, record) for c in comparisons):
+            if all(satisfies(it, record) for it in comparisons):
                 assert any(
                     p == tp.partition and start <= offset and (end == LATEST or offset < end)
                     for p, start, end in left

@@ -1,5 +1,5 @@
 """
-How many tasks read a micro-batch: the same at each run of it, whatever became of its prefetch.
+The number of tasks of a micro-batch: the same in each run of it, prefetched or not.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ SCHEMA = pa.schema([pa.field("value", SOURCE_TYPES["value"])])
 START = {"t": {"0": 0, "1": 0, "2": 0}}
 
 
-def read_well(wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+def read_at_once(r: OffsetRange) -> Iterator[pa.RecordBatch]:
     """
-    Read a range at once.
+    Return the records of a range at once.
     """
-    yield pa.record_batch([pa.array([b"x"] * wanted.size)], SCHEMA)
+    yield pa.record_batch([pa.array([b"x"] * r.size)], SCHEMA)
 
 
-def read_badly(wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+def read_in_vain(r: OffsetRange) -> Iterator[pa.RecordBatch]:
     """
-    Find no broker that answers.
+    Time out, as without a broker.
     """
-    raise TimeoutExceededError(str(wanted))
+    raise TimeoutExceededError(str(r))
     yield
 
 
-def read_much(_: OffsetRange) -> Iterator[pa.RecordBatch]:
+def read_too_much(_: OffsetRange) -> Iterator[pa.RecordBatch]:
     """
-    Find more than may be read on the driver.
+    Return more bytes than the driver may read.
     """
     yield pa.record_batch([pa.array([bytes(2**22)])], SCHEMA)
 
 
 def planned(prefetch: Prefetch, end: dict[str, Any], *, replayed: bool) -> list[Any]:
     """
-    Return what the tasks of a micro-batch get, in a run that goes on or in one that starts again.
+    Return the values of a micro-batch's input partitions, in a first run or in a replay.
     """
     cluster = Cluster()
     cluster.make("t", 9_000, 9_000, 9_000)
@@ -65,15 +65,15 @@ def planned(prefetch: Prefetch, end: dict[str, Any], *, replayed: bool) -> list[
 
 
 @pytest.mark.parametrize("replayed", [False, True], ids=["first run", "replay"])
-@pytest.mark.parametrize("read", [read_well, read_badly, read_much])
+@pytest.mark.parametrize("read", [read_at_once, read_in_vain, read_too_much])
 @pytest.mark.parametrize(
     ("size", "tasks"), [(1, 1), (1_000, 1), (2_000, 3)], ids=["tiny", "small", "large"]
 )
-def test_input_partitions_are_a_function_of_the_offsets(
+def test_input_partitions_depend_on_offsets_alone(
     read: Any, size: int, tasks: int, *, replayed: bool
 ) -> None:
     """
-    Up to 5,000 offsets are one task's, read with the plan or not; more have one for each range.
+    Up to 5,000 offsets get one task, prefetched or not; more offsets get one task for each range.
     """
     end = {"t": dict.fromkeys("012", size)}
     found = planned(DriverRead(read), end, replayed=replayed)

@@ -1,5 +1,5 @@
 """
-Start and end as users write them, resolved against an in-memory log.
+Resolving the start and end that users give, against a log in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 @dataclass(frozen=True)
 class Log:
     """
-    Partitions whose records carry these times; offsets count from ``first``.
+    Partitions whose records have these timestamps; offsets count from ``first``.
     """
 
     times: Mapping[TopicPartition, list[int]]
@@ -69,9 +69,9 @@ LOG = Log({P0: [10, 20, 30], P1: [10]}, first=5)
         (GlobalTimestamp(20, "latest"), {P0: 6, P1: 6}),
     ],
 )
-def test_starting(limit: object, expected: Offsets) -> None:
+def test_start(limit: object, expected: Offsets) -> None:
     """
-    Each way to say where to start gives one offset or word per partition.
+    Each kind of start resolves to an offset, EARLIEST or LATEST for each partition.
     """
     assert resolve_start(limit, [P0, P1], LOG) == expected  # type: ignore[arg-type]
 
@@ -85,18 +85,18 @@ def test_starting(limit: object, expected: Offsets) -> None:
         (Committed(), {P0: 7, P1: LATEST}),
     ],
 )
-def test_fallback_is_for_what_was_left_out(limit: object, expected: Offsets) -> None:
+def test_fallback_is_for_partitions_without_a_start(limit: object, expected: Offsets) -> None:
     """
-    Partitions that an explicit start or a group says nothing of start where the fallback says.
+    Partitions that the start or the consumer group does not name start at the fallback.
     """
     log = replace(LOG, group={P0: 7})
 
     assert resolve_start(limit, [P0, P1], log, LATEST) == expected  # type: ignore[arg-type]
 
 
-def test_committed_without_a_fallback() -> None:
+def test_missing_commit_without_a_fallback() -> None:
     """
-    A partition that the group has not committed is named, with the option that helps (N13).
+    The error names the partition without a committed offset, and the option that helps (N13).
     """
     with pytest.raises(OffsetsError, match="no offset for t-1; set startingOffsetsFallback"):
         resolve_start(Committed(), [P0, P1], replace(LOG, group={P0: 7}))
@@ -108,7 +108,7 @@ def test_committed_without_a_fallback() -> None:
 
 def test_unmatched_start_is_an_error() -> None:
     """
-    No record as young as asked for fails by default, naming partition and time (R11).
+    A time after all records fails by default; the error names partition and time (R11).
     """
     with pytest.raises(OffsetsError, match="No offset matched from request.*t-1 and timestamp 20"):
         resolve_start(GlobalTimestamp(20, "error"), [P0, P1], LOG)
@@ -116,24 +116,24 @@ def test_unmatched_start_is_an_error() -> None:
 
 def test_unmatched_end_is_latest() -> None:
     """
-    An end that no record reaches is the end of the log, bound late (R13).
+    An end time after all records is LATEST, resolved when the batch runs (R13).
     """
     assert resolve_end(GlobalTimestamp(20, "latest"), [P0, P1], LOG) == {P0: 6, P1: LATEST}
 
 
 def test_times_must_name_all_partitions() -> None:
     """
-    Times for some of the partitions only are refused.
+    Timestamps for only some of the partitions raise OffsetsError.
     """
     with pytest.raises(OffsetsError, match="KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
         resolve_start(SpecificTimestamps(((P0, 15),), "error"), [P0, P1], LOG)
 
 
-def test_words_resolve_to_what_they_stand_for() -> None:
+def test_earliest_and_latest_resolve_to_offsets() -> None:
     """
-    A new stream fixes its words once, and keeps offsets that are offsets already.
+    A new stream resolves EARLIEST and LATEST once, and keeps other offsets.
     """
-    border = {P0: EARLIEST, P1: LATEST}
+    offsets = {P0: EARLIEST, P1: LATEST}
 
-    assert resolve_sentinels(border, LOG) == {P0: 5, P1: 6}
+    assert resolve_sentinels(offsets, LOG) == {P0: 5, P1: 6}
     assert resolve_sentinels({P0: 7}, LOG) == {P0: 7}

@@ -1,5 +1,5 @@
 """
-The plan of batches and micro-batches, without a broker.
+Planning batches and micro-batches, without a broker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyspark_pykafka.source.planner import (
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
 
-def borders(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
+def bounds(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
     """
     Return (partition, start, end) of each range.
     """
@@ -39,7 +39,7 @@ def borders(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize(
     ("ranges", "policy", "expected"),
     [
-        pytest.param([(1, 3), (4, 4)], SplitPolicy(), [(0, 1, 3)], id="O12 empty dropped"),
+        pytest.param([(1, 3), (4, 4)], SplitPolicy(), [(0, 1, 3)], id="O12 empty range"),
         pytest.param(
             [(1, 2), (1, 2), (1, 2)],
             SplitPolicy(3),
@@ -53,7 +53,10 @@ def borders(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
             id="O15 one partition to four",
         ),
         pytest.param(
-            [(1, 5), (1, 5)], SplitPolicy(1), [(0, 1, 5), (1, 1, 5)], id="O19 fewer wanted than are"
+            [(1, 5), (1, 5)],
+            SplitPolicy(1),
+            [(0, 1, 5), (1, 1, 5)],
+            id="O19 fewer tasks than ranges",
         ),
         pytest.param(
             [(1, 11)], SplitPolicy(3), [(0, 1, 4), (0, 4, 7), (0, 7, 11)], id="O20 remainder last"
@@ -62,7 +65,7 @@ def borders(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
             [(0, 10), (0, 10), (0, 1)],
             SplitPolicy(6),
             [(0, 0, 3), (0, 3, 6), (0, 6, 10), (1, 0, 3), (1, 3, 6), (1, 6, 10), (2, 0, 1)],
-            id="O22 nothing dropped beside a small range",
+            id="O22 large ranges beside a small one",
         ),
         pytest.param(
             [(1, 50)],
@@ -82,11 +85,11 @@ def test_split_follows_spark(
     ranges: list[tuple[int, int]], policy: SplitPolicy, expected: list[tuple[int, int, int]]
 ) -> None:
     """
-    Ranges divide as Spark's own calculator divides them (semantics matrix, O12-O29).
+    Ranges are split as by Spark's KafkaOffsetRangeCalculator (semantics matrix, O12-O29).
     """
     whole = [OffsetRange(TopicPartition("t", n), s, e) for n, (s, e) in enumerate(ranges)]
 
-    assert borders(split(whole, policy)) == expected
+    assert bounds(split(whole, policy)) == expected
 
 
 sizes = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 5000)), max_size=12)
@@ -95,17 +98,17 @@ maybe = st.none() | st.integers(1, 40)
 
 @given(sizes, maybe, st.none() | st.integers(1, 500))
 def test_split_covers_every_offset_once(
-    given_sizes: list[tuple[int, int]], least: int | None, cap: int | None
+    given_sizes: list[tuple[int, int]], minimum: int | None, cap: int | None
 ) -> None:
     """
-    Whatever the policy, the pieces are exactly the input, in order, and none is above the cap.
+    For every policy the pieces cover exactly the input, in order, and none exceeds the cap.
     """
     whole = [
         OffsetRange(TopicPartition("t", n), start, start + size)
         for n, (start, size) in enumerate(given_sizes)
     ]
 
-    pieces = split(whole, SplitPolicy(least, cap))
+    pieces = split(whole, SplitPolicy(minimum, cap))
 
     offsets = [(p.tp, o) for p in pieces for o in (p.start, p.end - 1)]
     assert offsets == sorted(offsets)
@@ -116,28 +119,28 @@ def test_split_covers_every_offset_once(
     assert all(p.size <= (cap or p.size) for p in pieces)
 
 
-def test_batch_keeps_words() -> None:
+def test_batch_keeps_earliest_and_latest() -> None:
     """
-    Earliest and latest stay words, for each run of the DataFrame to bind anew (R01, O06).
+    EARLIEST and LATEST stay in the plan: each run of the DataFrame resolves them (R01, O06).
     """
-    starting = {P0: EARLIEST, P1: 1, P2: 2}
-    ending = {P0: 1, P1: 2, P2: LATEST}
+    starts = {P0: EARLIEST, P1: 1, P2: 2}
+    ends = {P0: 1, P1: 2, P2: LATEST}
 
-    planned = plan_batch(starting, ending, starting, ending, SplitPolicy())
+    planned = plan_batch(starts, ends, starts, ends, SplitPolicy())
 
-    assert borders(planned) == [(0, EARLIEST, 1), (1, 1, 2), (2, 2, LATEST)]
+    assert bounds(planned) == [(0, EARLIEST, 1), (1, 1, 2), (2, 2, LATEST)]
 
 
-def test_batch_splits_inside_words() -> None:
+def test_batch_split_keeps_earliest_and_latest() -> None:
     """
-    A split fixes the inner borders only; first and last stay words (O08).
+    A split fixes only inner offsets; the first start and the last end stay unresolved (O08).
     """
-    starting = {P0: EARLIEST, P1: EARLIEST}
-    ending = {P0: LATEST, P1: LATEST}
+    starts = {P0: EARLIEST, P1: EARLIEST}
+    ends = {P0: LATEST, P1: LATEST}
 
-    planned = plan_batch(starting, ending, {P0: 0, P1: 0}, {P0: 100, P1: 3}, SplitPolicy(4))
+    planned = plan_batch(starts, ends, {P0: 0, P1: 0}, {P0: 100, P1: 3}, SplitPolicy(4))
 
-    assert borders(planned) == [
+    assert bounds(planned) == [
         (0, EARLIEST, 33),
         (0, 33, 66),
         (0, 66, LATEST),
@@ -145,18 +148,18 @@ def test_batch_splits_inside_words() -> None:
     ]
 
 
-def test_batch_split_keeps_a_partition_that_is_empty_now() -> None:
+def test_batch_split_keeps_an_empty_partition() -> None:
     """
-    A partition without records keeps its late-bound range, for records that come before the run.
+    A partition without records keeps its unresolved range, for records that arrive before the run.
     """
     planned = plan_batch({P0: EARLIEST}, {P0: LATEST}, {P0: 5}, {P0: 5}, SplitPolicy(4))
 
-    assert borders(planned) == [(0, EARLIEST, LATEST)]
+    assert bounds(planned) == [(0, EARLIEST, LATEST)]
 
 
 def test_batch_start_beyond_end() -> None:
     """
-    A start after its end is an error under the JVM connector's condition.
+    A start beyond its end raises OffsetsError with the JVM connector's condition.
     """
     with pytest.raises(OffsetsError, match="RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.*t-0"):
         plan_batch({P0: 5}, {P0: 2}, {}, {}, SplitPolicy())
@@ -170,7 +173,7 @@ def test_given_offsets_must_match_assigned(
     given_offsets: dict[TopicPartition, int], names: str
 ) -> None:
     """
-    Offsets for too few or too many partitions are refused by name (O07, O10).
+    The error names missing and unassigned partitions (O07, O10).
     """
     with pytest.raises(OffsetsError, match=f"DOES_NOT_MATCH_ASSIGNED.*{names}"):
         require_assigned(given_offsets, [P0, P1], "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
@@ -180,7 +183,7 @@ def planned(
     start: StreamOffset, end: StreamOffset, first: Offsets, min_partitions: int | None = None
 ) -> StreamPlan:
     """
-    Return the plan of a query that still reads the topic t, and no other.
+    Return the plan of a query that subscribes to the topic t only.
     """
     policy = SplitPolicy(min_partitions)
     return plan_stream(start, end, first, policy, lambda tp: tp.topic == "t")
@@ -188,11 +191,11 @@ def planned(
 
 def test_stream_reads_added_partitions_from_earliest() -> None:
     """
-    A partition that appeared between two offsets is read from its first record.
+    A partition added between two offsets is read from its first record.
     """
     plan = planned(StreamOffset({P0: 5}), StreamOffset({P0: 7, P1: 3}), {P1: 0})
 
-    assert borders(list(plan.ranges)) == [(0, 5, 7), (1, 0, 3)]
+    assert bounds(list(plan.ranges)) == [(0, 5, 7), (1, 0, 3)]
     assert plan.losses == ()
 
 
@@ -217,7 +220,7 @@ def test_stream_names_each_loss(
     condition: str,
 ) -> None:
     """
-    What can no longer be read is reported under the JVM connector's condition.
+    Each kind of data loss is reported with the JVM connector's condition.
     """
     plan = planned(StreamOffset(start), StreamOffset(end), earliest)
 
@@ -225,10 +228,10 @@ def test_stream_names_each_loss(
 
 
 @pytest.mark.parametrize("end", [3, 5, 9], ids=["fewer", "equal", "more"])
-def test_topic_that_was_made_again_is_a_loss(end: int) -> None:
+def test_recreated_topic_is_data_loss(end: int) -> None:
     """
-    Another topic under the same name is told by its id, however many records it has; all of the
-    new one is planned, for those who go on.
+    A topic deleted and recreated is reported as data loss by its id, however many records it has;
+    the plan reads the new topic from its start.
     """
     start = StreamOffset({P0: 5}, {"t": "old"})
 
@@ -239,18 +242,18 @@ def test_topic_that_was_made_again_is_a_loss(end: int) -> None:
     assert plan.ranges == (OffsetRange(P0, 1, end, "new"),)
 
 
-def test_topic_without_a_known_id_is_taken_as_the_same() -> None:
+def test_topic_without_an_id_counts_as_the_same() -> None:
     """
-    Offsets of the JVM connector, and of brokers before 2.8, have no ids to compare.
+    Offsets of the JVM connector, or of brokers before 2.8, have no topic ids (KIP-516).
     """
     for ids in ({"t": "new"}, {}):
         plan = planned(StreamOffset({P0: 5}), StreamOffset({P0: 9}, ids), {})
         assert (plan.losses, plan.ranges) == ((), (OffsetRange(P0, 5, 9, ids.get("t")),))
 
 
-def test_topic_that_the_options_left_out_is_no_loss() -> None:
+def test_unsubscribed_topic_is_no_data_loss() -> None:
     """
-    A topic that the user does not subscribe to any more is no data loss; it is named.
+    A topic that the options no longer subscribe to is listed, but is no data loss.
     """
     other = TopicPartition("other", 0)
 
@@ -261,7 +264,7 @@ def test_topic_that_the_options_left_out_is_no_loss() -> None:
 
 def test_split_ranges_keep_the_topic_id() -> None:
     """
-    Each piece of a range says of which topic it is.
+    Each piece of a range has its topic's id.
     """
     end = StreamOffset({P0: 9}, {"t": "id"})
 
@@ -272,7 +275,7 @@ def test_split_ranges_keep_the_topic_id() -> None:
 
 def test_planning_thousands_of_partitions_is_linear() -> None:
     """
-    A plan of 20,000 partitions has one range each, split or not.
+    20,000 partitions are planned with one range each, split or not.
     """
     offsets = {TopicPartition("t", n): n % 7 + 1 for n in range(20_000)}
     start = StreamOffset(dict.fromkeys(offsets, 0))
