@@ -1,5 +1,5 @@
 """
-What a stream tells about its progress, batch after batch, against a cluster in memory.
+What a stream records in its progress sink, batch after batch, on a cluster in memory.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ OPTIONS = {
 
 
 @dataclass
-class Told:
+class RecordedProgress:
     """
-    Keeps what it is told: (what, offset of t-0, query's id, batch).
+    A progress sink that keeps its calls: (call, offset of t-0, query's id, batch).
     """
 
-    said: list[tuple[str, int, str, int]] = field(default_factory=list)
+    calls: list[tuple[str, int, str, int]] = field(default_factory=list)
     stores: set[str] = field(default_factory=set)
 
     def record_completed(self, done: StreamOffset) -> None:
@@ -42,12 +42,12 @@ class Told:
         self._keep("replaying", end)
 
     def finish(self) -> None:
-        self.said.append(("finish", 0, "", 0))
+        self.calls.append(("finish", 0, "", 0))
 
     def _keep(self, what: str, at: StreamOffset) -> None:
         assert at.query is not None
         self.stores.add(at.query.store)
-        self.said.append((what, at.offsets[T0], at.query.id, at.query.batch))
+        self.calls.append((what, at.offsets[T0], at.query.id, at.query.batch))
 
 
 @dataclass
@@ -58,14 +58,14 @@ class Process:
 
     cluster: Cluster
     options: dict[str, str] = field(default_factory=lambda: OPTIONS)
-    told: Told = field(default_factory=Told)
+    recorded: RecordedProgress = field(default_factory=RecordedProgress)
     batches: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
         ids = map("query-{}".format, itertools.count())
         options = parse_stream_source(self.options)
         self.batches = MicroBatchStream(
-            options, self.cluster, lambda _: {}, self.told, new_id=lambda: next(ids)
+            options, self.cluster, lambda _: {}, self.recorded, new_id=lambda: next(ids)
         )
 
     def latest_offset(self, start: Document) -> Document:
@@ -86,25 +86,25 @@ def cluster() -> Cluster:
     return made
 
 
-def test_a_batch_is_complete_when_the_next_one_is_asked_for(cluster: Cluster) -> None:
+def test_batch_is_completed_when_the_next_one_is_planned(cluster: Cluster) -> None:
     """
-    Not before, and a new query has nothing that is.
+    A batch is recorded as completed when the next one is planned; a new query records none.
     """
     one = Process(cluster)
     first = one.latest_offset(one.batches.initial_offset())
-    assert one.told.said == []
+    assert one.recorded.calls == []
 
     cluster.topics["t"] = [(0, 5)]
     second = one.latest_offset(first)
-    assert one.told.said == [("completed", 3, "query-0", 0)]
+    assert one.recorded.calls == [("completed", 3, "query-0", 0)]
 
     one.latest_offset(second)
-    assert one.told.said[1:] == [("completed", 5, "query-0", 1)]
+    assert one.recorded.calls[1:] == [("completed", 5, "query-0", 1)]
 
 
-def test_a_restart_keeps_the_querys_id(cluster: Cluster) -> None:
+def test_restart_keeps_the_query_id(cluster: Cluster) -> None:
     """
-    It comes from the checkpoint, and its last batch is told of once more.
+    After a restart the query has the id of its checkpoint, and records its last batch again.
     """
     one = Process(cluster)
     first = one.latest_offset(one.batches.initial_offset())
@@ -113,28 +113,28 @@ def test_a_restart_keeps_the_querys_id(cluster: Cluster) -> None:
     again = Process(cluster)
     second = again.latest_offset(first)
 
-    assert again.told.said == [("completed", 3, "query-0", 0)]
+    assert again.recorded.calls == [("completed", 3, "query-0", 0)]
     assert second[QUERY] == {"id": "query-0", "batch": 1, "store": "consumerGroup g"}
 
 
-def test_without_a_store_the_checkpoint_says_nothing(cluster: Cluster) -> None:
+def test_checkpoint_without_a_store_has_no_query_id(cluster: Cluster) -> None:
     """
-    And a query that had one keeps its id for when it has one again.
+    Without a store no id is written; an id that the checkpoint has already is kept.
     """
     plain = Process(cluster, {**OPTIONS, "progressStore": "none"})
-    marked = Process(cluster)
+    identified = Process(cluster)
 
     end = plain.latest_offset(plain.batches.initial_offset())
-    first = marked.latest_offset(marked.batches.initial_offset())
+    first = identified.latest_offset(identified.batches.initial_offset())
     cluster.topics["t"] = [(0, 5)]
 
     assert QUERY not in end
     assert plain.latest_offset(first)[QUERY] == {"id": "query-0", "batch": 1, "store": ""}
 
 
-def test_a_checkpoint_of_the_jvm_connector_gets_an_id(cluster: Cluster) -> None:
+def test_checkpoint_of_the_jvm_connector_gets_an_id(cluster: Cluster) -> None:
     """
-    Told at once, kept with the first batch that reads something.
+    The id is recorded at once, and is in the checkpoint from the first batch with records on.
     """
     one = Process(cluster)
 
@@ -142,13 +142,13 @@ def test_a_checkpoint_of_the_jvm_connector_gets_an_id(cluster: Cluster) -> None:
     cluster.topics["t"] = [(0, 5)]
     end = one.latest_offset({"t": {"0": 3}})
 
-    assert one.told.said == [("completed", 3, "query-0", -1)] * 2
+    assert one.recorded.calls == [("completed", 3, "query-0", -1)] * 2
     assert end[QUERY] == {"id": "query-0", "batch": 0, "store": "consumerGroup g"}
 
 
-def test_a_batch_that_failed_is_told_of(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_replayed_batch_is_recorded(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """
-    A plan before any question is one that an earlier process made; its ranges are logged.
+    A plan before any latest_offset is a replay: it is recorded, and its ranges are logged.
     """
     one = Process(cluster)
     first = one.latest_offset(one.batches.initial_offset())
@@ -156,13 +156,13 @@ def test_a_batch_that_failed_is_told_of(cluster: Cluster, caplog: pytest.LogCapt
 
     again.batches.plan(again.batches.initial_offset(), first)
 
-    assert again.told.said == [("replaying", 3, "query-0", 0)]
+    assert again.recorded.calls == [("replaying", 3, "query-0", 0)]
     assert "a micro-batch that did not finish is read again: t-0[0, 3)" in caplog.text
 
 
-def test_a_first_plan_is_no_replay(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_first_plan_is_no_replay(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """
-    Nor is one without anything to read, which older versions of Spark ask for after a restart.
+    A new batch is no replay, nor is the empty one that older Spark versions plan after a restart.
     """
     one = Process(cluster)
     start = one.batches.initial_offset()
@@ -171,41 +171,42 @@ def test_a_first_plan_is_no_replay(cluster: Cluster, caplog: pytest.LogCaptureFi
 
     Process(cluster).batches.plan(first, first)
 
-    assert one.told.said == []
+    assert one.recorded.calls == []
     assert "read again" not in caplog.text
 
 
-def test_the_end_of_an_available_now_run_is_told(cluster: Cluster) -> None:
+def test_end_of_an_available_now_run_is_recorded(cluster: Cluster) -> None:
     """
-    Only when nothing is left, and only where the end is fixed.
+    The sink is finished when a run with a fixed end has nothing left, and by no other run.
     """
     endless, ending = Process(cluster), Process(cluster)
     ending.batches.prepare_for_available_now()
     first = ending.latest_offset(ending.batches.initial_offset())
-    assert ("finish", 0, "", 0) not in ending.told.said
+    assert ("finish", 0, "", 0) not in ending.recorded.calls
 
     ending.latest_offset(first)
     endless.latest_offset(first)
 
-    assert ending.told.said == [("completed", 3, "query-0", 0), ("finish", 0, "", 0)]
-    assert endless.told.said == [("completed", 3, "query-0", 0)]
+    assert ending.recorded.calls == [("completed", 3, "query-0", 0), ("finish", 0, "", 0)]
+    assert endless.recorded.calls == [("completed", 3, "query-0", 0)]
 
 
-def test_a_committed_batch_is_told_of(cluster: Cluster) -> None:
+def test_committed_batch_is_recorded(cluster: Cluster) -> None:
     """
-    Spark's commit says that a batch is complete, whether or not a question has said so before.
+    Spark's commit records a batch as completed before the next one is planned.
     """
     one = Process(cluster)
     first = one.latest_offset(one.batches.initial_offset())
 
     one.batches.commit(first)
 
-    assert one.told.said == [("completed", 3, "query-0", 0)]
+    assert one.recorded.calls == [("completed", 3, "query-0", 0)]
 
 
-def test_a_commit_carries_the_mark_that_the_next_question_does(cluster: Cluster) -> None:
+def test_commit_has_the_identity_of_the_next_plan(cluster: Cluster) -> None:
     """
-    So does one of a checkpoint that has none yet, and one written for another store.
+    A commit records the same query id as the next plan: for a checkpoint without one, and for one
+    with another store.
     """
     one = Process(cluster)
     plain, other = {"t": {"0": 3}}, {"id": "query-7", "batch": 4, "store": "consumerGroup h"}
@@ -214,8 +215,8 @@ def test_a_commit_carries_the_mark_that_the_next_question_does(cluster: Cluster)
         one.batches.commit(end)
         one.batches.latest_offset(end)
 
-    assert one.told.said == [
+    assert one.recorded.calls == [
         *[("completed", 3, "query-0", -1)] * 2,
         *[("completed", 3, "query-7", 4)] * 2,
     ]
-    assert one.told.stores == {"consumerGroup g"}
+    assert one.recorded.stores == {"consumerGroup g"}

@@ -1,5 +1,5 @@
 """
-A stream's offsets and plans, batch after batch, against a cluster in memory.
+A stream's offsets and plans, batch after batch, on a cluster in memory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 @dataclass
 class Query:
     """
-    A query and its checkpoint: what Spark would do around the planning process.
+    A query and its checkpoint: calls the stream as Spark does.
     """
 
     cluster: Cluster
     options: dict[str, str]
-    at: Document | None = None
+    position: Document | None = None
     batches: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
@@ -34,7 +34,7 @@ class Query:
 
     def restart(self, **changed: str) -> None:
         """
-        Make a new process, with changed options.
+        Start a new process, with changed options.
         """
         self.options |= changed
         options = parse_stream_source(self.options)
@@ -44,16 +44,16 @@ class Query:
         """
         Run one micro-batch if there is one; return (partition, start, end) of each range.
         """
-        start = self.batches.initial_offset() if self.at is None else self.at
+        start = self.batches.initial_offset() if self.position is None else self.position
         end = _stored(self.batches.latest_offset(_stored(start), limited=limited))
         plan = self.batches.plan(_stored(start), end)
-        self.at = end
+        self.position = end
         return [(str(r.tp), r.start, r.end) for r in plan.ranges]
 
 
 def _stored(document: Document) -> Document:
     """
-    Return what comes back of a document from the checkpoint.
+    Return the document as it is read back from the checkpoint.
     """
     stored: Document = json.loads(json.dumps(document))
     return stored
@@ -71,16 +71,16 @@ def cluster() -> Cluster:
 
 def query(cluster: Cluster, **options: Any) -> Query:
     """
-    Return a query of the topic t from its start, unless the options say otherwise.
+    Return a query of the topic t from earliest, unless the options change that.
     """
     base = {"kafka.bootstrap.servers": "b:1", "startingOffsets": "earliest"}
     strategy = {} if {"subscribePattern", "assign"} & options.keys() else {"subscribe": "t"}
     return Query(cluster, {**base, **strategy, "fetchOffset.retryIntervalMs": "0", **options})
 
 
-def test_reads_on_from_where_it_stands(cluster: Cluster) -> None:
+def test_batches_follow_each_other(cluster: Cluster) -> None:
     """
-    Each batch begins where the last ended; without new records nothing is read.
+    Each batch starts at the end of the last one; without new records nothing is read.
     """
     one = query(cluster)
 
@@ -93,15 +93,15 @@ def test_reads_on_from_where_it_stands(cluster: Cluster) -> None:
 
 def test_no_new_records_is_the_same_document(cluster: Cluster) -> None:
     """
-    Spark tells new data by the document, so what stands still gives back what was given, also
-    where that was written by the JVM connector and has no topic ids.
+    Spark compares documents to detect new data, so without new data the given document is returned,
+    also one of the JVM connector without topic ids.
     """
     one = query(cluster)
-    theirs = {"t": {"0": 3, "1": 5}}
+    jvm_offset = {"t": {"0": 3, "1": 5}}
 
-    assert one.batches.latest_offset(theirs) is theirs
+    assert one.batches.latest_offset(jvm_offset) is jvm_offset
     cluster.topics["t"][0] = (0, 4)
-    assert one.batches.latest_offset(theirs) == {
+    assert one.batches.latest_offset(jvm_offset) == {
         "t": {"0": 4, "1": 5},
         "@topicIds": {"t": cluster.ids["t"]},
     }
@@ -109,7 +109,7 @@ def test_no_new_records_is_the_same_document(cluster: Cluster) -> None:
 
 def test_first_batch_keeps_its_start(cluster: Cluster) -> None:
     """
-    A query from latest that is asked for its start again after a failure goes on from the first.
+    A query from latest whose first batch failed keeps the start that it had first.
     """
     one = query(cluster, startingOffsets="latest")
     start = one.batches.initial_offset()
@@ -127,7 +127,7 @@ def test_first_batch_keeps_its_start(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("ends", [(2, 2), (3, 5), (9, 9)], ids=["fewer", "equal", "more"])
 @pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
-def test_remade_topic_is_told(
+def test_recreated_topic_is_data_loss(
     cluster: Cluster,
     ends: tuple[int, int],
     *,
@@ -135,8 +135,8 @@ def test_remade_topic_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    A topic deleted and made again is a loss however many records the new one has; who allows that
-    reads all of the new one.
+    A topic deleted and recreated is data loss, however many records the new topic has; with
+    failOnDataLoss=false the new topic is read from its start.
     """
     one = query(cluster)
     one.step()
@@ -153,9 +153,9 @@ def test_remade_topic_is_told(
     assert one.step() == []
 
 
-def test_topic_that_vanished_is_a_loss(cluster: Cluster) -> None:
+def test_deleted_topic_is_data_loss(cluster: Cluster) -> None:
     """
-    A topic that the pattern still selects and the brokers do not have any more is lost.
+    A deleted topic that the pattern still matches is reported as data loss.
     """
     cluster.make("t2", 4)
     one = query(cluster, subscribePattern="t")
@@ -168,9 +168,9 @@ def test_topic_that_vanished_is_a_loss(cluster: Cluster) -> None:
     assert one.step() == []
 
 
-def test_partitions_that_vanish_under_a_group(cluster: Cluster) -> None:
+def test_deleted_partitions_with_a_consumer_group(cluster: Cluster) -> None:
     """
-    With a consumer group given, the condition is the one that the JVM connector has for it.
+    With kafka.group.id the condition is the JVM connector's for that case.
     """
     cluster.make("t2", 4)
     one = query(cluster, subscribePattern="t", **{"kafka.group.id": "g"})
@@ -183,7 +183,7 @@ def test_partitions_that_vanish_under_a_group(cluster: Cluster) -> None:
 
 def test_lost_records_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """
-    What aged out unread is counted by partition, batch after batch, in the log and in progress.
+    Unread offsets deleted by retention are counted by partition, in the log and in progress.
     """
     one = query(cluster, failOnDataLoss="false")
     one.step()
@@ -212,11 +212,11 @@ def test_lost_records_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFix
         {"assign": '{"t":[0,1]}'},
     ],
 )
-def test_topic_that_was_left_out_is_no_loss(
+def test_unsubscribed_topic_is_no_data_loss(
     cluster: Cluster, change: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    A user who does not subscribe to a topic any more loses nothing; it is said.
+    A topic that the options no longer subscribe to is logged, but is no data loss.
     """
     cluster.make("u", 4)
     one = query(cluster, subscribe="t,u")
@@ -227,13 +227,13 @@ def test_topic_that_was_left_out_is_no_loss(
     with caplog.at_level(logging.INFO, "pyspark_pykafka"):
         assert one.step() == []
     assert "no longer subscribe to u-0" in caplog.text
-    assert one.at is not None
-    assert "u" not in one.at
+    assert one.position is not None
+    assert "u" not in one.position
 
 
 def test_added_partitions(cluster: Cluster) -> None:
     """
-    Partitions found later are read from their start, or from their end if that is asked for.
+    Added partitions are read from their start, or with newPartitionOffsets=latest from their end.
     """
     early, late = query(cluster), query(cluster, newPartitionOffsets="latest")
     early.step()
@@ -249,7 +249,7 @@ def test_added_partitions(cluster: Cluster) -> None:
 
 def test_limits_hold_for_added_partitions(cluster: Cluster) -> None:
     """
-    What a new partition has pending counts from where it starts.
+    The backlog of an added partition counts from its start.
     """
     one = query(cluster, maxOffsetsPerTrigger="8")
     one.step()
@@ -260,7 +260,7 @@ def test_limits_hold_for_added_partitions(cluster: Cluster) -> None:
 
 def test_limited_batches_add_up(cluster: Cluster) -> None:
     """
-    Batches under a limit follow each other without a gap, and lift it where Spark says so.
+    Limited batches follow each other without a gap; Spark can lift the limit.
     """
     one = query(cluster, maxOffsetsPerTrigger="4")
 
@@ -269,54 +269,54 @@ def test_limited_batches_add_up(cluster: Cluster) -> None:
     assert one.step(limited=False) == [("t-0", 2, 3), ("t-1", 4, 5)]
 
 
-def test_limit_of_bytes(cluster: Cluster) -> None:
+def test_byte_limit(cluster: Cluster) -> None:
     """
-    A limit of bytes counts offsets by what they take in the log.
+    MaxBytesPerTrigger limits offsets by their estimated bytes.
     """
     one = query(cluster, maxBytesPerTrigger="4m")
 
     assert one.step() == [("t-0", 0, 1), ("t-1", 0, 2)]
 
 
-def test_waiting_is_no_new_data(cluster: Cluster) -> None:
+def test_waiting_batch_keeps_the_document(cluster: Cluster) -> None:
     """
-    A batch that waits for more records leaves the document as it is.
+    A batch that waits for more records returns the start document.
     """
     one = query(cluster, minOffsetsPerTrigger="5")
     one.step()
     cluster.topics["t"][0] = (0, 6)
-    stands = one.at
+    position = one.position
 
     assert one.step() == []
-    assert one.at == stands
+    assert one.position == position
     cluster.topics["t"][0] = (0, 8)
     assert one.step() == [("t-0", 3, 8)]
 
 
-def test_waiting_hides_no_loss(cluster: Cluster) -> None:
+def test_waiting_batch_hides_no_data_loss(cluster: Cluster) -> None:
     """
-    While a batch waits, a topic that was made again is not taken for the old one; once it comes,
-    the loss is told.
+    While a batch waits, a recreated topic does not count as the old one; the next batch reports
+    the data loss.
     """
     one = query(cluster, minOffsetsPerTrigger="5")
     one.step()
-    stands = one.at
+    position = one.position
     cluster.make("t", 1, 2)
 
     assert one.step() == []
-    assert one.at == stands
+    assert one.position == position
     cluster.topics["t"] = [(0, 9), (0, 9)]
     with pytest.raises(DataLossError, match="recreated"):
         one.step()
 
 
-def test_frozen_end(cluster: Cluster) -> None:
+def test_available_now(cluster: Cluster) -> None:
     """
-    A run with availableNow reads what was there when it began, in batches, and waits for no more.
+    An availableNow run reads up to the end that was fixed when it began, in batches.
     """
     one = query(cluster, maxOffsetsPerTrigger="6", minOffsetsPerTrigger="6")
     one.batches.prepare_for_available_now()
-    # A partition that is added before Spark asks for the start is none of this run's.
+    # A partition added before Spark asks for the start is left to the next run.
     cluster.topics["t"] = [(0, 50), (0, 50), (0, 50)]
 
     assert one.step() == [("t-0", 0, 2), ("t-1", 0, 3)]
@@ -324,9 +324,9 @@ def test_frozen_end(cluster: Cluster) -> None:
     assert one.step() == []
 
 
-def test_frozen_end_of_a_query_from_latest(cluster: Cluster) -> None:
+def test_available_now_from_latest(cluster: Cluster) -> None:
     """
-    Records that come between the fixing of a run's end and of its start are for the next run.
+    Records that arrive between fixing the end and the start of a run are left to the next run.
     """
     one = query(cluster, startingOffsets="latest")
     one.batches.prepare_for_available_now()
@@ -347,11 +347,11 @@ def test_frozen_end_of_a_query_from_latest(cluster: Cluster) -> None:
         ),
     ],
 )
-def test_frozen_end_that_is_gone(
+def test_available_now_with_a_lost_end(
     cluster: Cluster, partitions: list[tuple[int, int]], condition: str
 ) -> None:
     """
-    A run with availableNow fails when its end is no longer there (M03, M04).
+    An availableNow run fails if its fixed end no longer exists (M03, M04).
     """
     one = query(cluster, maxOffsetsPerTrigger="3", failOnDataLoss="false")
     one.batches.prepare_for_available_now()
@@ -374,16 +374,16 @@ def test_frozen_end_that_is_gone(
             ["t-1"],
         ),
     ],
-    ids=["offsets", "word", "time", "times"],
+    ids=["offsets", "latest", "time", "times"],
 )
-def test_stream_that_ends(
+def test_stream_with_ending_offsets(
     cluster: Cluster,
     ending: dict[str, str],
     first: list[tuple[str, int, int]],
     rest: list[str],
 ) -> None:
     """
-    A stream is read up to the given ends, however the topic grows; new partitions are not read.
+    A stream is read up to its ending offsets, however the topic grows.
     """
     one = query(cluster, **ending)
 
@@ -393,9 +393,9 @@ def test_stream_that_ends(
     assert one.step() == []
 
 
-def test_end_that_lies_behind_is_no_loss(cluster: Cluster) -> None:
+def test_ending_offsets_before_the_position(cluster: Cluster) -> None:
     """
-    An end given to a query that has read beyond it stops it where it stands.
+    An ending offset before the query's position stops the query there; it is no data loss.
     """
     one = query(cluster)
     one.step()
@@ -405,9 +405,9 @@ def test_end_that_lies_behind_is_no_loss(cluster: Cluster) -> None:
     assert one.step() == [("t-1", 5, 6)]
 
 
-def test_latest_offsets_that_went_back_are_asked_for_again(cluster: Cluster) -> None:
+def test_older_latest_offsets_are_retried(cluster: Cluster) -> None:
     """
-    An answer older than what is known is taken for a replica that lags (KAFKA-7703).
+    Latest offsets older than known ones come from a lagging replica, and are retried (KAFKA-7703).
     """
     one = query(cluster)
     one.step()
@@ -419,7 +419,7 @@ def test_latest_offsets_that_went_back_are_asked_for_again(cluster: Cluster) -> 
 
 def test_newer_documents_are_refused(cluster: Cluster) -> None:
     """
-    Offsets that a later version wrote are not half understood (M16).
+    Offsets written by a later version are refused (M16).
     """
     one = query(cluster)
 

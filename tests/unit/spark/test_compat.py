@@ -1,5 +1,5 @@
 """
-What a stream reader lets Spark believe, and of which schemas Spark takes records from it.
+When Spark takes prefetched records from a stream reader, and for which schemas.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ from pyspark_pykafka.spark.compat import (
     supports_prefetched_records,
 )
 
-#: What Spark looks for before it asks a reader for records.
-SPARKS_OWN: Any = datasource_internal._SimpleStreamReaderWrapper
+#: Spark takes records only from instances of this class.
+SPARK_WRAPPER: Any = datasource_internal._SimpleStreamReaderWrapper
 
 
-def test_a_reader_passes_for_sparks_own_just_while_it_carries() -> None:
+def test_reader_is_a_wrapper_only_while_records_are_attached() -> None:
     """
-    With records on hand Spark asks for them, once; at other times the reader is what it is.
+    A reader is an instance of Spark's wrapper from attach() until getCache(), and at no other time.
     """
     reader = PrefetchedReader()
     records = [pa.record_batch([pa.array([1])], ["offset"])]
-    before = isinstance(reader, SPARKS_OWN)
+    before = isinstance(reader, SPARK_WRAPPER)
 
     reader.attach(records)
 
-    assert (before, isinstance(reader, SPARKS_OWN)) == (False, True)
+    assert (before, isinstance(reader, SPARK_WRAPPER)) == (False, True)
     assert list(reader.getCache({}, {})) == records
-    assert not isinstance(reader, SPARKS_OWN)
+    assert not isinstance(reader, SPARK_WRAPPER)
     assert isinstance(reader, PrefetchedReader)
 
 
-def test_a_batch_without_records_is_carried_too() -> None:
+def test_empty_batch_can_be_attached() -> None:
     """
-    No records are an answer, different from none having been read.
+    An empty list of records is attached too, unlike a batch that was not prefetched.
     """
     reader = PrefetchedReader()
     reader.attach([])
 
-    assert isinstance(reader, SPARKS_OWN)
+    assert isinstance(reader, SPARK_WRAPPER)
     assert list(reader.getCache({}, {})) == []
 
 
 @pytest.mark.parametrize("include_headers", [True, False])
-def test_records_of_the_full_schema_are_taken(*, include_headers: bool) -> None:
+def test_full_schema_supports_prefetched_records(*, include_headers: bool) -> None:
     """
-    What a user gets without a schema can be carried, headers included.
+    Records of the default schema can be attached, headers included.
     """
     assert supports_prefetched_records(arrow_schema(source_schema(include_headers=include_headers)))
 
 
 @pytest.mark.parametrize(
-    ("field", "taken"),
+    ("field", "supported"),
     [
         (StructField("value", BinaryType()), True),
         (StructField("offset", LongType(), nullable=False), True),
@@ -74,10 +74,12 @@ def test_records_of_the_full_schema_are_taken(*, include_headers: bool) -> None:
     ],
     ids=["plain", "not null", "comment", "collation"],
 )
-def test_schemas_that_arrow_cannot_tell_are_not_taken(field: StructField, *, taken: bool) -> None:
+def test_schemas_that_do_not_round_trip_are_not_supported(
+    field: StructField, *, supported: bool
+) -> None:
     """
-    Spark compares schemas to the letter, and Arrow's keeps neither comments nor collations.
+    An Arrow schema keeps neither comments nor collations, and Spark compares schemas exactly.
     """
     schema = StructType([StructField("timestampType", IntegerType()), field])
 
-    assert supports_prefetched_records(arrow_schema(schema)) is taken
+    assert supports_prefetched_records(arrow_schema(schema)) is supported

@@ -1,5 +1,5 @@
 """
-The reader for Spark 4.0 and 4.1, in the order in which those versions call it.
+The stream reader for Spark 4.0 and 4.1, called in the order in which those versions call it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.support.memory_cluster import Cluster
-from tests.unit.source.test_micro_batch_progress import Told
+from tests.unit.source.test_micro_batch_progress import RecordedProgress
 
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.options import parse_stream_source
@@ -29,7 +29,7 @@ SCHEMA = pa.schema([pa.field("value", SOURCE_TYPES["value"])])
 
 def reader(cluster: Cluster, **options: str) -> _LegacyStreamReader:
     """
-    Return a reader as a fresh process makes it.
+    Return the reader of a new process.
     """
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest"}
     parsed = parse_stream_source({**given, "minPartitions": "1", **options})
@@ -40,7 +40,7 @@ def reader(cluster: Cluster, **options: str) -> _LegacyStreamReader:
 
 def planned(made: _LegacyStreamReader, start: Any, end: Any) -> list[tuple[int, int]]:
     """
-    Return (start, end) of what a batch reads.
+    Return (start, end) of the ranges of a batch.
     """
     return [(p.value.start, p.value.end) for p in made.partitions(start, end)]
 
@@ -59,8 +59,8 @@ def test_new_query_is_limited_from_its_first_batch(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    A query that asks for its end before it plans anything is new; that a limit leaves something
-    for later is said once, since an availableNow run ends there.
+    A query that calls latestOffset before it plans is new, and limited; the log warns once that an
+    availableNow run ends before the latest offsets.
     """
     made = reader(cluster, maxOffsetsPerTrigger="10")
 
@@ -74,55 +74,55 @@ def test_new_query_is_limited_from_its_first_batch(
 
 def test_restarted_query_is_limited_from_its_first_batch(cluster: Cluster) -> None:
     """
-    A restarted query plans the last batch's end first, and goes on from there.
+    A restarted query first plans an empty batch at its position, and is limited from there.
     """
     made = reader(cluster, maxOffsetsPerTrigger="10")
-    stands = {"t": {"0": 15}}
+    position = {"t": {"0": 15}}
 
-    assert planned(made, stands, stands) == []
-    assert planned(made, stands, made.latestOffset()) == [(15, 25)]
+    assert planned(made, position, position) == []
+    assert planned(made, position, made.latestOffset()) == [(15, 25)]
 
 
-def test_replayed_batch_is_read_as_it_was(cluster: Cluster) -> None:
+def test_replayed_batch_keeps_its_range(cluster: Cluster) -> None:
     """
-    A failed batch comes again with its own range, whatever the limit is now.
+    A failed batch is replayed with its own range, whatever the limit is now.
     """
     made = reader(cluster, maxOffsetsPerTrigger="10")
-    stands, end = {"t": {"0": 5}}, {"t": {"0": 29}}
+    position, end = {"t": {"0": 5}}, {"t": {"0": 29}}
 
     assert planned(made, end, end) == []
-    assert planned(made, stands, end) == [(5, 29)]
+    assert planned(made, position, end) == [(5, 29)]
     assert planned(made, end, made.latestOffset()) == [(29, 30)]
 
 
 @pytest.mark.parametrize("starting", ["earliest", "latest"])
-def test_restart_that_asks_first(cluster: Cluster, starting: str) -> None:
+def test_restart_that_calls_latest_offset_first(cluster: Cluster, starting: str) -> None:
     """
-    With Spark's wrapper for availableNow a restarted query asks for its end before it tells where
-    it stands: without limits it reads on; with limits its end would be wrong, so it is refused.
+    With Spark's availableNow wrapper a restarted query calls latestOffset before it plans: without
+    limits it continues; with limits its end would be wrong, so it fails.
     """
-    stands = {"t": {"0": 15}}
+    position = {"t": {"0": 15}}
     made = reader(cluster, startingOffsets=starting)
     end = made.latestOffset()
-    assert planned(made, stands, stands) == []
-    assert planned(made, stands, end) == [(15, 30)]
+    assert planned(made, position, position) == []
+    assert planned(made, position, end) == [(15, 30)]
 
     limited = reader(cluster, startingOffsets=starting, maxOffsetsPerTrigger="10")
     limited.latestOffset()
     with pytest.raises(OffsetsError, match="triggerAvailableNowWrapper.enabled to false"):
-        limited.partitions(stands, stands)
+        limited.partitions(position, position)
 
 
-def test_the_end_of_a_first_batch_tells_where_it_starts(cluster: Cluster) -> None:
+def test_end_of_a_first_batch_has_its_start(cluster: Cluster) -> None:
     """
-    A query that asks for its end before it plans anything is new; Spark keeps no start of it.
+    A query that calls latestOffset first may be new, so its end includes its start.
     """
     assert reader(cluster).latestOffset()["@initial"]["t"] == {"0": 0}
 
 
-def test_a_start_that_is_wrong_is_told_when_it_is_asked_for(cluster: Cluster) -> None:
+def test_wrong_start_fails_only_a_new_query(cluster: Cluster) -> None:
     """
-    A query that was started before has no use for it, and is not stopped by it.
+    Wrong starting offsets raise OffsetsError in initialOffset, which only a new query calls.
     """
     made = reader(cluster, startingOffsets='{"t": {"7": 1}}')
 
@@ -132,16 +132,15 @@ def test_a_start_that_is_wrong_is_told_when_it_is_asked_for(cluster: Cluster) ->
 
 
 @pytest.mark.parametrize("kind", [_LegacyStreamReader, _AdmissionStreamReader])
-def test_commit_hands_over_what_is_complete(cluster: Cluster, kind: type[_Reader]) -> None:
+def test_commit_records_the_completed_batch(cluster: Cluster, kind: type[_Reader]) -> None:
     """
-    Whatever the version of Spark: each calls it with the end of the batch before the one that it
-    has just planned.
+    For every Spark version commit records the end of the batch before the one just planned.
     """
     made = kind(parse_stream_source(STORED), SCHEMA)
-    told = Told()
-    made._stream = MicroBatchStream(parse_stream_source(STORED), cluster, dict, told)
+    recorded = RecordedProgress()
+    made._stream = MicroBatchStream(parse_stream_source(STORED), cluster, dict, recorded)
     end = {"t": {"0": 30}, "@query": {"id": "q", "batch": 4, "store": "consumerGroup g"}}
 
     made.commit(end)
 
-    assert told.said == [("completed", 30, "q", 4)]
+    assert recorded.calls == [("completed", 30, "q", 4)]

@@ -1,5 +1,5 @@
 """
-What Python's garbage collector walks in a worker: not all modules again after each task.
+Garbage collection in a worker: it does not walk all loaded modules after each task.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.spark.batch_reader import read_range
 
 def read():
-    wanted = InputPartition(OffsetRange(TopicPartition("t", 0), 0, 1))
-    return read_range(wanted, settings("localhost:1", "wire"))
+    partition = InputPartition(OffsetRange(TopicPartition("t", 0), 0, 1))
+    return read_range(partition, settings("localhost:1", "wire"))
 
 class Node:
     pass
@@ -24,21 +24,21 @@ class Node:
 
 
 @pytest.mark.parametrize(
-    ("first", "spared"), [pytest.param("read()", True, id="read"), pytest.param("", False, id="no")]
+    ("first", "frozen"), [pytest.param("read()", True, id="read"), pytest.param("", False, id="no")]
 )
-def test_a_read_spares_loaded_code(first: str, spared: bool) -> None:
+def test_first_read_freezes_loaded_modules(first: str, frozen: bool) -> None:
     """
-    Thousands of objects of modules are walked by every collection, unless a task has read before.
+    After a task's first read the collector no longer walks thousands of objects of modules.
     """
     left = int(said(f"{READING}{first}\nprint(len(gc.get_objects()))"))
 
-    assert (left < 2_000) is spared
-    assert (left > 20_000) is not spared
+    assert (left < 2_000) is frozen
+    assert (left > 20_000) is not frozen
 
 
 def test_later_garbage_is_collected() -> None:
     """
-    Only the first read spares anything; what comes after it is freed as ever.
+    Only the first read freezes objects; later ones are collected as usual.
     """
     program = """
 read()

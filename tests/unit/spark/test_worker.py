@@ -1,5 +1,5 @@
 """
-A task whose rows end since Spark has stopped it: told from one that has all of them.
+A stopped task is distinguished from one that has received all its rows.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROWS = [pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})]
-#: What the executor says behind the last row.
+#: The executor's bytes after the last row.
 MORE = b"\xff\xff\xff\xfc"
 
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, IO[bytes]]]:
     """
-    Return the executor's end of a connection, and the file that a worker reads the other from.
+    Return the executor's socket, and the worker's file of the other end.
     """
     executor, worker = socket.socketpair()
     with executor, worker, worker.makefile("rb") as infile:
@@ -32,7 +32,7 @@ def ends() -> Iterator[tuple[socket.socket, IO[bytes]]]:
 
 def main(infile: IO[bytes]) -> list[pa.RecordBatch]:
     """
-    Stand for the worker's function of this name, in which Spark keeps the connection.
+    Stand in for ``pyspark.worker.main``, whose local ``infile`` is the connection.
     """
 
     def write() -> list[pa.RecordBatch]:
@@ -44,7 +44,7 @@ def main(infile: IO[bytes]) -> list[pa.RecordBatch]:
 
 def test_all_rows(ends: tuple[socket.socket, IO[bytes]]) -> None:
     """
-    The executor waits for the answer: all rows are there, whether it has said more or not.
+    While the executor keeps the connection, all rows have arrived, with or without more bytes.
     """
     executor, infile = ends
     executor.sendall(b"rows\n")
@@ -56,9 +56,9 @@ def test_all_rows(ends: tuple[socket.socket, IO[bytes]]) -> None:
 
 
 @pytest.mark.parametrize("unread", [b"", MORE * 20_000], ids=["nothing", "more"])
-def test_a_stopped_task(ends: tuple[socket.socket, IO[bytes]], unread: bytes) -> None:
+def test_stopped_task(ends: tuple[socket.socket, IO[bytes]], unread: bytes) -> None:
     """
-    The executor has closed the connection: what came is not all.
+    If the executor has closed the connection, the rows are incomplete.
     """
     executor, infile = ends
     executor.sendall(b"rows\n" + unread)
@@ -67,9 +67,9 @@ def test_a_stopped_task(ends: tuple[socket.socket, IO[bytes]], unread: bytes) ->
         main(infile)
 
 
-def test_a_connection_that_was_reset() -> None:
+def test_reset_connection() -> None:
     """
-    The executor has closed it without having read what the worker has sent.
+    A connection closed with unread data of the worker's is reset, and stops the task.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         worker = socket.create_connection(server.getsockname())
@@ -83,9 +83,9 @@ def test_a_connection_that_was_reset() -> None:
             main(infile)
 
 
-def test_a_worker_without_a_daemon() -> None:
+def test_worker_without_a_daemon() -> None:
     """
-    It reads from a file that does not tell its number, and nothing is known of the executor.
+    A worker without a daemon reads from a file without a file number: the check is skipped.
     """
     executor, worker = socket.socketpair()
     with executor, worker, worker.makefile("rwb") as infile:
@@ -93,8 +93,8 @@ def test_a_worker_without_a_daemon() -> None:
         assert main(infile) == ROWS
 
 
-def test_outside_of_a_worker() -> None:
+def test_outside_a_worker() -> None:
     """
-    There is no connection to look at.
+    Without a worker's connection all rows are yielded.
     """
     assert list(rows_until_end_of_task(iter(ROWS))) == ROWS
