@@ -123,7 +123,7 @@ def test_highest_common_version_is_chosen(scripted: Callable[..., ScriptedBroker
 
     assert connection.version(FetchRequest, 17) == 11
     assert connection.version(FetchRequest, 7) == 7
-    with pytest.raises(KafkaClientError, match="the broker has 4 to 11, and this engine 4 to 3"):
+    with pytest.raises(KafkaClientError, match="the broker supports 4 to 11, this engine 4 to 3"):
         connection.version(FetchRequest, 3)
 
 
@@ -135,7 +135,7 @@ def test_api_that_a_broker_lacks_is_named(scripted: Callable[..., ScriptedBroker
 
     connection = scripted(GREETING).open()
 
-    with pytest.raises(KafkaClientError, match="ProduceRequest: the broker has none") as caught:
+    with pytest.raises(KafkaClientError, match="ProduceRequest: the broker supports none") as caught:
         connection.version(ProduceRequest, 9)
     assert not caught.value.retriable
 
