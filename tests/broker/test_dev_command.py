@@ -1,4 +1,4 @@
-"""`pykafka dev` runs a broker in the foreground until it is told to stop."""
+"""`pykafka dev` runs a broker in the foreground until it is interrupted."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ DEV = [sys.executable, "-m", "pyspark_pykafka.cli", "dev"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_dev_says_where_to_connect_and_stops_cleanly(number: signal.Signals) -> None:
-    """What is printed can be connected to; Ctrl-C and SIGTERM end it without an error."""
+def test_dev_prints_the_address_and_stops_cleanly(number: signal.Signals) -> None:
+    """The printed address accepts clients; Ctrl-C and SIGTERM end the command without an error."""
     options = ["--zookeeper"] if number == signal.SIGINT else []
     with subprocess.Popen([*DEV, *options], stdout=subprocess.PIPE, text=True) as dev:
         assert dev.stdout is not None
         greeting = "".join(iter(dev.stdout.readline, "Ctrl-C ends it and removes all its data.\n"))
-        found = re.search(r"Kafka is ready: +(127\.0\.0\.1:\d+)\n", greeting)
-        assert found is not None
-        kafka = ExternalCluster(found.group(1)).start()
+        match = re.search(r"Kafka is ready: +(127\.0\.0\.1:\d+)\n", greeting)
+        assert match is not None
+        kafka = ExternalCluster(match.group(1)).start()
         assert kafka.produce(kafka.create_topic("made"), [Record(b"value")])[0].offset == 0
         assert ("ZooKeeper is ready:" in greeting) == bool(options)
         dev.send_signal(number)
-        rest, _ = dev.communicate(timeout=30)
-    assert rest == "Stopped; topics and data are gone.\n"
+        output, _ = dev.communicate(timeout=30)
+    assert output == "Stopped; topics and data are gone.\n"
     assert dev.returncode == 0
 
 
-def test_dev_tells_what_went_wrong_without_a_traceback() -> None:
-    """A version that Kafka never had is one message and exit code 1."""
+def test_dev_reports_errors_without_a_traceback() -> None:
+    """An unknown Kafka version prints one message and exits with code 1."""
     done = subprocess.run(
         [*DEV, "--version", "9.9.9"], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("pykafka dev: The jars for kafka-9.9.9 could not be fetched.")
+    assert done.stderr.startswith("pykafka dev: The jars for kafka-9.9.9 could not be downloaded.")
     assert "Traceback" not in done.stderr

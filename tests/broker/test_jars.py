@@ -1,4 +1,4 @@
-"""Jars are fetched once, whole, and with an error that helps when they can't be had."""
+"""Jars are downloaded once and completely, or raise an error with advice."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_version_that_does_not_exist_is_told_with_advice(
+def test_unknown_version_raises_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jars that can't be had are one clear error, and the cache stays as it was."""
+    """A failed download raises one clear error and leaves the cache unchanged."""
     monkeypatch.setenv("PYKAFKA_CACHE", str(tmp_path))
-    with pytest.raises(FetchError, match=r"kafka-9\.9\.9 could not be fetched[\s\S]*not found"):
+    with pytest.raises(FetchError, match=r"kafka-9\.9\.9 could not be downloaded[\s\S]*not found"):
         KafkaCluster(version="9.9.9").start()
     assert [one.name for one in tmp_path.iterdir() if not one.name.endswith(".lock")] == []
 
 
-def test_two_processes_fetch_the_same_jars_once(tmp_path: Path) -> None:
-    """Processes that want the same jars at the same time both get them, whole."""
+def test_two_processes_download_jars_once(tmp_path: Path) -> None:
+    """Two processes that request the same jars at the same time both get all of them."""
     code = (
         "import sys; from pathlib import Path; from pyspark_pykafka.testing import fetch_jars; "
         "jars = fetch_jars(['org.slf4j:slf4j-simple:1.7.36'], Path(sys.argv[1])); "
@@ -40,8 +40,8 @@ def test_two_processes_fetch_the_same_jars_once(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.iterdir()) == [".jars.lock", "jars"]
 
 
-def test_the_jvm_connector_comes_without_its_dependencies() -> None:
-    """The yardstick's jars are exactly the four that run on pyspark."""
+def test_jvm_connector_comes_without_dependencies() -> None:
+    """The JVM connector has exactly the four jars that it needs on pyspark."""
     names = [jar.name.rsplit("-", 1)[0] for jar in spark_connector_jars()]
     assert names == [
         "commons-pool2",

@@ -1,4 +1,4 @@
-"""However a Python ends that started a cluster, no process and no folder is left behind."""
+"""However the Python process that started a cluster ends, no process and no folder remains."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ GONE_SECONDS = 30.0
 
 
 def test_stop_removes_processes_and_folder() -> None:
-    """After stop() no process and no folder is left."""
+    """stop() ends all processes and removes the folder."""
     before = _guards(os.getpid())
     with KafkaCluster() as kafka:
         (guard,) = _guards(os.getpid()) - before
         family = [guard, *guard.children()]
         folder = Path(guard.children()[0].cwd())
         assert folder.is_dir()
-        assert kafka.answering()
+        assert kafka.running_addresses()
     assert not folder.exists()
     assert not any(one.is_running() for one in family)
 
@@ -44,18 +44,18 @@ with KafkaCluster() as kafka:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_outlives_an_ended_parent(number: signal.Signals) -> None:
-    """However the Python that started a cluster ends, its processes and folder go."""
+def test_nothing_outlives_the_parent(number: signal.Signals) -> None:
+    """A killed or interrupted parent takes the cluster's processes and folder with it."""
     with _running(STARTS_A_CLUSTER) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"ready\n"
         (guard,) = _guards(parent.pid)
         family = [guard, *guard.children()]
         folder = Path(guard.children()[0].cwd())
-        # To the group, as a terminal does with Ctrl-C.
+        # To the process group, like Ctrl-C in a terminal.
         os.killpg(parent.pid, number)
         parent.wait(timeout=GONE_SECONDS)
-        _wait(lambda: not folder.exists() and not any(map(_lives, family)))
+        _wait(lambda: not folder.exists() and not any(map(_is_alive, family)))
 
 
 STARTS_AND_FORKS = """
@@ -70,33 +70,33 @@ threading.Event().wait(120)
 """
 
 
-def test_a_forked_copy_does_not_keep_a_cluster_alive() -> None:
-    """A cluster ends with the process that started it, though a fork of that holds its pipe."""
+def test_fork_does_not_keep_a_cluster_alive() -> None:
+    """A cluster ends with the process that started it, even if a fork holds the guard's pipe."""
     with _running(STARTS_AND_FORKS) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"ready\n"
         (guard,) = _guards(parent.pid)
         folder = Path(guard.children()[0].cwd())
         parent.kill()
-        _wait(lambda: not folder.exists() and not _lives(guard))
+        _wait(lambda: not folder.exists() and not _is_alive(guard))
 
 
-def test_a_killed_guard_takes_the_broker_along() -> None:
-    """On Linux a broker ends even if the process that guards it is killed."""
+def test_broker_dies_with_a_killed_guard() -> None:
+    """On Linux, a broker dies with its guard process, even if that is killed."""
     before = _guards(os.getpid())
     with KafkaCluster() as kafka:
         (guard,) = _guards(os.getpid()) - before
         broker = guard.children()[0]
         folder = Path(broker.cwd())
         guard.kill()
-        _wait(lambda: not _lives(broker))
-        with pytest.raises(ServerError, match="start the server anew"):
+        _wait(lambda: not _is_alive(broker))
+        with pytest.raises(ServerError, match="start the server again"):
             kafka.kill(1)
         assert not folder.exists()
 
 
-def test_an_interrupted_fetch_leaves_an_empty_cache(tmp_path: Path) -> None:
-    """A fetch whose Python is killed leaves neither a process nor half of the jars."""
+def test_interrupted_download_leaves_an_empty_cache(tmp_path: Path) -> None:
+    """A download whose parent is killed leaves no process and no incomplete set of jars."""
     code = (
         "import sys; from pathlib import Path; from pyspark_pykafka.testing import fetch_jars; "
         "fetch_jars(['org.apache.kafka:kafka-clients:3.9.1'], Path(sys.argv[1]))"
@@ -105,7 +105,7 @@ def test_an_interrupted_fetch_leaves_an_empty_cache(tmp_path: Path) -> None:
         _wait(lambda: any(tmp_path.glob("pykafka-ivy-*")))
         (guard,) = _guards(parent.pid)
         parent.kill()
-        _wait(lambda: not any(tmp_path.glob("pykafka-ivy-*")) and not _lives(guard))
+        _wait(lambda: not any(tmp_path.glob("pykafka-ivy-*")) and not _is_alive(guard))
     assert [one.name for one in tmp_path.iterdir()] == [".jars.lock"]
 
 
@@ -123,8 +123,8 @@ def _guards(parent: int) -> set[psutil.Process]:
     return {child for child in children if "_guard.py" in " ".join(child.cmdline())}
 
 
-def _lives(process: psutil.Process) -> bool:
-    """A process that has ended but was not yet waited for by anyone counts as ended."""
+def _is_alive(process: psutil.Process) -> bool:
+    """Return whether a process runs; zombies do not count."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -132,7 +132,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _wait(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + GONE_SECONDS
+    deadline = time.monotonic() + GONE_SECONDS
     while not condition():
-        assert time.monotonic() < end, f"not so within {GONE_SECONDS} s"
+        assert time.monotonic() < deadline, f"not within {GONE_SECONDS} s"
         time.sleep(0.05)

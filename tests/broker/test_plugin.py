@@ -1,4 +1,4 @@
-"""The pytest plugin starts servers for others' tests, and says so when it can't."""
+"""The pytest plugin starts servers for users' tests, and skips or fails if it cannot."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from pyspark_pykafka.testing.plugin import NewTopicName
 
 
-def test_each_call_of_topic_gives_another_topic(
+def test_topic_fixture_creates_unique_topics(
     topic: NewTopicName, kafka_cluster: KafkaCluster
 ) -> None:
-    """Two topics of one test differ in name, and have what was asked for."""
+    """Two topics of one test have different names and the requested settings."""
     first, second = topic(partitions=3), topic(cleanup_policy="compact")
     topics = kafka_cluster.admin().list_topics(timeout=10).topics
     assert first != second
     assert (len(topics[first].partitions), len(topics[second].partitions)) == (3, 1)
 
 
-def test_the_zookeeper_fixture_serves(zookeeper: ZooKeeper) -> None:
-    """The fixture's server has an address to connect to."""
+def test_zookeeper_fixture_has_an_address(zookeeper: ZooKeeper) -> None:
+    """The fixture's server has a loopback address."""
     assert zookeeper.hosts.startswith("127.0.0.1:")
 
 
@@ -39,13 +39,13 @@ def test_the_zookeeper_fixture_serves(zookeeper: ZooKeeper) -> None:
         ([], {"CI": "true"}, "1 error"),
     ],
 )
-def test_a_missing_broker_is_skipped_only_where_it_may_be(
+def test_missing_broker_skips_tests_unless_required(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], outcome: str
 ) -> None:
-    """Without a broker tests are skipped with the reason; when one is required, they fail."""
+    """Without a broker tests are skipped, or fail with --require-broker or CI."""
     (tmp_path / "test_it.py").write_text("def test_it(kafka_cluster): pass\n")
     plain = {name: value for name, value in os.environ.items() if name != "CI"}
-    # An empty cache that can't be filled: the quickest way to have no broker.
+    # An empty cache without access to jars: the quickest way to have no broker.
     unable = {"PYKAFKA_CACHE": str(tmp_path), "PYKAFKA_IVY_SETTINGS": str(tmp_path / "none.xml")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", *arguments],
@@ -57,4 +57,4 @@ def test_a_missing_broker_is_skipped_only_where_it_may_be(
         check=False,
     )
     assert outcome in done.stdout
-    assert "could not be fetched" in done.stdout
+    assert "could not be downloaded" in done.stdout

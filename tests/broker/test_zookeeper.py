@@ -1,4 +1,4 @@
-"""A ZooKeeper of our own starts, takes what tests do to it, and leaves nothing behind."""
+"""A ZooKeeper server starts, survives kills, pauses and restarts, and cleans up."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def connected(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
         client.close()
 
 
-def test_it_keeps_what_is_written(zookeeper: ZooKeeper) -> None:
-    """A node that one client makes, another one reads."""
+def test_nodes_are_stored(zookeeper: ZooKeeper) -> None:
+    """A node created by one client is read by another."""
     with connected(zookeeper) as client:
         client.create("/kept/here", b"value", makepath=True)
     with connected(zookeeper) as client:
@@ -39,7 +39,7 @@ def test_it_keeps_what_is_written(zookeeper: ZooKeeper) -> None:
 
 @pytest.mark.parametrize("end", [ZooKeeper.kill, ZooKeeper.pause, lambda _: None])
 def test_data_survives_a_restart(zookeeper: ZooKeeper, end: Callable[[ZooKeeper], None]) -> None:
-    """Killed, paused or running before it, a restart keeps the address and the data."""
+    """A restart keeps the address and the data of a killed, paused or running server."""
     with connected(zookeeper) as client:
         path = client.create("/restarted-", b"value", sequence=True)
     before = zookeeper.hosts
@@ -50,8 +50,8 @@ def test_data_survives_a_restart(zookeeper: ZooKeeper, end: Callable[[ZooKeeper]
         assert client.get(path)[0] == b"value"
 
 
-def test_while_paused_nobody_can_connect(zookeeper: ZooKeeper) -> None:
-    """A paused server answers no one, and a resumed one everyone."""
+def test_paused_server_accepts_no_session(zookeeper: ZooKeeper) -> None:
+    """A paused server accepts no session; a resumed one does."""
     zookeeper.pause()
     client = KazooClient(zookeeper.hosts, timeout=1)
     with pytest.raises(KazooTimeoutError):
@@ -62,19 +62,19 @@ def test_while_paused_nobody_can_connect(zookeeper: ZooKeeper) -> None:
 
 
 def test_stop_removes_processes_and_folder() -> None:
-    """After stop() no process and no folder is left, and the verbs say so."""
+    """stop() ends the process and removes the folder; later calls raise an error."""
     before = set(psutil.Process(os.getpid()).children(recursive=True))
     with ZooKeeper() as zookeeper:
         family = set(psutil.Process(os.getpid()).children(recursive=True)) - before
         (folder,) = {Path(one.cwd()) for one in family if one.name() == "java"}
     assert not folder.exists()
     assert not any(one.is_running() for one in family)
-    with pytest.raises(ServerError, match="does not run"):
+    with pytest.raises(ServerError, match="is not running"):
         zookeeper.kill()
 
 
-def test_a_taken_port_is_told(zookeeper: ZooKeeper) -> None:
-    """A port that somebody has is an error that shows why, though a ZooKeeper answers there."""
+def test_taken_port_raises(zookeeper: ZooKeeper) -> None:
+    """A port in use raises an error, even if another ZooKeeper responds there."""
     port = int(zookeeper.hosts.rpartition(":")[2])
     with pytest.raises(ServerError, match="Address already in use"):
         ZooKeeper(port=port).start()

@@ -261,7 +261,7 @@ def test_topic_deleted_amid_a_range(three: KafkaCluster, engine: str) -> None:
     admin = three.admin()
 
     def still_known() -> str | None:
-        known = (three.admin(it).list_topics(timeout=30).topics for it in three.answering())
+        known = (three.admin(it).list_topics(timeout=30).topics for it in three.running_addresses())
         return (
             "a broker knows the topic still" if any(wanted.tp.topic in it for it in known) else None
         )

@@ -273,7 +273,7 @@ def new_history(
     Return a stream between two new topics, the first of which has all records.
     """
     name = "".join(c if c.isalnum() else "-" for c in name)
-    copies = min(len(cluster.answering_ids()), 3)
+    copies = min(len(cluster.running_ids()), 3)
     topics = [
         cluster.create_topic(f"{name}-{end}", partitions=partitions, replication_factor=copies)
         for end in ("from", "to")

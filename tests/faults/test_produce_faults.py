@@ -162,7 +162,7 @@ def leader(cluster: KafkaCluster, topic: str, partition: int = 0) -> int:
     """
     Return the broker that leads a partition, by the word of one that answers.
     """
-    admin = cluster.admin(",".join(cluster.answering()))
+    admin = cluster.admin(",".join(cluster.running_addresses()))
     return int(admin.list_topics(topic, timeout=30).topics[topic].partitions[partition].leader)
 
 
@@ -175,7 +175,7 @@ def new_leader(cluster: KafkaCluster, topic: str, partition: int, node: int) -> 
     place = AlterPartitionReassignmentsRequest.ReassignableTopic
     replicas = [node, *sorted(NODES - {node})]
     wanted = place.ReassignablePartition(partition_index=partition, replicas=replicas)
-    host, port = cluster.answering()[0].split(":")
+    host, port = cluster.running_addresses()[0].split(":")
     config = wire_config(settings(cluster.bootstrap))
     deadline = Deadline.after(30)
     connection = Connection.open(Address(host, int(port)), config, deadline)
@@ -222,8 +222,8 @@ def victims(three: KafkaCluster) -> Iterator[Victims]:
     """
     victims = Victims(three)
     yield victims
-    if three.answering_ids() != NODES:
-        for node in NODES - three.answering_ids():
+    if three.running_ids() != NODES:
+        for node in NODES - three.running_ids():
             three.restart(node)
 
 
@@ -242,7 +242,7 @@ def silent_follower(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]
             given = rows({5: lambda: cluster.pause(follower)}, 10)
             write_all(cluster, name, given, request_timeout_ms=1000, **kafka)
         finally:
-            if follower not in cluster.answering_ids():
+            if follower not in cluster.running_ids():
                 cluster.resume(follower)
     return said
 
@@ -440,7 +440,7 @@ def test_paused_leader(three: KafkaCluster) -> None:
                 request_timeout_ms=1500,
             )
     finally:
-        if three.answering_ids() != NODES:
+        if three.running_ids() != NODES:
             three.resume(paused[0])
 
     assert written == BATCHES * ROWS
@@ -629,7 +629,7 @@ def test_faults_by_chance(three: KafkaCluster, victims: Victims, seed: int) -> N
 
     def heal() -> None:
         victims.bring_back()
-        for node in NODES - three.answering_ids():
+        for node in NODES - three.running_ids():
             three.resume(node)
 
     faults: dict[int, Callable[[], object]] = {}
@@ -666,7 +666,7 @@ def test_delivery_time_out_is_named(three: KafkaCluster, partitions: int) -> Non
     try:
         with pytest.raises(TimeoutExceededError) as caught:
             write_all(three, name, rows({2: three.pause}), **short)
-        assert not three.answering()
+        assert not three.running_addresses()
     finally:
         three.resume()
     assert re.search(

@@ -1,7 +1,15 @@
 """
-A real Kafka broker and ZooKeeper for tests and demos, started and ended by Python.
+A real Kafka broker and a real ZooKeeper for tests and demos, started and stopped by Python.
 
 The pytest fixtures `kafka_cluster`, `topic` and `zookeeper` come with the installed package.
+
+```python
+from pyspark_pykafka.testing import KafkaCluster, Record
+
+with KafkaCluster() as kafka:
+    kafka.create_topic("flights")
+    kafka.produce("flights", [Record(b"value", key=b"key")])
+```
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Owns a test server's processes and folder, so that both go when whoever asked for them goes.
+"""A process that owns a test server's processes and folder, and removes both when its parent ends.
 
-Run as a script by its path: it imports the standard library only, so it is up in a few
-milliseconds. Each line on standard input is a request, each line on standard output its answer.
-End of input, or the death of the parent, ends every process and removes the folder.
+It runs as a script and imports the standard library only, so it starts within a few milliseconds.
+Each line on standard input is a JSON request, each line on standard output its response. At the end
+of input, or when the parent dies, it kills every process and removes the folder.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ Children = dict[str, "subprocess.Popen[bytes]"]
 
 
 def main(folder: Path) -> None:
-    """Serve until the end, then leave nothing behind."""
-    # What ends the parent ends us, by the pipe; a signal halfway through a start would not.
+    """Serve requests until the parent ends, then clean up."""
+    # Only the end of the parent ends us: a signal halfway through a start could leak a process.
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     children: Children = {}
     try:
-        tell({"folder": str(folder)})
+        reply({"folder": str(folder)})
         serve(children)
     finally:
-        end(children)
+        kill_all(children)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def serve(children: Children) -> None:
-    """Answer requests until there is nobody left to answer."""
+    """Handle requests until the parent has ended."""
     parent = os.getppid()
     pending = b""
-    # A forked copy of the parent holds the pipe open as well, so its end is not a sure sign.
+    # A fork of the parent may hold the pipe open, so end of input alone is not reliable.
     while os.getppid() == parent:
         if not select.select([0], [], [], PARENT_CHECK_SECONDS)[0]:
             continue
@@ -54,16 +54,16 @@ def serve(children: Children) -> None:
             return
         *lines, pending = (pending + received).split(b"\n")
         for line in lines:
-            tell(answer(children, json.loads(line)))
+            reply(handle(children, json.loads(line)))
 
 
-def tell(message: dict[str, Any]) -> None:
-    """Write a line to whoever asked."""
+def reply(message: dict[str, Any]) -> None:
+    """Write a response to the parent."""
     os.write(1, json.dumps(message).encode() + b"\n")
 
 
-def answer(children: Children, request: dict[str, Any]) -> dict[str, Any]:
-    """Carry out one request; a failure is told, not raised, since the others depend on us."""
+def handle(children: Children, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the response to a request; errors are returned too, so that the guard goes on."""
     try:
         if request["do"] == "start":
             children[request["name"]] = launch(request["argv"], request["log"])
@@ -76,7 +76,7 @@ def answer(children: Children, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def launch(argv: list[str], log: str) -> subprocess.Popen[bytes]:
-    """Start a process that writes to a log and can't outlive us."""
+    """Start a process that writes to a log and cannot outlive the guard."""
     with Path(log).open("ab") as out:
         return subprocess.Popen(
             argv,
@@ -89,7 +89,7 @@ def launch(argv: list[str], log: str) -> subprocess.Popen[bytes]:
 
 
 def prepare_child() -> None:
-    """Hear signals again, and on Linux be killed if the guard itself is killed."""
+    """Restore signal handling; on Linux, also die with the guard (PR_SET_PDEATHSIG)."""
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     if sys.platform == "linux":
@@ -97,8 +97,8 @@ def prepare_child() -> None:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def end(children: Children) -> None:
-    """Kill every process and wait until each is gone, so that its files can go as well."""
+def kill_all(children: Children) -> None:
+    """Kill every process and wait for it, so that its files can be removed."""
     for child in children.values():
         child.kill()
     for child in children.values():

@@ -1,4 +1,4 @@
-"""What a test can do with any Kafka cluster, whoever started it."""
+"""Topics and records on any Kafka cluster, whether started by the tests or external."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 60.0
 
 
 class KafkaAccess(ABC):
-    """A cluster that answers at `bootstrap`; `client_config` is what its clients need to say."""
+    """A cluster at `bootstrap`; `client_config` holds librdkafka settings for its clients."""
 
     client_config: Mapping[str, Any]
 
@@ -31,7 +31,7 @@ class KafkaAccess(ABC):
         """The brokers' addresses, as 'host:port,host:port'."""
 
     def admin(self, bootstrap: str | None = None) -> AdminClient:
-        """Return an admin client that prints nothing."""
+        """Return an admin client whose log is off."""
         return AdminClient(readiness.client(bootstrap or self.bootstrap, self.client_config))
 
     def create_topic(
@@ -44,35 +44,35 @@ class KafkaAccess(ABC):
         """
         Create a topic and return its name once every broker serves every partition of it.
 
-        A replication factor of -1 is the brokers' default.
+        A replication factor of -1 means the brokers' default.
         """
         settings = {key: setting_text(value) for key, value in (config or {}).items()}
         topic = NewTopic(name, partitions, replication_factor, config=settings)
         self._create(topic)
-        for address in self.answering():
+        for address in self.running_addresses():
             self._wait_for_topic(address, topic)
         return name
 
-    def answering(self) -> list[str]:
-        """Return the address of each broker that should answer now."""
+    def running_addresses(self) -> list[str]:
+        """Return the addresses of the brokers that should be running now."""
         return self.bootstrap.split(",")
 
-    def answering_ids(self) -> set[int]:
-        """Return the id of each broker that should answer now; empty if that can't be known."""
+    def running_ids(self) -> set[int]:
+        """Return the ids of the brokers that should be running now; empty if they are not known."""
         return set()
 
     def _create(self, topic: NewTopic) -> None:
-        tries = 0
+        attempts = 0
 
         def creation_blocker() -> str | None:
-            nonlocal tries
-            tries += 1
+            nonlocal attempts
+            attempts += 1
             try:
                 return readiness.creation_blocker(
-                    lambda: self.admin(",".join(self.answering())), topic
+                    lambda: self.admin(",".join(self.running_addresses())), topic
                 )
             except KafkaException as error:
-                if tries > 1 and readiness.is_already_there(error):
+                if attempts > 1 and readiness.already_exists(error):
                     return None
                 raise
 
@@ -84,7 +84,7 @@ class KafkaAccess(ABC):
                 lambda: self.admin(address),
                 topic.topic,
                 topic.num_partitions,
-                self.answering_ids(),
+                self.running_ids(),
             ),
             SECONDS,
         )
@@ -99,7 +99,8 @@ class KafkaAccess(ABC):
         """
         Write records and return them with partition, offset and timestamp filled in.
 
-        Any record that was not accepted raises. `config` is librdkafka's producer settings.
+        Raises `DeliveryError` for a record that was not written. `config` is librdkafka's producer
+        settings.
         """
         settings = {**readiness.client(self.bootstrap, self.client_config), **(config or {})}
         return records.produce(topic, records_to_write, settings, seconds)
@@ -108,9 +109,9 @@ class KafkaAccess(ABC):
         self, topic: str, config: Mapping[str, Any] | None = None, seconds: float = SECONDS
     ) -> list[Record]:
         """
-        Read a topic from its start to its present end, sorted by partition and offset.
+        Read a topic from its start to its current end, sorted by partition and offset.
 
-        Aborted records are included, unless `config` says {"isolation.level": "read_committed"}.
+        Aborted records are included unless `config` has {"isolation.level": "read_committed"}.
         """
         settings = {**readiness.client(self.bootstrap, self.client_config), **(config or {})}
         return records.consume(topic, settings, seconds)

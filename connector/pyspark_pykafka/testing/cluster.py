@@ -1,4 +1,4 @@
-"""A real Kafka cluster on this machine, to test against and to try things on."""
+"""A real Kafka cluster on this machine, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 KAFKA_VERSION = "4.3.1"
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
-NOT_RUNNING = "This cluster does not run; call start(), or use it in a with statement."
+NOT_RUNNING = "This cluster is not running; call start(), or use it in a with statement."
 
 
 class KafkaCluster(KafkaAccess):
     """
-    One broker, or three of which any one may be lost, in KRaft mode on free loopback ports.
+    One broker, or three of which any one may fail, in KRaft mode on free loopback ports.
 
-    Everything it keeps is in a temporary folder, which goes with the last process at `stop()`,
-    and also when this Python ends in any other way. Nodes are numbered from 1; a verb without a
-    number is for all of them.
+    All data is in a temporary folder. `stop()` removes it with the processes, and so does the end
+    of this Python process, however it ends. Nodes are numbered from 1; a method called without a
+    number applies to all of them.
 
     ```python
     with KafkaCluster() as kafka:
@@ -56,12 +56,12 @@ class KafkaCluster(KafkaAccess):
 
         Args:
             brokers: 1 or 3.
-            version: Kafka's; any from 3.9 on.
-            config: settings for server.properties; they win over ours.
-            client_config: what clients must say to this cluster, in librdkafka's words.
-            port: the first broker's port, the others follow it; free ones without it.
-            tiered: whether topics can be in tiered storage (`remote.storage.enable`), which is a
-                folder that all brokers share.
+            version: Kafka's version, 3.9 or newer.
+            config: settings for server.properties, which override ours.
+            client_config: librdkafka settings that clients of this cluster need.
+            port: the first broker's port, followed by the others'; free ports if not given.
+            tiered: whether topics can use tiered storage (`remote.storage.enable`, KIP-405): a
+                folder shared by all brokers.
         """
         if brokers not in (1, 3):
             msg = f"brokers is {brokers!r}; it must be 1 or 3."
@@ -75,94 +75,94 @@ class KafkaCluster(KafkaAccess):
         self.tiered = tiered
         self._port = port
         self._processes: Processes | None = None
-        self._answering: set[int] = set()
+        self._running: set[int] = set()
 
     def start(self) -> KafkaCluster:
-        """Start all nodes, and return once they have formed a cluster that answers."""
+        """Start all nodes, and return once they have formed a cluster and accept requests."""
         if self._processes is not None:
-            msg = f"This cluster already runs at {self.bootstrap}; stop it first."
+            msg = f"This cluster is already running at {self.bootstrap}; stop it first."
             raise ServerError(msg)
         return self._start_once() if self._port else retry_on_taken_port(self._start_once)
 
     def stop(self, node: int | None = None) -> None:
         """
-        Shut one node down in an orderly way, its data kept; without a number, end everything.
+        Shut one node down cleanly and keep its data; without a number, stop and remove everything.
 
-        The whole cluster is killed rather than shut down, since its data goes with it.
+        The whole cluster is killed rather than shut down, since its data is removed anyway.
         """
         if node is not None:
             self._end(self._chosen(node)[0], signal.SIGTERM)
         elif self._processes is not None:
             processes, self._processes = self._processes, None
-            self._answering.clear()
+            self._running.clear()
             processes.close()
 
     def kill(self, node: int | None = None) -> None:
-        """Kill one node, or all, as a power cut would; the data stays for `restart()`."""
+        """Kill one node, or all, like a power failure; the data is kept for `restart()`."""
         for one in self._chosen(node):
             self._end(one, signal.SIGKILL)
 
     def restart(self, node: int | None = None) -> None:
         """
-        Start a node again on the same port and data; one that answers is shut down first.
+        Start a node again with the same port and data; a running node is shut down first.
 
-        Without a number: those that are down together, then the others, one after another.
+        Without a number: first all nodes that are down, together, then the others one by one.
         """
         chosen = self._chosen(node)
-        rolling = [one for one in chosen if one.id in self._answering]
-        down = [one for one in chosen if one.id not in self._answering]
+        rolling = [one for one in chosen if one.id in self._running]
+        down = [one for one in chosen if one.id not in self._running]
         if down:
             self._start_again(down, signal.SIGKILL)
         for one in rolling:
             self._start_again([one], signal.SIGTERM)
 
     def pause(self, node: int | None = None) -> None:
-        """Freeze one node, or all: connections stay open and nothing is answered."""
+        """Suspend one node, or all: connections stay open, requests get no response."""
         for one in self._chosen(node):
             self._group.send(one.name, signal.SIGSTOP)
-            self._answering.discard(one.id)
+            self._running.discard(one.id)
 
     def resume(self, node: int | None = None) -> None:
-        """Let a paused node, or all, go on, and return once they are back in the cluster."""
+        """Resume a paused node, or all, and return once they have rejoined the cluster."""
         for one in self._chosen(node):
             self._group.send(one.name, signal.SIGCONT)
-            self._answering.add(one.id)
+            self._running.add(one.id)
         self._wait_ready()
 
     @property
     def bootstrap(self) -> str:
-        """The brokers' addresses, as '127.0.0.1:port,...', those that are down included."""
+        """The addresses of all brokers, including those that are down, as '127.0.0.1:port,...'."""
         if not self.nodes:
             msg = "This cluster was not started; call start(), or use it in a with statement."
             raise ServerError(msg)
         return ",".join(node.address for node in self.nodes)
 
-    def answering(self) -> list[str]:
-        """Return the address of each node that was neither stopped, killed nor paused."""
-        return [node.address for node in self.nodes if node.id in self._answering]
+    def running_addresses(self) -> list[str]:
+        """Return the addresses of the nodes that are not stopped, killed or paused."""
+        return [node.address for node in self.nodes if node.id in self._running]
 
-    def answering_ids(self) -> set[int]:
-        """Return the id of each of those nodes."""
-        return set(self._answering)
+    def running_ids(self) -> set[int]:
+        """Return the ids of the nodes that are not stopped, killed or paused."""
+        return set(self._running)
 
     def node_config(self, node: Node) -> Mapping[str, Setting]:  # noqa: ARG002 (for subclasses)
-        """Return the settings of one node that win over ours; a subclass may tell nodes apart."""
+        """Return the settings of one node that override ours; subclasses may vary them by node."""
         return self.config
 
     def check(self) -> None:
-        """Raise if a node that should answer has ended by itself."""
+        """Raise `ServerError` if a node that should be running has exited."""
         for node in self.nodes:
-            code = self._group.exit_code(node.name) if node.id in self._answering else None
+            code = self._group.exit_code(node.name) if node.id in self._running else None
             if code is not None:
                 msg = f"{node.name} ended with exit code {code}.{self._group.tail(node.name)}"
                 raise ServerError(msg)
 
     def log(self, node: int = 1) -> str:
-        """Return what a node has logged."""
+        """Return the log of a node."""
         return self._group.log(self._chosen(node)[0].name).read_text(errors="replace")
 
     def data_folder(self, node: int = 1) -> Path:
-        """Return where a node keeps its logs, a folder each; change them only when it is down."""
+        """Return the folder of a node's partition logs; change it only while the node is down."""
         return kraft.data_folder(self._group.folder, self._chosen(node)[0])
 
     def __enter__(self) -> Self:
@@ -199,11 +199,11 @@ class KafkaCluster(KafkaAccess):
 
     def _start_once(self) -> KafkaCluster:
         command = self._command()
-        self.nodes = kraft.choose_nodes(self.brokers, self._port)
+        self.nodes = kraft.assign_ports(self.brokers, self._port)
         self._processes = Processes("kafka")
         try:
             tiers = self._tiers(self._processes.folder)
-            self._id = kraft.lay_out(
+            self._id = kraft.prepare_nodes(
                 command, self._processes, self.nodes, lambda one: {**tiers, **self.node_config(one)}
             )
             self._launch(list(self.nodes))
@@ -227,24 +227,24 @@ class KafkaCluster(KafkaAccess):
         command = self._command()
         for one in nodes:
             self._group.start(one.name, kraft.broker_command(command, self._group.folder, one))
-            self._answering.add(one.id)
+            self._running.add(one.id)
         self._wait_ready()
 
     def _end(self, node: Node, number: signal.Signals) -> None:
-        self._answering.discard(node.id)
+        self._running.discard(node.id)
         self._group.end(node.name, number, STOP_SECONDS)
 
     def _wait_ready(self) -> None:
-        """Ask each node that should answer, at its own address, until it sees all the others."""
+        """Wait until each running node, at its own address, reports all the others."""
         for node in self.nodes:
-            if node.id in self._answering:
+            if node.id in self._running:
                 self._wait_for(node)
 
     def _wait_for(self, node: Node) -> None:
         self._group.wait_ready(
             node.name,
             lambda: readiness.missing_brokers(
-                lambda: self.admin(node.address), self._answering, self._id
+                lambda: self.admin(node.address), self._running, self._id
             ),
             START_SECONDS,
         )

@@ -1,4 +1,4 @@
-"""Runs a test broker in Docker, through testcontainers, for those who ask for it."""
+"""A test broker in Docker, through testcontainers (PYKAFKA_BROKER=docker)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG_TAIL = 4000
 
 
 class DockerCluster(ExternalCluster):
-    """One broker in a container of Apache Kafka's image; it can be stopped, but not killed."""
+    """One broker in a container of Apache Kafka's image; it can be stopped but not killed."""
 
     def __init__(
         self, brokers: int, version: str, config: Mapping[str, Setting] | None = None
@@ -36,7 +36,7 @@ class DockerCluster(ExternalCluster):
         self._container: Any = None
 
     def start(self) -> DockerCluster:
-        """Start the container and return once the broker answers."""
+        """Start the container and return once the broker is ready."""
         container = _new_container(self._image)
         container.with_bind_ports(self._node.port, self._node.port)
         for name, value in container_environment(self._node, self._config).items():
@@ -44,7 +44,7 @@ class DockerCluster(ExternalCluster):
         self._container = container
         try:
             container.start()
-            self._wait_for_answer(START_SECONDS)
+            self._wait_ready(START_SECONDS)
         except ServerError as error:
             out, err = container.get_logs()
             tail = (out + err)[-LOG_TAIL:].decode(errors="replace")
@@ -54,7 +54,7 @@ class DockerCluster(ExternalCluster):
         return self
 
     def stop(self, node: int | None = None) -> None:
-        """End the container; its data goes with it."""
+        """Stop the container and remove its data."""
         if node is not None:
             self._refuse("stop", node)
         container, self._container = self._container, None
@@ -63,9 +63,9 @@ class DockerCluster(ExternalCluster):
 
 
 def container_environment(node: Node, config: Mapping[str, Setting]) -> dict[str, str]:
-    """Return a broker's settings as the variables that Apache Kafka's image reads."""
+    """Return a broker's settings as the environment variables of Apache Kafka's image."""
     inside = {
-        # The host reaches a container by its published port only when all addresses are served.
+        # The host reaches a published port only if the broker listens on all addresses.
         "listeners": f"CLIENT://0.0.0.0:{node.port},CONTROLLER://127.0.0.1:{node.controller_port}",
     }
     data = Path("/var/lib/kafka/data")
@@ -91,7 +91,7 @@ def _new_container(image: str) -> Any:
         return core.DockerContainer(image)
     except errors.DockerException as error:
         msg = (
-            f"PYKAFKA_BROKER is 'docker', but no Docker engine answers ({error}). Start one, or "
-            "unset PYKAFKA_BROKER to test with a broker started from Kafka's jars."
+            f"PYKAFKA_BROKER is 'docker', but no Docker engine is reachable ({error}). Start "
+            "one, or unset PYKAFKA_BROKER to test with a broker started from Kafka's jars."
         )
         raise ServerError(msg) from error

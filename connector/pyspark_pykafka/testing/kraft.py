@@ -1,4 +1,4 @@
-"""Lays out and starts the nodes of a KRaft cluster: ports, files, formatting, the Java command."""
+"""Prepares the nodes of a KRaft cluster: ports, settings, formatted storage, Java command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FORMAT_SECONDS = 60.0
 
-# A test broker lives for seconds to minutes: a quick start is worth more than a fast steady state.
+# A test broker runs for seconds to minutes: a quick start matters more than peak throughput.
 _FLAGS = (
     "-Xms128m",
     "-Xmx512m",
@@ -35,20 +35,20 @@ _FLAGS = (
 )
 
 
-def choose_nodes(brokers: int, first_port: int | None) -> tuple[Node, ...]:
-    """Give every node its ports; with a first port, the brokers listen on it and the next ones."""
+def assign_ports(brokers: int, first_port: int | None) -> tuple[Node, ...]:
+    """Return the nodes with free ports, or with the broker ports that begin at `first_port`."""
     ports = free_ports(2 * brokers)
-    chosen = range(first_port, first_port + brokers) if first_port else ports[:brokers]
+    broker_ports = range(first_port, first_port + brokers) if first_port else ports[:brokers]
     return tuple(
         Node(number, port, controller_port)
         for number, (port, controller_port) in enumerate(
-            zip(chosen, ports[brokers:], strict=True), start=1
+            zip(broker_ports, ports[brokers:], strict=True), start=1
         )
     )
 
 
 def java_command(version: str, *, tiered: bool = False) -> list[str]:
-    """Return the start of a command that runs a class of this Kafka version."""
+    """Return the command that runs a class of this Kafka version, without the class."""
     jars = [kafka_jars(version), tiered_storage_jars(version) if tiered else []]
     class_path = ":".join(f"{some[0].parent}/*" for some in jars if some)
     return [str(find_java()), *_FLAGS, "-cp", class_path]
@@ -59,13 +59,13 @@ def broker_command(java: list[str], folder: Path, node: Node) -> list[str]:
     return [*java, "kafka.Kafka", str(_properties_file(folder, node))]
 
 
-def lay_out(
+def prepare_nodes(
     java: list[str],
     processes: Processes,
     nodes: tuple[Node, ...],
     config: Callable[[Node], Mapping[str, Setting]],
 ) -> str:
-    """Write every node's settings, format its data folder, and return the cluster's id."""
+    """Write the settings of all nodes, format their storage, and return the cluster id."""
     folder = processes.folder
     cluster_id = _random_id()
     for node in nodes:
@@ -86,7 +86,7 @@ def _format(java: list[str], processes: Processes, node: Node, cluster_id: str) 
 
 
 def _copy_format(source: Path, target: Path, node: Node, cluster_id: str) -> None:
-    """Format a further node without the second that another run of Kafka's tool would take."""
+    """Format another node's storage by a copy: Kafka's tool would take a second for each."""
     target.mkdir()
     (target / "meta.properties").write_text(
         f"version=1\nnode.id={node.id}\ncluster.id={cluster_id}\ndirectory.id={_random_id()}\n"
@@ -100,12 +100,12 @@ def _properties_file(folder: Path, node: Node) -> Path:
 
 
 def data_folder(folder: Path, node: Node) -> Path:
-    """Return where a node keeps its logs."""
+    """Return the folder of a node's partition logs."""
     return folder / f"{node.name}-data"
 
 
 def _random_id() -> str:
-    """Return an id as Kafka writes them: 16 bytes in 22 characters, not led by a dash."""
+    """Return a Kafka UUID: 16 bytes in 22 characters, the first of them no dash."""
     while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         continue
     return text

@@ -1,4 +1,4 @@
-"""Gives pytest suites a running Kafka and ZooKeeper as fixtures; installed with the package."""
+"""The pytest plugin of the package: a running Kafka and a running ZooKeeper as fixtures."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-# Whoever has the package installed loads this plugin with every pytest run, so what the fixtures
-# need is imported by the fixtures.
+# Every pytest run in an environment with the package loads this plugin, so the fixtures themselves
+# import what they need.
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .select_cluster import AnyCluster
     from .zookeeper import ZooKeeper
 
-LONGEST_NAME = 120
+MAX_NAME_LENGTH = 120
 
 
 class NewTopicName(Protocol):
-    """What the `topic` fixture gives: a function that makes a new topic and returns its name."""
+    """The type of the `topic` fixture: a function that creates a topic and returns its name."""
 
     def __call__(self, partitions: int = 1, **config: object) -> str:
-        """Make a topic; its settings are written with underscores for dots."""
+        """Create a topic; write its settings with underscores instead of dots."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,14 +32,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("pykafka").addoption(
         "--require-broker",
         action="store_true",
-        help="fail, rather than skip, tests whose Kafka or ZooKeeper can't be started; "
-        "CI in the environment means the same",
+        help="fail tests, instead of skipping them, if Kafka or ZooKeeper cannot be started; "
+        "the environment variable CI has the same effect",
     )
 
 
 @pytest.fixture(scope="session")
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
-    """One Kafka broker for the whole test run; PYKAFKA_BOOTSTRAP or PYKAFKA_BROKER choose which."""
+    """One Kafka broker for the test session, chosen by PYKAFKA_BOOTSTRAP or PYKAFKA_BROKER."""
     from .jars import FetchError
     from .java import JavaNotFoundError
     from .processes import ServerError
@@ -57,7 +57,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
 
 @pytest.fixture(scope="session")
 def zookeeper(request: pytest.FixtureRequest) -> Iterator[ZooKeeper]:
-    """One ZooKeeper for the whole test run."""
+    """One ZooKeeper for the test session."""
     from .jars import FetchError
     from .java import JavaNotFoundError
     from .processes import ServerError
@@ -76,9 +76,9 @@ def zookeeper(request: pytest.FixtureRequest) -> Iterator[ZooKeeper]:
 @pytest.fixture
 def topic(kafka_cluster: AnyCluster, request: pytest.FixtureRequest) -> NewTopicName:
     """
-    Make topics with names that no other test has: `topic(partitions=2, cleanup_policy="compact")`.
+    Create topics with unique names: `topic(partitions=2, cleanup_policy="compact")`.
 
-    Settings are the topic's, with underscores for dots.
+    Settings are those of the topic, with underscores instead of dots.
     """
 
     def make(partitions: int = 1, **config: object) -> str:
@@ -89,12 +89,12 @@ def topic(kafka_cluster: AnyCluster, request: pytest.FixtureRequest) -> NewTopic
 
 
 def unique_name(test: str) -> str:
-    """Return a topic name that shows whose it is."""
-    readable = re.sub(r"[^A-Za-z0-9-]+", "-", test).strip("-")[:LONGEST_NAME]
-    return f"{readable}-{uuid.uuid4().hex[:8]}"
+    """Return a unique topic name that begins with the test's name."""
+    prefix = re.sub(r"[^A-Za-z0-9-]+", "-", test).strip("-")[:MAX_NAME_LENGTH]
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
 def _skip_or_fail(config: pytest.Config, error: Exception) -> None:
     if config.getoption("--require-broker") or os.environ.get("CI"):
         raise error
-    pytest.skip(f"no server to test with (an error under --require-broker): {error}")
+    pytest.skip(f"no server to test with (an error with --require-broker): {error}")

@@ -1,4 +1,4 @@
-"""Picks ports that are free on the loopback address and stay out of other programs' way."""
+"""Picks free ports on the loopback address, outside the range of outgoing connections."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import contextlib
 import random
 import socket
 
-# Below what Linux (32768) and macOS (49152) hand to outgoing connections: a client that knocks
-# at a stopped broker's port could otherwise be given that very port and connect to itself.
-LOWEST, HIGHEST = 15_000, 32_000
+# Below the ephemeral ports of Linux (from 32768) and macOS (from 49152): a client that connects to
+# a stopped broker could otherwise get the broker's port as its own and connect to itself.
+MIN_PORT, MAX_PORT = 15_000, 32_000
 ATTEMPTS = 500
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many different ports that nobody listens on at this moment."""
-    found = []
+    """Return `count` different ports that are free at this moment."""
+    ports = []
     with contextlib.ExitStack() as held:
-        for port in random.sample(range(LOWEST, HIGHEST), ATTEMPTS):
-            taken = _bind(port)
-            if taken is not None:
-                held.enter_context(taken)
-                found.append(port)
-            if len(found) == count:
-                return found
-    msg = f"Only {len(found)} of {count} ports between {LOWEST} and {HIGHEST} could be bound."
+        for port in random.sample(range(MIN_PORT, MAX_PORT), ATTEMPTS):
+            bound = _bind(port)
+            if bound is not None:
+                held.enter_context(bound)
+                ports.append(port)
+            if len(ports) == count:
+                return ports
+    msg = f"Only {len(ports)} of {count} ports between {MIN_PORT} and {MAX_PORT} could be bound."
     raise OSError(msg)
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a server could listen on this port now."""
+    """Return whether a server could listen on this port now."""
     held = _bind(port)
     if held is None:
         return False
@@ -38,7 +38,7 @@ def is_free(port: int) -> bool:
 
 def _bind(port: int) -> socket.socket | None:
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # As Java's servers do: a port in TIME_WAIT is free to listen on.
+    # Like Java's servers, which can listen on a port in TIME_WAIT.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind(("127.0.0.1", port))

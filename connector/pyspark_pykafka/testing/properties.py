@@ -1,4 +1,4 @@
-"""Says how a test broker is configured: small, quick to start, and strict where Kafka is lax."""
+"""The settings of a test broker: small, quick to start, and strict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Setting = str | int | float | bool
-LARGEST_MESSAGE = 10 * 1024 * 1024
+MAX_MESSAGE_BYTES = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +23,20 @@ class Node:
 
     @property
     def name(self) -> str:
-        """What its process, log and folder are called."""
+        """The name of the process, its log and its folder."""
         return f"kafka-{self.id}"
 
     @property
     def address(self) -> str:
-        """Where its clients connect."""
+        """The address for clients."""
         return f"127.0.0.1:{self.port}"
 
 
 def server_settings(
     node: Node, nodes: tuple[Node, ...], data: Path, config: Mapping[str, Setting]
 ) -> dict[str, str]:
-    """Return one node's settings; `config` wins over what we choose."""
-    settings = {**_SETTINGS, **_copies(len(nodes)), **_place(node, nodes, data), **config}
+    """Return the settings of one node; `config` overrides ours."""
+    settings = {**_SETTINGS, **_replication(len(nodes)), **_listeners(node, nodes, data), **config}
     return {name: setting_text(value) for name, value in settings.items()}
 
 
@@ -44,7 +44,7 @@ def tiered_settings(brokers: int, store: Path) -> dict[str, Setting]:
     """
     Return the settings of a cluster that moves old segments into a folder (KIP-405).
 
-    Which topics do is said by each (`remote.storage.enable`), and how much stays local, too.
+    Each topic enables it (`remote.storage.enable`) and sets how much stays local.
     """
     return {
         "remote.log.storage.system.enable": True,
@@ -54,7 +54,7 @@ def tiered_settings(brokers: int, store: Path) -> dict[str, Setting]:
         "remote.log.metadata.manager.listener.name": "CLIENT",
         "rlmm.config.remote.log.metadata.topic.num.partitions": 1,
         "rlmm.config.remote.log.metadata.topic.replication.factor": 3 if brokers >= 3 else 1,
-        # Segments are moved, and go from the local disk, within a second or two.
+        # Segments are moved, and deleted locally, within a second or two.
         "remote.log.manager.task.interval.ms": 500,
         "log.retention.check.interval.ms": 500,
         "log.initial.task.delay.ms": 500,
@@ -62,16 +62,16 @@ def tiered_settings(brokers: int, store: Path) -> dict[str, Setting]:
 
 
 def setting_text(value: object) -> str:
-    """Return a setting as Kafka writes it."""
+    """Return a setting in the format of Kafka's property files."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _place(node: Node, nodes: tuple[Node, ...], data: Path) -> dict[str, Setting]:
+def _listeners(node: Node, nodes: tuple[Node, ...], data: Path) -> dict[str, Setting]:
     voters = ",".join(f"{one.id}@127.0.0.1:{one.controller_port}" for one in nodes)
     return {
         "process.roles": "broker,controller",
         "node.id": node.id,
-        # As if each node stood in a place of its own, for readers that prefer a near replica.
+        # A rack for each node, to test reading from the nearest replica (KIP-392).
         "broker.rack": f"rack-{node.id}",
         "controller.quorum.voters": voters,
         "listeners": f"CLIENT://{node.address},CONTROLLER://127.0.0.1:{node.controller_port}",
@@ -83,21 +83,21 @@ def _place(node: Node, nodes: tuple[Node, ...], data: Path) -> dict[str, Setting
     }
 
 
-def _copies(brokers: int) -> dict[str, Setting]:
-    """Keep three copies where there are three brokers, so that any one of them can be lost."""
-    copies = 3 if brokers >= 3 else 1
-    needed = 2 if copies == 3 else 1
+def _replication(brokers: int) -> dict[str, Setting]:
+    """Return a replication factor of 3 for three brokers, so that any one of them can fail."""
+    replicas = 3 if brokers >= 3 else 1
+    min_in_sync = 2 if replicas == 3 else 1
     return {
-        "default.replication.factor": copies,
-        "min.insync.replicas": needed,
-        "offsets.topic.replication.factor": copies,
-        "transaction.state.log.replication.factor": copies,
-        "transaction.state.log.min.isr": needed,
-        "share.coordinator.state.topic.replication.factor": copies,
-        "share.coordinator.state.topic.min.isr": needed,
-        # A killed broker may not come back before its session is over. With one broker nothing
-        # else depends on the session; with three, a slow machine must not look like a failure.
-        "broker.session.timeout.ms": 5000 if copies == 3 else 2500,
+        "default.replication.factor": replicas,
+        "min.insync.replicas": min_in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": min_in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": min_in_sync,
+        # A killed broker cannot rejoin before its session times out. One broker can have a short
+        # session; with three, a slow machine must not look like a failure.
+        "broker.session.timeout.ms": 5000 if replicas == 3 else 2500,
     }
 
 
@@ -106,12 +106,12 @@ _REMOTE = "org.apache.kafka.server.log.remote.storage"
 _SETTINGS: dict[str, Setting] = {
     # A misspelt topic must be an error, not a new topic.
     "auto.create.topics.enable": False,
-    "message.max.bytes": LARGEST_MESSAGE,
-    "replica.fetch.max.bytes": LARGEST_MESSAGE,
+    "message.max.bytes": MAX_MESSAGE_BYTES,
+    "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
     "group.initial.rebalance.delay.ms": 0,
-    # Tests let members die, and wait for it.
+    # Tests wait for the timeout of dead group members.
     "group.min.session.timeout.ms": 1000,
-    # Tests write records of long ago, which must not age out unless a test wants it.
+    # Tests write records with old timestamps, which must not be deleted by retention.
     "log.retention.ms": -1,
     # Fewer partitions and threads start sooner.
     "offsets.topic.num.partitions": 1,
@@ -120,7 +120,7 @@ _SETTINGS: dict[str, Setting] = {
     "num.network.threads": 2,
     "num.io.threads": 4,
     "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
-    # Failures, compaction and deletion show within seconds, so tests needn't wait for minutes.
+    # Failures, compaction and deletion take effect within seconds instead of minutes.
     "broker.heartbeat.interval.ms": 500,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     "log.cleaner.backoff.ms": 1000,

@@ -1,4 +1,4 @@
-"""Writes and reads plain records, to set a test up and to look at its result."""
+"""Writes and reads records with librdkafka, to set up tests and to check their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from .properties import LARGEST_MESSAGE
+from .properties import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,8 +29,8 @@ class Record:
     """
     One record; `timestamp` is in milliseconds.
 
-    What is None when it is produced (partition, timestamp) is left to the client, `offset` always
-    to the broker; a record that was consumed has all three.
+    Before it is produced, `partition` and `timestamp` may be None, which leaves them to the client;
+    `offset` is assigned by the broker. A consumed record has all three.
     """
 
     value: bytes | None = None
@@ -42,16 +42,16 @@ class Record:
 
 
 class DeliveryError(RuntimeError):
-    """A record was not accepted, or topics were not read to their end, in the given time."""
+    """Records were not written, or a topic was not read to its end, in the given time."""
 
 
-class _Writing:
-    """Records on their way, and the broker's word on each."""
+class _Delivery:
+    """Records being produced, and the delivery report of each."""
 
     def __init__(self, topic: str, producer: Producer, seconds: float) -> None:
         self.topic = topic
         self.producer = producer
-        self.end = time.monotonic() + seconds
+        self.deadline = time.monotonic() + seconds
         self.records: list[Record] = []
         self.reports: dict[int, tuple[KafkaError | None, Message]] = {}
 
@@ -67,19 +67,21 @@ class _Writing:
             try:
                 self.producer.produce(self.topic, on_delivery=delivered, **arguments)
             except BufferError:
-                self._make_room()
+                self._wait_for_queue()
             else:
                 self.producer.poll(0)
                 return
 
     def finish(self) -> list[Record]:
-        unsent = self.producer.flush(max(0.0, self.end - time.monotonic()))
+        unsent = self.producer.flush(max(0.0, self.deadline - time.monotonic()))
         if unsent:
             msg = f"{unsent} of {len(self.records)} records for {self.topic} were not written."
             raise DeliveryError(msg)
-        return [self._placed(one, *self.reports[at]) for at, one in enumerate(self.records)]
+        return [
+            self._written(record, *self.reports[index]) for index, record in enumerate(self.records)
+        ]
 
-    def _placed(self, record: Record, error: KafkaError | None, message: Message) -> Record:
+    def _written(self, record: Record, error: KafkaError | None, message: Message) -> Record:
         if error is not None:
             msg = f"{record!r:.200} was not written to {self.topic}: {error.str()} ({error.name()})"
             raise DeliveryError(msg)
@@ -90,8 +92,8 @@ class _Writing:
             timestamp=message.timestamp()[1],
         )
 
-    def _make_room(self) -> None:
-        if time.monotonic() > self.end:
+    def _wait_for_queue(self) -> None:
+        if time.monotonic() > self.deadline:
             msg = f"The producer's queue for {self.topic} stayed full until the deadline."
             raise DeliveryError(msg)
         self.producer.poll(POLL_SECONDS)
@@ -100,56 +102,56 @@ class _Writing:
 def produce(
     topic: str, records: Iterable[Record], config: Mapping[str, Any], seconds: float
 ) -> list[Record]:
-    """Write records in order, wait for every delivery report, and return them with their place."""
-    writing = _Writing(topic, Producer({**_PRODUCER, **config}), seconds)
+    """Write records in order, and return them with their partition, offset and timestamp."""
+    delivery = _Delivery(topic, Producer({**_PRODUCER, **config}), seconds)
     for record in records:
-        writing.add(record)
-    return writing.finish()
+        delivery.add(record)
+    return delivery.finish()
 
 
 def _arguments(record: Record) -> dict[str, Any]:
-    place = {"partition": record.partition, "timestamp": record.timestamp}
+    optional = {"partition": record.partition, "timestamp": record.timestamp}
     return {
         "value": record.value,
         "key": record.key,
         "headers": list(record.headers),
-        **{name: value for name, value in place.items() if value is not None},
+        **{name: value for name, value in optional.items() if value is not None},
     }
 
 
 def consume(topic: str, config: Mapping[str, Any], seconds: float) -> list[Record]:
-    """Read a topic from its start to its present end; sorted by partition, then offset."""
-    end = time.monotonic() + seconds
+    """Read a topic from its start to its current end, sorted by partition and offset."""
+    deadline = time.monotonic() + seconds
     consumer = Consumer({**_CONSUMER, **config})
     try:
-        waiting = _assign_all(consumer, topic, seconds)
+        unfinished = _assign_all(consumer, topic, seconds)
         records: list[Record] = []
-        while waiting:
-            if time.monotonic() > end:
-                msg = f"Partitions {sorted(waiting)} of {topic} were not read in {seconds:g} s."
+        while unfinished:
+            if time.monotonic() > deadline:
+                msg = f"Partitions {sorted(unfinished)} of {topic} were not read in {seconds:g} s."
                 raise DeliveryError(msg)
             for message in consumer.consume(1000, timeout=POLL_SECONDS):
-                _take(message, records, waiting)
+                _take(message, records, unfinished)
     finally:
         consumer.close()
-    return sorted(records, key=lambda one: (one.partition or 0, one.offset or 0))
+    return sorted(records, key=lambda record: (record.partition or 0, record.offset or 0))
 
 
 def _assign_all(consumer: Consumer, topic: str, seconds: float) -> set[int]:
-    found = consumer.list_topics(topic, timeout=seconds).topics[topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
-    partitions = set(found.partitions)
+    metadata = consumer.list_topics(topic, timeout=seconds).topics[topic]
+    if metadata.error is not None:
+        raise KafkaException(metadata.error)
+    partitions = set(metadata.partitions)
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
     return partitions
 
 
-def _take(message: Message, records: list[Record], waiting: set[int]) -> None:
+def _take(message: Message, records: list[Record], unfinished: set[int]) -> None:
     error = message.error()
     if error is None:
         records.append(_record(message))
-    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (so it is called)
-        waiting.discard(message.partition() or 0)
+    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (its public name)
+        unfinished.discard(message.partition() or 0)
     elif not error.retriable():
         raise KafkaException(error)
 
@@ -167,23 +169,23 @@ def _record(message: Message) -> Record:
 
 
 _PRODUCER: dict[str, Any] = {
-    "message.max.bytes": LARGEST_MESSAGE,
-    # The partitions that the Java client chooses.
+    "message.max.bytes": MAX_MESSAGE_BYTES,
+    # The partitioner of the Java client.
     "partitioner": "murmur2_random",
     # One request in flight keeps the order as idempotence would, without the half second that
-    # librdkafka takes to get its producer id. Only a broker lost midway could double a record.
+    # librdkafka takes to get a producer id. Only the failure of a broker could duplicate a record.
     "enable.idempotence": False,
     "max.in.flight": 1,
     "acks": "all",
     "linger.ms": 5,
 }
 _CONSUMER: dict[str, Any] = {
-    # Partitions are assigned by hand, so the group is never joined.
+    # Partitions are assigned explicitly, so the consumer never joins the group.
     "group.id": "pykafka-testing",
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
     "enable.partition.eof": True,
     "isolation.level": "read_uncommitted",
-    # The end of a partition is told by an empty answer, which the broker otherwise holds back.
+    # An empty response signals the end of a partition; the broker delays it by this time.
     "fetch.wait.max.ms": 10,
 }

@@ -1,4 +1,4 @@
-"""Chooses which Kafka tests run against: our own, one in Docker, or the user's."""
+"""Selects the Kafka that tests run against: our own, one in Docker, or an external cluster."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def choose_cluster(
     config: Mapping[str, Setting] | None = None,
 ) -> AnyCluster:
     """
-    Return the cluster that the environment asks for, not yet started.
+    Return the cluster selected by the environment, not started yet.
 
-    PYKAFKA_BOOTSTRAP='host:port' is a cluster that runs already; PYKAFKA_BROKER=docker is one
-    broker in a container; without them it is a KafkaCluster.
+    PYKAFKA_BOOTSTRAP='host:port' selects a running cluster, PYKAFKA_BROKER=docker one broker in a
+    container. Otherwise it is a KafkaCluster.
     """
     bootstrap = os.environ.get("PYKAFKA_BOOTSTRAP")
     if bootstrap:

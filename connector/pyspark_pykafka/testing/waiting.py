@@ -1,4 +1,4 @@
-"""Waits for a condition with a deadline, and says at the end of it what was still missing."""
+"""Waits for a condition; at the deadline, raises an error with what is still missing."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ POLL_SECONDS = 0.05
 
 
 class NotReadyError(RuntimeError):
-    """A test server did not get into the state that was waited for."""
+    """A test server did not become ready before the deadline."""
 
 
 def wait_until(missing: Callable[[], str | None], seconds: float) -> None:
     """
-    Wait until `missing` returns None, and fail when the time is over.
+    Wait until `missing` returns None; raise `NotReadyError` after `seconds`.
 
-    Until then it returns what is still missing, as a sentence for the error's message.
+    `missing` returns what is still missing, as a sentence for the error message.
     """
-    end = time.monotonic() + seconds
-    while (what := missing()) is not None:
-        if time.monotonic() > end:
-            msg = f"After {seconds:g} s: {what}"
+    deadline = time.monotonic() + seconds
+    while (reason := missing()) is not None:
+        if time.monotonic() > deadline:
+            msg = f"After {seconds:g} s: {reason}"
             raise NotReadyError(msg)
         time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""A real ZooKeeper on this machine, from the jars that pyspark ships."""
+"""A real ZooKeeper server on this machine, from the jars that pyspark ships."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-ASK_SECONDS = 5.0
+REQUEST_SECONDS = 5.0
 NAME = "zookeeper"
 
 
 class ZooKeeper:
     """
-    One ZooKeeper server on a free loopback port, gone with its data at `stop()`.
+    One ZooKeeper server on a free loopback port; `stop()` removes it with its data.
 
     ```python
     with ZooKeeper() as zookeeper:
@@ -33,51 +33,51 @@ class ZooKeeper:
     """
 
     def __init__(self, *, port: int | None = None) -> None:
-        """Describe a server, on a free port unless one is given; `start()` or `with` starts it."""
-        self._wanted_port = port
+        """Describe a server on `port`, or on a free port; `start()` or `with` starts it."""
+        self._requested_port = port
         self._port = 0
         self._processes: Processes | None = None
-        self._answering = False
+        self._is_running = False
 
     @property
     def hosts(self) -> str:
-        """The server's address as kazoo wants it: '127.0.0.1:port'."""
+        """The server's address in kazoo's form: '127.0.0.1:port'."""
         if not self._port:
             msg = "This ZooKeeper was not started; call start(), or use it in a with statement."
             raise ServerError(msg)
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> ZooKeeper:
-        """Start the server and return once it answers a client."""
+        """Start the server and return once it is ready."""
         if self._processes is not None:
-            msg = f"This ZooKeeper already runs at {self.hosts}; stop it first."
+            msg = f"This ZooKeeper is already running at {self.hosts}; stop it first."
             raise ServerError(msg)
-        return self._start_once() if self._wanted_port else retry_on_taken_port(self._start_once)
+        return self._start_once() if self._requested_port else retry_on_taken_port(self._start_once)
 
     def stop(self) -> None:
-        """End the server and remove its data."""
+        """Stop the server and remove its data."""
         if self._processes is not None:
             processes, self._processes = self._processes, None
             processes.close()
 
     def kill(self) -> None:
-        """Kill the server as a power cut would; the data stays for `restart()`."""
-        self._answering = False
+        """Kill the server, like a power failure; the data is kept for `restart()`."""
+        self._is_running = False
         self._group.end(NAME, signal.SIGKILL, STOP_SECONDS)
 
     def restart(self) -> None:
-        """Start the server again on the same port and data; if it answers, shut it down first."""
-        ending = signal.SIGTERM if self._answering else signal.SIGKILL
-        self._group.end(NAME, ending, STOP_SECONDS)
+        """Start the server again with the same port and data, after a shutdown if it runs."""
+        number = signal.SIGTERM if self._is_running else signal.SIGKILL
+        self._group.end(NAME, number, STOP_SECONDS)
         self._launch()
 
     def pause(self) -> None:
-        """Freeze the server: connections stay open and nothing is answered."""
+        """Suspend the server: connections stay open, requests get no response."""
         self._group.send(NAME, signal.SIGSTOP)
-        self._answering = False
+        self._is_running = False
 
     def resume(self) -> None:
-        """Let a paused server go on, and return once it answers."""
+        """Resume a paused server, and return once it is ready."""
         self._group.send(NAME, signal.SIGCONT)
         self._wait_ready()
 
@@ -96,12 +96,12 @@ class ZooKeeper:
     @property
     def _group(self) -> Processes:
         if self._processes is None:
-            msg = "This ZooKeeper does not run; call start(), or use it in a with statement."
+            msg = "This ZooKeeper is not running; call start(), or use it in a with statement."
             raise ServerError(msg)
         return self._processes
 
     def _start_once(self) -> ZooKeeper:
-        self._port = self._wanted_port or free_ports(1)[0]
+        self._port = self._requested_port or free_ports(1)[0]
         self._processes = Processes(NAME)
         try:
             self._launch()
@@ -115,7 +115,7 @@ class ZooKeeper:
         settings = folder / "zoo.cfg"
         settings.write_text(
             f"dataDir={folder}/data\nclientPort={self._port}\nclientPortAddress=127.0.0.1\n"
-            # Short ticks allow sessions of a second, so that tests can let one expire.
+            # Short ticks allow sessions of one second, so that tests can let a session expire.
             "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n"
             "4lw.commands.whitelist=conf,srvr\n"
         )
@@ -125,19 +125,19 @@ class ZooKeeper:
 
     def _wait_ready(self) -> None:
         self._group.wait_ready(NAME, self._missing, START_SECONDS)
-        self._answering = True
+        self._is_running = True
 
     def _missing(self) -> str | None:
-        """Ask with ZooKeeper's own word for it, which opens no session and needs no client."""
+        """Send the four-letter command `conf`, which needs no session and no client."""
         try:
-            with socket.create_connection(("127.0.0.1", self._port), ASK_SECONDS) as asking:
-                asking.sendall(b"conf")
-                answer = asking.makefile("rb").read()
+            with socket.create_connection(("127.0.0.1", self._port), REQUEST_SECONDS) as connection:
+                connection.sendall(b"conf")
+                answer = connection.makefile("rb").read()
         except OSError as error:
-            return f"no answer at {self.hosts} ({error})."
-        # The folder tells our server from another one that has taken the port.
+            return f"no response at {self.hosts} ({error})."
+        # Our folder in the response shows that no other server has taken the port.
         if str(self._group.folder) not in answer.decode():
-            return f"{self.hosts} answers, but does not serve yet: {answer!r:.200}"
+            return f"{self.hosts} responds, but is not ready yet: {answer!r:.200}"
         return None
 
 

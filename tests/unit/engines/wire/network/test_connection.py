@@ -135,7 +135,9 @@ def test_api_that_a_broker_lacks_is_named(scripted: Callable[..., ScriptedBroker
 
     connection = scripted(GREETING).open()
 
-    with pytest.raises(KafkaClientError, match="ProduceRequest: the broker supports none") as caught:
+    with pytest.raises(
+        KafkaClientError, match="ProduceRequest: the broker supports none"
+    ) as caught:
         connection.version(ProduceRequest, 9)
     assert not caught.value.retriable
 
