@@ -14,8 +14,8 @@ from tests.support.log_files import stored
 from tests.support.old_broker import old_broker
 from tests.support.producing import batch_of, placed, settings, write
 
-from pyspark_pykafka.engines.contract import FallbackId
 from pyspark_pykafka.engines.selection import fetch, metadata_backend, write_prepared
+from pyspark_pykafka.engines.transaction_contract import FallbackId
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.testing import Record

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from pyspark_pykafka.engines.transaction_contract import OpenTransaction, Transaction
 from pyspark_pykafka.engines.wire.producer.producer import (
-    OpenTransaction,
-    Transaction,
     transaction_client,
     write_prepared,
 )
@@ -57,7 +56,8 @@ PREPARING = """
 import sys
 import pyarrow as pa
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.engines.wire.producer.producer import Transaction, write_prepared
+from pyspark_pykafka.engines.transaction_contract import Transaction
+from pyspark_pykafka.engines.wire.producer.producer import write_prepared
 
 bootstrap, topic, name = sys.argv[1:]
 rows = {"value": [b"0", b"1", b"2"], "partition": pa.array([0, 1, 0], "int32")}

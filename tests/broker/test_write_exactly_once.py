@@ -16,7 +16,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.engines.wire.producer.producer import Transaction, write_prepared
+from pyspark_pykafka.engines.transaction_contract import Transaction
+from pyspark_pykafka.engines.wire.producer.producer import write_prepared
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.delivery import ExactlyOnceBatch, SinkTask

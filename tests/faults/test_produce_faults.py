@@ -23,10 +23,10 @@ from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as Position
 from tests.support.producing import batch_of, settings, write
 
+from pyspark_pykafka.engines.transaction_contract import Transaction
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
 from pyspark_pykafka.engines.wire.producer.producer import (
-    Transaction,
     transaction_client,
     write_prepared,
 )
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_pykafka.engines.contract import TransactionalIdPattern
+    from pyspark_pykafka.engines.transaction_contract import TransactionalIdPattern
     from pyspark_pykafka.settings import KafkaSettings
 
 pytestmark = pytest.mark.timeout(240)
@@ -529,7 +529,7 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
         _: Transactions, family: TransactionalIdPattern, states: Sequence[TransactionState]
     ) -> list[str]:
         wanted = TransactionState.PREPARE_ABORT if failed else TransactionState.ONGOING
-        return [f"{family.head}-0-0"] if wanted in states else []
+        return [f"{family.prefix}-0-0"] if wanted in states else []
 
     # All brokers would be asked for these, and the frozen one would not answer.
     monkeypatch.setattr(Transactions, "list_ids", list_ids)

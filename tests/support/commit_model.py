@@ -14,7 +14,8 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.engines.wire.producer.producer import Transaction, choose_free_id
+from pyspark_pykafka.engines.transaction_contract import Transaction
+from pyspark_pykafka.engines.wire.producer.producer import choose_free_id
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import (
     PreparedTransaction,
@@ -30,7 +31,7 @@ from pyspark_pykafka.sink.transactional_ids import fallback_id, stream_task_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark_pykafka.engines.contract import TransactionalIdPattern
+    from pyspark_pykafka.engines.transaction_contract import TransactionalIdPattern
     from pyspark_pykafka.sink.ledger_entries import Entry, Intent
 
 QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
@@ -381,9 +382,9 @@ class MemoryTransactions:
         def done() -> list[str]:
             names = self.world.names.items()
             found = [name for name, it in names if it.state is TransactionState.COMPLETE_COMMIT]
-            return [name for name in found if family.has(name)]
+            return [name for name in found if family.matches(name)]
 
-        found: list[str] = self.process.call(f"list committed {family.head}", done)
+        found: list[str] = self.process.call(f"list committed {family.prefix}", done)
         return found
 
     def list_reachable_ids(
@@ -393,7 +394,7 @@ class MemoryTransactions:
         Return the names under which something is open.
         """
         found: list[str] = self.process.call(
-            f"list {family.head}", lambda: [it for it in self.world.ongoing if family.has(it)]
+            f"list {family.prefix}", lambda: [it for it in self.world.ongoing if family.matches(it)]
         )
         return found
 

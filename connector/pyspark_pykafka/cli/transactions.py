@@ -102,7 +102,7 @@ def _partly_committed(transactions: Transactions, prefix: str, names: list[str])
     """
     Return those of open transactions that belong to a micro-batch which is committed in part.
     """
-    if not any(map(any_query_pattern(prefix).has, names)):
+    if not any(map(any_query_pattern(prefix).matches, names)):
         return set()
     if not ledger_exists(transactions, ledger_topic(prefix)):
         return set()

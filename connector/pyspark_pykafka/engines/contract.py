@@ -8,7 +8,6 @@ Arrow batches as records. All engines give equal tables for equal ranges.
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,32 +36,6 @@ _BATCH_SHARE = 8
 # More would leave a core's own caches between being filled and being handed over: with values of
 # 1 and 10 KB 8 MiB took an eighth more CPU, 2 MiB a twentieth; with 100 B there is no difference.
 _MOST_BATCH_BYTES = 512 * 1024
-
-
-class FallbackId(NamedTuple):
-    """
-    The transactional id for a task attempt that finds its own in use.
-
-    ``notice_id`` is registered first: the driver cannot guess the id, but can look for the notice.
-    """
-
-    transactional_id: str
-    notice_id: str
-
-
-class TransactionalIdPattern(NamedTuple):
-    """
-    The names that begin alike and go on as the pattern ``tail`` says.
-    """
-
-    head: str
-    tail: str
-
-    def has(self, name: str) -> bool:
-        """
-        Return whether it is one of them.
-        """
-        return name.startswith(self.head) and bool(re.fullmatch(self.tail, name[len(self.head) :]))
 
 
 class Watermarks(NamedTuple):

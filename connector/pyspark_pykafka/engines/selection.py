@@ -1,5 +1,5 @@
 """
-Which engine does the work: the fast one wherever it can, the portable one elsewhere.
+Chooses the engine: wire where it is installed and supports the settings, librdkafka elsewhere.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import logging
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.settings.librdkafka_config import transaction_timeout_ms
@@ -18,20 +18,24 @@ from pyspark_pykafka.settings.wire_support import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
-    from pyspark_pykafka.engines.contract import FallbackId, FetchSettings
+    from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.engines.metadata_contract import MetadataBackend
-    from pyspark_pykafka.engines.wire.producer.producer import OpenTransaction
+    from pyspark_pykafka.engines.transaction_contract import (
+        FallbackId,
+        LedgerRecord,
+        OpenTransaction,
+        Transaction,
+    )
+    from pyspark_pykafka.engines.wire.consumer import range_reader, record_size
+    from pyspark_pykafka.engines.wire.producer import producer
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
-
-    #: A ledger's topic, and the record that tells of a task: how many rows, and a hash of them.
-    Ledger = tuple[str, Callable[[int, str], tuple[bytes, bytes]]]
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -39,41 +43,105 @@ _WIRE = "pyspark_pykafka.engines.wire"
 _DECODER, _ENCODER = f"{_WIRE}.records._decoder", f"{_WIRE}.records._encoder"
 
 
-def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+class FetchingEngine(Protocol):
     """
-    Yield the records of a range in offset order, through the engine that the settings ask for.
+    The module of the wire engine that reads ranges.
+    """
 
-    Raises :class:`OptionsError` if ``wire`` is asked for by name and cannot be used here.
+    @property
+    def OldFormatError(self) -> type[range_reader.OldFormatError]:  # noqa: N802 - a class
+        """
+        The error for a log with records in a format that only librdkafka reads.
+        """
+
+    def fetch(self, requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+        """
+        Yield the records of a range in offset order.
+        """
+
+
+class SamplingEngine(Protocol):
+    """
+    The module of the wire engine that samples record sizes.
+    """
+
+    def bytes_per_offset(
+        self, positions: Offsets, settings: FetchSettings
+    ) -> dict[TopicPartition, float]:
+        """
+        Return the approximate bytes per offset at each position that has records.
+        """
+
+
+class ProducingEngine(Protocol):
+    """
+    The module of the wire engine that writes.
+    """
+
+    def produce(
+        self, batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None
+    ) -> int:
+        """
+        Write every row; return the number of acknowledged records.
+        """
+
+    def write_prepared(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        kafka: KafkaSettings,
+        topic: str | None,
+        transaction: Transaction,
+    ) -> OpenTransaction:
+        """
+        Write every row into a transaction, and leave it open.
+        """
+
+    def transaction_client(self, kafka: KafkaSettings) -> AbstractContextManager[Transactions]:
+        """
+        Lend a client that finds and ends transactions.
+        """
+
+
+if TYPE_CHECKING:
+    # The modules have what the protocols say.
+    _FETCHING: FetchingEngine = range_reader
+    _SAMPLING: SamplingEngine = record_size
+    _PRODUCING: ProducingEngine = producer
+
+
+def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the records of a range in offset order, through the engine that the settings choose.
+
+    Raises :class:`OptionsError` if the option is ``wire`` and that engine cannot be used here.
     """
     if settings.engine == "librdkafka":
-        return _librdkafka(wanted, settings)
-    refusal = wire_read_unavailable(settings.kafka)
-    if refusal is None:
-        return _wire(wanted, settings)
+        return _fetch_by_librdkafka(requested, settings)
+    reason = wire_read_unavailable(settings.kafka)
+    if reason is None:
+        return _fetch_by_wire(requested, settings)
     if settings.engine == "wire":
-        raise _cannot(refusal)
-    _log_fallback_once("reading", refusal)
-    return _librdkafka(wanted, settings)
+        raise _wire_unavailable_error(reason)
+    _log_fallback_once("reading", reason)
+    return _fetch_by_librdkafka(requested, settings)
 
 
 def produce(
     batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None, engine: str
 ) -> int:
     """
-    Write every row through the engine that is asked for; return how many were acknowledged.
+    Write every row through the chosen engine; return the number of acknowledged records.
 
-    ``topic`` wins over the rows' own. Raises :class:`OptionsError` if ``wire`` is asked for by name
-    and cannot be used here.
+    ``topic`` takes precedence over the column ``topic``. Raises :class:`OptionsError` if ``engine``
+    is ``wire`` and that engine cannot be used here.
     """
-    refusal = None if engine == "librdkafka" else wire_write_unavailable(kafka)
-    if engine != "librdkafka" and refusal is None:
-        wire = import_module(f"{_WIRE}.producer.producer")
-        written: int = wire.produce(batches, kafka, topic)
-        return written
-    if refusal is not None:
+    reason = None if engine == "librdkafka" else wire_write_unavailable(kafka)
+    if engine != "librdkafka" and reason is None:
+        return _producing_engine().produce(batches, kafka, topic)
+    if reason is not None:
         if engine == "wire":
-            raise _cannot(refusal)
-        _log_fallback_once("writing", refusal)
+            raise _wire_unavailable_error(reason)
+        _log_fallback_once("writing", reason)
     from pyspark_pykafka.engines.librdkafka.producer import produce as produce_by_librdkafka
 
     return produce_by_librdkafka(batches, kafka, topic)
@@ -83,27 +151,26 @@ def write_prepared(
     batches: Iterable[pa.RecordBatch],
     kafka: KafkaSettings,
     topic: str | None,
-    name: str,
+    transactional_id: str,
     *,
     fallback: FallbackId | None = None,
-    ledger: Ledger | None = None,
+    ledger_record: LedgerRecord | None = None,
     fence_id: str | None = None,
 ) -> OpenTransaction:
     """
-    Write every row into a transaction of this name, which stays open, and its entry for the ledger.
+    Write every row and the ledger record into a transaction, and leave the transaction open.
 
-    If a transaction of the name is open, it is aborted, or ``fallback`` is used if it is given.
-    It stays open for ``kafka.transaction.timeout.ms`` at most, and not at all once the brokers know
-    ``fence_id``. Raises :class:`OptionsError` where the wire engine cannot be used: librdkafka
-    cannot hand a transaction over.
+    If a transaction with this id is open, it is aborted; with a ``fallback``, the fallback id is
+    used instead. The brokers abort the transaction after ``kafka.transaction.timeout.ms``; it is
+    not left open if they know ``fence_id``. Raises :class:`OptionsError` where the wire engine
+    cannot be used: librdkafka cannot hand over an open transaction.
     """
-    wire = _wire_producing(kafka)
-    ledger_record = None if ledger is None else wire.LedgerRecord(*ledger)
-    wanted = wire.Transaction(
-        name, transaction_timeout_ms(kafka), fallback, ledger_record, fence_id
-    )
-    written: OpenTransaction = wire.write_prepared(batches, kafka, topic, wanted)
-    return written
+    check_transactions(kafka)
+    from pyspark_pykafka.engines.transaction_contract import Transaction
+
+    timeout_ms = transaction_timeout_ms(kafka)
+    transaction = Transaction(transactional_id, timeout_ms, fallback, ledger_record, fence_id)
+    return _producing_engine().write_prepared(batches, kafka, topic, transaction)
 
 
 def transaction_client(kafka: KafkaSettings) -> AbstractContextManager[Transactions]:
@@ -112,56 +179,49 @@ def transaction_client(kafka: KafkaSettings) -> AbstractContextManager[Transacti
 
     Raises :class:`OptionsError` as :func:`write_prepared` does.
     """
-    lent: AbstractContextManager[Transactions] = _wire_producing(kafka).transaction_client(kafka)
-    return lent
+    check_transactions(kafka)
+    return _producing_engine().transaction_client(kafka)
 
 
 def check_transactions(kafka: KafkaSettings) -> None:
     """
-    Raise :class:`OptionsError` where nothing can be written in transactions.
+    Raise :class:`OptionsError` if transactions are not available here.
     """
-    refusal = wire_write_unavailable(kafka)
-    if refusal is not None:
-        msg = f"transactions need the wire engine, which cannot be used: {refusal}"
+    reason = wire_write_unavailable(kafka)
+    if reason is not None:
+        msg = f"transactions need the wire engine, which cannot be used: {reason}"
         raise OptionsError((msg,))
-
-
-def _wire_producing(kafka: KafkaSettings) -> Any:
-    check_transactions(kafka)
-    return import_module(f"{_WIRE}.producer.producer")
 
 
 def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicPartition, float]:
     """
-    Return about how many bytes an offset takes in the log, after each position that has records.
+    Return the approximate bytes per offset in the log, at each position that has records.
 
-    Raises :class:`OptionsError` where the wire engine cannot be used, since only it sees the log.
+    Raises :class:`OptionsError` where the wire engine cannot be used: librdkafka hides the sizes.
     """
-    refusal = wire_read_unavailable(settings.kafka)
+    reason = wire_read_unavailable(settings.kafka)
     if settings.engine == "librdkafka":
-        refusal = "the option engine is 'librdkafka'"
-    if refusal is not None:
+        reason = "the option engine is 'librdkafka'"
+    if reason is not None:
         msg = (
-            f"maxBytesPerTrigger needs the wire engine to see how large records are: {refusal}; "
+            f"maxBytesPerTrigger needs the wire engine to see how large records are: {reason}; "
             "use maxOffsetsPerTrigger instead"
         )
         raise OptionsError((msg,))
-    found: dict[TopicPartition, float] = import_module(
-        f"{_WIRE}.consumer.record_size"
-    ).bytes_per_offset(positions, settings)
-    return found
+    sampling = cast("SamplingEngine", import_module(f"{_WIRE}.consumer.record_size"))
+    return sampling.bytes_per_offset(positions, settings)
 
 
 def metadata_backend(kafka: KafkaSettings, isolation_level: str, engine: str) -> MetadataBackend:
     """
-    Return who asks the brokers for partitions and offsets, by the same rule as :func:`fetch`.
+    Return the driver's client for partitions and offsets, chosen by the rule of :func:`fetch`.
 
-    Raises :class:`OptionsError` if ``wire`` is asked for by name and cannot be used here.
+    Raises :class:`OptionsError` if ``engine`` is ``wire`` and that engine cannot be used here.
     """
-    refusal = None if engine == "librdkafka" else wire_read_unavailable(kafka)
-    if engine == "wire" and refusal is not None:
-        raise _cannot(refusal)
-    if engine == "librdkafka" or refusal is not None:
+    reason = None if engine == "librdkafka" else wire_read_unavailable(kafka)
+    if engine == "wire" and reason is not None:
+        raise _wire_unavailable_error(reason)
+    if engine == "librdkafka" or reason is not None:
         from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
 
         return AdminMetadata(kafka, isolation_level)
@@ -170,11 +230,11 @@ def metadata_backend(kafka: KafkaSettings, isolation_level: str, engine: str) ->
     return WireMetadata(kafka, isolation_level)
 
 
-# Asked for every task, and always the same.
+# Every task calls this with the same settings.
 @lru_cache(maxsize=16)
 def wire_read_unavailable(kafka: KafkaSettings) -> str | None:
     """
-    Return why the wire engine cannot be used in this process, or None if it can.
+    Return why the wire engine cannot read in this process, or None if it can.
     """
     return _not_compiled(_DECODER) or wire_unsupported_reason(kafka)
 
@@ -196,32 +256,42 @@ def _not_compiled(module: str) -> str | None:
     )
 
 
-def _cannot(refusal: str) -> OptionsError:
-    msg = f"engine is 'wire', which cannot be used: {refusal}; it must be: auto or librdkafka"
+def _wire_unavailable_error(reason: str) -> OptionsError:
+    msg = f"engine is 'wire', which cannot be used: {reason}; it must be: auto or librdkafka"
     return OptionsError((msg,))
 
 
-def _librdkafka(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+# By name: these modules import compiled ones, which may be missing.
+def _producing_engine() -> ProducingEngine:
+    return cast("ProducingEngine", import_module(f"{_WIRE}.producer.producer"))
+
+
+def _fetching_engine() -> FetchingEngine:
+    return cast("FetchingEngine", import_module(f"{_WIRE}.consumer.range_reader"))
+
+
+def _fetch_by_librdkafka(
+    requested: OffsetRange, settings: FetchSettings
+) -> Iterator[pa.RecordBatch]:
     from pyspark_pykafka.engines.librdkafka.consumer import fetch as fetch_by_librdkafka
 
-    return fetch_by_librdkafka(wanted, settings)
+    return fetch_by_librdkafka(requested, settings)
 
 
-def _wire(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
-    # By name, since it cannot be imported where it was not compiled.
-    wire = import_module(f"{_WIRE}.consumer.range_reader")
+def _fetch_by_wire(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+    wire = _fetching_engine()
     try:
-        yield from wire.fetch(wanted, settings)
-    except wire.OldFormatError as old:
+        yield from wire.fetch(requested, settings)
+    except wire.OldFormatError as error:
         _log_fallback_once(
-            "reading", f"{wanted.tp} holds records in the old message format {old.magic}"
+            "reading", f"{requested.tp} holds records in the old message format {error.magic}"
         )
-        rest = old.rest
+        rest = error.rest
     else:
         return
-    yield from _librdkafka(rest, settings)
+    yield from _fetch_by_librdkafka(rest, settings)
 
 
 @lru_cache(maxsize=64)
-def _log_fallback_once(doing: str, reason: str) -> None:
-    logger.warning("%s with librdkafka, which is slower: %s", doing, reason)
+def _log_fallback_once(action: str, reason: str) -> None:
+    logger.warning("%s with librdkafka, which is slower: %s", action, reason)

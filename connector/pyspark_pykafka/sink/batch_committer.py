@@ -21,7 +21,7 @@ from pyspark_pykafka.sink.transactional_ids import other_attempt_ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark_pykafka.engines.contract import TransactionalIdPattern
+    from pyspark_pykafka.engines.transaction_contract import TransactionalIdPattern
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.engines.wire.transactions.values import (
         TransactionDescription,

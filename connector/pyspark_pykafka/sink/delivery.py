@@ -14,6 +14,7 @@ from pyspark_pykafka.engines.selection import (
     transaction_client,
     write_prepared,
 )
+from pyspark_pykafka.engines.transaction_contract import LedgerRecord
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.sink.ledger_entries import (
     Committable,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_pykafka.engines.wire.producer.producer import OpenTransaction
+    from pyspark_pykafka.engines.transaction_contract import OpenTransaction
     from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
     from pyspark_pykafka.options import SinkOptions
 
@@ -229,8 +230,14 @@ class ExactlyOnceStream:
         name = stream_task_id(prefix, task.query, task.batch, task.partition, task.attempt)
         # Whose the name is does not matter: the ledger decides.
         fallback = fallback_id(name, task.attempt_id)
+        ledger_record = LedgerRecord(topic, entry)
         opened = write_prepared(
-            batches, options.kafka, options.topic, name, fallback=fallback, ledger=(topic, entry)
+            batches,
+            options.kafka,
+            options.topic,
+            name,
+            fallback=fallback,
+            ledger_record=ledger_record,
         )
         return TaskCommitMessage(
             _committable(opened, task.partition), prefix, task.query, self._write

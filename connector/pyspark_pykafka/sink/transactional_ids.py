@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.engines.contract import FallbackId, TransactionalIdPattern
+from pyspark_pykafka.engines.transaction_contract import FallbackId, TransactionalIdPattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

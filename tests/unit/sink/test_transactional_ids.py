@@ -23,7 +23,7 @@ from pyspark_pykafka.sink.transactional_ids import (
 )
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.engines.contract import TransactionalIdPattern
+    from pyspark_pykafka.engines.transaction_contract import TransactionalIdPattern
 
 QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
 OTHER = "20261122-0000-0000-0000-000000000000"
@@ -79,7 +79,7 @@ def test_a_write_has_the_names_of_its_tasks(family: TransactionalIdPattern, name
     """
     Of all tasks, attempts and batches.
     """
-    assert family.has(name)
+    assert family.matches(name)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_names_of_others(family: TransactionalIdPattern, name: str) -> None:
     """
     A prefix that another one begins with, and a stream or a batch write of the same prefix.
     """
-    assert not family.has(name)
+    assert not family.matches(name)
 
 
 @pytest.mark.parametrize(

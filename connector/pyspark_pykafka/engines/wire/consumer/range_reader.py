@@ -63,7 +63,7 @@ class OldFormatError(Exception):
         super().__init__(rest, magic)
 
 
-def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
     """
     Yield the records of a range in offset order; borders that are words are resolved first.
 
@@ -72,7 +72,7 @@ def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
     another engine has to go on, and the other errors of :mod:`pyspark_pykafka.errors` as named.
     """
     with borrowed_cluster(settings.kafka) as cluster:
-        yield from fetch_from(cluster, wanted, settings)
+        yield from fetch_from(cluster, requested, settings)
 
 
 def fetch_from(

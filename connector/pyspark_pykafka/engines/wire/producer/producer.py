@@ -9,11 +9,12 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.transaction_contract import OpenTransaction
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
 from pyspark_pykafka.engines.wire.producer.retries import MISSING_SECONDS
@@ -31,7 +32,6 @@ from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
 )
 from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
-from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.wire_config import wire_producer_config
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_pykafka.engines.contract import FallbackId
+    from pyspark_pykafka.engines.transaction_contract import LedgerRecord, Transaction
     from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
-    from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
+    from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.settings.wire_config import ProducerConfig
 
@@ -69,54 +69,6 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
         return producer.write(batches, topic)
-
-
-class LedgerRecord(NamedTuple):
-    """
-    The record that a task adds to the ledger, a topic of one partition.
-
-    ``make`` returns its key and value, given the number of the task's rows and their content hash.
-    """
-
-    topic: str
-    make: Callable[[int, str], tuple[bytes, bytes]]
-
-    @property
-    def tp(self) -> TopicPartition:
-        """
-        The partition of the ledger.
-        """
-        return TopicPartition(self.topic, 0)
-
-
-class OpenTransaction(NamedTuple):
-    """
-    A task's open transaction: None if the task had no rows.
-
-    ``ledger_offset`` is the offset of its ledger record, or -1 without one; ``content_hash`` is the
-    hash of the rows in that record.
-    """
-
-    records: int
-    prepared: PreparedTransaction | None
-    ledger_offset: int
-    content_hash: str = ""
-
-
-class Transaction(NamedTuple):
-    """
-    The transaction to write into; the coordinator aborts it after ``timeout_ms``.
-
-    If a transaction with this id is open, it is aborted; with a ``fallback``, the fallback id is
-    used instead. The transaction is not left open if the brokers know ``fence_id``, which all
-    transactions of a write share.
-    """
-
-    transactional_id: str
-    timeout_ms: int
-    fallback: FallbackId | None = None
-    ledger_record: LedgerRecord | None = None
-    fence_id: str | None = None
 
 
 def write_prepared(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from pyspark_pykafka.engines.contract import TransactionalIdPattern
+    from pyspark_pykafka.engines.transaction_contract import TransactionalIdPattern
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.coordinator import (
         DescribeTransactionsResponse,
@@ -177,7 +177,7 @@ class TransactionLookups:
             logger.warning(
                 "the transactions that %s coordinates could not be listed: %s; those that are open "
                 "under %s end after kafka.transaction.timeout.ms",
-                *(address, reason, pattern.head),
+                *(address, reason, pattern.prefix),
             )
         return found
 
@@ -215,7 +215,7 @@ class TransactionLookups:
         for address, response in responses.items():
             if response.error_code:
                 failed[address] = map_error_code(response.error_code, "listing transactions")
-            found |= set(filter(pattern.has, response.transactional_ids))
+            found |= set(filter(pattern.matches, response.transactional_ids))
         return sorted(found), failed
 
 

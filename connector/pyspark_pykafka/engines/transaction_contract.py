@@ -1,0 +1,91 @@
+"""
+The values of transactional writes: what the driver and tasks tell the wire engine, and get back.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
+
+
+class FallbackId(NamedTuple):
+    """
+    The transactional id for a task attempt that finds its own in use.
+
+    ``notice_id`` is registered first: the driver cannot guess the id, but can look for the notice.
+    """
+
+    transactional_id: str
+    notice_id: str
+
+
+class TransactionalIdPattern(NamedTuple):
+    """
+    The transactional ids of a prefix followed by a match of ``suffix_pattern``.
+    """
+
+    prefix: str
+    suffix_pattern: str
+
+    def matches(self, transactional_id: str) -> bool:
+        """
+        Return whether the whole id matches the pattern.
+        """
+        if not transactional_id.startswith(self.prefix):
+            return False
+        return bool(re.fullmatch(self.suffix_pattern, transactional_id[len(self.prefix) :]))
+
+
+class LedgerRecord(NamedTuple):
+    """
+    The record that a task adds to the ledger, a topic of one partition.
+
+    ``make`` returns its key and value, given the number of the task's rows and their content hash.
+    """
+
+    topic: str
+    make: Callable[[int, str], tuple[bytes, bytes]]
+
+    @property
+    def tp(self) -> TopicPartition:
+        """
+        The partition of the ledger.
+        """
+        return TopicPartition(self.topic, 0)
+
+
+class OpenTransaction(NamedTuple):
+    """
+    A task's open transaction: None if the task had no rows.
+
+    ``ledger_offset`` is the offset of its ledger record, or -1 without one; ``content_hash`` is the
+    hash of the rows in that record.
+    """
+
+    records: int
+    prepared: PreparedTransaction | None
+    ledger_offset: int
+    content_hash: str = ""
+
+
+class Transaction(NamedTuple):
+    """
+    The transaction to write into; the coordinator aborts it after ``timeout_ms``.
+
+    If a transaction with this id is open, it is aborted; with a ``fallback``, the fallback id is
+    used instead. The transaction is not left open if the brokers know ``fence_id``, which all
+    transactions of a write share.
+    """
+
+    transactional_id: str
+    timeout_ms: int
+    fallback: FallbackId | None = None
+    ledger_record: LedgerRecord | None = None
+    fence_id: str | None = None
