@@ -1,5 +1,5 @@
 """
-The guarantees page names existing tests, and each name is unambiguous.
+Pages name existing tests, each name is unambiguous, and CONTRIBUTING.md names existing files.
 """
 
 from __future__ import annotations
@@ -37,3 +37,22 @@ def test_every_row_names_one_test() -> None:
     """
     assert len(ROWS) > 50
     assert all(len([test for _, test in NAME.findall(row) if test]) == 1 for row in ROWS)
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+PATHS = sorted(set(re.findall(r"`((?:[\w.]+/)+(?:[\w.]+)?|\w+\.py)`", CONTRIBUTING)))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_named_file_exists(path: str) -> None:
+    """
+    Every file and folder that CONTRIBUTING.md names exists.
+    """
+    assert any((top / path).exists() for top in (ROOT, ROOT / "connector" / "pyspark_pykafka"))
+
+
+def test_contributing_names_files() -> None:
+    """
+    The search above finds the paths in CONTRIBUTING.md.
+    """
+    assert len(PATHS) > 30
