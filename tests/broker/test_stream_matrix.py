@@ -16,7 +16,14 @@ import pytest
 from confluent_kafka import TopicPartition
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 from tests.conftest import JVM_CONNECTOR_SPARK
-from tests.support.streams import Stream, add_partitions, delete_topic, remake_topic, texts, values
+from tests.support.streams import (
+    Stream,
+    add_partitions,
+    delete_topic,
+    recreate_topic,
+    texts,
+    values,
+)
 
 from pyspark_pykafka.spark.compat import PASSES_START_OFFSET
 from pyspark_pykafka.testing import KafkaCluster, Record
@@ -286,7 +293,7 @@ def _remake_after_first_batch(
     def remaking(frame: Any, batch: int) -> None:
         gather(frame, batch)
         if batch == 0:
-            remake_topic(kafka, name, partitions)
+            recreate_topic(kafka, name, partitions)
             for p in range(partitions):
                 kafka.produce(name, numbered(p, *range(records)))
 
@@ -606,7 +613,7 @@ def test_topic_made_again(
         assert one.values == texts(0, 2)
         if not running:
             one.stop()
-    remake_topic(kafka_cluster, name)
+    recreate_topic(kafka_cluster, name)
     kafka_cluster.produce(name, values(10, 10 + count))
 
     # One that runs may look in between, when there is no topic, or read what it planned before.
@@ -639,7 +646,7 @@ def test_topic_made_again_inside_a_batch(
 
         def remaking(frame: Any, batch: int, then: Any = gather, it: str = name) -> None:
             if batch == 0:
-                remake_topic(kafka_cluster, it)
+                recreate_topic(kafka_cluster, it)
                 kafka_cluster.produce(it, values(100, 130))
             then(frame, batch)
 

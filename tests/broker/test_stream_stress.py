@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.streams import Stream, add_partitions, delete_topic, remake_topic
+from tests.support.streams import Stream, add_partitions, delete_topic, recreate_topic
 
 from pyspark_pykafka.testing import KafkaCluster, Record
 
@@ -42,7 +42,7 @@ class Schedule:
         steps = (
             self.add_topic,
             self.delete_topic,
-            self.remake_topic,
+            self.recreate_topic,
             self.add_partitions,
             self.write,
             self.write,
@@ -73,14 +73,14 @@ class Schedule:
             del self.topics[name]
             delete_topic(self.kafka, name)
 
-    def remake_topic(self) -> None:
+    def recreate_topic(self) -> None:
         """
         Delete a topic of which all was read, and write into another of the same name at once.
         """
         self.settle()
         name = self.chance.choice(sorted(self.topics))
         self.topics[name] = self.chance.randint(1, 3)
-        remake_topic(self.kafka, name, self.topics[name])
+        recreate_topic(self.kafka, name, self.topics[name])
         self.write(name)
 
     def add_partitions(self) -> None:
@@ -147,4 +147,4 @@ def test_random_schedule(
     schedule.settle()
 
     assert len(schedule.written) > STEPS
-    assert {"delete_topic", "remake_topic", "add_partitions", "restart"} <= set(schedule.taken)
+    assert {"delete_topic", "recreate_topic", "add_partitions", "restart"} <= set(schedule.taken)

@@ -1,5 +1,5 @@
 """
-Streaming queries of the tests: gathered batch by batch, stopped and restarted at will.
+Streaming queries for tests: they collect rows by batch, and can be stopped and restarted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SECONDS = 60
 @dataclass
 class Stream:
     """
-    A query that gathers (partition, offset, value) per batch; stopped and restarted at will.
+    A query that collects (partition, offset, value) by batch, and can be stopped and restarted.
     """
 
     spark: SparkSession
@@ -44,7 +44,7 @@ class Stream:
 
     def start(self, **trigger: Any) -> StreamingQuery:
         """
-        Start, or go on from the checkpoint.
+        Start the query, or restart it from the checkpoint.
         """
         frame = self.spark.readStream.format(self.connector).options(**self.options).load()
         writer = frame.writeStream.foreachBatch(self._gather)
@@ -54,16 +54,16 @@ class Stream:
 
     def stop(self) -> None:
         """
-        Stop what runs.
+        Stop the query if it runs.
         """
         if self.query is not None:
             self.query.stop()
 
     def drain(self) -> list[str]:
         """
-        Run to the end of what is there now, and return all values seen so far, sorted.
+        Run up to the present latest offsets, and return all values collected so far, sorted.
 
-        Before Spark 4.2 a run with availableNow is one batch, so it takes several.
+        Before Spark 4.2 an availableNow run is one batch, so it takes several runs.
         """
         before = -1
         while before < self.calls:
@@ -76,20 +76,20 @@ class Stream:
 
     def await_values(self, expected: list[str]) -> None:
         """
-        Wait until a running query has seen exactly these values, whatever their order.
+        Wait until a running query has collected exactly these values, in any order.
         """
 
         def missing() -> str | None:
             assert self.query is not None
             assert self.query.exception() is None
-            seen = self.values
-            return None if seen == sorted(expected) else f"seen {seen}, not {sorted(expected)}"
+            found = self.values
+            return None if found == sorted(expected) else f"found {found}, not {sorted(expected)}"
 
         wait_until(missing, SECONDS)
 
     def logged_offsets(self) -> list[dict[str, Any]]:
         """
-        Return the offsets of all batches, as they stand in the checkpoint.
+        Return the offset documents of all batches in the checkpoint.
         """
         folder = Path(self.checkpoint) / "offsets"
         numbers = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
@@ -107,35 +107,35 @@ class Stream:
     @property
     def values(self) -> list[str]:
         """
-        All values that were seen, sorted.
+        All collected values, sorted.
         """
         return sorted(v for rows in self.batches.values() for *_, v in rows)
 
     @property
     def sizes(self) -> list[int]:
         """
-        How many records each batch had.
+        The number of records of each batch.
         """
         return [len(rows) for _, rows in sorted(self.batches.items())]
 
 
 def values(first: int, end: int) -> list[Record]:
     """
-    Return records whose values are the numbers of a range.
+    Return one record for each number in ``[first, end)``, with the number as value.
     """
     return [Record(f"{i:04}".encode(), str(i).encode()) for i in range(first, end)]
 
 
 def texts(first: int, end: int) -> list[str]:
     """
-    Return what a stream has seen of the records of ``values``.
+    Return the values that a stream collects of the records of :func:`values`.
     """
     return [f"{i:04}" for i in range(first, end)]
 
 
 def add_partitions(kafka: KafkaCluster, topic: str, count: int) -> None:
     """
-    Let a topic grow to so many partitions.
+    Increase the number of partitions of a topic to ``count``.
     """
     admin = kafka.admin()
     admin.create_partitions([NewPartitions(topic, count)])[topic].result(SECONDS)
@@ -144,16 +144,16 @@ def add_partitions(kafka: KafkaCluster, topic: str, count: int) -> None:
 
 def delete_topic(kafka: KafkaCluster, topic: str) -> None:
     """
-    Delete a topic, and return once the brokers have forgotten it.
+    Delete a topic, and wait until no broker lists it.
     """
     admin = kafka.admin()
     admin.delete_topics([topic])[topic].result(SECONDS)
     _await_partitions(kafka, topic, 0)
 
 
-def remake_topic(kafka: KafkaCluster, topic: str, partitions: int = 1) -> None:
+def recreate_topic(kafka: KafkaCluster, topic: str, partitions: int = 1) -> None:
     """
-    Delete a topic and make another of the same name.
+    Delete a topic, and create another one of the same name.
     """
     delete_topic(kafka, topic)
     kafka.create_topic(topic, partitions)

@@ -1,5 +1,5 @@
 """
-What a stream makes of leader epochs: logs that were truncated and grew again are told from others.
+How a stream uses leader epochs: it detects logs that were truncated and grew again (KIP-320).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Process:
     """
 
     cluster: Cluster
-    more: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
     batches: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class Process:
             "subscribe": "t",
             "startingOffsets": "earliest",
             "fetchOffset.retryIntervalMs": "0",
-            **self.more,
+            **self.options,
         }
         self.batches = MicroBatchStream(parse_stream_source(given), self.cluster, lambda _: {})
 
@@ -68,7 +68,7 @@ class Process:
 @pytest.fixture
 def cluster() -> Cluster:
     """
-    Return a cluster with a topic of two partitions, led in epoch 3 with 200 records and 50.
+    Return a cluster with a topic of two partitions with 200 and 50 records, in leader epoch 3.
     """
     made = Cluster()
     made.make("t", 200, 50)
@@ -77,16 +77,16 @@ def cluster() -> Cluster:
     return made
 
 
-def lossy(cluster: Cluster) -> Process:
+def allowing_loss(cluster: Cluster) -> Process:
     """
-    Return a process of a query that may lose records.
+    Return a process of a query with failOnDataLoss=false.
     """
     return Process(cluster, {"failOnDataLoss": "false"})
 
 
-def test_ends_carry_the_epochs_that_they_were_seen_in(cluster: Cluster) -> None:
+def test_end_offsets_have_leader_epochs(cluster: Cluster) -> None:
     """
-    Under a reserved key, by partition, beside the offsets of the JVM connector's form.
+    An end has the leader epoch of each partition, under a reserved key beside the offsets.
     """
     end = Process(cluster).first()
 
@@ -94,9 +94,9 @@ def test_ends_carry_the_epochs_that_they_were_seen_in(cluster: Cluster) -> None:
     assert end[LEADER_EPOCHS] == {"t": {"0": 3, "1": 3}}
 
 
-def test_a_log_that_was_replaced_is_a_data_loss(cluster: Cluster) -> None:
+def test_truncated_log_is_data_loss(cluster: Cluster) -> None:
     """
-    With as many records as before, and with more: the offsets alone show nothing.
+    A log truncated and grown again is data loss, though its offsets are the same or higher.
     """
     one = Process(cluster)
     end = one.first()
@@ -108,17 +108,17 @@ def test_a_log_that_was_replaced_is_a_data_loss(cluster: Cluster) -> None:
 
     with pytest.raises(
         DataLossError, match="offset 200 in leader epoch 3.* offset 100 now"
-    ) as told:
+    ) as caught:
         Process(cluster).latest_offset(end)
-    assert told.value.condition == LOG_TRUNCATED
-    assert "Set failOnDataLoss to false" in str(told.value)
+    assert caught.value.condition == LOG_TRUNCATED
+    assert "Set failOnDataLoss to false" in str(caught.value)
 
 
-def test_a_log_that_nobody_was_asked_about_is_asked_about_later(
+def test_unanswered_epoch_check_is_repeated(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A partition that had vanished when its epoch was asked for is not taken for checked.
+    A partition missing in the response is checked again with the next batch.
     """
     one = Process(cluster)
     end = one.first()
@@ -131,13 +131,13 @@ def test_a_log_that_nobody_was_asked_about_is_asked_about_later(
         one.latest_offset(end)
 
 
-def test_a_loss_that_is_allowed_is_counted_once(
+def test_allowed_truncation_is_counted_once(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    It is logged, counted in the query's progress, and the query goes on behind it.
+    With failOnDataLoss=false the lost offsets are logged and counted once, and the query goes on.
     """
-    one = lossy(cluster)
+    one = allowing_loss(cluster)
     end = one.first()
     cluster.elect(T0, 5, 120, 200)
 
@@ -158,9 +158,9 @@ def test_a_loss_that_is_allowed_is_counted_once(
     assert [(r.start, r.end) for r in one.batches.plan(end, later).ranges] == [(200, 260)]
 
 
-def test_another_leader_with_the_same_log_is_no_loss(cluster: Cluster) -> None:
+def test_leader_change_without_truncation_is_no_data_loss(cluster: Cluster) -> None:
     """
-    Partitions are moved every day; each new epoch costs one question, and no batch.
+    A new leader epoch with the same log costs one request, and makes no batch.
     """
     one = Process(cluster)
     end = one.first()
@@ -177,9 +177,9 @@ def test_another_leader_with_the_same_log_is_no_loss(cluster: Cluster) -> None:
     assert len(cluster.asked) == 2
 
 
-def test_the_same_leader_is_asked_nothing(cluster: Cluster) -> None:
+def test_unchanged_epoch_needs_no_request(cluster: Cluster) -> None:
     """
-    Nobody truncates a log within a leader epoch: in all but rare batches the check is free.
+    A log is never truncated within a leader epoch, so the check usually needs no request.
     """
     one = Process(cluster)
     end = one.first()
@@ -191,9 +191,9 @@ def test_the_same_leader_is_asked_nothing(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, 3, 9])
-def test_a_topic_made_again_is_told_by_its_id(cluster: Cluster, epoch: int) -> None:
+def test_recreated_topic_is_detected_by_its_id(cluster: Cluster, epoch: int) -> None:
     """
-    Whatever its epochs are: lower, as they begin at 0 again, the same, or higher.
+    A recreated topic is detected whether its leader epochs are lower, equal or higher.
     """
     one = Process(cluster)
     end = one.first()
@@ -208,11 +208,11 @@ def test_a_topic_made_again_is_told_by_its_id(cluster: Cluster, epoch: int) -> N
     assert later[LEADER_EPOCHS]["t"]["0"] == epoch
 
 
-def test_ranges_of_a_topic_made_again_carry_no_old_epoch(cluster: Cluster) -> None:
+def test_ranges_of_a_recreated_topic_have_no_start_epoch(cluster: Cluster) -> None:
     """
-    The start of the new topic was seen in none.
+    The start of a recreated topic was seen in no leader epoch.
     """
-    one = lossy(cluster)
+    one = allowing_loss(cluster)
     end = one.first()
     cluster.make("t", 300, 300)
     cluster.epochs = {T0: {7: 0}}
@@ -222,9 +222,9 @@ def test_ranges_of_a_topic_made_again_carry_no_old_epoch(cluster: Cluster) -> No
     assert [(r.start_epoch, r.end_epoch) for r in planned] == [(-1, 7), (-1, -1)]
 
 
-def test_a_broker_that_is_behind_is_not_believed(cluster: Cluster) -> None:
+def test_older_epoch_is_stale_metadata(cluster: Cluster) -> None:
     """
-    Epochs of one topic only grow: who tells an older one knows less than the query does.
+    Epochs of a topic only grow: a broker that returns an older one has stale metadata.
     """
     one = Process(cluster)
     end = one.first()
@@ -241,23 +241,23 @@ def test_a_broker_that_is_behind_is_not_believed(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("ids", [{}, {"t": "another"}])
-def test_an_older_epoch_without_the_same_topic_id_says_nothing(
+def test_older_epoch_without_the_same_topic_id_is_accepted(
     cluster: Cluster, ids: dict[str, str]
 ) -> None:
     """
-    Brokers before 2.8 have no ids, and a topic made again begins with its epochs anew.
+    Brokers before 2.8 have no topic ids, and epochs of a recreated topic start again.
     """
-    stands = {"t": {"0": 100, "1": 50}, LEADER_EPOCHS: {"t": {"0": 9}}}
+    start = {"t": {"0": 100, "1": 50}, LEADER_EPOCHS: {"t": {"0": 9}}}
     if ids:
-        stands["@topicIds"] = ids
+        start["@topicIds"] = ids
     cluster.ids["t"] = "t"
 
-    assert Process(cluster).latest_offset(stands)["t"] == {"0": 200, "1": 50}
+    assert Process(cluster).latest_offset(start)["t"] == {"0": 200, "1": 50}
 
 
-def test_brokers_that_tell_no_epochs(cluster: Cluster) -> None:
+def test_brokers_without_leader_epochs(cluster: Cluster) -> None:
     """
-    Checkpoints then have none, and those that have some go on.
+    Without epochs from the brokers checkpoints get none, and those that have some are accepted.
     """
     end = Process(cluster).first()
     cluster.epochs = {}
@@ -270,9 +270,9 @@ def test_brokers_that_tell_no_epochs(cluster: Cluster) -> None:
     assert LEADER_EPOCHS not in Process(cluster).first()
 
 
-def test_a_leader_that_does_not_know_the_epoch_is_no_loss(cluster: Cluster) -> None:
+def test_unknown_epoch_is_no_data_loss(cluster: Cluster) -> None:
     """
-    As one of a log in the old message format, which keeps no epochs.
+    A leader does not know the epochs of a log in the old message format.
     """
     end = Process(cluster).first()
     cluster.epochs[T0] = {5: 0}
@@ -282,9 +282,9 @@ def test_a_leader_that_does_not_know_the_epoch_is_no_loss(cluster: Cluster) -> N
     assert cluster.asked == [{T0: 3}]
 
 
-def test_checkpoints_without_epochs_go_on(cluster: Cluster) -> None:
+def test_checkpoint_without_epochs_is_accepted(cluster: Cluster) -> None:
     """
-    As older versions of this connector and the JVM connector write them: there is nothing to check.
+    Checkpoints of older versions and of the JVM connector have no epochs to check.
     """
     start = {"t": {"0": 100, "1": 50}}
     cluster.elect(T0, 8, 20, 300)
@@ -294,36 +294,35 @@ def test_checkpoints_without_epochs_go_on(cluster: Cluster) -> None:
 
     assert cluster.asked == []
     assert end[LEADER_EPOCHS] == {"t": {"0": 8, "1": 3}}
-    (wanted,) = one.batches.plan(start, end).ranges
-    assert (wanted.start_epoch, wanted.end_epoch) == (-1, 8)
+    (planned,) = one.batches.plan(start, end).ranges
+    assert (planned.start_epoch, planned.end_epoch) == (-1, 8)
 
 
-def test_a_plan_looks_where_no_question_did(cluster: Cluster) -> None:
+def test_plan_checks_truncation_itself(cluster: Cluster) -> None:
     """
-    Spark before 4.2 may ask for the end without the start; a replay is planned without a question.
+    A plan checks, too: Spark before 4.2 may not pass the start, and a replay asks for no end.
     """
     end = Process(cluster).first()
     cluster.elect(T0, 5, 100, 260)
-    later = lossy(cluster).latest_offset(end)
+    later = allowing_loss(cluster).latest_offset(end)
 
     with pytest.raises(DataLossError, match="offset 100 now"):
         Process(cluster).batches.plan(end, later)
 
 
-def test_an_end_that_the_options_keep_was_seen_in_its_own_epoch() -> None:
+def test_end_beyond_the_log_keeps_its_epoch() -> None:
     """
-    Where a log lost records and the end stays where the query stands, the new leader has not seen
-    all before it.
+    An end held at the query's position beyond the log's end keeps the epoch in which it was seen.
     """
-    stands = StreamOffset({T0: 200, T1: 50}, epochs={T0: 3, T1: 3})
+    start = StreamOffset({T0: 200, T1: 50}, epochs={T0: 3, T1: 3})
     latest = StreamOffset({T0: 120, T1: 90}, epochs={T0: 5, T1: 4})
 
-    assert epochs_at({T0: 200, T1: 70}, stands, latest) == {T0: 3, T1: 4}
+    assert epochs_at({T0: 200, T1: 70}, start, latest) == {T0: 3, T1: 4}
 
 
-def test_the_log_that_ends_before_the_query_stands_is_told_as_before(cluster: Cluster) -> None:
+def test_log_that_ends_before_the_position_is_data_loss(cluster: Cluster) -> None:
     """
-    Its offsets show the loss, by the condition of the JVM connector.
+    A log shorter than the query's position is data loss by its offsets, as in the JVM connector.
     """
     one = Process(cluster)
     end = one.first()
@@ -331,14 +330,14 @@ def test_the_log_that_ends_before_the_query_stands_is_told_as_before(cluster: Cl
 
     later = one.latest_offset(end)
 
-    with pytest.raises(DataLossError, match=r"changed from 200 to 150.*unclean") as told:
+    with pytest.raises(DataLossError, match=r"changed from 200 to 150.*unclean") as caught:
         one.batches.plan(end, later)
-    assert told.value.condition == "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED"
+    assert caught.value.condition == "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED"
 
 
 def test_available_now_checks_the_start_of_its_run(cluster: Cluster) -> None:
     """
-    Its end is fixed before the start is known.
+    An availableNow run checks truncation although its end is fixed before its start is known.
     """
     end = Process(cluster).first()
     cluster.elect(T0, 5, 100, 260)
@@ -350,9 +349,9 @@ def test_available_now_checks_the_start_of_its_run(cluster: Cluster) -> None:
         again.latest_offset(end)
 
 
-def test_pieces_of_a_range_know_what_was_seen() -> None:
+def test_pieces_of_a_split_range_have_epochs() -> None:
     """
-    Only the first begins where the batch does; all others begin within what was seen at once.
+    The first piece has the start's epoch; all others start within the log of the end's epoch.
     """
     whole = OffsetRange(T0, 0, 10, "id", 3, 5)
 
@@ -366,9 +365,9 @@ def test_pieces_of_a_range_know_what_was_seen() -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, [1], {"t": 3}, {"t": {"0": "x"}}])
-def test_epochs_that_cannot_be_read_are_refused(cluster: Cluster, wrong: object) -> None:
+def test_malformed_epochs_are_refused(cluster: Cluster, wrong: object) -> None:
     """
-    By the name of their key.
+    The error for malformed epochs names their key.
     """
     with pytest.raises(OffsetsError, match=f"the checkpoint's {LEADER_EPOCHS} is"):
         Process(cluster).latest_offset({"t": {"0": 3}, LEADER_EPOCHS: wrong})
@@ -381,19 +380,19 @@ def test_epochs_that_cannot_be_read_are_refused(cluster: Cluster, wrong: object)
         max_size=9,
     )
 )
-def test_epochs_come_back_from_a_checkpoint(epochs: Offsets) -> None:
+def test_epochs_survive_the_checkpoint(epochs: Offsets) -> None:
     """
-    Each with its partition, and nested where the first batch keeps its start.
+    Epochs are read back from the JSON, also those of a first batch's start.
     """
-    stood = StreamOffset(dict.fromkeys(epochs, 7), {"t": "id"}, epochs=epochs)
-    whole = replace(stood, initial=stood)
+    start = StreamOffset(dict.fromkeys(epochs, 7), {"t": "id"}, epochs=epochs)
+    whole = replace(start, initial=start)
 
     assert StreamOffset.from_json(json.loads(json.dumps(whole.to_json()))) == whole
 
 
-def test_a_plain_checkpoint_has_no_epochs(cluster: Cluster) -> None:
+def test_checkpoint_in_jvm_format_has_no_epochs(cluster: Cluster) -> None:
     """
-    The JVM connector takes every key for a topic.
+    The JVM connector reads every key as a topic.
     """
     end = {"t": {"0": 3}, LEADER_EPOCHS: {"t": {"0": 1}}}
 
@@ -405,7 +404,7 @@ def test_a_plain_checkpoint_has_no_epochs(cluster: Cluster) -> None:
 
 class Log:
     """
-    A log whose records are numbered, so that another one in the place of a lost one is seen.
+    A log of numbered records, so that a replaced record differs from the lost one.
     """
 
     def __init__(self) -> None:
@@ -426,7 +425,7 @@ class Log:
 
     def elect(self, lost: int, count: int) -> None:
         """
-        Let a leader begin that lacks some of the last records, and append to its log.
+        Elect a leader without the last ``lost`` records, and append ``count`` records.
         """
         kept = max(len(self.records) - lost, self.first)
         del self.records[kept:]
@@ -438,7 +437,7 @@ class Log:
 
     def replaced(self, seen: list[int]) -> int:
         """
-        Return how many of the records that were seen are others now, from the first such one on.
+        Return the number of seen records from the first replaced one on.
         """
         pairs = zip(seen[self.first :], self.records[self.first :], strict=False)
         same = self.first + next((at for at, (a, b) in enumerate(pairs) if a != b), len(seen))
@@ -458,17 +457,17 @@ steps = st.lists(
 @example([("elect", (3, 3)), ("trigger", ()), ("elect", (0, 0)), ("trigger", ())])
 @example([("elect", (3, 9)), ("elect", (7, 9)), ("trigger", ()), ("elect", (1, 0))])
 @given(steps)
-def test_a_loss_is_counted_if_and_only_if_records_were_replaced(
+def test_lost_offsets_are_the_replaced_records(
     history: list[tuple[str, tuple[int, ...]]],
 ) -> None:
     """
-    Whatever a log goes through, elections clean and unclean and records that age out: as many are
-    counted as were seen and are others now, and none where all are what they were.
+    After any sequence of clean and unclean elections and retention, the counted offsets are those
+    of the replaced and deleted records.
     """
     log = Log()
     log.append(5)
-    one = lossy(log.cluster)
-    stands, lost = one.first(), 0
+    one = allowing_loss(log.cluster)
+    position, lost = one.first(), 0
     seen = list(log.records)
     for name, arguments in [*history, ("trigger", ())]:
         if name != "trigger":
@@ -477,7 +476,7 @@ def test_a_loss_is_counted_if_and_only_if_records_were_replaced(
         end, at = len(log.records), len(seen)
         lost += log.replaced(seen) if at <= end else 0
         lost += max(min(log.first, end) - at, 0)
-        stands = one.latest_offset(stands)
-        seen = log.records[: stands["t"]["0"]]
+        position = one.latest_offset(position)
+        seen = log.records[: position["t"]["0"]]
         latest = one.batches.report_latest_offset() or {}
         assert latest.get("@lost", {"t": {"0": 0}}) == {"t": {"0": lost}}

@@ -423,7 +423,7 @@ def test_newer_documents_are_refused(cluster: Cluster) -> None:
     """
     one = query(cluster)
 
-    with pytest.raises(OffsetsError, match="@epochs.*newer one wrote them"):
+    with pytest.raises(OffsetsError, match="@epochs.*newer version wrote them"):
         one.batches.latest_offset({"t": {"0": 3}, "@epochs": {"t": 1}})
     with pytest.raises(OffsetsError, match="@topicIds is 5"):
         one.batches.latest_offset({"t": {"0": 3}, "@topicIds": 5})

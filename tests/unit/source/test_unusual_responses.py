@@ -1,5 +1,5 @@
 """
-Answers of brokers that are odd for a moment, or always: none of them costs a record.
+Unusual responses of brokers, temporary or permanent: none of them loses a record.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from pyspark_pykafka.settings.wire_config import Address, wire_config
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 END = 1000
-ODD_FROM = 200
+UNUSUAL_FROM = 200
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def settings(stubs: StubCluster, kafka: dict[str, str] | None = None, **changes: Any) -> Any:
     given = {"bootstrap.servers": stubs.all_brokers, "log_level": "0", **(kafka or {})}
-    usual = {"engine": "wire", "schema": fetching.VALUES, "kafka": KafkaSettings.of(given)}
-    return fetching.settings(stubs.bootstrap, **{**usual, **changes})
+    defaults = {"engine": "wire", "schema": fetching.VALUES, "kafka": KafkaSettings.of(given)}
+    return fetching.settings(stubs.bootstrap, **{**defaults, **changes})
 
 
-def read(stubs: StubCluster, wanted: OffsetRange, **changes: Any) -> list[int]:
-    batches = fetch(wanted, settings(stubs, **changes))
+def read(stubs: StubCluster, offset_range: OffsetRange, **changes: Any) -> list[int]:
+    batches = fetch(offset_range, settings(stubs, **changes))
     return [row["offset"] for batch in batches for row in batch.to_pylist()]
 
 
-class Elected(Behaviour):
+class NewLeader(Behaviour):
     """
-    A new leader, which does not know for some seconds how far its followers are (KIP-207).
+    A new leader that does not know its high watermark for some seconds (KIP-207).
     """
 
     seconds = 1.5
@@ -72,19 +72,19 @@ class Elected(Behaviour):
         return super().offsets(node, topic, partition, timestamp)
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
-        if offset >= ODD_FROM:
+        if offset >= UNUSUAL_FROM:
             self.began = self.began or time.monotonic()
-        if offset >= ODD_FROM and self._lags():
-            return FetchAnswer(0, ODD_FROM)
+        if offset >= UNUSUAL_FROM and self._lags():
+            return FetchAnswer(0, UNUSUAL_FROM)
         return super().fetch(node, topic, partition, offset)
 
 
-def test_a_new_leader_that_does_not_know_its_end() -> None:
+def test_high_watermark_of_a_new_leader_is_not_the_end() -> None:
     """
-    The high watermark of a leader that has just been elected is no end of the log: as long as it
-    does not tell the end when asked for it, nothing behind is lost.
+    A new leader's high watermark is not the end of the log: while it returns no end offset, no
+    record after the watermark is lost.
     """
-    with StubCluster(Elected(high_watermark=END)) as stubs:
+    with StubCluster(NewLeader(high_watermark=END)) as stubs:
         found = read(stubs, OffsetRange(P0, 0, END), fail_on_data_loss=False, end_retries=0)
 
     assert found == list(range(END))
@@ -92,32 +92,32 @@ def test_a_new_leader_that_does_not_know_its_end() -> None:
 
 class Restarting(Behaviour):
     """
-    A leader that is none for a while, and then, for a moment, does not know its topic.
+    A broker that is not the leader for a time, and then does not know its topic for a moment.
     """
 
     began = 0.0
     none_seconds = 1.2
     unknown_seconds = 1.4
 
-    def _odd(self) -> int:
+    def _error(self) -> int:
         if not self.began:
             return 0
         passed = time.monotonic() - self.began
         return 6 if passed < self.none_seconds else 3 if passed < self.unknown_seconds + 1.2 else 0
 
     def topic_error(self, node: int, topic: str) -> int:  # noqa: ARG002
-        return 3 if self._odd() == 3 else 0
+        return 3 if self._error() == 3 else 0
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
-        if offset >= ODD_FROM:
+        if offset >= UNUSUAL_FROM:
             self.began = self.began or time.monotonic()
-        error = self._odd()
+        error = self._error()
         return FetchAnswer(error, -1) if error else super().fetch(node, topic, partition, offset)
 
 
-def test_a_topic_that_is_unknown_at_last_only() -> None:
+def test_topic_unknown_at_the_end_of_the_timeout() -> None:
     """
-    A topic is gone when it was unknown for all of pollTimeoutMs, not when it is so at its end.
+    A topic is lost if it was unknown for all of pollTimeoutMs, not only at the end.
     """
     with StubCluster(Restarting(high_watermark=END)) as stubs:
         found = read(stubs, OffsetRange(P0, 0, END), fail_on_data_loss=False, poll_timeout_ms=2_000)
@@ -135,25 +135,27 @@ def metadata(topic_id: UUID, epoch: int) -> MetadataResponse:
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
-def test_a_topic_made_again_beside_a_stale_broker(stale_first: bool) -> None:
+def test_recreated_topic_beside_a_stale_broker(stale_first: bool) -> None:
     """
-    That one broker still tells the old topic, in an old epoch, does not keep the new one away.
+    A broker that still returns the old topic, in an old epoch, does not hide the recreated one.
     """
     seen = LastSeenEpochs()
     seen.record("c", metadata(OLD, 5).topics[0])
     review = FreshnessCheck("c", ("t",), seen)
     stale, fresh = metadata(OLD, 4), metadata(NEW, 0)
-    for at, answer in enumerate([stale, fresh, fresh] if stale_first else [fresh, fresh, stale]):
+    for number, response in enumerate(
+        [stale, fresh, fresh] if stale_first else [fresh, fresh, stale]
+    ):
         assert not review.is_settled
-        review.add(Address(f"b{at}", 1), answer)
+        review.add(Address(f"b{number}", 1), response)
 
     assert review.is_settled
     assert review.result().topics[0].topic_id == NEW
 
 
-class OneDoor(Behaviour):
+class SharedAddress(Behaviour):
     """
-    Two brokers that are both advertised at the first one's address.
+    Two brokers that both advertise the first one's address.
     """
 
     def port(self, node: int) -> int:  # noqa: ARG002
@@ -162,9 +164,9 @@ class OneDoor(Behaviour):
 
 def test_brokers_advertised_at_one_address() -> None:
     """
-    No partition is left out of an answer because its leader has another broker's address.
+    No partition is missing in a response because its leader advertises another broker's address.
     """
-    with StubCluster(OneDoor(brokers=2, topics={"t": 2})) as stubs:
+    with StubCluster(SharedAddress(brokers=2, topics={"t": 2})) as stubs:
         kafka = {"bootstrap.servers": stubs.bootstrap, "default.api.timeout.ms": "2000"}
         backend = WireMetadata(KafkaSettings.of(kafka), "read_uncommitted")
         backend.describe_topics(["t"])
@@ -176,9 +178,9 @@ def test_brokers_advertised_at_one_address() -> None:
             assert found == {P0: 1000, P1: 1000}
 
 
-class Near(Behaviour):
+class NearReplica(Behaviour):
     """
-    A leader that sends readers of a rack to its follower.
+    A leader that refers clients of a rack to its follower (KIP-392).
     """
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
@@ -187,62 +189,61 @@ class Near(Behaviour):
         return super().fetch(node, topic, partition, offset)
 
 
-def test_sizes_are_told_by_the_near_replica() -> None:
+def test_record_sizes_from_the_near_replica() -> None:
     """
-    A limit in bytes knows the records of a topic that is read from a follower.
+    Record sizes are sampled from a follower if the topic is read from it.
     """
-    with StubCluster(Near(brokers=2)) as stubs:
+    with StubCluster(NearReplica(brokers=2)) as stubs:
         found = bytes_per_offset({P0: 0}, settings(stubs, {"client.rack": "a"}))
 
     assert 8 < found[P0] < 20
 
 
-def test_sizes_of_old_formats() -> None:
+def test_record_sizes_of_old_formats() -> None:
     """
-    A message of before record batches takes one offset; what stands where a batch has its last
-    offset is a part of the record.
+    A message of the old formats takes one offset: where a batch has its last offset, it has data.
     """
     message = struct.pack(">qi", 7, 50) + b"\x00\x00\x00\x00\x01\x00" + b"\x7f" * 44
 
     assert measured(memoryview(message), 7) == (62, 1)
 
 
-class WithoutIds(Behaviour):
+class WithoutTopicIds(Behaviour):
     """
-    Brokers, or a proxy before them, that tell no topic ids.
+    Brokers, or a proxy before them, that send no topic ids.
     """
 
     def topic_id(self, topic: str) -> UUID:  # noqa: ARG002
         return UUID(int=0)
 
 
-def test_brokers_that_tell_no_topic_id() -> None:
+def test_brokers_without_topic_ids() -> None:
     """
-    A range planned with a topic's id is read where the id is not told: that is no other topic.
+    A range planned with a topic id is read from brokers that send none.
     """
-    wanted = OffsetRange(P0, 0, 300, "AAAAAAAAAAAAAAAAAAAAAQ")
-    with StubCluster(WithoutIds()) as stubs:
-        found = read(stubs, wanted, fail_on_data_loss=False, poll_timeout_ms=1_000)
+    planned = OffsetRange(P0, 0, 300, "AAAAAAAAAAAAAAAAAAAAAQ")
+    with StubCluster(WithoutTopicIds()) as stubs:
+        found = read(stubs, planned, fail_on_data_loss=False, poll_timeout_ms=1_000)
 
     assert found == list(range(300))
 
 
 @pytest.mark.parametrize("address", [Address("127.0.0.1", 70_000), Address("a\0b", 9092)])
-def test_addresses_that_cannot_be(address: Address) -> None:
+def test_invalid_addresses(address: Address) -> None:
     """
-    An address that no broker can have is one that cannot be reached, and is told at once.
+    An address that no broker can have fails at once as unreachable.
     """
     config = wire_config(KafkaSettings.of({"bootstrap.servers": "b:1"}))
-    began = time.monotonic()
+    start = time.monotonic()
     with pytest.raises((BrokerUnavailableError, TimeoutExceededError), match=str(address.port)):
         Connection.open(address, config, Deadline.after(5))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - start < 3
 
 
-def test_a_word_of_a_partition_that_vanished() -> None:
+def test_deleted_partition_has_no_start() -> None:
     """
-    A partition that is gone when its end is asked for starts nowhere: a word in a checkpoint would
-    stand for another offset each time.
+    A partition deleted before its start is resolved has none: LATEST in a checkpoint would resolve
+    to another offset each time.
     """
     cluster = memory_cluster.Cluster()
     cluster.make("t", 10)
@@ -255,13 +256,13 @@ def test_a_word_of_a_partition_that_vanished() -> None:
     assert query.initial_offset()["t"] == {"0": 10}
 
 
-@pytest.mark.parametrize("word", [-1, -2])
-def test_ends_of_a_log_that_are_none(word: int) -> None:
+@pytest.mark.parametrize("sentinel", [-1, -2])
+def test_end_offset_of_minus_one_is_retried(sentinel: int) -> None:
     """
-    A leader that tells -1 for an end of its log, and no error, is asked again.
+    A leader's response of -1 without an error, for EARLIEST or LATEST, is retriable.
     """
     answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, -1)])])
-    wanted = {"t": [ListOffsetsPartition(0, 1, word)]}
+    wanted = {"t": [ListOffsetsPartition(0, 1, sentinel)]}
 
     with pytest.raises(BrokerUnavailableError, match="t-0"):
         read_offsets(answer, wanted)
@@ -269,16 +270,16 @@ def test_ends_of_a_log_that_are_none(word: int) -> None:
 
 def test_a_time_without_a_record_has_no_offset() -> None:
     """
-    For a time -1 says that no record is as young.
+    For a timestamp -1 means that all records are earlier.
     """
     answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, -1)])])
 
     assert read_offsets(answer, {"t": [ListOffsetsPartition(0, 1, 1_000)]}).offsets == {P0: -1}
 
 
-class Loop(Behaviour):
+class RedirectLoop(Behaviour):
     """
-    Two brokers that name each other to whoever has a rack.
+    Two brokers that refer clients of a rack to each other.
     """
 
     rack = ""
@@ -293,12 +294,12 @@ class Loop(Behaviour):
         return super().fetch(node, topic, partition, offset)
 
 
-def test_replicas_that_name_each_other() -> None:
+def test_replicas_that_refer_to_each_other() -> None:
     """
-    Where being sent on leads nowhere, the leader is read from.
+    In a loop of preferred replicas the client reads from the leader.
     """
-    with StubCluster(Loop(brokers=2, high_watermark=END)) as stubs:
-        near = {"client.rack": "a"}
-        found = read(stubs, OffsetRange(P0, 0, END), kafka=near, poll_timeout_ms=3_000)
+    with StubCluster(RedirectLoop(brokers=2, high_watermark=END)) as stubs:
+        rack = {"client.rack": "a"}
+        found = read(stubs, OffsetRange(P0, 0, END), kafka=rack, poll_timeout_ms=3_000)
 
     assert found == list(range(END))
