@@ -1,5 +1,5 @@
 """
-What others see of a query's progress while it runs, fails and ends.
+The recorded progress of a query while it runs, fails and ends, as other clients see it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OFFSET_COMMIT = 8
 
 
 @pytest.fixture(params=["consumerGroup", "zookeeper"])
-def kept(request: pytest.FixtureRequest, topic: NewTopicName) -> dict[str, str]:
+def store_options(request: pytest.FixtureRequest, topic: NewTopicName) -> dict[str, str]:
     """
     Return a topic of two partitions and the options of each store in turn.
     """
@@ -57,7 +57,7 @@ def kept(request: pytest.FixtureRequest, topic: NewTopicName) -> dict[str, str]:
 @pytest.fixture
 def listening(spark: SparkSession) -> Iterator[Callable[[Stream], None]]:
     """
-    Return the way to add a listener for a stream; all are taken away at the end.
+    Return a function that adds a listener for a stream; all are removed at the end.
     """
     added: list[ProgressListener] = []
 
@@ -72,7 +72,7 @@ def listening(spark: SparkSession) -> Iterator[Callable[[Stream], None]]:
 
 def records(query: Stream) -> list[Record]:
     """
-    Return what the query's store holds, by partition.
+    Return the records of the query's store, by partition.
     """
     return [
         record for _, record in sorted(read_records(parse_stream_source(query.options)).items())
@@ -86,45 +86,45 @@ def offsets(query: Stream) -> list[int]:
     return [record.offset for record in records(query)]
 
 
-def await_offsets(query: Stream, wanted: list[int]) -> None:
+def await_offsets(query: Stream, expected: list[int]) -> None:
     """
-    Wait until these are recorded.
+    Wait until these offsets are recorded.
     """
 
     def missing() -> str | None:
         found = offsets(query)
-        return None if found == wanted else f"recorded is {found}, not {wanted}"
+        return None if found == expected else f"recorded is {found}, not {expected}"
 
     wait_until(missing, SECONDS)
 
 
 @pytest.mark.smoke
-def test_the_last_batch_of_a_run_is_recorded(
+def test_last_batch_of_a_run_is_recorded(
     kafka_cluster: KafkaCluster,
     stream: Callable[..., Stream],
-    kept: dict[str, str],
+    store_options: dict[str, str],
     listening: Callable[[Stream], None],
 ) -> None:
     """
-    When the run has ended all is recorded, with who did it; before Spark 4.2 by the listener.
+    After the run everything is recorded, with its owner; before Spark 4.2 by the listener.
     """
-    kafka_cluster.produce(kept["subscribe"], values(0, 10))
-    query = stream(**kept)
+    kafka_cluster.produce(store_options["subscribe"], values(0, 10))
+    query = stream(**store_options)
     if not PASSES_START_OFFSET:
         listening(query)
 
     query.drain()
 
-    await_offsets(query, _ends(kafka_cluster, kept["subscribe"]))
+    await_offsets(query, _ends(kafka_cluster, store_options["subscribe"]))
     owners = {record.owner.query for record in records(query) if record.owner}
     assert owners == {query.logged_offsets()[-1]["@query"]["id"]}
 
 
-def test_kafkas_tool_shows_no_lag(
+def test_kafka_tool_shows_the_lag(
     kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: NewTopicName
 ) -> None:
     """
-    While the query waits for more, without new data; and the lag there is while it is stopped.
+    The lag is 0 while the query waits for new data, and grows while the query is stopped.
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 10))
@@ -144,27 +144,27 @@ def test_kafkas_tool_shows_no_lag(
     assert sum(int(row.current) for row in later.values()) == 10
 
 
-def test_nothing_is_recorded_before_its_batch_is_complete(
-    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], kept: dict[str, str]
+def test_failed_batch_is_not_recorded(
+    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], store_options: dict[str, str]
 ) -> None:
     """
-    A batch that fails leaves the offsets as they were, and its next attempt is counted.
+    A failing batch leaves the offsets unchanged, and its next attempt is counted.
     """
-    kafka_cluster.produce(kept["subscribe"], values(0, 6))
-    query = stream(**kept)
+    kafka_cluster.produce(store_options["subscribe"], values(0, 6))
+    query = stream(**store_options)
     query.start()
     query.await_values(texts(0, 6))
-    before = _ends(kafka_cluster, kept["subscribe"])
+    before = _ends(kafka_cluster, store_options["subscribe"])
     await_offsets(query, before)
 
     def counted() -> set[int]:
         return {record.failing.attempts for record in records(query) if record.failing}
 
     query.fail = True
-    kafka_cluster.produce(kept["subscribe"], values(6, 12))
+    kafka_cluster.produce(store_options["subscribe"], values(6, 12))
     for expected in (set(), {2}, {3}):
         # What the store has not heard of when the batch fails is not counted.
-        query.before_failing = partial(await_counted, counted, expected)
+        query.before_failing = partial(await_attempts, counted, expected)
         assert query.query is not None
         with pytest.raises(Exception, match="planted failure"):
             query.query.awaitTermination(SECONDS)
@@ -176,26 +176,28 @@ def test_nothing_is_recorded_before_its_batch_is_complete(
     query.start()
 
     query.await_values(texts(0, 12))
-    await_offsets(query, _ends(kafka_cluster, kept["subscribe"]))
+    await_offsets(query, _ends(kafka_cluster, store_options["subscribe"]))
     assert {record.failing for record in records(query)} == {None}
 
 
-def await_counted(counted: Callable[[], set[int]], expected: set[int]) -> None:
+def await_attempts(counted: Callable[[], set[int]], expected: set[int]) -> None:
     """
-    Return once the store has counted so many attempts.
+    Wait until the store has counted this many attempts.
     """
     wait_until(lambda: None if counted() == expected else f"{counted()} attempts", SECONDS)
 
 
-def test_commit_writes_the_offsets(kafka_cluster: KafkaCluster, kept: dict[str, str]) -> None:
+def test_commit_writes_the_offsets(
+    kafka_cluster: KafkaCluster, store_options: dict[str, str]
+) -> None:
     """
-    Spark's commit is enough: no later question is needed to show that the batch is complete.
+    Spark's commit is enough: no later call is needed to show that the batch is complete.
     """
-    kafka_cluster.produce(kept["subscribe"], values(0, 6))
+    kafka_cluster.produce(store_options["subscribe"], values(0, 6))
     given = {
         "kafka.bootstrap.servers": kafka_cluster.bootstrap,
         "startingOffsets": "earliest",
-        **kept,
+        **store_options,
     }
     options = parse_stream_source(given)
     reader = KafkaStreamReader(options, arrow_schema(source_schema(include_headers=False)))
@@ -209,13 +211,13 @@ def test_commit_writes_the_offsets(kafka_cluster: KafkaCluster, kept: dict[str, 
     reader._stream._progress.finish()
 
     assert {tp.partition: record.offset for tp, record in read_records(options).items()} == dict(
-        enumerate(_ends(kafka_cluster, kept["subscribe"]))
+        enumerate(_ends(kafka_cluster, store_options["subscribe"]))
     )
 
 
-def test_what_a_group_costs_the_brokers() -> None:
+def test_one_commit_request_per_batch() -> None:
     """
-    One commit for each completed batch that read something, and none for those told of again.
+    Each completed batch with new records costs one commit request; repeated reports cost none.
     """
     with ProxiedCluster(brokers=1) as cluster:
         cluster.kafka.create_topic("costs", 3)
@@ -231,13 +233,13 @@ def test_what_a_group_costs_the_brokers() -> None:
             done = {TopicPartition("costs", at): batch for at in range(3)}
             for _ in range(3):
                 progress.record_completed(StreamOffset(done, query=QueryIdentity("q", batch)))
-            wait_until(partial(unrecorded, options, batch), SECONDS)
+            wait_until(partial(missing_offsets, options, batch), SECONDS)
         progress.finish()
 
         assert cluster.proxies[1].requests[OFFSET_COMMIT] == 4
 
 
-def unrecorded(options: SourceOptions, offset: int) -> str | None:
+def missing_offsets(options: SourceOptions, offset: int) -> str | None:
     """
     Return what is missing until all partitions are recorded at an offset.
     """
@@ -245,71 +247,73 @@ def unrecorded(options: SourceOptions, offset: int) -> str | None:
     return None if found == {offset} else f"recorded is {found}, not {offset}"
 
 
-def test_another_query_goes_on_where_one_left(
-    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], kept: dict[str, str]
+def test_committed_continues_from_another_query(
+    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], store_options: dict[str, str]
 ) -> None:
     """
-    With a checkpoint of its own and startingOffsets=committed, in a stream and in a batch.
+    With its own checkpoint and startingOffsets=committed, a query continues from the recorded
+    offsets.
     """
-    kafka_cluster.produce(kept["subscribe"], values(0, 6))
-    first = stream(**kept)
+    kafka_cluster.produce(store_options["subscribe"], values(0, 6))
+    first = stream(**store_options)
     first.start()
     first.await_values(texts(0, 6))
-    await_offsets(first, _ends(kafka_cluster, kept["subscribe"]))
+    await_offsets(first, _ends(kafka_cluster, store_options["subscribe"]))
     first.stop()
-    kafka_cluster.produce(kept["subscribe"], values(6, 9))
+    kafka_cluster.produce(store_options["subscribe"], values(6, 9))
 
-    second = stream(**{**kept, "startingOffsets": "committed"})
+    second = stream(**{**store_options, "startingOffsets": "committed"})
     second.start()
 
     second.await_values(texts(6, 9))
-    await_offsets(second, _ends(kafka_cluster, kept["subscribe"]))
+    await_offsets(second, _ends(kafka_cluster, store_options["subscribe"]))
 
 
-def test_two_queries_cannot_record_in_one_place(
-    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], kept: dict[str, str]
+def test_two_queries_cannot_share_a_store(
+    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], store_options: dict[str, str]
 ) -> None:
     """
-    The second ends with an error that names the first, which goes on.
+    The second query fails with an error that names the first, which continues.
     """
-    kafka_cluster.produce(kept["subscribe"], values(0, 6))
-    first, second = stream(**kept), stream(**kept)
+    kafka_cluster.produce(store_options["subscribe"], values(0, 6))
+    first, second = stream(**store_options), stream(**store_options)
     first.start()
     first.await_values(texts(0, 6))
-    await_offsets(first, _ends(kafka_cluster, kept["subscribe"]))
+    await_offsets(first, _ends(kafka_cluster, store_options["subscribe"]))
 
     refused = second.start()
     with pytest.raises(Exception, match="PROGRESS_OWNED") as caught:
         refused.awaitTermination(SECONDS)
 
     assert first.logged_offsets()[-1]["@query"]["id"] in str(caught.value)
-    kafka_cluster.produce(kept["subscribe"], values(6, 9))
+    kafka_cluster.produce(store_options["subscribe"], values(6, 9))
     first.await_values(texts(0, 9))
-    await_offsets(first, _ends(kafka_cluster, kept["subscribe"]))
+    await_offsets(first, _ends(kafka_cluster, store_options["subscribe"]))
 
 
-def test_the_listener_records_what_a_stopped_query_could_not(
+def test_listener_records_the_end_of_a_query(
     kafka_cluster: KafkaCluster,
     stream: Callable[..., Stream],
-    kept: dict[str, str],
+    store_options: dict[str, str],
     listening: Callable[[Stream], None],
 ) -> None:
     """
-    A query that is stopped in the pause after its batch, and one that fails: its cause is kept.
+    This covers a query that is stopped between batches, and one that fails, whose error is
+    recorded.
     """
-    kafka_cluster.produce(kept["subscribe"], values(0, 6))
-    query = stream(**kept)
+    kafka_cluster.produce(store_options["subscribe"], values(0, 6))
+    query = stream(**store_options)
     listening(query)
     running = query.start(processingTime="1 hour")
     query.await_values(texts(0, 6))
     wait_until(lambda: None if running.lastProgress else "no progress yet", SECONDS)
     running.stop()
 
-    await_offsets(query, _ends(kafka_cluster, kept["subscribe"]))
+    await_offsets(query, _ends(kafka_cluster, store_options["subscribe"]))
 
     query.fail = True
     query.start()
-    kafka_cluster.produce(kept["subscribe"], values(6, 9))
+    kafka_cluster.produce(store_options["subscribe"], values(6, 9))
     with pytest.raises(Exception, match="planted failure"):
         query.query.awaitTermination(SECONDS)  # type: ignore[union-attr]
 
@@ -320,22 +324,22 @@ def test_the_listener_records_what_a_stopped_query_could_not(
     wait_until(missing, SECONDS)
 
 
-def test_a_listener_without_a_store_is_told() -> None:
+def test_listener_requires_a_store() -> None:
     """
-    It would have nothing to do.
+    A listener without a progress store is rejected.
     """
     with pytest.raises(OptionsError, match="progressStore is 'none'; it must be: consumerGroup or"):
         ProgressListener({"kafka.bootstrap.servers": "b:1", "subscribe": "t"})
 
 
-def test_zookeeper_has_the_records_of_storms_spout(
+def test_zookeeper_nodes_have_the_fields_of_storms_spout(
     kafka_cluster: KafkaCluster,
     zookeeper: ZooKeeper,
     stream: Callable[..., Stream],
     topic: NewTopicName,
 ) -> None:
     """
-    One node per id, topic and partition, with the article's fields and ours.
+    There is one node per id, topic and partition, with the fields of Storm's spout and ours.
     """
     name = topic(1)
     kafka_cluster.produce(name, values(0, 3))
@@ -347,12 +351,12 @@ def test_zookeeper_has_the_records_of_storms_spout(
 
     node = _node(zookeeper, f"/pykafka/{name}/{name}/partition_0")
 
-    mark = query.logged_offsets()[-1]
+    end = query.logged_offsets()[-1]
     host, port = kafka_cluster.bootstrap.split(":")
-    assert node["topology"] == {"id": mark["@query"]["id"], "name": mark["@query"]["id"]}
+    assert node["topology"] == {"id": end["@query"]["id"], "name": end["@query"]["id"]}
     assert (node["offset"], node["partition"], node["topic"]) == (3, 0, name)
     assert node["broker"] == {"host": host, "port": int(port)}
-    assert (node["batch"], node["topicId"]) == (0, mark["@topicIds"][name])
+    assert (node["batch"], node["topicId"]) == (0, end["@topicIds"][name])
 
 
 def _node(zookeeper: ZooKeeper, path: str) -> dict[str, Any]:
@@ -368,7 +372,7 @@ def _node(zookeeper: ZooKeeper, path: str) -> dict[str, Any]:
 
 def _ends(kafka: KafkaCluster, topic: str) -> list[int]:
     """
-    Return the end of each partition, as a plain consumer sees it.
+    Return the end offset of each partition, as a plain consumer sees it.
     """
     from confluent_kafka import Consumer, TopicPartition
 

@@ -35,7 +35,8 @@ def place(
     tmp_path: Path,
 ) -> tuple[str, list[str]]:
     """
-    Return a topic of two partitions whose progress a query has left behind, and how to name that.
+    Return a topic of two partitions with recorded progress, and the arguments that select its
+    store.
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 20))
@@ -74,7 +75,7 @@ def _leave_behind(name: str, options: dict[str, str]) -> None:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """
-    Return the way to run the command and to get what it prints; it must succeed.
+    Return a function that runs the command, which must succeed, and returns its output.
     """
 
     def running(*arguments: str) -> str:
@@ -90,7 +91,7 @@ def _exported(run: Callable[..., str], arguments: list[str]) -> Any:
 
 def test_show(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
     """
-    For people a table, for programs all there is.
+    The output is a table for people, and JSON with every field for programs.
     """
     name, arguments = place
 
@@ -113,7 +114,7 @@ def test_lag(
     place: tuple[str, list[str]], run: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    As Kafka's own tool tells it where that can.
+    The lag equals that of Kafka's own tool, where that can show it.
     """
     name, arguments = place
 
@@ -124,38 +125,36 @@ def test_lag(
     assert found["lag"] == 17
     assert text.splitlines()[-1] == "Lag in all: 17"
     if "--group" in arguments:
-        theirs = described(kafka_cluster.bootstrap, name)
-        assert lags == {tp: shown.lag for tp, shown in theirs.items()}
+        groups = described(kafka_cluster.bootstrap, name)
+        assert lags == {tp: shown.lag for tp, shown in groups.items()}
 
 
-def test_set_says_first_what_it_would_do(
-    place: tuple[str, list[str]], run: Callable[..., str]
-) -> None:
+def test_set_needs_execute(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
     """
-    And does it when told to, backwards as well; words are looked up.
+    Offsets only change with --execute, also backwards; keywords are resolved.
     """
     name, arguments = place
-    wanted = [f"{name}:0=1", f"{name}:1=latest"]
+    positions = [f"{name}:0=1", f"{name}:1=latest"]
 
-    said = run("progress", "set", *arguments, *wanted)
+    output = run("progress", "set", *arguments, *positions)
     before = _exported(run, arguments)
-    run("progress", "set", *arguments, *wanted, "--execute")
+    run("progress", "set", *arguments, *positions, "--execute")
     after = _exported(run, arguments)
 
-    assert "Nothing is changed; with --execute it would be." in said
+    assert "Nothing is changed; with --execute it would be." in output
     assert before == {name: {"0": 2, "1": 1}}
     assert after[name]["0"] == 1
     assert after[name]["1"] > 1
 
 
-def test_import_takes_an_export(
+def test_import_restores_an_export(
     place: tuple[str, list[str]],
     run: Callable[..., str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
-    From a file, and from the standard input.
+    An export is imported from a file, and from the standard input.
     """
     name, arguments = place
     file = tmp_path / "offsets.json"
@@ -171,9 +170,9 @@ def test_import_takes_an_export(
     assert _exported(run, arguments) == {name: {"0": 2, "1": 7}}
 
 
-def test_reset_takes_all_away(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
+def test_reset_deletes_all_records(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
     """
-    Only when told to.
+    Records are only deleted with --execute.
     """
     name, arguments = place
 
@@ -193,11 +192,11 @@ def test_reset_takes_all_away(place: tuple[str, list[str]], run: Callable[..., s
         ("no-such-topic:0=1", "the brokers do not have the topic 'no-such-topic'"),
     ],
 )
-def test_positions_that_cannot_be(
+def test_invalid_positions_are_rejected(
     place: tuple[str, list[str]], capsys: pytest.CaptureFixture[str], position: str, text: str
 ) -> None:
     """
-    The error says what is wrong, and nothing changes.
+    The error names the mistake, and nothing changes.
     """
     name, arguments = place
 
@@ -207,16 +206,16 @@ def test_positions_that_cannot_be(
     assert text.format(name=name) in capsys.readouterr().err
 
 
-def test_a_missing_id_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_zookeeper_id_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    With the option's own words, and without the password.
+    The error names the option, and does not show the password.
     """
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(DIGEST_VARIABLE, "SECRET")
         code = main(["lag", "--bootstrap-server", "b:1", "--zookeeper", "zk:2181"])
 
-    told = capsys.readouterr().err
+    error = capsys.readouterr().err
     assert code == 1
-    assert "zookeeperId is missing" in told
-    assert "zookeeperDigest is '***'" in told
-    assert "SECRET" not in told
+    assert "zookeeperId is missing" in error
+    assert "zookeeperDigest is '***'" in error
+    assert "SECRET" not in error

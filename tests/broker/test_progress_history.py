@@ -1,21 +1,22 @@
 """
-What is recorded while a query is stopped, killed and failed at random: never too early, never back.
+Progress recorded while a query is stopped, killed and failed at random: never early, never moving
+back.
 """
 
 from __future__ import annotations
 
 import itertools
-import random
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as Position
+from confluent_kafka import TopicPartition as KafkaPartition
 from tests.support.streams import SECONDS, Stream, texts, values
 
 from pyspark_pykafka.testing.waiting import wait_until
@@ -36,7 +37,7 @@ Moment = tuple[float, tuple[int, ...]]
 
 def faults(recorded: list[Moment], completed: list[Moment]) -> list[str]:
     """
-    Return what is wrong with a history of a store, given when the sink had taken what.
+    Return the faults of a recorded history, given the history of completed offsets.
     """
     found = []
     for (_, before), (at, after) in itertools.pairwise(recorded):
@@ -45,8 +46,8 @@ def faults(recorded: list[Moment], completed: list[Moment]) -> list[str]:
     for at, offsets in recorded:
         done = [ends for moment, ends in completed if moment <= at]
         allowed = [max(ends) for ends in zip(*done, strict=True)] or [0] * len(offsets)
-        if any(offset > most for offset, most in zip(offsets, allowed, strict=True)):
-            found.append(f"{offsets} at {at:.3f}, and only {allowed} was done")
+        if any(offset > maximum for offset, maximum in zip(offsets, allowed, strict=True)):
+            found.append(f"{offsets} at {at:.3f}, and only {allowed} was complete")
     return found
 
 
@@ -54,13 +55,13 @@ def faults(recorded: list[Moment], completed: list[Moment]) -> list[str]:
     ("recorded", "text"),
     [
         ([(2.0, (3, 0)), (3.0, (2, 0))], "went back"),
-        ([(0.5, (3, 0))], "only [0, 0] was done"),
-        ([(2.0, (3, 1))], "only [3, 0] was done"),
+        ([(0.5, (3, 0))], "only [0, 0] was complete"),
+        ([(2.0, (3, 1))], "only [3, 0] was complete"),
     ],
 )
-def test_planted_faults_are_found(recorded: list[Moment], text: str) -> None:
+def test_faults_are_detected(recorded: list[Moment], text: str) -> None:
     """
-    A store that goes back, one that is early, and one that is ahead in a single partition.
+    A store that moves back, one that is early, and one that is ahead in a single partition.
     """
     completed = [(1.0, (3, 0))]
 
@@ -71,7 +72,7 @@ def test_planted_faults_are_found(recorded: list[Moment], text: str) -> None:
 @dataclass
 class Watch:
     """
-    Asks for the group's offsets all the time, as a plain client that is no part of the connector.
+    Polls the group's offsets, as a plain client independent of the connector.
     """
 
     bootstrap: str
@@ -81,7 +82,7 @@ class Watch:
 
     def run(self) -> None:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.topic})
-        asked = [Position(self.topic, number) for number in range(PARTITIONS)]
+        asked = [KafkaPartition(self.topic, number) for number in range(PARTITIONS)]
         while not self.over.wait(0.02):
             found = consumer.committed(asked, timeout=SECONDS)
             offsets = tuple(max(position.offset, 0) for position in found)
@@ -92,7 +93,7 @@ class Watch:
 @dataclass
 class Watched(Stream):
     """
-    A stream that notes when its sink has taken what.
+    A stream that records when its sink has received each batch.
     """
 
     completed: list[Moment] = field(default_factory=list)
@@ -109,20 +110,20 @@ class Watched(Stream):
 @dataclass
 class Schedule:
     """
-    What happens to the query, by chance.
+    Random events in the life of the query.
     """
 
     kafka: KafkaCluster
     query: Watched
     topic: str
-    chance: random.Random
+    random: Random
     written: int = 0
 
     def step(self) -> None:
-        count = self.chance.randrange(1, 30)
+        count = self.random.randrange(1, 30)
         self.kafka.produce(self.topic, values(self.written, self.written + count))
         self.written += count
-        self.chance.choice((self.follow, self.follow, self.restart, self.kill, self.fail))()
+        self.random.choice((self.follow, self.follow, self.restart, self.kill, self.fail))()
 
     def follow(self) -> None:
         self.query.await_values(texts(0, self.written))
@@ -133,7 +134,7 @@ class Schedule:
 
     def kill(self) -> None:
         """
-        Kill the process that plans, with the recorder in it.
+        Kill the planning process, which contains the recorder.
         """
         for process in psutil.Process().children(recursive=True):
             # Spark's other processes come and go.
@@ -145,7 +146,7 @@ class Schedule:
 
     def fail(self) -> None:
         """
-        Let a batch fail; the next start reads it again.
+        Make a batch fail; the next start reads it again.
         """
         self.query.fail = True
         self.kafka.produce(self.topic, values(self.written, self.written + 1))
@@ -168,7 +169,7 @@ def test_history_of_a_group(
     seed: int,
 ) -> None:
     """
-    Watched by a plain client; in the end all is recorded.
+    A plain client watches the offsets; at the end everything is recorded.
     """
     name = topic(PARTITIONS)
     options = {
@@ -180,7 +181,7 @@ def test_history_of_a_group(
         "kafka.session.timeout.ms": "3000",
     }
     query = Watched(spark, options, checkpoint)
-    schedule = Schedule(kafka_cluster, query, name, random.Random(seed))
+    schedule = Schedule(kafka_cluster, query, name, Random(seed))
     watch = Watch(kafka_cluster.bootstrap, name)
     watching = threading.Thread(target=watch.run)
     watching.start()

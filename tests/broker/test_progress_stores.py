@@ -38,7 +38,7 @@ ME, ALSO_ME, OTHER = Owner("q", "a", 0), Owner("q", "b", 0), Owner("r", "c", 0)
 @dataclass
 class Place:
     """
-    One id of one kind of store; each store is a process's way to it.
+    One id of one kind of store; each store object stands for one process.
     """
 
     topic: str
@@ -56,7 +56,7 @@ class Place:
 @pytest.fixture(params=["memory", "consumerGroup", "zookeeper"])
 def place(request: pytest.FixtureRequest, topic: NewTopicName) -> Iterator[Place]:
     """
-    Return a place that nobody has used, about a topic of three partitions.
+    Return an unused id, for a topic of three partitions.
     """
     name = topic(3)
     make = _maker(request, name)
@@ -84,26 +84,26 @@ def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], ProgressSt
 
 def plain(record: Record) -> Record:
     """
-    Return a record without what only some stores keep.
+    Return a record without the fields that only some stores keep.
     """
     return replace(record, broker=None)
 
 
-def test_nothing_is_recorded_at_first(place: Place) -> None:
+def test_new_store_is_empty(place: Place) -> None:
     """
-    Neither for someone who only looks nor for the first owner, whose epoch is 1.
+    It is empty for a reader and for the first owner, whose epoch is 1.
     """
     store = place.store()
 
     assert store.read() == {}
     claim = store.claim(ME, [place.topic])
 
-    assert (claim.owner, claim.held) == (replace(ME, epoch=1), {})
+    assert (claim.owner, claim.records) == (replace(ME, epoch=1), {})
 
 
-def test_what_is_written_is_read(place: Place) -> None:
+def test_written_records_are_read(place: Place) -> None:
     """
-    By the writer, by the next owner, and by someone who only looks; again with new values.
+    The writer, the next owner and a plain reader see the records, including new values.
     """
     store = place.store()
     owner = store.claim(ME, [place.topic]).owner
@@ -113,17 +113,20 @@ def test_what_is_written_is_read(place: Place) -> None:
     failing = replace(one, failing=FailedAttempts(2, 3, 'a "cause"'))
     store.write({place.tp(1): failing})
 
-    wanted = {place.tp(0): replace(one, offset=4), place.tp(1): failing, place.tp(2): one}
+    expected = {place.tp(0): replace(one, offset=4), place.tp(1): failing, place.tp(2): one}
     assert store.read(["another"]) == {}
-    assert set(store.read([place.topic, "another"])) == set(wanted)
+    assert set(store.read([place.topic, "another"])) == set(expected)
     readers = (store, place.store())
-    for found in (*(it.read() for it in readers), place.store().claim(ALSO_ME, [place.topic]).held):
-        assert {tp: plain(record) for tp, record in found.items()} == wanted
+    for found in (
+        *(reader.read() for reader in readers),
+        place.store().claim(ALSO_ME, [place.topic]).records,
+    ):
+        assert {tp: plain(record) for tp, record in found.items()} == expected
 
 
-def test_a_later_process_of_the_query_takes_over_at_once(place: Place) -> None:
+def test_later_process_of_the_query_takes_over_at_once(place: Place) -> None:
     """
-    The former one, which may only have been slow, is refused by the store itself.
+    The store itself rejects the earlier process, which may only have been slow.
     """
     old, new = place.store(), place.store()
     first = old.claim(ME, [place.topic]).owner
@@ -140,15 +143,15 @@ def test_a_later_process_of_the_query_takes_over_at_once(place: Place) -> None:
     new.write({place.tp(0): Record(5, second)})
 
 
-def test_another_query_is_refused_and_told_by_whom(place: Place) -> None:
+def test_another_query_is_rejected_while_the_owner_is_alive(place: Place) -> None:
     """
-    As long as the owner is alive; it is not disturbed by the attempt.
+    The error names the owner, which is not disturbed by the attempt.
     """
     store = place.store()
     owner = store.claim(ME, [place.topic]).owner
 
     with (
-        _tended(store),
+        _kept_alive(store),
         pytest.raises(ProgressError, match=r"(?s)PROGRESS_OWNED.*\bq\b"),
     ):
         place.store().claim(OTHER, [place.topic])
@@ -156,9 +159,9 @@ def test_another_query_is_refused_and_told_by_whom(place: Place) -> None:
     store.write({place.tp(0): Record(3, owner)})
 
 
-def test_another_query_goes_on_where_one_has_ended(place: Place) -> None:
+def test_another_query_continues_after_the_owner_has_ended(place: Place) -> None:
     """
-    It waits for the session of a former owner that did not say goodbye, and no longer.
+    It waits for the session of an owner that did not close, and no longer.
     """
     store = place.store()
     owner = store.claim(ME, [place.topic]).owner
@@ -168,12 +171,12 @@ def test_another_query_goes_on_where_one_has_ended(place: Place) -> None:
     claim = place.store().claim(OTHER, [place.topic])
 
     assert claim.owner.epoch == 2
-    assert claim.held[place.tp(0)].offset == 3
+    assert claim.records[place.tp(0)].offset == 3
 
 
-def test_an_owner_can_come_back_to_an_empty_place(place: Place) -> None:
+def test_owner_can_claim_again(place: Place) -> None:
     """
-    After a lost session and nobody else, the same process claims again and goes on.
+    After a lost session without another owner, the same process claims again and continues.
     """
     store = place.store()
     owner = store.claim(ME, [place.topic]).owner
@@ -186,9 +189,9 @@ def test_an_owner_can_come_back_to_an_empty_place(place: Place) -> None:
     assert store.read()[place.tp(0)].offset == 4
 
 
-def test_all_is_forgotten(place: Place) -> None:
+def test_records_are_deleted(place: Place) -> None:
     """
-    Once nobody is there; who comes next finds nothing and can begin anew.
+    Once there is no owner, all records are deleted, and the next owner starts with an empty store.
     """
     store = place.store()
     owner = store.claim(ME, [place.topic]).owner
@@ -198,19 +201,19 @@ def test_all_is_forgotten(place: Place) -> None:
     place.store().delete_records()
 
     again = place.store().claim(OTHER, [place.topic])
-    assert again.held == {}
+    assert again.records == {}
 
 
-def test_what_is_in_use_is_not_forgotten(place: Place) -> None:
+def test_records_in_use_are_not_deleted(place: Place) -> None:
     """
-    The error names who is there, and its records stay.
+    The error names the owner, and its records stay.
     """
     store = place.store()
     owner = store.claim(ME, [place.topic]).owner
     store.write({place.tp(0): Record(3, owner)})
 
     with (
-        _tended(store),
+        _kept_alive(store),
         pytest.raises(ProgressError, match=r"(?s)PROGRESS_OWNED.*\bq\b"),
     ):
         place.store().delete_records()
@@ -218,9 +221,9 @@ def test_what_is_in_use_is_not_forgotten(place: Place) -> None:
     assert store.read()[place.tp(0)].offset == 3
 
 
-def test_closing_twice_is_no_mistake(place: Place) -> None:
+def test_close_is_idempotent(place: Place) -> None:
     """
-    Nor is closing what never claimed.
+    Closing twice, or without a claim, has no effect.
     """
     store = place.store()
     store.close()
@@ -230,9 +233,9 @@ def test_closing_twice_is_no_mistake(place: Place) -> None:
 
 
 @contextmanager
-def _tended(store: ProgressStore) -> Iterator[None]:
+def _kept_alive(store: ProgressStore) -> Iterator[None]:
     """
-    Do for a store what a recorder's thread does every second.
+    Keep a store's claim alive, as the recorder's thread does every second.
     """
     over = Event()
 

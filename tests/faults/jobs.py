@@ -1,5 +1,5 @@
 """
-Jobs in processes of their own, and the signals that they get.
+Jobs in separate processes, and the signals sent to them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def start_job(script: Path, arguments: Sequence[str], log: Path) -> subprocess.Popen[str]:
     """
-    Start a job in a session of its own; the log gets its errors.
+    Start a job in its own session; its standard error goes to the log.
     """
     return subprocess.Popen(
         [sys.executable, script, *arguments],
@@ -34,7 +34,7 @@ def start_job(script: Path, arguments: Sequence[str], log: Path) -> subprocess.P
 
 def end(job: subprocess.Popen[str]) -> None:
     """
-    End what is left of a job.
+    Kill a job if it still runs.
     """
     if job.poll() is None:
         os.killpg(job.pid, signal.SIGKILL)
@@ -43,7 +43,7 @@ def end(job: subprocess.Popen[str]) -> None:
 
 def processes_of(job: subprocess.Popen[str]) -> list[psutil.Process]:
     """
-    Return a job's process and all that it has started, wherever they have gone.
+    Return the process of a job and all its descendants.
     """
     try:
         whole = psutil.Process(job.pid)
@@ -54,7 +54,7 @@ def processes_of(job: subprocess.Popen[str]) -> list[psutil.Process]:
 
 def stop_all(job: subprocess.Popen[str], number: signal.Signals) -> None:
     """
-    Send a signal to a job and to all its processes.
+    Send a signal to a job and all its processes.
     """
     for process in processes_of(job):
         with suppress(psutil.NoSuchProcess):
@@ -65,7 +65,7 @@ def kill_all(job: subprocess.Popen[str]) -> None:
     """
     Kill a job and all its processes at once, as a power cut would.
     """
-    # Stopped first: a worker must not notice that its driver is gone, and go on for a moment.
+    # Stopped first: otherwise a worker could continue for a moment without its driver.
     processes = processes_of(job)
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for process in processes:

@@ -1,8 +1,8 @@
 """
 A process that owns a progress store, for tests that freeze or kill it.
 
-Arguments: the options as JSON, the query's id. For each number on its standard input it records
-that offset of partition 0, and answers with "recorded" or with the error.
+Arguments: the options as JSON, and the query's id. For each number on its standard input it records
+that offset of partition 0, and prints "recorded" or the error.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pyspark_pykafka.progress.store_session import StoreSession
 
 def main() -> None:
     """
-    Record what is asked for, for as long as it can succeed, as the recorder does.
+    Record the offsets from the standard input, retrying as the recorder does.
     """
     options = parse_stream_source(json.loads(sys.argv[1]))
     assert isinstance(options.strategy, Subscribe)
     tp = TopicPartition(options.strategy.topics[0], 0)
-    keeper = StoreSession(make_progress_store(options), "the child")
+    session = StoreSession(make_progress_store(options), "the child")
     for batch, line in enumerate(sys.stdin):
         done = StreamOffset({tp: int(line)}, query=QueryIdentity(sys.argv[2], batch))
-        sys.stdout.write(_recorded(keeper, done) + "\n")
+        sys.stdout.write(_record(session, done) + "\n")
         sys.stdout.flush()
 
 
-def _recorded(keeper: StoreSession, done: StreamOffset) -> str:
+def _record(session: StoreSession, done: StreamOffset) -> str:
     while True:
         try:
-            keeper.record(done)
+            session.record(done)
         except ClaimLostError:
             continue
         except PykafkaError as error:

@@ -1,5 +1,5 @@
 """
-Progress stores whose servers and owners are killed, frozen and cut off.
+Progress stores whose servers and owners are killed, frozen and disconnected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SECONDS = 60.0
 
 def options(store: str, bootstrap: str, topic: str, zookeeper: ZooKeeper) -> dict[str, str]:
     """
-    Return a stream's options with one kind of store; the topic's name is the group's and the id.
+    Return a stream's options with one kind of store; the topic's name is the group and the id.
     """
     common = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "progressStore": store}
     if store == "consumerGroup":
@@ -55,14 +55,14 @@ def options(store: str, bootstrap: str, topic: str, zookeeper: ZooKeeper) -> dic
 
 def at(topic: str, offset: int, query: str) -> StreamOffset:
     """
-    Return where a query of one partition stands.
+    Return the offset of a query of one partition.
     """
     return StreamOffset({TopicPartition(topic, 0): offset}, query=QueryIdentity(query, 0))
 
 
 def offset_of(given: dict[str, str]) -> int | None:
     """
-    Return what the store says of partition 0.
+    Return the recorded offset of partition 0.
     """
     found = read_records(parse_stream_source(given))
     return next((record.offset for tp, record in found.items() if tp.partition == 0), None)
@@ -71,7 +71,7 @@ def offset_of(given: dict[str, str]) -> int | None:
 @contextmanager
 def owner(given: dict[str, str], query: str) -> Iterator[subprocess.Popen[str]]:
     """
-    Start a process that owns the store; it ends with the block, whatever state it is in.
+    Start a process that owns the store; it is killed at the end of the block.
     """
     command = [sys.executable, str(CHILD), json.dumps(given), query]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -82,20 +82,20 @@ def owner(given: dict[str, str], query: str) -> Iterator[subprocess.Popen[str]]:
         child.wait(SECONDS)
 
 
-def record(keeper: StoreSession, done: StreamOffset) -> None:
+def record(session: StoreSession, done: StreamOffset) -> None:
     """
-    Record, claiming again where the claim was lost, as the recorder does.
+    Record, and claim again after a lost claim, as the recorder does.
     """
     while True:
         try:
-            return keeper.record(done)
+            return session.record(done)
         except ClaimLostError:
             continue
 
 
-def tell(child: subprocess.Popen[str], offset: int) -> str:
+def send(child: subprocess.Popen[str], offset: int) -> str:
     """
-    Let the child record an offset; return what it says.
+    Make the child record an offset; return its response.
     """
     assert child.stdin is not None
     assert child.stdout is not None
@@ -106,7 +106,7 @@ def tell(child: subprocess.Popen[str], offset: int) -> str:
 
 @pytest.mark.parametrize("store", ["consumerGroup", "zookeeper"])
 @pytest.mark.parametrize("query", ["the same", "another"])
-def test_a_frozen_owner_that_wakes_up_is_refused(
+def test_frozen_owner_is_fenced(
     kafka_cluster: KafkaCluster,
     zookeeper: ZooKeeper,
     topic: NewTopicName,
@@ -114,54 +114,55 @@ def test_a_frozen_owner_that_wakes_up_is_refused(
     query: str,
 ) -> None:
     """
-    While it slept its place was taken; by its own belief it still is the owner (F14).
+    An owner that was replaced while it was frozen still believes in its claim, and is rejected
+    (F14).
     """
     name = topic(1)
     given = options(store, kafka_cluster.bootstrap, name, zookeeper)
     with owner(given, "the same") as child:
-        assert tell(child, 3) == "recorded"
+        assert send(child, 3) == "recorded"
         os.kill(child.pid, signal.SIGSTOP)
-        keeper = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
-        record(keeper, at(name, 10, query))
+        session = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
+        record(session, at(name, 10, query))
         os.kill(child.pid, signal.SIGCONT)
 
-        said = tell(child, 20)
+        response = send(child, 20)
 
-        assert "PROGRESS_FENCED" in said or "PROGRESS_OWNED" in said
-        assert query in said
+        assert "PROGRESS_FENCED" in response or "PROGRESS_OWNED" in response
+        assert query in response
         assert offset_of(given) == 10
-        # The client of the one that woke may have joined before it was told not to.
-        record(keeper, at(name, 11, query))
+        # The client of the frozen owner may have joined before it was rejected.
+        record(session, at(name, 11, query))
         assert offset_of(given) == 11
-        keeper.close()
+        session.close()
 
 
 @pytest.mark.parametrize("store", ["consumerGroup", "zookeeper"])
-def test_a_killed_owner_holds_nobody_up_for_longer_than_its_session(
+def test_killed_owner_blocks_until_its_session_expires(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName, store: str
 ) -> None:
     """
-    Another query waits for that time, then goes on (its first claim does not fail).
+    Another query waits for the session to expire, then continues; its first claim does not fail.
     """
     name = topic(1)
     given = options(store, kafka_cluster.bootstrap, name, zookeeper)
     with owner(given, "killed") as child:
-        assert tell(child, 3) == "recorded"
+        assert send(child, 3) == "recorded"
         child.kill()
         child.wait(SECONDS)
 
-        keeper = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
-        keeper.record(at(name, 4, "another"))
+        session = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
+        session.record(at(name, 4, "another"))
 
         assert offset_of(given) == 4
-        keeper.close()
+        session.close()
 
 
-def test_a_dead_zookeeper_holds_nothing_up(
+def test_dead_zookeeper_does_not_block_the_query(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName
 ) -> None:
     """
-    Killed for longer than the session, it gets the last of all offsets when it is back (F15).
+    After an outage longer than the session it receives the last of all offsets (F15).
     """
     name = topic(1)
     given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
@@ -182,11 +183,11 @@ def test_a_dead_zookeeper_holds_nothing_up(
     recorder.finish()
 
 
-def test_an_expired_session_is_claimed_again(
+def test_expired_session_is_claimed_again(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName
 ) -> None:
     """
-    A second client closes the owner's session, as ZooKeeper's own tests make one expire.
+    A second client closes the owner's session, as ZooKeeper's own tests make a session expire.
     """
     name = topic(1)
     given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
@@ -202,23 +203,23 @@ def test_an_expired_session_is_claimed_again(
     recorder.record_completed(at(name, 2, "q"))
 
     wait_until(lambda: None if offset_of(given) == 2 else "not recorded yet", SECONDS)
-    with _asking(zookeeper) as client:
+    with _client(zookeeper) as client:
         assert json.loads(client.get(f"/pykafka/{name}/{HOLDER}")[0])["epoch"] == 2
     recorder.finish()
 
 
-def test_another_user_may_not_touch_the_nodes(
+def test_another_user_cannot_access_the_nodes(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName
 ) -> None:
     """
-    With a digest only its user reads and writes; the error says what to give, and no password.
+    With a digest only its user can read and write; the error names the option, and no password.
     """
     name = topic(1)
     given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
     given |= {"zookeeperRoot": f"/{name}", "zookeeperDigest": "me:SECRET"}
-    keeper = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
-    keeper.record(at(name, 1, "q"))
-    keeper.close()
+    session = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
+    session.record(at(name, 1, "q"))
+    session.close()
 
     assert offset_of(given) == 1
     for digest in ({"zookeeperDigest": "you:HIDDEN"}, {}):
@@ -231,39 +232,39 @@ def test_another_user_may_not_touch_the_nodes(
 @pytest.fixture(scope="module")
 def three() -> Iterator[KafkaCluster]:
     """
-    Three brokers, to be killed.
+    Return a cluster of three brokers that tests may kill.
     """
     with KafkaCluster(3) as cluster:
         yield cluster
 
 
-def test_a_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeeper) -> None:
+def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeeper) -> None:
     """
-    The group moves to another broker, and so do the commits; if that takes too long for the
-    membership, it is claimed again.
+    Group and commits move to another broker; if that takes too long for the membership, the group
+    is claimed again.
     """
     three.create_topic("moves")
     given = options("consumerGroup", three.bootstrap, "moves", zookeeper)
-    keeper = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
-    keeper.record(at("moves", 1, "q"))
+    session = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
+    session.record(at("moves", 1, "q"))
 
     admin = three.admin()
     described = admin.describe_consumer_groups(["moves"])["moves"].result(SECONDS)
     coordinator = described.coordinator.id
     three.kill(coordinator)
-    record(keeper, at("moves", 2, "q"))
+    record(session, at("moves", 2, "q"))
     three.restart(coordinator)
 
     assert offset_of(given) == 2
-    keeper.close()
+    session.close()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_with_consumers_in_it_is_refused(
+def test_group_with_consumers_is_rejected(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName, protocol: str
 ) -> None:
     """
-    Whoever reads the topic through the group keeps its own offsets there, in either protocol.
+    A consumer of the group, in either protocol, commits its own offsets there.
     """
     from confluent_kafka import Consumer
 
@@ -285,14 +286,14 @@ def test_a_group_with_consumers_in_it_is_refused(
         return None if assigned else "not in the group yet"
 
     wait_until(missing, SECONDS)
-    keeper = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
+    session = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
     with pytest.raises(ProgressError, match="in use by (a-reader at 127.0.0.1|consumers of)"):
-        keeper.record(at(name, 1, "q"))
+        session.record(at(name, 1, "q"))
     consumer.close()
 
 
 @contextmanager
-def _asking(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
+def _client(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
     client = KazooClient(zookeeper.hosts)
     client.start()
     try:

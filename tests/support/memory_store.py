@@ -1,5 +1,5 @@
 """
-A progress store in memory, with everything a server would check.
+A progress store in memory that checks everything a server checks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass
 class Server:
     """
-    What all stores of one id share; ``down`` fails every call as an outage would.
+    The state that all stores of one id share; ``down`` makes every call fail as in an outage.
     """
 
     records: Records = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Server:
     down: bool = False
     writes: int = 0
 
-    def answer(self) -> None:
+    def respond(self) -> None:
         if self.down:
             msg = "the store is down"
             raise BrokerUnavailableError(msg)
@@ -38,7 +38,7 @@ class Server:
 
 class MemoryStore:
     """
-    One process's way to the server.
+    One process's connection to the server.
     """
 
     def __init__(self, server: Server) -> None:
@@ -48,7 +48,7 @@ class MemoryStore:
 
     def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:  # noqa: ARG002 (the contract's)
         server = self._server
-        server.answer()
+        server.respond()
         if server.alive and server.holder is not None and server.holder.query != owner.query:
             msg = f"held by {server.holder}"
             raise ProgressError("PROGRESS_OWNED", msg)
@@ -62,16 +62,18 @@ class MemoryStore:
         self._server.records.update(records)
 
     def keep_alive(self) -> None:
-        self._server.answer()
+        self._server.respond()
         if self._server.holder != self._owner:
-            msg = "another is here"
+            msg = "the store has another owner"
             raise ClaimLostError(msg)
 
     def read(self, topics: Iterable[str] | None = None) -> Records:
-        self._server.answer()
-        wanted = None if topics is None else set(topics)
+        self._server.respond()
+        requested = None if topics is None else set(topics)
         found = self._server.records
-        return {tp: it for tp, it in found.items() if wanted is None or tp.topic in wanted}
+        return {
+            tp: record for tp, record in found.items() if requested is None or tp.topic in requested
+        }
 
     def delete_records(self) -> None:
         if self._server.alive:

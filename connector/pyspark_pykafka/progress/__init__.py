@@ -1,6 +1,6 @@
 """
-Where a query's progress is kept besides Spark's checkpoint: a consumer group, ZooKeeper, nowhere.
+Where a query's progress is recorded besides Spark's checkpoint: a consumer group or ZooKeeper.
 
-The checkpoint stays the truth. A store is for those outside the query: lag tools, a new query that
-goes on where another left, and people.
+The checkpoint remains authoritative. A store serves readers outside the query: lag tools, people,
+and a new query that continues from another query's offsets.
 """

@@ -1,5 +1,5 @@
 """
-Who is told how far a query has come.
+The receiver of a query's progress: what the source reports, and nothing about stores.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
 class ProgressSink(Protocol):
     """
-    Who is told how far a query has come; the offsets carry the query's mark.
+    Receives the progress of a query; the offsets carry the query's identity.
 
-    All methods raise what makes recording impossible for good.
+    Every method raises the error that has made recording impossible for good, if there is one.
     """
 
-    def record_completed(self, done: StreamOffset) -> None:
+    def record_completed(self, completed: StreamOffset) -> None:
         """
-        Take note that everything before ``done`` is complete; it may be told more than once.
+        Record that every record before ``completed`` is processed; repeated calls are allowed.
         """
 
     def record_replay(self, start: StreamOffset, end: StreamOffset) -> None:
         """
-        Take note that a batch is read again, since an earlier attempt failed.
+        Record that the batch ``[start, end)`` is read again after a failed attempt.
         """
 
     def finish(self) -> None:
         """
-        Record what is not recorded yet: the process may end after this.
+        Flush what is not recorded yet: the process may end after this call.
         """
 
 
@@ -38,7 +38,7 @@ class NoProgressSink:
     Records nothing.
     """
 
-    def record_completed(self, done: StreamOffset) -> None:
+    def record_completed(self, completed: StreamOffset) -> None:
         """
         Do nothing.
         """
@@ -54,5 +54,5 @@ class NoProgressSink:
         """
 
 
-#: For a query whose progress is in its checkpoint only.
+#: For queries whose progress is recorded in the checkpoint only.
 NO_PROGRESS_SINK = NoProgressSink()

@@ -1,5 +1,5 @@
 """
-Which store a query's options mean.
+Creates the progress store that a query's options select.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def make_progress_sink(options: SourceOptions) -> ProgressSink:
     """
-    Return who keeps the progress of a query; nothing is connected yet.
+    Return the receiver of a query's progress; it does not connect yet.
     """
     if isinstance(options.progress_store, NoStore):
         return NO_PROGRESS_SINK
@@ -33,9 +33,9 @@ def make_progress_sink(options: SourceOptions) -> ProgressSink:
 
 def make_progress_store(options: SourceOptions) -> ProgressStore:
     """
-    Return the store; without one in the options it is the group of ``kafka.group.id``.
+    Return the store of the options, or the group ``kafka.group.id`` if they name no store.
     """
-    # A worker, which imports this with its reader, has no use for any client of these.
+    # Not at the top: workers import this module with the reader, and need none of these clients.
     from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.engines.selection import metadata_backend
 
@@ -52,7 +52,7 @@ def make_progress_store(options: SourceOptions) -> ProgressStore:
 
 def read_records(options: SourceOptions, topics: Iterable[str] | None = None) -> Records:
     """
-    Return what the options' store holds, of these topics if any are named.
+    Return the records of the options' store, of all topics or only of these.
     """
     store = make_progress_store(options)
     try:
@@ -67,10 +67,10 @@ def committed_offsets(
     topic_ids: Callable[[Iterable[str]], Mapping[str, str]],
 ) -> Offsets:
     """
-    Return the offsets that the options' store holds for these topics.
+    Return the recorded offsets of these topics from the options' store.
 
-    Raises :class:`ProgressError` if a topic was deleted and recreated since, by the present ids
-    that ``topic_ids`` returns.
+    ``topic_ids`` returns the present ids of topics. Raises :class:`ProgressError` if a topic has
+    been deleted and recreated since its offsets were recorded.
     """
     records = read_records(options, topics)
     check_topic_ids(records, topic_ids(sorted({tp.topic for tp in records})))
@@ -79,6 +79,6 @@ def committed_offsets(
 
 def process_name() -> str:
     """
-    Return what people call this process.
+    Return the name of this process for people: ``"4711 on host"``.
     """
     return f"{os.getpid()} on {socket.gethostname()}"

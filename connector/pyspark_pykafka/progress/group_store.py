@@ -1,9 +1,9 @@
 """
-Progress as the committed offsets of a consumer group, where Kafka's own tools look for it.
+Progress as the committed offsets of a consumer group, where Kafka's own tools find it.
 
-The writer is the group's one static member (KIP-345). The coordinator checks every commit: of two
-members with one ``group.instance.id`` only the later is let through, a member that was silent for
-longer than its session is none, and nobody who is no member can commit beside it.
+The writer is the group's only static member (KIP-345). The coordinator checks every commit: of two
+members with the same ``group.instance.id`` it accepts only the later one, it removes a member that
+was silent for longer than its session, and it rejects commits of clients that are not members.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError
-from confluent_kafka import TopicPartition as Position
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
@@ -22,7 +22,7 @@ from pyspark_pykafka.errors import ProgressError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition, format_partitions
 from pyspark_pykafka.options import SubscribePattern
 from pyspark_pykafka.progress.record import from_metadata, to_metadata
-from pyspark_pykafka.progress.store import Claim, ClaimLostError, chunks, newest, next_owner
+from pyspark_pykafka.progress.store import Claim, ClaimLostError, chunks, latest_owner, next_owner
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
@@ -43,21 +43,21 @@ logger = logging.getLogger("pyspark_pykafka")
 
 _ALL = SubscribePattern("")
 
-#: The ``group.instance.id`` of whoever writes progress.
+#: The ``group.instance.id`` of the process that writes progress.
 INSTANCE = "pykafka-progress"
 
 _SESSION_TIMEOUT_MS = 10_000
-# A member that never polls is none; this one has nothing to poll for. The most that Kafka takes.
+# A member that does not poll is removed; this one has nothing to poll for. The maximum in Kafka.
 _MAX_POLL_INTERVAL_MS = 86_400_000
 
 _POLL_SECONDS = 0.1
-_LEAST_PAUSE, _MOST_PAUSE = 0.1, 1.0
-_LOOK_AGAIN_SECONDS = 0.5
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 1.0
+_RECHECK_SECONDS = 0.5
 _GRACE_SECONDS = 2.0
 
-# A commit is one record batch of the offsets' topic, which is 1 MB at most by default.
-_MOST_PER_COMMIT = 1_000
-_MOST_PER_QUESTION = 5_000
+# A commit is one record batch of the offsets topic, by default at most 1 MB.
+_MAX_COMMIT_SIZE = 1_000
+_MAX_FETCH_SIZE = 5_000
 
 _NOT_A_MEMBER = frozenset(
     {"FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "_FATAL"}
@@ -67,141 +67,153 @@ _NO_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_
 
 class GroupStore:
     """
-    The store behind ``progressStore=consumerGroup``.
+    The store of ``progressStore=consumerGroup``.
     """
 
-    def __init__(self, kafka: KafkaSettings, group: str, broker: MetadataClient) -> None:
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        group: str,
+        metadata: MetadataClient,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._kafka = kafka
         self._group = group
-        self._broker = broker
+        self._metadata = metadata
+        self._now = now
+        self._sleep = sleep
         self._admin = RetryingAdmin(kafka)
         self._fatal = FatalErrors()
         self._member: Consumer | None = None
         self._assignments = 0
         self._claimed_at = 0
         self._expelled: KafkaError | None = None
-        self._answer: tuple[KafkaError | None, list[Position]] | None = None
+        self._commit_result: tuple[KafkaError | None, list[KafkaPartition]] | None = None
+
+    def __repr__(self) -> str:
+        return f"GroupStore({self._group!r}, is_member={self._member is not None})"
 
     def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:
         """
-        Join the group as its one writer, once nobody else is in it.
+        Join the group as its only writer, once it has no other member.
         """
         self.close()
         topics = sorted(topics)
         self._wait_until_free(owner)
-        # One that was replaced must not replace its successor only to find that out.
-        next_owner(owner, newest(self._held(topics)))
+        # Checked before joining: a replaced process must not expel its successor to find that out.
+        next_owner(owner, latest_owner(self._stored(topics)))
         try:
             self._join(owner, topics)
-            held = self._held(topics)
-            owner = next_owner(owner, newest(held))
+            stored = self._stored(topics)
+            owner = next_owner(owner, latest_owner(stored))
         except BaseException:
             self.close()
             raise
         self._claimed_at = self._assignments
-        return Claim(owner, held)
+        return Claim(owner, stored)
 
     def write(self, records: Mapping[TopicPartition, Record]) -> None:
         """
-        Commit the records, in portions that the brokers take.
+        Commit the records, in requests that the brokers accept.
         """
-        for portion in chunks(sorted(records.items()), _MOST_PER_COMMIT):
+        for chunk in chunks(sorted(records.items()), _MAX_COMMIT_SIZE):
             self.keep_alive()
-            self._retrying(partial(self._commit, portion))
+            self._retry(partial(self._commit, chunk))
 
     def keep_alive(self) -> None:
         """
-        Let the client do what a member must, and see whether it still is the one that claimed.
+        Poll, as a member must, and check that the membership is still that of the claim.
         """
-        self._serve(0, f"holding the consumer group {self._group}")
+        self._poll(0, f"keeping the membership in the consumer group {self._group}")
         if self._assignments != self._claimed_at:
-            msg = f"the consumer group {self._group} was joined anew, after a silence"
+            msg = f"the consumer group {self._group} was rejoined after the session had expired"
             raise ClaimLostError(msg)
 
     def read(self, topics: Iterable[str] | None = None) -> Records:
         """
-        Return the committed offsets of the group; brokers tell them by partition only.
+        Return the committed offsets of the group; brokers return them by partition only.
         """
         if topics is None:
-            return self._committed(self._broker.assignment(_ALL).partitions)
-        return self._committed(self._broker.partitions_for(topics))
+            return self._committed(self._metadata.assignment(_ALL).partitions)
+        return self._committed(self._metadata.partitions_for(topics))
 
     def delete_records(self) -> None:
         """
-        Delete the group, once nobody is in it.
+        Delete the group, once it has no members.
         """
         self.close()
         self._wait_until_free(None)
-        doing = f"deleting the consumer group {self._group}"
+        action = f"deleting the consumer group {self._group}"
 
         def delete(client: AdminClient, seconds: float) -> Mapping[str, Future[None]]:
-            deleted: Mapping[str, Future[None]] = client.delete_consumer_groups(
+            futures: Mapping[str, Future[None]] = client.delete_consumer_groups(
                 [self._group], request_timeout=seconds
             )
-            return deleted
+            return futures
 
-        self._retrying(lambda: self._admin.call(delete, doing))
+        self._retry(lambda: self._admin.call(delete, action))
 
     def close(self) -> None:
         """
-        Leave; a static member stays in the group until its session is over, in nobody's way.
+        Close the client; the static member stays in the group until its session expires.
         """
         if self._member is not None:
             member, self._member = self._member, None
             member.close()
 
-    def _held(self, topics: Iterable[str]) -> Records:
+    def _stored(self, topics: Iterable[str]) -> Records:
         """
-        Return the offsets of the topics, or if there are none those of all.
+        Return the offsets of these topics, or of all topics if these have none.
         """
         return self.read(topics) or self.read()
 
     def _committed(self, tps: Sequence[TopicPartition]) -> Records:
         # Not the admin client's list_consumer_group_offsets(): it crashes the process when the
         # coordinator has moved or loads the group (librdkafka#5040, seen with 2.16).
-        asking = self._member or Consumer(consumer_config(self._kafka, group_id=self._group))
+        consumer = self._member or Consumer(consumer_config(self._kafka, group_id=self._group))
         try:
-            return self._retrying(lambda: self._ask_committed(asking, tps))
+            return self._retry(lambda: self._fetch_committed(consumer, tps))
         finally:
-            if asking is not self._member:
-                asking.close()
+            if consumer is not self._member:
+                consumer.close()
 
-    def _ask_committed(self, asking: Consumer, tps: Sequence[TopicPartition]) -> Records:
-        doing = f"asking for the offsets of the consumer group {self._group}"
+    def _fetch_committed(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> Records:
+        action = f"fetching the offsets of the consumer group {self._group}"
         records: Records = {}
-        for portion in chunks(tps, _MOST_PER_QUESTION):
-            positions = [Position(*tp) for tp in portion]
-            with translating_errors(doing):
+        for chunk in chunks(tps, _MAX_FETCH_SIZE):
+            positions = [KafkaPartition(*tp) for tp in chunk]
+            with translating_errors(action):
                 records.update(
-                    _records(asking.committed(positions, self._admin.timeout_seconds), doing)
+                    _records(consumer.committed(positions, self._admin.timeout_seconds), action)
                 )
         return records
 
     def _wait_until_free(self, owner: Owner | None) -> None:
         """
-        Wait until no member but a former process of the owner's query is in the group.
+        Wait until the group has no members except an earlier process of the owner's query.
 
-        One that was killed stays for its session's time, so only a longer stay is taken for life.
+        A killed member stays until its session expires; one that stays longer is alive.
         """
-        deadline = Deadline.after(self._session_ms() / 1000 + _GRACE_SECONDS)
-        while strangers := self._retrying(lambda: self._strangers(owner)):
+        deadline = Deadline.after(self._session_ms() / 1000 + _GRACE_SECONDS, self._now)
+        while members := self._retry(lambda: self._foreign_members(owner)):
             if deadline.expired:
                 msg = (
-                    f"the consumer group '{self._group}' is in use by {', '.join(strangers)}; "
-                    "one query at a time can keep its progress there: stop the other, or set "
-                    "another kafka.group.id"
+                    f"the consumer group '{self._group}' is in use by {', '.join(members)}; only "
+                    "one query at a time can record its progress there: stop the other one, or "
+                    "set another kafka.group.id"
                 )
                 raise ProgressError("PROGRESS_OWNED", msg)
-            time.sleep(_LOOK_AGAIN_SECONDS)
+            self._sleep(_RECHECK_SECONDS)
 
-    def _strangers(self, owner: Owner | None) -> list[str]:
-        answers = self._admin.call(
+    def _foreign_members(self, owner: Owner | None) -> list[str]:
+        groups = self._admin.call(
             lambda client, seconds: client.describe_consumer_groups(
                 [self._group], request_timeout=seconds
             ),
-            f"asking who is in the consumer group {self._group}",
+            f"listing the members of the consumer group {self._group}",
         )
-        members = answers[self._group].members if answers else []
+        members = groups[self._group].members if groups else []
         return [
             f"{member.client_id} at {member.host.lstrip('/')}"
             for member in members
@@ -211,94 +223,100 @@ class GroupStore:
 
     def _join(self, owner: Owner, topics: list[str]) -> None:
         self._member, self._expelled = Consumer(self._config(owner)), None
-        # Told at the first assignment and at every later one, which only a member that was taken
-        # for dead gets; nothing is ever read.
+        # Called at the first assignment and at every later one, which a member only gets after its
+        # session has expired. Nothing is ever read.
         self._member.subscribe(
-            topics, on_assign=self._assigned, on_revoke=_no_more, on_lost=_no_more
+            topics,
+            on_assign=self._on_assign,
+            on_revoke=_ignore_revocation,
+            on_lost=_ignore_revocation,
         )
-        before, deadline = self._assignments, Deadline.after(self._admin.timeout_seconds)
-        doing = f"joining the consumer group {self._group}"
+        before = self._assignments
+        deadline = Deadline.after(self._admin.timeout_seconds, self._now)
+        action = f"joining the consumer group {self._group}"
         while self._assignments == before:
-            self._serve(_POLL_SECONDS, doing)
+            self._poll(_POLL_SECONDS, action)
             if deadline.expired:
                 msg = (
-                    f"{doing}: its coordinator did not let us in within "
+                    f"{action}: no assignment from the coordinator within "
                     f"{self._admin.timeout_seconds} s"
                 )
                 raise TimeoutExceededError(msg)
 
-    def _serve(self, seconds: float, doing: str) -> None:
+    def _poll(self, seconds: float, action: str) -> None:
         """
-        Let the client tell what has happened.
+        Poll the client, and raise the errors that it has reported.
         """
         assert self._member is not None
         message = self._member.poll(seconds)
         if message is not None and message.error() is not None:
-            self._judge(message.error())
+            self._raise_membership_error(message.error())
         if self._expelled is not None:
-            self._judge(self._expelled)
-        self._fatal.raise_pending(doing)
+            self._raise_membership_error(self._expelled)
+        self._fatal.raise_pending(action)
 
-    def _told(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError) -> None:
         if error.name() in _NOT_A_MEMBER:
             self._expelled = error
         else:
             self._fatal.record(error)
 
-    def _assigned(self, member: Consumer, _: list[Position]) -> None:
+    def _on_assign(self, member: Consumer, _: list[KafkaPartition]) -> None:
         member.assign([])
         self._assignments += 1
 
-    def _commit(self, portion: list[tuple[TopicPartition, Record]]) -> None:
+    def _commit(self, chunk: list[tuple[TopicPartition, Record]]) -> None:
         assert self._member is not None
-        doing = f"committing to the consumer group {self._group}"
+        action = f"committing to the consumer group {self._group}"
         positions = [
-            Position(*tp, record.offset, metadata=to_metadata(record)) for tp, record in portion
+            KafkaPartition(*tp, record.offset, metadata=to_metadata(record)) for tp, record in chunk
         ]
-        self._answer = None
-        with translating_errors(doing):
-            # A synchronous commit has no time-out: it waits until there is a coordinator.
+        self._commit_result = None
+        with translating_errors(action):
+            # A synchronous commit has no timeout: it waits until there is a coordinator.
             self._member.commit(offsets=positions, asynchronous=True)
-        error, answers = self._wait_for_commit(doing)
+        error, results = self._wait_for_commit(action)
         if error is not None:
-            self._judge(error)
-            raise map_kafka_error(error, doing)
+            self._raise_membership_error(error)
+            raise map_kafka_error(error, action)
         gone = []
-        for answer in answers:
-            if answer.error is None:
+        for result in results:
+            if result.error is None:
                 continue
-            if answer.error.name() not in _NO_TOPIC:
-                self._judge(answer.error)
-                raise map_kafka_error(answer.error, doing)
-            gone.append(TopicPartition(answer.topic, answer.partition))
+            if result.error.name() not in _NO_TOPIC:
+                self._raise_membership_error(result.error)
+                raise map_kafka_error(result.error, action)
+            gone.append(TopicPartition(result.topic, result.partition))
         if gone:
             logger.info(
-                "the brokers keep no offsets of %s, which are gone", format_partitions(gone)
+                "No offsets are committed for partitions that no longer exist: %s",
+                format_partitions(gone),
             )
 
-    def _wait_for_commit(self, doing: str) -> tuple[KafkaError | None, list[Position]]:
-        deadline = Deadline.after(self._admin.timeout_seconds)
-        while self._answer is None:
+    def _wait_for_commit(self, action: str) -> tuple[KafkaError | None, list[KafkaPartition]]:
+        deadline = Deadline.after(self._admin.timeout_seconds, self._now)
+        while self._commit_result is None:
             if deadline.expired:
-                # It may be on its way for ever so long, so what comes next must come after it.
-                msg = f"{doing}: no answer within {self._admin.timeout_seconds} s"
+                # The commit may still arrive: a new claim makes sure that later commits follow it.
+                msg = f"{action}: no response within {self._admin.timeout_seconds} s"
                 raise ClaimLostError(msg)
-            self._serve(_POLL_SECONDS, doing)
-        return self._answer
+            self._poll(_POLL_SECONDS, action)
+        return self._commit_result
 
-    def _committed_to(self, error: KafkaError | None, positions: list[Position]) -> None:
-        self._answer = (error, positions)
+    def _on_commit(self, error: KafkaError | None, positions: list[KafkaPartition]) -> None:
+        self._commit_result = (error, positions)
 
-    def _retrying(self, work: Callable[[], T]) -> T:
+    def _retry(self, work: Callable[[], T]) -> T:
         """
-        Try again for a time while the coordinator moves, loads the group or does not answer.
+        Retry while the coordinator moves, loads the group or does not respond.
         """
-        deadline = Deadline.after(self._admin.timeout_seconds)
-        return retry_until(work, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
+        deadline = Deadline.after(self._admin.timeout_seconds, self._now)
+        backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
+        return retry_until(work, deadline, backoff, self._sleep)
 
-    def _judge(self, error: KafkaError) -> None:
+    def _raise_membership_error(self, error: KafkaError) -> None:
         """
-        Raise what an error says about the membership; others the caller knows better.
+        Raise the error if it concerns the membership; the caller handles all others.
         """
         if error.name() in _NOT_A_MEMBER:
             msg = f"no longer the member of the consumer group {self._group}: {error.str()}"
@@ -318,16 +336,16 @@ class GroupStore:
         return {
             **config,
             "client.id": self._client_id(owner),
-            # In KIP-848's protocol the later of two processes is the one that is refused.
+            # In the protocol of KIP-848 the later of two processes would be rejected.
             "group.protocol": "classic",
-            # A cooperative one would have to be answered in another way; there is nothing to share.
+            # A cooperative assignor would need incremental assignments; there is nothing to share.
             "partition.assignment.strategy": "range",
             "group.instance.id": INSTANCE,
             "session.timeout.ms": str(session),
             "heartbeat.interval.ms": str(max(session // 4, 1)),
             "max.poll.interval.ms": str(_MAX_POLL_INTERVAL_MS),
-            "error_cb": self._told,
-            "on_commit": self._committed_to,
+            "error_cb": self._on_error,
+            "on_commit": self._on_commit,
         }
 
     def _session_ms(self) -> int:
@@ -337,16 +355,18 @@ class GroupStore:
         return f"{self._kafka.get('client.id', 'pykafka')}-{owner.query}"
 
 
-def _no_more(_: Consumer, __: list[Position]) -> None:
+def _ignore_revocation(_: Consumer, __: list[KafkaPartition]) -> None:
     """
-    There is nothing to give back: nothing was taken.
+    Do nothing: no partition is ever assigned.
     """
 
 
-def _records(found: list[Position], doing: str) -> Iterator[tuple[TopicPartition, Record]]:
-    for position in found:
+def _records(
+    positions: list[KafkaPartition], action: str
+) -> Iterator[tuple[TopicPartition, Record]]:
+    for position in positions:
         if position.error is not None:
-            raise map_kafka_error(position.error, doing)
+            raise map_kafka_error(position.error, action)
         if position.offset >= 0:
             record = from_metadata(position.offset, position.metadata)
             yield TopicPartition(position.topic, position.partition), record

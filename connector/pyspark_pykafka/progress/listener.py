@@ -1,14 +1,15 @@
 """
-For the driver program: what only it hears of, the end of a query.
+Records the end of a query from the driver program, the only process that is notified of it.
 
-On Spark before 4.2, and wherever a query is stopped right after a batch, nobody asks the source for
-more, so its process never learns that its last batch is complete.
+On Spark before 4.2, and whenever a query is stopped right after a batch, Spark does not call the
+source again, so its process never learns that the last batch is complete.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -18,12 +19,12 @@ from pyspark_pykafka.offsets import QUERY, StreamOffset
 from pyspark_pykafka.options import NoStore, parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store, process_name
 from pyspark_pykafka.progress.record import Owner
-from pyspark_pykafka.progress.store import AFTERWARDS, ClaimLostError, advance
+from pyspark_pykafka.progress.store import AFTER_END_PREFIX, ClaimLostError, advance
 from pyspark_pykafka.progress.store_session import StoreSession
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -34,19 +35,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-_SECONDS = 30.0
-_LEAST_PAUSE, _MOST_PAUSE = 0.2, 2.0
-_LONGEST_CAUSE = 200
-_NOBODY = Owner("", "", 0)
+_RETRY_SECONDS = 30.0
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.2, 2.0
+_MAX_CAUSE_LENGTH = 200
+_NO_OWNER = Owner("", "", 0)
 
 
 class ProgressListener(StreamingQueryListener):
     """
-    Records the last batch of a query that has ended, and what ended it.
+    Records the last batch of a query that has ended, and the error that ended it.
 
-    ``options`` are those of the query's ``readStream``; queries with another store are left alone.
-    Add it with ``spark.streams.addListener(ProgressListener(options))`` before the query starts.
-    Raises :class:`~pyspark_pykafka.errors.OptionsError` for options that are wrong.
+    ``options`` are the options of the query's ``readStream``; queries with another progress store
+    are ignored. Raises :class:`~pyspark_pykafka.errors.OptionsError` for invalid options, or if
+    they select no progress store. Add the listener before the query starts::
+
+        spark.streams.addListener(ProgressListener(options))
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -54,60 +57,65 @@ class ProgressListener(StreamingQueryListener):
         if isinstance(self._options.progress_store, NoStore):
             msg = "progressStore is 'none'; it must be: consumerGroup or zookeeper"
             raise OptionsError((msg,))
-        self._done: dict[str, StreamOffset] = {}
+        self._completed: dict[str, StreamOffset] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """
-        Do nothing: a query tells where it stands with its first progress.
+        Do nothing: the first progress event has the offsets.
         """
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """
-        Do nothing: the query's own process records what an idle one has done.
+        Do nothing: the process of an idle query records its progress itself.
         """
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """
-        Remember where the query's sources stand that have this store.
+        Remember the end offsets of the query's sources that use this store.
         """
         for source in event.progress.sources:
             document = json.loads(source.endOffset or "null")
             if isinstance(document, dict) and QUERY in document:
-                done = StreamOffset.from_json(document)
-                if done.query and done.query.store == self._options.progress_store.name:
-                    # Under the query's id: its next run may fail before it makes any progress.
-                    self._done[str(event.progress.id)] = done
+                completed = StreamOffset.from_json(document)
+                if completed.query and completed.query.store == self._options.progress_store.name:
+                    # By the query's id: its next run may fail before it makes any progress.
+                    self._completed[str(event.progress.id)] = completed
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """
-        Record what the query's own process could not any more.
+        Record what the query's own process could no longer record.
         """
-        done = self._done.get(str(event.id))
-        if done is None:
+        completed = self._completed.get(str(event.id))
+        if completed is None:
             return
         try:
-            self._record(done, event.exception)
+            self._record(completed, event.exception)
         except PykafkaError as error:
-            # Nobody is left to raise it to: Spark drops what a listener raises.
-            logger.warning(
-                "the progress of query %s at its end is not recorded: %s", event.id, error
-            )
+            # Spark ignores exceptions of listeners.
+            logger.warning("The final progress of query %s was not recorded: %s", event.id, error)
 
-    def _record(self, done: StreamOffset, exception: str | None) -> None:
+    def _record(
+        self,
+        completed: StreamOffset,
+        exception: str | None,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         store = make_progress_store(self._options)
-        keeper = StoreSession(store, AFTERWARDS + process_name())
+        session = StoreSession(store, AFTER_END_PREFIX + process_name())
 
         def finish() -> None:
-            lacking = advance(store.read(), done, _NOBODY).records
-            if lacking or exception:
-                keeper.record(done)
+            missing = advance(store.read(), completed, _NO_OWNER).records
+            if missing or exception:
+                session.record(completed)
             if exception:
-                keeper.note_failure(done, exception.split("\n", 1)[0][:_LONGEST_CAUSE])
+                session.record_failure(completed, exception.split("\n", 1)[0][:_MAX_CAUSE_LENGTH])
 
+        backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
         try:
-            retry_until(finish, Deadline.after(_SECONDS), Backoff(_LEAST_PAUSE, _MOST_PAUSE))
+            retry_until(finish, Deadline.after(_RETRY_SECONDS, now), backoff, sleep)
         except ClaimLostError:
-            # The query runs again already, and records for itself.
-            logger.info("query %s was started again", done.query)
+            # The query is running again, and records its progress itself.
+            logger.info("Query %s has been restarted", completed.query)
         finally:
-            keeper.close()
+            session.close()

@@ -1,7 +1,7 @@
 """
-What a progress store keeps: how far a query has come in each partition, and who says so.
+The records of a progress store: the offset of each partition, and which process wrote it.
 
-Pure values; how each store writes them down is here too, so that both forms lie side by side.
+Pure values, with their serialised forms in a consumer group and in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.offsets import TopicPartition
 
-# Says in a consumer group's metadata that the rest is ours; other clients write what they like.
-_OURS = "pykafka"
+# Marks a consumer group's offset metadata as ours; other clients write anything there.
+_MARKER = "pykafka"
 
-# Kafka's offset.metadata.max.bytes is 4096 by default, and a cause is the only long part.
-_LONGEST_CAUSE = 500
+# Kafka's offset.metadata.max.bytes is 4096 by default; the cause is the only long field.
+_MAX_CAUSE_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
     """
-    Who writes progress: one process (``run``) of one query.
+    The writer of a store: one process (``run``) of one query.
 
-    ``query`` is the id in the query's checkpoint, the same over restarts. ``epoch`` grows with each
-    process that takes the place, so that of two the later one is known.
+    ``query`` is the id in the query's checkpoint, which survives restarts. ``epoch`` grows with
+    each process that claims the store, so it tells which of two came later.
     """
 
     query: str
@@ -44,7 +44,7 @@ class Owner:
 @dataclass(frozen=True, slots=True)
 class FailedAttempts:
     """
-    A micro-batch that has been tried before: how often by now, and what ended the last attempt.
+    A micro-batch that has failed: the number of attempts, and the error that ended the last one.
     """
 
     batch: int
@@ -55,11 +55,11 @@ class FailedAttempts:
 @dataclass(frozen=True, slots=True)
 class Record:
     """
-    How far one partition is done: every offset before ``offset`` is.
+    The progress of one partition: every record before ``offset`` is processed.
 
-    ``owner`` is None for an offset that another client committed. ``batch`` is the last batch that
-    moved it, ``topic_id`` that of the topic it means, and ``broker`` where the partition's leader
-    was (host, port), for people.
+    ``owner`` is None for an offset committed by another client. ``batch`` is the last batch that
+    moved the offset, ``topic_id`` the id of its topic, ``failing`` the batch that is being retried.
+    ``broker`` is the partition's leader at the time (host, port), for people.
     """
 
     offset: int
@@ -72,27 +72,27 @@ class Record:
 
 def to_metadata(record: Record) -> str:
     """
-    Return the text that is committed beside a consumer group's offset.
+    Return the metadata to commit with a consumer group's offset.
     """
-    return json.dumps({"by": _OURS, **_ours(record)}, separators=(",", ":"))
+    return json.dumps({"by": _MARKER, **_own_fields(record)}, separators=(",", ":"))
 
 
 def from_metadata(offset: int, text: str | None) -> Record:
     """
-    Read a consumer group's offset with its text, whoever wrote it.
+    Parse a consumer group's offset and its metadata, by whichever client they were written.
     """
     try:
         given = json.loads(text or "")
     except ValueError:
         return Record(offset)
-    if not isinstance(given, dict) or given.get("by") != _OURS:
+    if not isinstance(given, dict) or given.get("by") != _MARKER:
         return Record(offset)
     return _record(offset, given)
 
 
 def to_node(tp: TopicPartition, record: Record) -> bytes:
     """
-    Return the JSON of a ZooKeeper node: the fields of Storm's Kafka spout, and ours.
+    Return the JSON of a ZooKeeper node: the fields of Storm's Kafka spout, and our own.
     """
     query = record.owner.query if record.owner else None
     host, port = record.broker or (None, None)
@@ -102,20 +102,20 @@ def to_node(tp: TopicPartition, record: Record) -> bytes:
         "partition": tp.partition,
         "broker": {"host": host, "port": port},
         "topic": tp.topic,
-        **_ours(record),
+        **_own_fields(record),
     }
     return json.dumps(node, separators=(",", ":")).encode()
 
 
 def from_node(tp: TopicPartition, data: bytes) -> Record:
     """
-    Read a node that should be about ``tp``.
+    Parse the ZooKeeper node of ``tp``.
 
-    Raises :class:`ProgressError` if it is about another partition, or no such record.
+    Raises :class:`ProgressError` if it records another partition, or is not a progress record.
     """
     try:
         given = json.loads(data)
-        about = (given["topic"], int(given["partition"]))
+        recorded = (given["topic"], int(given["partition"]))
         record = _record(int(given["offset"]), given)
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         msg = (
@@ -123,16 +123,16 @@ def from_node(tp: TopicPartition, data: bytes) -> Record:
             "be JSON with topic, partition and offset. Is zookeeperRoot used for something else?"
         )
         raise ProgressError("MALFORMED_RECORD", msg) from cause
-    if about != tuple(tp):
+    if recorded != tuple(tp):
         msg = (
-            f"the ZooKeeper node of {tp} records topic '{about[0]}', partition {about[1]}; "
+            f"the ZooKeeper node of {tp} records topic '{recorded[0]}', partition {recorded[1]}; "
             "correct it with 'pykafka progress set', or use another zookeeperId"
         )
         raise ProgressError("RECORDED_TOPIC_DIFFERS", msg)
     return record
 
 
-def _ours(record: Record) -> dict[str, Any]:
+def _own_fields(record: Record) -> dict[str, Any]:
     owner, failing = record.owner, record.failing
     fields = {
         "query": owner.query if owner else None,
@@ -140,19 +140,19 @@ def _ours(record: Record) -> dict[str, Any]:
         "epoch": owner.epoch if owner else None,
         "batch": record.batch,
         "topicId": record.topic_id,
-        "failing": None if failing is None else _of_failing(failing),
+        "failing": None if failing is None else _failing_fields(failing),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _of_failing(failing: FailedAttempts) -> dict[str, Any]:
-    cause = {} if failing.cause is None else {"cause": failing.cause[:_LONGEST_CAUSE]}
+def _failing_fields(failing: FailedAttempts) -> dict[str, Any]:
+    cause = {} if failing.cause is None else {"cause": failing.cause[:_MAX_CAUSE_LENGTH]}
     return {"batch": failing.batch, "attempts": failing.attempts, **cause}
 
 
 def _record(offset: int, given: Mapping[str, Any]) -> Record:
     """
-    Read our fields leniently: a record of Storm's, or of a later version, is still an offset.
+    Parse our own fields leniently: a record of Storm or of a later version still has an offset.
     """
     topology = given.get("topology")
     query = given.get("query", topology.get("id") if isinstance(topology, dict) else None)

@@ -1,7 +1,7 @@
 """
-Writes a query's progress to its store, beside the query: reading never waits for a store.
+Writes a query's progress to its store in the background: reading never waits for a store.
 
-Only the end of an availableNow run waits, for a bounded time, since the process ends with it.
+Only the end of an availableNow run waits, for a bounded time, because the process ends with it.
 """
 
 from __future__ import annotations
@@ -25,62 +25,65 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-_LEAST_PAUSE, _MOST_PAUSE = 0.2, 10.0
-_TEND_SECONDS = 1.0
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.2, 10.0
+_KEEP_ALIVE_SECONDS = 1.0
 _FINISH_SECONDS = 10.0
 
 
 class Recorder:
     """
-    Keeps a store up to date from a thread of its own; of several offsets only the last counts.
+    Updates a store from its own thread; of several pending offsets only the last is written.
 
-    Errors that pass are tried again for as long as the process lives; others stop the thread, and
-    the query with its next call. ``run`` names this process for people; ``finish_seconds`` bounds
-    :meth:`finish`.
+    Retriable errors are retried while the process lives. Other errors stop the thread, and are
+    raised by the query's next call. ``run`` names this process for people; ``finish_seconds`` is
+    the maximum duration of :meth:`finish`.
     """
 
     def __init__(
         self,
-        make_progress_store: Callable[[], ProgressStore],
+        make_store: Callable[[], ProgressStore],
         run: str,
         finish_seconds: float = _FINISH_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._make_store = make_progress_store
+        self._make_store = make_store
         self._run = run
         self._finish_seconds = finish_seconds
         self._sleep = sleep
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
-        self._done: StreamOffset | None = None
+        self._completed: StreamOffset | None = None
         self._recorded: StreamOffset | None = None
         self._replay: tuple[StreamOffset, StreamOffset] | None = None
         self._finished = False
-        self._resting = False
+        self._idle = False
 
-    def record_completed(self, done: StreamOffset) -> None:
+    def __repr__(self) -> str:
+        return f"Recorder({self._run!r}, completed={self._completed}, recorded={self._recorded})"
+
+    def record_completed(self, completed: StreamOffset) -> None:
         """
-        Take note, and let the thread know.
+        Store the offsets for the thread.
         """
         with self._changed:
             self._raise_failure()
-            if self._is_news(done):
-                self._done, self._finished, self._resting = done, False, False
+            if self._is_new(completed):
+                self._completed, self._finished, self._idle = completed, False, False
                 self._wake()
 
     def record_replay(self, start: StreamOffset, end: StreamOffset) -> None:
         """
-        Count the attempt in the store, and log what the store knows of the earlier ones.
+        Count the attempt in the store, and log it with the previous attempt's error.
         """
         with self._changed:
             self._raise_failure()
-            self._replay, self._finished, self._resting = (start, end), False, False
+            self._replay, self._finished, self._idle = (start, end), False, False
             self._wake()
 
     def finish(self) -> None:
         """
-        Wait until all is recorded, or the time for it is over; then the next run records it.
+        Wait until everything is recorded; after a timeout, the next run records the rest.
         """
         with self._changed:
             self._raise_failure()
@@ -88,34 +91,34 @@ class Recorder:
                 return
             self._finished = True
             self._wake()
-            recorded = self._changed.wait_for(self._at_rest, self._finish_seconds)
+            recorded = self._changed.wait_for(self._is_idle, self._finish_seconds)
             self._raise_failure()
         if not recorded:
             logger.warning(
-                "the progress of the last micro-batch could not be recorded within %.0f s; the "
-                "next run of the query does it",
+                "The progress of the last micro-batch could not be recorded within %.0f s; the "
+                "next run of the query will record it",
                 self._finish_seconds,
             )
 
-    def _is_news(self, done: StreamOffset) -> bool:
+    def _is_new(self, completed: StreamOffset) -> bool:
         """
-        Whether this is told for the first time: Spark's commit comes after its next question.
+        Whether the offsets are new: Spark plans the next batch before it commits the last one.
         """
-        known = self._done
+        known = self._completed
         if known is None:
             return True
-        if known.query and done.query and done.query.batch < known.query.batch:
+        if known.query and completed.query and completed.query.batch < known.query.batch:
             return False
-        return (done.offsets, done.topic_ids) != (known.offsets, known.topic_ids)
+        return (completed.offsets, completed.topic_ids) != (known.offsets, known.topic_ids)
 
-    def _at_rest(self) -> bool:
-        return self._resting or self._failure is not None
+    def _is_idle(self) -> bool:
+        return self._idle or self._failure is not None
 
-    def _dirty(self) -> bool:
-        return self._recorded is not self._done or self._replay is not None
+    def _has_changes(self) -> bool:
+        return self._recorded is not self._completed or self._replay is not None
 
     def _has_work(self) -> bool:
-        return self._dirty() or (self._finished and not self._resting)
+        return self._has_changes() or (self._finished and not self._idle)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -124,74 +127,74 @@ class Recorder:
     def _wake(self) -> None:
         self._changed.notify_all()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run_keeper, name="pykafka-progress")
-            # The process ends when Spark says so, whatever the store is doing.
+            self._thread = threading.Thread(target=self._run_thread, name="pykafka-progress")
+            # A daemon: the process ends when Spark decides, even if the store does not respond.
             self._thread.daemon = True
             self._thread.start()
 
-    def _run_keeper(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            self._keep(StoreSession(self._make_store(), self._run))
-        except Exception as error:  # noqa: BLE001 (the edge of a thread; the next call raises it)
+            self._run_session(StoreSession(self._make_store(), self._run))
+        except Exception as error:  # noqa: BLE001 (the thread ends here; the next call raises it)
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
 
-    def _keep(self, keeper: StoreSession) -> None:
-        backoff, troubled = _backoff(), False
+    def _run_session(self, session: StoreSession) -> None:
+        backoff, is_failing = _backoff(), False
         while True:
             try:
-                self._step(keeper)
+                self._step(session)
             except ClaimLostError as loss:
-                logger.info("%s; claiming it again", loss)
+                logger.info("%s; claiming the progress store again", loss)
                 self._sleep(backoff.next_pause())
             except PykafkaError as error:
                 if not error.retriable:
                     raise
-                _tell_trouble(error, again=troubled)
-                troubled = True
+                _log_failure(error, repeated=is_failing)
+                is_failing = True
                 self._sleep(backoff.next_pause())
             else:
-                if troubled:
-                    logger.info("progress is recorded again")
-                backoff, troubled = _backoff(), False
+                if is_failing:
+                    logger.info("Progress is recorded again")
+                backoff, is_failing = _backoff(), False
 
-    def _step(self, keeper: StoreSession) -> None:
+    def _step(self, session: StoreSession) -> None:
         """
-        Do the next thing that there is to do, waiting for it.
+        Wait for the next change, or the next keep-alive, and write it to the store.
         """
         with self._changed:
-            self._changed.wait_for(self._has_work, None if self._resting else _TEND_SECONDS)
-            done, replay = self._done, self._replay
+            self._changed.wait_for(self._has_work, None if self._idle else _KEEP_ALIVE_SECONDS)
+            completed, replay = self._completed, self._replay
         if replay is not None:
-            _tell_attempt(keeper.count_attempt(*replay))
+            _log_attempt(session.count_attempt(*replay))
             with self._changed:
                 self._replay = None
-        if done is not None:
-            keeper.record(done)
+        if completed is not None:
+            session.record(completed)
         with self._changed:
-            self._recorded = done
-            over = self._finished and not self._dirty()
-        if over:
-            keeper.close()
+            self._recorded = completed
+            is_over = self._finished and not self._has_changes()
+        if is_over:
+            session.close()
             with self._changed:
-                self._resting = not self._dirty()
+                self._idle = not self._has_changes()
                 self._changed.notify_all()
 
 
 def _backoff() -> Backoff:
-    return Backoff(_LEAST_PAUSE, _MOST_PAUSE)
+    return Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
 
 
-def _tell_trouble(error: PykafkaError, *, again: bool) -> None:
-    level = logging.INFO if again else logging.WARNING
-    logger.log(level, "progress cannot be recorded now, reading goes on without: %s", error)
+def _log_failure(error: PykafkaError, *, repeated: bool) -> None:
+    level = logging.INFO if repeated else logging.WARNING
+    logger.log(level, "Progress cannot be recorded at the moment; reading continues: %s", error)
 
 
-def _tell_attempt(failing: FailedAttempts | None) -> None:
+def _log_attempt(failing: FailedAttempts | None) -> None:
     if failing is None:
         return
-    cause = f"; what ended the last one: {failing.cause}" if failing.cause else ""
+    cause = f"; the last attempt failed with: {failing.cause}" if failing.cause else ""
     logger.warning(
-        "micro-batch %d is read again, attempt %d%s", failing.batch, failing.attempts, cause
+        "Micro-batch %d is read again, attempt %d%s", failing.batch, failing.attempts, cause
     )

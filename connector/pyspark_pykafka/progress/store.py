@@ -1,5 +1,5 @@
 """
-What a progress store does for its one owner, whichever it is; and how records move forward.
+The contract of progress stores, and the rules by which records move forward.
 """
 
 from __future__ import annotations
@@ -19,188 +19,197 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: The records of a store, by partition.
 Records = dict["TopicPartition", Record]
 
-#: What the run of an owner begins with that only finishes for a query that has ended.
-AFTERWARDS = "after the end, "
+#: Prefix of ``Owner.run`` for a process that only finishes up after its query has ended.
+AFTER_END_PREFIX = "after the end, "
 
 
 class ClaimLostError(PykafkaError):
     """
-    The place has to be claimed again, and it will show then whether another has taken it.
+    The store must be claimed again; the new claim fails if another process has taken it over.
 
-    So it is nothing to try again by itself, and never reaches the query.
+    The recorder handles this error, so it is not retriable and never reaches the query.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """
-    The place of the one who may write, and what is recorded so far.
+    The right to write to a store: the owner with its epoch, and the records so far.
     """
 
     owner: Owner
-    held: Records
+    records: Records
 
 
 class ProgressStore(Protocol):
     """
-    Where progress is recorded, by one owner at a time.
+    A store of progress records with one owner at a time.
 
-    Every call ends within the time-outs of the options, and raises the errors of
-    :mod:`pyspark_pykafka.errors`. Only one thread calls.
+    Every call ends within the timeouts of the options and raises the errors of
+    :mod:`pyspark_pykafka.errors`. A store is used by a single thread.
     """
 
     def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:
         """
-        Take the place; ``owner.epoch`` is 0, or what it was when the claim was lost.
+        Claim the store; ``owner.epoch`` is 0, or the epoch of the lost claim.
 
-        A former process of the same query gives way at once. Raises :class:`ProgressError` if
-        another query holds the place, or a later process of this one.
+        An earlier process of the same query is replaced at once. Raises :class:`ProgressError` if
+        another query or a later process of the same query owns the store.
         """
 
     def write(self, records: Mapping[TopicPartition, Record]) -> None:
         """
-        Write these, if the place is still ours: the store itself checks that.
+        Write records; the store itself checks that the claim is still valid.
 
-        Raises :class:`ClaimLostError` if it is not, with none or some of them written.
+        Raises :class:`ClaimLostError` if it is not; some of the records may have been written.
         """
 
     def keep_alive(self) -> None:
         """
-        Keep the place while there is nothing to write; raises as :meth:`write` does.
+        Keep the claim while there is nothing to write; raises the errors of :meth:`write`.
         """
 
     def read(self, topics: Iterable[str] | None = None) -> Records:
         """
-        Return what is recorded, of these topics if any are named; needs no claim.
+        Return the records of all topics, or only of these; needs no claim.
         """
 
     def delete_records(self) -> None:
         """
-        Take all records away; refused with :class:`ProgressError` while somebody writes them.
+        Delete all records; raises :class:`ProgressError` while a query owns the store.
         """
 
     def close(self) -> None:
         """
-        Give the place up, and what it takes to hold it.
+        Release the claim, and all connections.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
     """
-    What to write next; ``behind`` is where the store is ahead of the query, by partition.
+    The records to write next; ``ahead`` has the store's offsets that are beyond the query's.
     """
 
     records: Records
-    behind: Offsets
+    ahead: Offsets
 
 
-def advance(held: Mapping[TopicPartition, Record], done: StreamOffset, owner: Owner) -> Advance:
+def advance(
+    stored: Mapping[TopicPartition, Record], completed: StreamOffset, owner: Owner
+) -> Advance:
     """
-    Return what a store lacks of ``done``; a record never goes back unless its topic is a new one.
+    Return the records of ``completed`` that a store lacks.
+
+    An offset never moves back, unless its topic was deleted and recreated.
     """
     records: Records = {}
-    behind: Offsets = {}
-    batch = done.query.batch if done.query and done.query.batch >= 0 else None
-    for tp, offset in done.offsets.items():
-        topic_id = done.topic_ids.get(tp.topic)
-        known = held.get(tp)
-        if known is not None and not _remade(known, topic_id):
+    ahead: Offsets = {}
+    batch = completed.query.batch if completed.query and completed.query.batch >= 0 else None
+    for tp, offset in completed.offsets.items():
+        topic_id = completed.topic_ids.get(tp.topic)
+        known = stored.get(tp)
+        if known is not None and not _is_recreated(known, topic_id):
             if known.offset > offset:
-                behind[tp] = known.offset
+                ahead[tp] = known.offset
                 continue
             if known.offset == offset and known.failing is None:
                 continue
         records[tp] = Record(offset, owner, batch, topic_id)
-    return Advance(records, behind)
+    return Advance(records, ahead)
 
 
-def touch_owner(held: Mapping[TopicPartition, Record], done: StreamOffset, owner: Owner) -> Records:
+def touch_owner(
+    stored: Mapping[TopicPartition, Record], completed: StreamOffset, owner: Owner
+) -> Records:
     """
-    Return a record to write again so that a store names its new owner; none if there is none.
+    Return one existing record to rewrite with its new owner; empty if there is none.
     """
-    named = (tp for tp in sorted(held) if tp in done.offsets)
-    return {tp: replace(held[tp], owner=owner) for tp in list(named)[:1]}
+    shared = [tp for tp in sorted(stored) if tp in completed.offsets]
+    return {tp: replace(stored[tp], owner=owner) for tp in shared[:1]}
 
 
-def check_subject(held: Mapping[TopicPartition, Record], done: StreamOffset, owner: Owner) -> None:
+def check_topics(
+    stored: Mapping[TopicPartition, Record], completed: StreamOffset, owner: Owner
+) -> None:
     """
-    Refuse records of another query that are about other topics than this one reads.
+    Raise :class:`ProgressError` if another query recorded other topics than this one reads.
 
-    Raises :class:`ProgressError` that shows both. What the same query recorded, its own policy
-    for lost data has judged already.
+    Records of the same query are not checked: its data-loss policy covers changed topics.
     """
     others = {
         tp: record
-        for tp, record in held.items()
+        for tp, record in stored.items()
         if record.owner is not None and record.owner.query != owner.query
     }
-    check_topic_ids(others, done.topic_ids)
-    recorded, read = {tp.topic for tp in others}, {tp.topic for tp in done.offsets}
+    check_topic_ids(others, completed.topic_ids)
+    recorded, read = {tp.topic for tp in others}, {tp.topic for tp in completed.offsets}
     if recorded and read and not recorded & read:
-        someone = others[min(others)].owner
+        writer = others[min(others)].owner
         msg = (
-            f"progress is recorded there for other topics: {_names(recorded)}, by {someone}; "
-            f"this query reads {_names(read)}. Use another group or id, or take the records away "
+            f"the progress store has records of other topics: {_names(recorded)}, by {writer}; "
+            f"this query reads {_names(read)}. Use another group or id, or delete the records "
             "with 'pykafka progress reset'"
         )
         raise ProgressError("RECORDED_TOPIC_DIFFERS", msg)
 
 
-def check_topic_ids(held: Mapping[TopicPartition, Record], topic_ids: Mapping[str, str]) -> None:
+def check_topic_ids(stored: Mapping[TopicPartition, Record], topic_ids: Mapping[str, str]) -> None:
     """
-    Refuse records about a topic that was deleted and made again since: :class:`ProgressError`.
+    Raise :class:`ProgressError` if a recorded topic has been deleted and recreated since.
     """
-    remade = [tp for tp in sorted(held) if _remade(held[tp], topic_ids.get(tp.topic))]
-    if remade:
-        tp = remade[0]
+    recreated = [tp for tp in sorted(stored) if _is_recreated(stored[tp], topic_ids.get(tp.topic))]
+    if recreated:
+        tp = recreated[0]
         msg = (
-            f"progress of {format_partitions(remade)} was recorded for a topic that was deleted "
-            f"and made again since: the recorded topic id is {held[tp].topic_id}, the topic's is "
-            f"{topic_ids.get(tp.topic)}; take the records away with 'pykafka progress reset'"
+            f"progress of {format_partitions(recreated)} was recorded for a topic that has been "
+            f"deleted and recreated since: the recorded topic id is {stored[tp].topic_id}, the "
+            f"topic's is {topic_ids.get(tp.topic)}; delete the records with 'pykafka progress "
+            "reset'"
         )
         raise ProgressError("RECORDED_TOPIC_ID_DIFFERS", msg)
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """
-    Yield the items in lists of so many, the last one maybe shorter.
+    Yield the items in lists of ``size``; the last one may be shorter.
     """
     remaining = iter(items)
-    while portion := list(islice(remaining, size)):
-        yield portion
+    while chunk := list(islice(remaining, size)):
+        yield chunk
 
 
-def newest(held: Mapping[TopicPartition, Record]) -> Owner | None:
+def latest_owner(stored: Mapping[TopicPartition, Record]) -> Owner | None:
     """
-    Return the latest owner that wrote any of the records.
+    Return the owner with the highest epoch among the records, or None.
     """
-    owners = [record.owner for record in held.values() if record.owner is not None]
+    owners = [record.owner for record in stored.values() if record.owner is not None]
     return max(owners, key=lambda owner: owner.epoch, default=None)
 
 
 def next_owner(owner: Owner, last: Owner | None) -> Owner:
     """
-    Return the owner with its epoch, given the one that wrote last.
+    Return ``owner`` with the epoch after that of the last writer.
 
-    Raises :class:`ProgressError` where that one has come later than the claimant and is no mere
-    helper after the end of a query.
+    Raises :class:`ProgressError` if the last writer's epoch is newer than the claimant's, unless
+    that writer was a ProgressListener finishing up after the query had ended.
     """
     if last is None:
         return replace(owner, epoch=max(owner.epoch, 1))
-    later = 0 < owner.epoch <= last.epoch and last.run != owner.run
-    if later and not last.run.startswith(AFTERWARDS):
+    is_newer = 0 < owner.epoch <= last.epoch and last.run != owner.run
+    if is_newer and not last.run.startswith(AFTER_END_PREFIX):
         msg = (
-            f"progress is written by {last} now, which came after this process, {owner}; only one "
-            "query at a time can use the same group or id, and the same checkpoint"
+            f"progress is written by {last} now, which has replaced this process, {owner}; only "
+            "one query at a time can use the same group or id, and the same checkpoint"
         )
         raise ProgressError("PROGRESS_FENCED", msg)
     return replace(owner, epoch=last.epoch + 1)
 
 
-def _remade(record: Record, topic_id: str | None) -> bool:
+def _is_recreated(record: Record, topic_id: str | None) -> bool:
     return record.topic_id is not None and topic_id is not None and record.topic_id != topic_id
 
 

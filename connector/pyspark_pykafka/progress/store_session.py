@@ -1,5 +1,5 @@
 """
-One owner's dealings with a progress store: claim it, write what is new, keep the place.
+One process's use of a progress store: claim it, write new records, keep the claim alive.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark_pykafka.progress.store import (
     ClaimLostError,
     ProgressStore,
     advance,
-    check_subject,
+    check_topics,
     touch_owner,
 )
 
@@ -30,105 +30,117 @@ logger = logging.getLogger("pyspark_pykafka")
 
 class StoreSession:
     """
-    Brings a store up to what a query has done, and tells when another owner is there.
+    Writes a query's progress to a store, claiming the store when necessary.
 
-    Raises the store's errors; after any of them the same call can be made again.
+    Methods raise the store's errors; after an error the same call can be repeated.
     """
 
     def __init__(self, store: ProgressStore, run: str) -> None:
         self._store = store
         self._owner = Owner("", run, 0)
         self._claim: Claim | None = None
-        self._named = False
-        self._behind: Offsets = {}
+        self._owner_written = False
+        self._ahead: Offsets = {}
 
-    def record(self, done: StreamOffset) -> None:
+    def __repr__(self) -> str:
+        return (
+            f"StoreSession({self._store!r}, owner={self._owner}, claimed={self._claim is not None})"
+        )
+
+    def record(self, completed: StreamOffset) -> None:
         """
-        Write what the store lacks of ``done``; if it lacks nothing, only keep the place.
+        Write the records of ``completed`` that the store lacks; otherwise keep the claim alive.
         """
-        claim = self._claimed(done)
-        step = advance(claim.held, done, claim.owner)
-        self._tell_behind(step.behind)
+        claim = self._ensure_claim(completed)
+        step = advance(claim.records, completed, claim.owner)
+        self._log_ahead(step.ahead)
         if step.records:
             self._write(claim, step.records)
-        elif not self._named:
-            self._write(claim, touch_owner(claim.held, done, claim.owner))
+        elif not self._owner_written:
+            self._write(claim, touch_owner(claim.records, completed, claim.owner))
         else:
-            with self._noticing_loss():
+            with self._dropping_lost_claim():
                 self._store.keep_alive()
 
-    def note_failure(self, done: StreamOffset, cause: str) -> None:
+    def record_failure(self, completed: StreamOffset, cause: str) -> None:
         """
-        Leave a word on what ended the batch after ``done``, for whoever reads it again.
+        Record the error of the batch after ``completed``, for the process that retries it.
         """
-        assert done.query is not None
-        claim = self._claimed(done)
-        batch, held = done.query.batch + 1, sorted(claim.held.keys() & done.offsets.keys())
-        if held:
-            before = _attempts(claim.held, batch)
+        assert completed.query is not None
+        claim = self._ensure_claim(completed)
+        batch, tps = (
+            completed.query.batch + 1,
+            sorted(claim.records.keys() & completed.offsets.keys()),
+        )
+        if tps:
+            before = _attempts(claim.records, batch)
             failing = FailedAttempts(batch, before.attempts if before else 1, cause)
-            stands = claim.held[held[0]]
-            self._write(claim, {held[0]: replace(stands, owner=claim.owner, failing=failing)})
+            record = claim.records[tps[0]]
+            self._write(claim, {tps[0]: replace(record, owner=claim.owner, failing=failing)})
 
     def count_attempt(self, start: StreamOffset, end: StreamOffset) -> FailedAttempts | None:
         """
-        Count one more attempt at a batch; return it, and what ended the one before if it is known.
+        Count one more attempt at a batch; return None if the batch has no offsets.
+
+        ``cause`` is the error of the previous attempt, if it is known.
         """
         assert end.query is not None
-        claim = self._claimed(end)
+        claim = self._ensure_claim(end)
         moved = [tp for tp in sorted(end.offsets) if end.offsets[tp] != start.offsets.get(tp, 0)]
         if not moved:
             return None
         tp = moved[0]
-        known = claim.held.get(tp)
-        before = _attempts(claim.held, end.query.batch) or FailedAttempts(end.query.batch, 1)
+        known = claim.records.get(tp)
+        before = _attempts(claim.records, end.query.batch) or FailedAttempts(end.query.batch, 1)
         failing = replace(before, attempts=before.attempts + 1)
-        stands = known or Record(start.offsets.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
-        self._write(claim, {tp: replace(stands, owner=claim.owner, failing=failing)})
+        record = known or Record(start.offsets.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
+        self._write(claim, {tp: replace(record, owner=claim.owner, failing=failing)})
         return failing
 
     def close(self) -> None:
         """
-        Give the place up.
+        Release the claim.
         """
         self._claim = None
         self._store.close()
 
-    def _claimed(self, done: StreamOffset) -> Claim:
-        assert done.query is not None
+    def _ensure_claim(self, completed: StreamOffset) -> Claim:
+        assert completed.query is not None
         if self._claim is None:
-            asking = replace(self._owner, query=done.query.id)
-            claim = self._store.claim(asking, {tp.topic for tp in done.offsets})
-            check_subject(claim.held, done, claim.owner)
-            self._claim, self._owner, self._named = claim, claim.owner, False
+            claimant = replace(self._owner, query=completed.query.id)
+            claim = self._store.claim(claimant, {tp.topic for tp in completed.offsets})
+            check_topics(claim.records, completed, claim.owner)
+            self._claim, self._owner, self._owner_written = claim, claim.owner, False
         return self._claim
 
     def _write(self, claim: Claim, records: Mapping[TopicPartition, Record]) -> None:
-        with self._noticing_loss():
+        with self._dropping_lost_claim():
             self._store.write(records)
-        claim.held.update(records)
-        self._named = self._named or bool(records)
+        claim.records.update(records)
+        self._owner_written = self._owner_written or bool(records)
 
     @contextmanager
-    def _noticing_loss(self) -> Iterator[None]:
+    def _dropping_lost_claim(self) -> Iterator[None]:
         try:
             yield
         except ClaimLostError:
             self._claim = None
             raise
 
-    def _tell_behind(self, behind: Offsets) -> None:
-        fresh = behind.keys() - self._behind.keys()
-        self._behind = behind
-        if fresh:
-            tp = min(fresh)
+    def _log_ahead(self, ahead: Offsets) -> None:
+        new = ahead.keys() - self._ahead.keys()
+        self._ahead = ahead
+        if new:
+            tp = min(new)
             logger.warning(
-                "the progress store is ahead of this query for %s (at %d for %s), and is written "
-                "again when the query has come so far; 'pykafka progress set' moves it back",
-                *(format_partitions(fresh), behind[tp], tp),
+                "The progress store is ahead of this query for %s (at %d for %s); it is not "
+                "written until the query has caught up. 'pykafka progress set' moves it back",
+                *(format_partitions(new), ahead[tp], tp),
             )
 
 
-def _attempts(held: Mapping[TopicPartition, Record], batch: int) -> FailedAttempts | None:
-    known = [r.failing for r in held.values() if r.failing is not None and r.failing.batch == batch]
+def _attempts(records: Mapping[TopicPartition, Record], batch: int) -> FailedAttempts | None:
+    known = [
+        r.failing for r in records.values() if r.failing is not None and r.failing.batch == batch
+    ]
     return max(known, key=lambda failing: failing.attempts, default=None)

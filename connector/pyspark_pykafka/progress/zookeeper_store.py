@@ -1,8 +1,8 @@
 """
-Progress in ZooKeeper: a node for each partition, as Storm's Kafka spout had it, below the id's own.
+Progress in ZooKeeper: a node per partition, as in Storm's Kafka spout, below the node of the id.
 
 The id's node names the owner, and its version is the fencing token: every write is one transaction
-with a check of that version, so the server refuses whoever was replaced, however it slept.
+that checks this version, so the server rejects a replaced process however long it was paused.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 
     Leaders = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, tuple[str, int]]]
 
-#: The ephemeral node of the process that writes; no topic's name has an '@'.
+#: The ephemeral node of the writing process; no topic name contains '@'.
 HOLDER = "@owner"
 
 _PARTITION = "partition_"
-_ANSWER_SECONDS = 5.0
-_LOOK_AGAIN_SECONDS = 0.5
+_RESPONSE_SECONDS = 5.0
+_RECHECK_SECONDS = 0.5
 _GRACE_SECONDS = 2.0
-_LEADERS_SECONDS = 60.0
+_LEADERS_MAX_AGE_SECONDS = 60.0
 
 _ACLS = {
     "open": OPEN_ACL_UNSAFE,
@@ -65,19 +65,21 @@ _ACLS = {
     "readable": [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
 }
 
-# Lost connections, and answers that do not come: the server may or may not have done its part.
-_PASSING = (KazooTimeoutError, ConnectionLoss, ConnectionClosedError, SessionExpiredError)
+# Lost connections and timeouts: the server may or may not have executed the request.
+_TRANSIENT = (KazooTimeoutError, ConnectionLoss, ConnectionClosedError, SessionExpiredError)
 
-# Who takes records away, and leaves none.
-_NOBODY = Owner("nobody", "none", 0)
+# The owner while records are deleted.
+_DELETER = Owner("nobody", "none", 0)
 
-# A transaction is one message, which is 1 MB at most by default (jute.maxbuffer).
-_MOST_PER_TRANSACTION = 500
+# A transaction is one message, by default at most 1 MB (jute.maxbuffer).
+_MAX_TRANSACTION_SIZE = 500
 
 
 class ZooKeeperStore:
     """
-    The store behind ``progressStore=zookeeper``; ``leaders`` tells where partitions are led.
+    The store of ``progressStore=zookeeper``.
+
+    ``leaders`` returns the leader (host, port) of each given partition.
     """
 
     def __init__(
@@ -85,111 +87,124 @@ class ZooKeeperStore:
         nodes: ZooKeeperNodes,
         leaders: Leaders,
         now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._nodes = nodes
         self._base = f"{nodes.root}/{nodes.id}"
-        self._leaders = _Leaders(leaders, now)
+        self._leaders = _LeaderCache(leaders, now)
+        self._now = now
+        self._sleep = sleep
         self._client: KazooClient | None = None
         self._session: int | None = None
         self._token = 0
-        self._made: set[str] = set()
+        self._existing: set[str] = set()
+
+    def __repr__(self) -> str:
+        connected = self._client is not None
+        return f"ZooKeeperStore({self._nodes.hosts!r}, {self._base!r}, connected={connected})"
 
     def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:  # noqa: ARG002 (the contract's)
         """
-        Put our name into the id's node, once no other query's process is alive there.
+        Write the owner into the id's node, once no process of another query is alive.
         """
-        owner = self._enter(owner)
-        with self._speaking("reading"):
+        owner = self._take_ownership(owner)
+        with self._translating_errors("reading"):
             return Claim(owner, self._read(self._connected()))
 
     def write(self, records: Mapping[TopicPartition, Record]) -> None:
         """
-        Set the partitions' nodes in transactions, each of which checks that the place is ours.
+        Set the partitions' nodes, in transactions that check that the claim is still valid.
         """
         self.keep_alive()
-        led = self._leaders.of(records)
-        located = [(tp, replace(record, broker=led.get(tp))) for tp, record in records.items()]
-        with self._speaking("writing to"):
-            for portion in chunks(sorted(located), _MOST_PER_TRANSACTION):
-                self._write(portion)
+        leaders = self._leaders.get(records)
+        located = [(tp, replace(record, broker=leaders.get(tp))) for tp, record in records.items()]
+        with self._translating_errors("writing to"):
+            for chunk in chunks(sorted(located), _MAX_TRANSACTION_SIZE):
+                self._write(chunk)
 
     def keep_alive(self) -> None:
         """
-        See whether the session is still the one that claimed; kazoo keeps it alive by itself.
+        Check that the session is still that of the claim; kazoo keeps it alive by itself.
         """
         assert self._client is not None
         if self._client.state == KazooState.LOST or _session_of(self._client) != self._session:
-            msg = f"the session with ZooKeeper at {self._nodes.hosts} is lost"
+            msg = f"the session with ZooKeeper at {self._nodes.hosts} was lost"
             raise ClaimLostError(msg)
 
     def read(self, topics: Iterable[str] | None = None) -> Records:
         """
-        Return what the partitions' nodes hold.
+        Return the records of the partitions' nodes.
         """
-        with self._speaking("reading"):
-            found = self._read(self._connected())
-        wanted = None if topics is None else set(topics)
-        return {tp: it for tp, it in found.items() if wanted is None or tp.topic in wanted}
+        with self._translating_errors("reading"):
+            records = self._read(self._connected())
+        requested = None if topics is None else set(topics)
+        return {
+            tp: record
+            for tp, record in records.items()
+            if requested is None or tp.topic in requested
+        }
 
     def delete_records(self) -> None:
         """
-        Delete the nodes of all partitions, whatever is in them; the id's own stays.
+        Delete the nodes of all partitions, whatever they contain; the id's own node stays.
         """
-        self._enter(_NOBODY)
-        with self._speaking("taking records from"):
-            for portion in chunks(self._listed(self._connected()), _MOST_PER_TRANSACTION):
-                deleting = self._begin()
-                for tp in portion:
-                    deleting.delete(self._path(tp))
-                self._commit(deleting)
+        self._take_ownership(_DELETER)
+        with self._translating_errors("deleting records from"):
+            for chunk in chunks(
+                self._recorded_partitions(self._connected()), _MAX_TRANSACTION_SIZE
+            ):
+                transaction = self._begin()
+                for tp in chunk:
+                    transaction.delete(self._path(tp))
+                self._commit(transaction)
         self.close()
 
     def close(self) -> None:
         """
-        End the session, and with it the node that says that somebody is here.
+        End the session, which deletes the ephemeral node of the owner.
         """
         if self._client is not None:
             client, self._client = self._client, None
             client.stop()
             client.close()
 
-    def _enter(self, owner: Owner) -> Owner:
+    def _take_ownership(self, owner: Owner) -> Owner:
         self.close()
         try:
-            with self._speaking("taking"):
+            with self._translating_errors("claiming"):
                 client = self._connected()
-                _answer(client.ensure_path_async(self._base))
-                owner = self._take(client, owner)
+                _response(client.ensure_path_async(self._base))
+                owner = self._replace_owner(client, owner)
         except BaseException:
             self.close()
             raise
         self._session = _session_of(client)
         return owner
 
-    def _take(self, client: KazooClient, owner: Owner) -> Owner:
-        patience = self._nodes.session_timeout_ms / 1000 + _GRACE_SECONDS
-        deadline = Deadline.after(patience)
+    def _replace_owner(self, client: KazooClient, owner: Owner) -> Owner:
+        seconds = self._nodes.session_timeout_ms / 1000 + _GRACE_SECONDS
+        deadline = Deadline.after(seconds, self._now)
         while True:
             holder, holder_version = self._holder(client)
             if holder is None or holder.query == owner.query:
-                data, stat = _answer(client.get_async(self._base))
-                new = next_owner(owner, _owner(data))
-                taking = client.transaction()
-                taking.set_data(self._base, _text(new), version=stat.version)
+                data, stat = _response(client.get_async(self._base))
+                new = next_owner(owner, _parse_owner(data))
+                transaction = client.transaction()
+                transaction.set_data(self._base, _owner_json(new), version=stat.version)
                 if holder is not None:
-                    taking.delete(self._holder_path, version=holder_version)
-                taking.create(self._holder_path, _text(new), ephemeral=True)
-                if not _failures(_answer(taking.commit_async())):
+                    transaction.delete(self._holder_path, version=holder_version)
+                transaction.create(self._holder_path, _owner_json(new), ephemeral=True)
+                if not _failures(_response(transaction.commit_async())):
                     self._token = stat.version + 1
                     return new
-                # Another was quicker; now it is there to be seen.
+                # Another process was faster; the next iteration sees its node.
             elif deadline.expired:
                 msg = (
-                    f"progress below {self._base} in ZooKeeper is written by {holder}; one query "
-                    "at a time can use a zookeeperId: stop the other, or set another id"
+                    f"progress below {self._base} in ZooKeeper is written by {holder}; only one "
+                    "query at a time can use a zookeeperId: stop the other one, or set another id"
                 )
                 raise ProgressError("PROGRESS_OWNED", msg)
-            time.sleep(deadline.remaining(max_seconds=_LOOK_AGAIN_SECONDS))
+            self._sleep(deadline.remaining(max_seconds=_RECHECK_SECONDS))
 
     @property
     def _holder_path(self) -> str:
@@ -197,59 +212,59 @@ class ZooKeeperStore:
 
     def _holder(self, client: KazooClient) -> tuple[Owner | None, int]:
         try:
-            data, stat = _answer(client.get_async(self._holder_path))
+            data, stat = _response(client.get_async(self._holder_path))
         except NoNodeError:
             return None, -1
-        return _owner(data), stat.version
+        return _parse_owner(data), stat.version
 
     def _read(self, client: KazooClient) -> Records:
-        tps = self._listed(client)
-        # All are asked for before the first answer is awaited.
-        asked = {tp: client.get_async(self._path(tp)) for tp in tps}
-        self._made = {self._path(tp) for tp in asked}
-        return {tp: from_node(tp, _answer(pending)[0]) for tp, pending in asked.items()}
+        tps = self._recorded_partitions(client)
+        # All requests are sent before the first response is awaited.
+        pending_nodes = {tp: client.get_async(self._path(tp)) for tp in tps}
+        self._existing = {self._path(tp) for tp in pending_nodes}
+        return {tp: from_node(tp, _response(pending)[0]) for tp, pending in pending_nodes.items()}
 
-    def _listed(self, client: KazooClient) -> list[TopicPartition]:
+    def _recorded_partitions(self, client: KazooClient) -> list[TopicPartition]:
         try:
-            names = _answer(client.get_children_async(self._base))
+            names = _response(client.get_children_async(self._base))
         except NoNodeError:
             return []
-        listed = {
+        partition_names = {
             topic: client.get_children_async(f"{self._base}/{topic}")
             for topic in names
             if topic != HOLDER
         }
         return sorted(
             TopicPartition(topic, int(name.removeprefix(_PARTITION)))
-            for topic, pending in listed.items()
-            for name in _answer(pending)
+            for topic, pending in partition_names.items()
+            for name in _response(pending)
             if name.removeprefix(_PARTITION).isdigit()
         )
 
-    def _write(self, portion: list[tuple[TopicPartition, Record]]) -> None:
+    def _write(self, chunk: list[tuple[TopicPartition, Record]]) -> None:
         assert self._client is not None
-        for topic in {tp.topic for tp, _ in portion if self._path(tp) not in self._made}:
-            _answer(self._client.ensure_path_async(f"{self._base}/{topic}"))
-        writing = self._begin()
-        for tp, record in portion:
+        for topic in {tp.topic for tp, _ in chunk if self._path(tp) not in self._existing}:
+            _response(self._client.ensure_path_async(f"{self._base}/{topic}"))
+        transaction = self._begin()
+        for tp, record in chunk:
             path, data = self._path(tp), to_node(tp, record)
-            if path in self._made:
-                writing.set_data(path, data)
+            if path in self._existing:
+                transaction.set_data(path, data)
             else:
-                writing.create(path, data)
-        self._commit(writing)
-        self._made |= {self._path(tp) for tp, _ in portion}
+                transaction.create(path, data)
+        self._commit(transaction)
+        self._existing |= {self._path(tp) for tp, _ in chunk}
 
     def _begin(self) -> TransactionRequest:
         assert self._client is not None
-        changes = self._client.transaction()
-        changes.check(self._base, version=self._token)
-        return changes
+        transaction = self._client.transaction()
+        transaction.check(self._base, version=self._token)
+        return transaction
 
-    def _commit(self, changes: TransactionRequest) -> None:
-        failures = _failures(_answer(changes.commit_async()))
+    def _commit(self, transaction: TransactionRequest) -> None:
+        failures = _failures(_response(transaction.commit_async()))
         if failures:
-            msg = f"the nodes below {self._base} in ZooKeeper were changed by another: {failures}"
+            msg = f"another process changed the nodes below {self._base} in ZooKeeper: {failures}"
             raise ClaimLostError(msg)
 
     def _path(self, tp: TopicPartition) -> str:
@@ -264,48 +279,48 @@ class ZooKeeperStore:
                 auth_data=None if digest is None else [("digest", ":".join(digest))],
                 default_acl=_ACLS[self._nodes.acl],
             )
-            client.start(_ANSWER_SECONDS)
+            client.start(_RESPONSE_SECONDS)
             self._client = client
         return self._client
 
     @contextmanager
-    def _speaking(self, doing: str) -> Iterator[None]:
+    def _translating_errors(self, action: str) -> Iterator[None]:
         """
-        Turn kazoo's errors into the connector's.
+        Translate kazoo's errors into the connector's.
         """
-        where = f"{doing} {self._base} in ZooKeeper at {self._nodes.hosts}"
+        where = f"{action} {self._base} in ZooKeeper at {self._nodes.hosts}"
         try:
             yield
-        except _PASSING as cause:
-            msg = f"{where}: no answer ({cause or type(cause).__name__}); are its servers up?"
+        except _TRANSIENT as cause:
+            msg = f"{where}: no response ({cause or type(cause).__name__}); are its servers up?"
             raise BrokerUnavailableError(msg) from cause
         except NoAuthError as cause:
-            msg = f"{where}: not allowed; zookeeperDigest must be a user whom the nodes' ACL names"
+            msg = f"{where}: not allowed; zookeeperDigest must be a user in the ACL of the nodes"
             raise AuthorizationError(msg) from cause
         except AuthFailedError as cause:
-            msg = f"{where}: refused who zookeeperDigest says we are"
+            msg = f"{where}: the user or password in zookeeperDigest was rejected"
             raise AuthenticationError(msg) from cause
         except KazooException as cause:
             msg = f"{where}: {type(cause).__name__} {cause}"
             raise ProgressError("ZOOKEEPER_REFUSED", msg) from cause
 
 
-class _Leaders:
+class _LeaderCache:
     """
-    Remembers for a while where partitions are led, which is in the records for people only.
+    Caches partition leaders for a while; records contain them for people only.
     """
 
-    def __init__(self, ask: Leaders, now: Callable[[], float]) -> None:
-        self._ask = ask
+    def __init__(self, fetch: Leaders, now: Callable[[], float]) -> None:
+        self._fetch = fetch
         self._now = now
         self._known: dict[TopicPartition, tuple[str, int]] = {}
-        self._until = Deadline.after(0.0, now)
+        self._expiry = Deadline.after(0.0, now)
 
-    def of(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[str, int]]:
-        wanted = set(tps)
-        if self._until.expired or not wanted <= self._known.keys():
-            self._known.update(self._ask(wanted))
-            self._until = Deadline.after(_LEADERS_SECONDS, self._now)
+    def get(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[str, int]]:
+        requested = set(tps)
+        if self._expiry.expired or not requested <= self._known.keys():
+            self._known.update(self._fetch(requested))
+            self._expiry = Deadline.after(_LEADERS_MAX_AGE_SECONDS, self._now)
         return self._known
 
 
@@ -314,28 +329,28 @@ def _session_of(client: KazooClient) -> int | None:
     return client.client_id[0] if client.client_id else None
 
 
-def _answer(pending: Any) -> Any:
-    return pending.get(timeout=_ANSWER_SECONDS)
+def _response(pending: Any) -> Any:
+    return pending.get(timeout=_RESPONSE_SECONDS)
 
 
 def _failures(results: list[Any]) -> str:
     """
-    Return what was wrong with a transaction, without the steps that were fine by themselves.
+    Return the errors of a transaction, without those of steps that were merely rolled back.
     """
-    wrong = [it for it in results if isinstance(it, Exception)]
-    causes = [it for it in wrong if not isinstance(it, RolledBackError | RuntimeInconsistency)]
-    return ", ".join(sorted({type(it).__name__ for it in causes or wrong}))
+    errors = [result for result in results if isinstance(result, Exception)]
+    causes = [e for e in errors if not isinstance(e, RolledBackError | RuntimeInconsistency)]
+    return ", ".join(sorted({type(error).__name__ for error in causes or errors}))
 
 
-def _text(owner: Owner) -> bytes:
+def _owner_json(owner: Owner) -> bytes:
     fields = {"query": owner.query, "run": owner.run, "epoch": owner.epoch}
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def _owner(data: bytes) -> Owner | None:
+def _parse_owner(data: bytes) -> Owner | None:
     try:
         given = json.loads(data)
         return Owner(str(given["query"]), str(given["run"]), int(given["epoch"]))
     except (ValueError, KeyError, TypeError):
-        # A node made by its children's being made, or by someone else for its own purpose.
+        # A node created as the parent of others, or by another application.
         return None

@@ -1,5 +1,5 @@
 """
-Records of progress: what is written down, and what is read of what others wrote.
+Progress records: their serialised forms, and the rules by which they move.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark_pykafka.progress.record import (
     to_metadata,
     to_node,
 )
-from pyspark_pykafka.progress.store import advance, check_subject, next_owner, touch_owner
+from pyspark_pykafka.progress.store import advance, check_topics, next_owner, touch_owner
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 ME = Owner("q1", "7 on here", 3)
@@ -27,23 +27,23 @@ OTHER = Owner("q2", "8 on there", 5)
 FULL = Record(42, ME, 9, "id-t", FailedAttempts(10, 2, "boom"))
 
 
-def done(offsets: dict[TopicPartition, int], batch: int = 9, **ids: str) -> StreamOffset:
+def completed(offsets: dict[TopicPartition, int], batch: int = 9, **ids: str) -> StreamOffset:
     """
-    Return where a query stands after a batch; the topic t has the id id-t.
+    Return the offsets of a query after a batch; the topic t has the id id-t.
     """
     return StreamOffset(offsets, {"t": "id-t", **ids}, query=QueryIdentity("q1", batch))
 
 
 @pytest.mark.parametrize("record", [FULL, Record(0), Record(5, ME), Record(7, ME, 0, "x")])
-def test_a_record_survives_both_forms(record: Record) -> None:
+def test_record_survives_serialisation(record: Record) -> None:
     """
-    Whatever is written to a group's metadata or a node is read again the same.
+    A record is equal after a round trip through group metadata or a ZooKeeper node.
     """
     assert from_metadata(record.offset, to_metadata(record)) == record
     assert from_node(T1, to_node(T1, record)) == record
 
 
-def test_a_node_has_the_fields_of_storms_spout() -> None:
+def test_node_has_the_fields_of_storms_spout() -> None:
     """
     A reader of Storm's records finds topology, offset, partition, broker and topic.
     """
@@ -54,9 +54,9 @@ def test_a_node_has_the_fields_of_storms_spout() -> None:
     assert node["broker"] == {"host": "b.example", "port": 9092}
 
 
-def test_a_node_of_storm_is_read() -> None:
+def test_node_of_storm_is_parsed() -> None:
     """
-    Storm's own record, which has none of our fields, gives its offset and who wrote it.
+    Storm's own record, without our fields, gives its offset and its writer.
     """
     storms = {
         "topology": {"id": "top-1", "name": "top"},
@@ -72,113 +72,113 @@ def test_a_node_of_storm_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '"x"', '{"by":"someone"}', "saved at noon"])
-def test_metadata_of_others_is_an_offset_only(text: str | None) -> None:
+def test_metadata_of_other_clients_is_ignored(text: str | None) -> None:
     """
-    A consumer may write beside its offset what it likes; it is nobody of ours then.
+    Other consumers may commit any metadata; only their offset is used.
     """
     assert from_metadata(5, text) == Record(5)
 
 
 @pytest.mark.parametrize("data", [b"", b"[1]", b'{"offset":1}', b'{"topic":"t","partition":"x"}'])
-def test_a_node_that_holds_something_else_is_refused(data: bytes) -> None:
+def test_malformed_node_is_rejected(data: bytes) -> None:
     """
-    The error says which node, what is in it, and what must be.
+    The error names the node, its content and the required form.
     """
     with pytest.raises(ProgressError, match="node of t-1 does not hold a progress record"):
         from_node(T1, data)
 
 
-def test_a_node_about_another_topic_is_refused() -> None:
+def test_node_of_another_topic_is_rejected() -> None:
     """
-    The recorded topic is checked against the node it lies in, and both are shown.
+    The recorded topic is compared with the path of the node, and the error names both.
     """
     with pytest.raises(ProgressError, match="node of t-1 records topic 'u', partition 0"):
         from_node(T1, to_node(U0, Record(1)))
 
 
-def test_a_long_cause_is_cut() -> None:
+def test_long_cause_is_truncated() -> None:
     """
-    Kafka takes 4,096 bytes of metadata by default, however long an error is.
+    Kafka accepts 4,096 bytes of metadata by default, however long an error is.
     """
     assert len(to_metadata(Record(1, failing=FailedAttempts(1, 2, "x" * 9_000)))) < 1_000
 
 
-def test_only_what_moved_is_written() -> None:
+def test_only_moved_offsets_are_written() -> None:
     """
-    Of three partitions one is as recorded, one has moved, one is new.
+    Of three partitions one is unchanged, one has moved and one is new.
     """
-    held = {T0: Record(3, ME, 8, "id-t"), T1: Record(5, ME, 8, "id-t")}
+    stored = {T0: Record(3, ME, 8, "id-t"), T1: Record(5, ME, 8, "id-t")}
 
-    step = advance(held, done({T0: 3, T1: 6, U0: 1}), ME)
+    step = advance(stored, completed({T0: 3, T1: 6, U0: 1}), ME)
 
     assert step.records == {T1: Record(6, ME, 9, "id-t"), U0: Record(1, ME, 9)}
-    assert step.behind == {}
+    assert step.ahead == {}
 
 
-def test_a_record_never_goes_back() -> None:
+def test_offset_never_moves_back() -> None:
     """
-    Where the store is ahead nothing is written, and it is told.
+    If the store is ahead, nothing is written and its offset is reported.
     """
-    step = advance({T0: Record(8, OTHER, 1, "id-t")}, done({T0: 3}), ME)
+    step = advance({T0: Record(8, OTHER, 1, "id-t")}, completed({T0: 3}), ME)
 
-    assert (step.records, step.behind) == ({}, {T0: 8})
+    assert (step.records, step.ahead) == ({}, {T0: 8})
 
 
-def test_a_topic_made_again_starts_anew() -> None:
+def test_recreated_topic_starts_over() -> None:
     """
-    An offset of the topic that had the name before says nothing about this one.
+    An offset of the deleted topic of the same name does not count.
     """
-    step = advance({T0: Record(8, ME, 1, "old")}, done({T0: 3}), ME)
+    step = advance({T0: Record(8, ME, 1, "old")}, completed({T0: 3}), ME)
 
     assert step.records == {T0: Record(3, ME, 9, "id-t")}
 
 
-def test_a_finished_batch_takes_its_failures_away() -> None:
+def test_finished_batch_clears_its_failures() -> None:
     """
-    The count of attempts goes with the batch, though the offset is what it was.
+    The number of attempts is removed even if the offset is unchanged.
     """
-    step = advance({T0: FULL}, done({T0: 42}), ME)
+    step = advance({T0: FULL}, completed({T0: 42}), ME)
 
     assert step.records == {T0: Record(42, ME, 9, "id-t")}
 
 
-def test_a_query_of_unknown_batch_records_none() -> None:
+def test_unknown_batch_number_is_not_recorded() -> None:
     """
-    A checkpoint of the JVM connector has no numbers of ours.
+    A checkpoint of the JVM connector has no batch numbers of ours.
     """
-    assert advance({}, done({T0: 1}, batch=-1), ME).records[T0].batch is None
+    assert advance({}, completed({T0: 1}, batch=-1), ME).records[T0].batch is None
 
 
-def test_a_new_owner_is_named_once() -> None:
+def test_touch_owner_rewrites_one_record() -> None:
     """
-    One record that is there already is written again; none if there is none.
+    One existing record is written again, or none if there is none.
     """
-    held = {T0: Record(3, OTHER, 8), T1: Record(5, OTHER, 8)}
+    stored = {T0: Record(3, OTHER, 8), T1: Record(5, OTHER, 8)}
 
-    assert touch_owner(held, done({T0: 3, T1: 5}), ME) == {T0: Record(3, ME, 8)}
-    assert touch_owner({}, done({T0: 3}), ME) == {}
+    assert touch_owner(stored, completed({T0: 3, T1: 5}), ME) == {T0: Record(3, ME, 8)}
+    assert touch_owner({}, completed({T0: 3}), ME) == {}
 
 
-def test_records_of_another_query_about_other_topics_are_refused() -> None:
+def test_other_topics_of_another_query_are_rejected() -> None:
     """
-    Both are shown: what is recorded, and what is read.
+    The error names the recorded topics and the topics of this query.
     """
     with pytest.raises(ProgressError, match=r"other topics: 'u', by query q2 .* reads 't'"):
-        check_subject({U0: Record(1, OTHER)}, done({T0: 1}), ME)
+        check_topics({U0: Record(1, OTHER)}, completed({T0: 1}), ME)
 
 
-def test_records_of_another_query_about_a_former_topic_are_refused() -> None:
+def test_recreated_topic_of_another_query_is_rejected() -> None:
     """
-    Both ids are shown.
+    The error names both topic ids.
     """
     with pytest.raises(
         ProgressError, match=r"t-0 .* recorded topic id is old, the topic's is id-t"
     ):
-        check_subject({T0: Record(1, OTHER, topic_id="old")}, done({T0: 1}), ME)
+        check_topics({T0: Record(1, OTHER, topic_id="old")}, completed({T0: 1}), ME)
 
 
 @pytest.mark.parametrize(
-    "held",
+    "stored",
     [
         {U0: Record(1, ME)},
         {T0: Record(1, ME, topic_id="old")},
@@ -186,16 +186,17 @@ def test_records_of_another_query_about_a_former_topic_are_refused() -> None:
         {T0: Record(1, OTHER), U0: Record(1, OTHER)},
     ],
 )
-def test_other_records_are_no_reason_to_refuse(held: dict[TopicPartition, Record]) -> None:
+def test_other_stored_records_are_accepted(stored: dict[TopicPartition, Record]) -> None:
     """
-    A query may change its topics, a group may have offsets of other clients, topics may be added.
+    A query may change its topics, a group may have offsets of other clients, and topics may be
+    added.
     """
-    check_subject(held, done({T0: 1}), ME)
+    check_topics(stored, completed({T0: 1}), ME)
 
 
-def test_epochs_grow_with_each_owner() -> None:
+def test_epoch_grows_with_each_owner() -> None:
     """
-    Whoever takes the place comes after the last one, and an old one may not come back.
+    A new owner has the next epoch, and a replaced owner cannot claim again.
     """
     assert next_owner(Owner("q1", "a", 0), None).epoch == 1
     assert next_owner(Owner("q1", "b", 0), OTHER).epoch == 6
@@ -204,8 +205,8 @@ def test_epochs_grow_with_each_owner() -> None:
         next_owner(Owner("q1", "b", 6), Owner("q1", "c", 7))
 
 
-def test_who_comes_after_the_end_gives_way() -> None:
+def test_listener_gives_way_to_the_next_process() -> None:
     """
-    The listener finishes for a query that has ended; the query's next process is let in again.
+    A listener's claim after the end of a query does not fence the query's next process.
     """
     assert next_owner(Owner("q1", "b", 6), Owner("q1", "after the end, c", 7)).epoch == 8

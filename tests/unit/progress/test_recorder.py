@@ -1,5 +1,5 @@
 """
-The thread beside the query: it never holds the query up, and tells it what cannot be mended.
+The recorder thread: it never delays the query, and reports errors that are not retriable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T0 = TopicPartition("t", 0)
 
 def at(offset: int, batch: int = 0, query: str = "q") -> StreamOffset:
     """
-    Return where a query stands after a batch.
+    Return the offsets of a query after a batch.
     """
     return StreamOffset({T0: offset}, query=QueryIdentity(query, batch))
 
@@ -35,7 +35,7 @@ def at(offset: int, batch: int = 0, query: str = "q") -> StreamOffset:
 @pytest.fixture
 def server() -> Iterator[Server]:
     """
-    Return a server; at the end whoever still writes there is replaced, which ends its work.
+    Return a server; at the end every remaining writer is replaced, which ends its thread.
     """
     made = Server()
     yield made
@@ -45,41 +45,41 @@ def server() -> Iterator[Server]:
 
 def recorder(server: Server, run: str = "a", seconds: float = 20.0) -> Recorder:
     """
-    Return a recorder that tries again at once.
+    Return a recorder that retries at once.
     """
     return Recorder(lambda: MemoryStore(server), run, seconds, sleep=lambda _: time.sleep(0.001))
 
 
 def offset(server: Server) -> int | None:
     """
-    Return what is recorded.
+    Return the recorded offset.
     """
     return server.records[T0].offset if T0 in server.records else None
 
 
-def recorded(server: Server, wanted: int) -> None:
+def await_offset(server: Server, expected: int) -> None:
     """
-    Wait until that offset is recorded.
+    Wait until this offset is recorded.
     """
-    wait_until(lambda: None if offset(server) == wanted else f"{offset(server)}", 20.0)
+    wait_until(lambda: None if offset(server) == expected else f"{offset(server)}", 20.0)
 
 
-def test_what_is_complete_is_recorded_by_and_by(server: Server) -> None:
+def test_completed_batch_is_recorded_in_the_background(server: Server) -> None:
     """
-    Without another call of the query's.
+    No further call of the query is needed.
     """
     recorder(server).record_completed(at(3))
 
-    recorded(server, 3)
+    await_offset(server, 3)
 
 
-def test_a_batch_that_is_told_of_twice_is_written_once(server: Server) -> None:
+def test_batch_reported_twice_is_written_once(server: Server) -> None:
     """
-    As one that Spark's next question shows to be complete, and its commit says so after that.
+    Spark's next plan shows that a batch is complete, and its later commit reports the batch again.
     """
     one = recorder(server)
     one.record_completed(at(3))
-    recorded(server, 3)
+    await_offset(server, 3)
 
     one.record_completed(at(3))
     one.finish()
@@ -87,9 +87,9 @@ def test_a_batch_that_is_told_of_twice_is_written_once(server: Server) -> None:
     assert server.writes == 1
 
 
-def test_what_is_complete_never_goes_back(server: Server) -> None:
+def test_older_batch_is_ignored(server: Server) -> None:
     """
-    What is told of an earlier batch after a later one changes nothing, be it recorded or not.
+    A report of an earlier batch after a later one changes nothing, whether that is recorded or not.
     """
     server.down = True
     one = recorder(server)
@@ -104,9 +104,9 @@ def test_what_is_complete_never_goes_back(server: Server) -> None:
     assert (offset(server), server.writes) == (5, 1)
 
 
-def test_a_topic_made_again_is_told_of_at_the_same_offsets(server: Server) -> None:
+def test_recreated_topic_at_equal_offsets_is_recorded(server: Server) -> None:
     """
-    The offsets are equal, and yet those of another topic.
+    The offsets are equal, but belong to another topic.
     """
     one = recorder(server)
     for batch, topic_id in enumerate(("old", "new")):
@@ -116,9 +116,9 @@ def test_a_topic_made_again_is_told_of_at_the_same_offsets(server: Server) -> No
     assert server.records[T0].topic_id == "new"
 
 
-def test_the_end_of_a_run_waits_for_its_last_batch(server: Server) -> None:
+def test_finish_waits_for_the_last_batch(server: Server) -> None:
     """
-    And gives the place up, so that the next query need not wait for a time-out.
+    It also releases the claim, so that the next query need not wait for a timeout.
     """
     one = recorder(server)
 
@@ -128,15 +128,15 @@ def test_the_end_of_a_run_waits_for_its_last_batch(server: Server) -> None:
     assert (offset(server), server.alive) == (3, False)
 
 
-def test_nothing_is_waited_for_where_nothing_was_done() -> None:
+def test_finish_without_progress_returns_at_once() -> None:
     """
-    A run that found nothing to read, and a query without a store, end at once.
+    A run without new records, and a query without a store, do not wait.
     """
     recorder(Server(down=True)).finish()
     NO_PROGRESS_SINK.finish()
 
 
-def test_a_query_can_go_on_after_an_end(server: Server) -> None:
+def test_recorder_continues_after_finish(server: Server) -> None:
     """
     Another source of the query may keep the run alive.
     """
@@ -148,9 +148,9 @@ def test_a_query_can_go_on_after_an_end(server: Server) -> None:
     assert (offset(server), server.alive) == (5, False)
 
 
-def test_an_outage_holds_nothing_up(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_outage_does_not_delay_the_query(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """
-    Batches come and go meanwhile; the last of them is recorded when the store is back.
+    Batches continue during an outage; the last one is recorded when the store is back.
     """
     server.down = True
     one = recorder(server)
@@ -159,15 +159,13 @@ def test_an_outage_holds_nothing_up(server: Server, caplog: pytest.LogCaptureFix
 
     server.down = False
 
-    recorded(server, 49)
-    assert sum("reading goes on without" in message for message in caplog.messages) <= 1
+    await_offset(server, 49)
+    assert sum("reading continues" in message for message in caplog.messages) <= 1
 
 
-def test_the_end_of_a_run_waits_no_longer_than_it_may(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_finish_is_bounded(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """
-    A store that stays down costs the run its bound, and the log says what is missing.
+    If the store stays down, finish returns after its timeout and logs what is missing.
     """
     server.down = True
     one = recorder(server, seconds=0.1)
@@ -178,9 +176,9 @@ def test_the_end_of_a_run_waits_no_longer_than_it_may(
     assert "could not be recorded within 0 s" in caplog.text
 
 
-def test_an_error_for_good_stops_the_query(server: Server) -> None:
+def test_fatal_error_is_raised_by_every_later_call(server: Server) -> None:
     """
-    Its next call raises what the thread met, and every one after it.
+    The error of the thread is raised by the next call and by every call after it.
     """
     server.holder, server.alive = Owner("r", "z", 4), True
     one = recorder(server)
@@ -193,13 +191,13 @@ def test_an_error_for_good_stops_the_query(server: Server) -> None:
         one.record_completed(at(4))
 
 
-def test_a_process_that_was_replaced_is_told_without_anything_to_write(server: Server) -> None:
+def test_idle_process_notices_that_it_was_replaced(server: Server) -> None:
     """
-    An idle query learns of the one that took its place.
+    A query without new batches learns of the process that replaced it.
     """
     one = recorder(server)
     one.record_completed(at(3))
-    recorded(server, 3)
+    await_offset(server, 3)
 
     recorder(server, "b").record_completed(at(3))
 
@@ -213,9 +211,9 @@ def test_a_process_that_was_replaced_is_told_without_anything_to_write(server: S
     wait_until(refused, 20.0)
 
 
-def test_a_fault_in_the_store_is_not_swallowed() -> None:
+def test_unexpected_error_of_the_store_is_raised() -> None:
     """
-    Whatever ends the thread, the query hears of it.
+    Any error that ends the thread reaches the query.
     """
 
     class Broken(MemoryStore):
@@ -229,11 +227,11 @@ def test_a_fault_in_the_store_is_not_swallowed() -> None:
         one.finish()
 
 
-def test_an_attempt_is_counted_once_through_an_outage(
+def test_attempt_is_counted_once_despite_retries(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    However often the store has to be asked, and the log tells the count.
+    Retries of the store do not count the attempt again, and the log has the count.
     """
     server.down = True
     one = recorder(server)
@@ -244,12 +242,12 @@ def test_an_attempt_is_counted_once_through_an_outage(
 
     assert server.records[T0].failing is not None
     assert server.records[T0].failing.attempts == 2
-    assert "micro-batch 1 is read again, attempt 2" in caplog.text
+    assert "Micro-batch 1 is read again, attempt 2" in caplog.text
 
 
-def test_only_one_thread_works(server: Server) -> None:
+def test_recorder_has_one_thread(server: Server) -> None:
     """
-    However often it is told something.
+    The number of reports does not matter.
     """
     before = threading.active_count()
     one = recorder(server)

@@ -1,5 +1,5 @@
 """
-One owner and its store: what is written when, and what is told.
+The session of one process with its store: what it writes, and which errors it raises.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def at(first: int, second: int, batch: int, query: str = "q") -> StreamOffset:
     """
-    Return where a query of two partitions stands after a batch.
+    Return the offsets of a query of two partitions after a batch.
     """
     return StreamOffset({T0: first, T1: second}, query=QueryIdentity(query, batch))
 
 
-def keeper(server: Server, run: str = "a") -> StoreSession:
+def session(server: Server, run: str = "a") -> StoreSession:
     """
-    Return a process's keeper.
+    Return a process's session.
     """
     return StoreSession(MemoryStore(server), run)
 
 
-def test_progress_is_written_as_it_comes() -> None:
+def test_each_batch_is_written() -> None:
     """
-    Each batch moves the records; a batch that moved nothing writes nothing.
+    Each batch moves the records; a batch without new offsets writes nothing.
     """
     server = Server()
-    one = keeper(server)
+    one = session(server)
 
     for done in (at(1, 2, 0), at(3, 2, 1), at(3, 2, 1)):
         one.record(done)
@@ -47,24 +47,24 @@ def test_progress_is_written_as_it_comes() -> None:
     assert server.writes == 2
 
 
-def test_a_restart_takes_over_and_names_itself() -> None:
+def test_restarted_process_becomes_the_owner() -> None:
     """
-    The next process of the query finds nothing to move, and is the owner all the same.
+    The next process of the query has no new offsets to write, and still becomes the owner.
     """
     server = Server()
-    keeper(server).record(at(1, 2, 0))
+    session(server).record(at(1, 2, 0))
 
-    keeper(server, "b").record(at(1, 2, 0))
+    session(server, "b").record(at(1, 2, 0))
 
     assert server.records[T0] == Record(1, Owner("q", "b", 2), 0)
 
 
-def test_a_former_process_is_refused_with_the_name_of_the_new_one() -> None:
+def test_replaced_process_is_fenced() -> None:
     """
-    First by the store's token, then for good, whatever it was about to write.
+    It loses its claim, and its next claim fails with an error that names the new process.
     """
     server = Server()
-    old, new = keeper(server), keeper(server, "b")
+    old, new = session(server), session(server, "b")
     old.record(at(1, 2, 0))
     new.record(at(1, 2, 0))
 
@@ -75,12 +75,12 @@ def test_a_former_process_is_refused_with_the_name_of_the_new_one() -> None:
     assert server.records[T0].offset == 1
 
 
-def test_another_query_is_refused_while_one_is_alive() -> None:
+def test_another_query_waits_for_the_owner() -> None:
     """
-    And takes over when that one has gone.
+    It is rejected while the owner is alive, and takes over once the owner has closed.
     """
     server = Server()
-    one, other = keeper(server), keeper(server, "b")
+    one, other = session(server), session(server, "b")
     one.record(at(1, 2, 0))
 
     with pytest.raises(ProgressError, match="held by query q "):
@@ -91,53 +91,54 @@ def test_another_query_is_refused_while_one_is_alive() -> None:
     assert server.records[T1] == Record(9, Owner("r", "b", 2), 0)
 
 
-def test_a_store_that_is_ahead_is_left_alone_and_told_once(
+def test_store_ahead_of_the_query_is_not_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    A query on a new checkpoint reads old records again; the store waits for it to catch up.
+    A query with a new checkpoint reads old records again; this is logged once, and the store keeps
+    its offset until the query has caught up.
     """
     server = Server({T0: Record(4), T1: Record(0)})
-    one = keeper(server)
+    one = session(server)
 
     for done in (at(1, 1, 0), at(2, 2, 1), at(5, 2, 2)):
         one.record(done)
 
-    (told,) = [message for message in caplog.messages if "ahead" in message]
-    assert "t-0 (at 4 for t-0)" in told
+    (message,) = [text for text in caplog.messages if "ahead" in text]
+    assert "t-0 (at 4 for t-0)" in message
     assert server.records[T0].offset == 5
 
 
-def test_attempts_are_counted_over_processes() -> None:
+def test_attempts_are_counted_across_processes() -> None:
     """
-    Each process that reads a batch again adds one; the cause that somebody left stays.
+    Each process that reads a batch again adds one; the recorded cause is kept.
     """
     server = Server()
-    keeper(server, "a").record(at(1, 2, 0))
+    session(server, "a").record(at(1, 2, 0))
 
-    counts = [keeper(server, run).count_attempt(at(1, 2, 0), at(1, 4, 1)) for run in "bc"]
+    counts = [session(server, run).count_attempt(at(1, 2, 0), at(1, 4, 1)) for run in "bc"]
     server.records[T1] = Record(2, None, 0, None, FailedAttempts(1, 3, "boom"))
-    counts.append(keeper(server, "d").count_attempt(at(1, 2, 0), at(1, 4, 1)))
+    counts.append(session(server, "d").count_attempt(at(1, 2, 0), at(1, 4, 1)))
 
     assert counts == [FailedAttempts(1, 2), FailedAttempts(1, 3), FailedAttempts(1, 4, "boom")]
     assert server.records[T1].offset == 2
 
 
-def test_attempts_at_another_batch_start_anew() -> None:
+def test_attempts_of_another_batch_are_ignored() -> None:
     """
-    What is left of a batch before says nothing about this one.
+    The attempts of an earlier batch do not count for this one.
     """
     server = Server({T0: Record(2, failing=FailedAttempts(1, 7, "boom"))})
 
-    assert keeper(server).count_attempt(at(2, 0, 1), at(3, 0, 2)) == FailedAttempts(2, 2)
+    assert session(server).count_attempt(at(2, 0, 1), at(3, 0, 2)) == FailedAttempts(2, 2)
 
 
-def test_a_batch_that_finishes_ends_the_count() -> None:
+def test_finished_batch_ends_the_count() -> None:
     """
-    The record that carried it moves on without it.
+    The next record of the partition has no attempts.
     """
     server = Server()
-    one = keeper(server)
+    one = session(server)
     one.count_attempt(at(1, 2, 0), at(1, 4, 1))
 
     one.record(at(1, 4, 1))
@@ -145,13 +146,13 @@ def test_a_batch_that_finishes_ends_the_count() -> None:
     assert {record.failing for record in server.records.values()} == {None}
 
 
-def test_an_outage_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_call_can_be_repeated_after_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     """
-    The error passes to the caller, and the same call works when the store is back.
+    The error is raised, and the same call succeeds once the store is back.
     """
     caplog.set_level(logging.INFO)
     server = Server(down=True)
-    one = keeper(server)
+    one = session(server)
     with pytest.raises(BrokerUnavailableError):
         one.record(at(1, 2, 0))
 
@@ -159,3 +160,15 @@ def test_an_outage_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     one.record(at(1, 2, 0))
 
     assert {tp: record.offset for tp, record in server.records.items()} == {T0: 1, T1: 2}
+
+
+def test_repr_shows_owner_and_claim() -> None:
+    """
+    The repr tells whether the store is claimed, and by which process.
+    """
+    one = session(Server())
+    before = repr(one)
+    one.record(at(1, 2, 0))
+
+    assert "claimed=False" in before
+    assert "owner=query q (process a, epoch 1), claimed=True" in repr(one)
