@@ -1,5 +1,5 @@
 """
-Which broker to ask next, so that no single one is asked always, and believed for ever.
+The order in which brokers are tried, so that no single broker is always asked first.
 """
 
 from __future__ import annotations
@@ -13,53 +13,53 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.settings.wire_config import Address
 
-#: A broker whose answer was doubted is asked after the others for so long.
+#: How long a demoted broker is tried after the others.
 DEMOTED_SECONDS = 10.0
 
 
 class BrokerRotation:
     """
-    Brokers in the order in which to ask them: the one that was asked last comes after the others.
+    Orders brokers for the next request: least recently used first, demoted ones last.
     """
 
     def __init__(
         self,
         is_unreachable: Callable[[Address], bool],
-        chance: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._is_unreachable = is_unreachable
-        self._chance = chance
+        self._jitter = jitter
         self._now = now
-        self._asked: dict[Address, int] = {}
-        self._doubted_until: dict[Address, float] = {}
-        self._turns = 0
+        self._last_request: dict[Address, int] = {}
+        self._demoted_until: dict[Address, float] = {}
+        self._requests = 0
 
-    def ordered(self, known: Iterable[Address], ready: Collection[Address]) -> list[Address]:
+    def ordered(self, addresses: Iterable[Address], ready: Collection[Address]) -> list[Address]:
         """
-        Return all known addresses, those that are ready before others; equals come by chance.
+        Return all addresses: ``ready`` ones first, then others, demoted ones, unreachable ones.
 
-        Behind them stand those that were doubted, and then those that could not be reached.
+        Within each of these the least recently used comes first; ties are broken at random.
         """
         now = self._now()
 
         def rank(address: Address) -> tuple[bool, bool, bool, int, float]:
-            doubted = self._doubted_until.get(address, now) > now
-            last = self._asked.get(address, 0)
-            is_away = self._is_unreachable(address) and address not in ready
-            return is_away, doubted, address not in ready, last, self._chance()
+            is_demoted = self._demoted_until.get(address, now) > now
+            last = self._last_request.get(address, 0)
+            is_unreachable = self._is_unreachable(address) and address not in ready
+            return is_unreachable, is_demoted, address not in ready, last, self._jitter()
 
-        return sorted(dict.fromkeys(known), key=rank)
+        return sorted(dict.fromkeys(addresses), key=rank)
 
     def record_request(self, address: Address) -> None:
         """
-        Note whose turn it was.
+        Record that a request was sent to a broker.
         """
-        self._turns += 1
-        self._asked[address] = self._turns
+        self._requests += 1
+        self._last_request[address] = self._requests
 
     def demote(self, address: Address) -> None:
         """
-        Ask the others before this one for a while.
+        Try the other brokers before this one for a while.
         """
-        self._doubted_until[address] = self._now() + DEMOTED_SECONDS
+        self._demoted_until[address] = self._now() + DEMOTED_SECONDS

@@ -1,5 +1,5 @@
 """
-The brokers of a cluster: which of them is asked next, and who overtakes one that is slow.
+Selects the broker for a request, and hedges requests to a slow broker with the next one.
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
-    #: Makes a request in a version that the broker at the other end knows.
+    #: Makes a request in a version that the broker of the connection supports.
     RequestFactory = Callable[[Connection], Request[MetadataResponse]]
 
 # Invariant R19 (slow is not dead).
-# The next broker is asked beside those that have not answered within this time.
+# After this time without a response the request is also sent to the next broker.
 ATTEMPT_DELAY_SECONDS = 1.5
 
-#: How often one more broker is connected to, so that it can be asked in turn.
+#: How often a connection to one more broker is opened, so that requests can rotate.
 SPARE_INTERVAL_SECONDS = 10.0
-# Where one broker alone is connected to, at once, but not again and again.
+# The same while fewer brokers than this are connected: at once, but not in a loop.
 _MIN_SPARE_INTERVAL_SECONDS = 1.0
 _MIN_IN_ROTATION = 2
-# So many of these are kept beside the connections that are of other use.
+# How many connections are kept open for rotation alone.
 _MAX_SPARES = 2
 
 _ADVERTISED_LISTENERS = "advertised.listeners"
-_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 @dataclass(slots=True)
 class BrokerSelector:
     """
-    Connections to all brokers that were heard of; without any, to those of the settings.
+    Connections to the cluster's brokers; before any metadata, to the bootstrap servers.
     """
 
     config: WireConfig
-    chance: Callable[[], float]
+    jitter: Callable[[], float] = field(repr=False)
+    now: Callable[[], float] = field(default=time.monotonic, repr=False)
     connections: ConnectionCache = field(init=False)
     _advertised: tuple[Address, ...] = field(init=False, default=())
     _rotation: BrokerRotation = field(init=False)
@@ -60,23 +61,23 @@ class BrokerSelector:
 
     def __post_init__(self) -> None:
         self.connections = ConnectionCache(self.config)
-        self._rotation = BrokerRotation(REACHABILITY.is_unreachable, self.chance)
+        self._rotation = BrokerRotation(REACHABILITY.is_unreachable, self.jitter, self.now)
 
     def update_known_brokers(self, addresses: Iterable[Address]) -> None:
         """
-        Note where the brokers are, as one of them said.
+        Set the brokers' addresses, as a broker advertises them.
         """
         self._advertised = tuple(addresses)
 
     def demote(self, address: Address) -> None:
         """
-        Ask other brokers before this one for a while.
+        Try other brokers before this one for a while.
         """
         self._rotation.demote(address)
 
     def connection(self, address: Address, deadline: Deadline) -> Connection:
         """
-        Return the connection to a broker that another one has named.
+        Return the connection to a broker, opened now if there is none.
         """
         self._claim_spare(address)
         try:
@@ -88,7 +89,7 @@ class BrokerSelector:
         self, addresses: Collection[Address], deadline: Deadline
     ) -> Iterator[tuple[Address, Connection | PykafkaError]]:
         """
-        Yield the connection to each of several brokers, or the error that there was.
+        Yield the connection to each broker, or the error of opening it.
         """
         for address in addresses:
             self._claim_spare(address)
@@ -100,7 +101,7 @@ class BrokerSelector:
 
     def any_connection(self, deadline: Deadline) -> Connection:
         """
-        Return a connection to whichever broker can be reached, each time to another one.
+        Return a connection to the next broker of the rotation that can be reached.
         """
         idle = self.connections.idle()
         order = self._in_order(idle, ())
@@ -108,61 +109,62 @@ class BrokerSelector:
             self._rotation.record_request(order[0])
             return idle[order[0]]
         attempts = [partial(self.connections.open, address, deadline) for address in order]
-        made = race(
+        connection = race(
             attempts,
             ATTEMPT_DELAY_SECONDS,
             deadline,
             on_late_result=self.connections.hand_back,
             on_overtaken=lambda number: REACHABILITY.record_failure(order[number]),
-            goal=f"a connection to {_shown(order)}",
+            goal=f"a connection to {_format(order)}",
         )
-        self._rotation.record_request(made.address)
-        self.connections.add(made)
-        return self.connections.get(made.address, deadline)
+        self._rotation.record_request(connection.address)
+        self.connections.add(connection)
+        return self.connections.get(connection.address, deadline)
 
     def request_from_any(
         self, request: RequestFactory, excluded: Collection[Address], deadline: Deadline
     ) -> tuple[Address, MetadataResponse]:
         """
-        Ask the first broker that answers; authentication and TLS errors are final at once.
+        Return the first broker's response; authentication and TLS errors are raised at once.
 
-        One that says nothing for a while is overtaken by the next, over a new connection: what
-        silenced one that was open may have silenced all.
+        A broker without a response after a while is overtaken by the next broker, over a new
+        connection: whatever silenced one open connection may have silenced all.
         """
         idle = self.connections.idle()
         order = self._in_order(idle, excluded)
         if not order:
-            msg = "no broker is left to ask"
+            msg = "no other broker is left to try"
             raise BrokerUnavailableError(msg)
         attempts = [partial(self._request_on_new, address, request, deadline) for address in order]
         if order[0] in idle:
-            answer = self._request_on_open(idle[order[0]], request, deadline)
-            if answer is not None:
+            response = self._request_on_open(idle[order[0]], request, deadline)
+            if response is not None:
                 self._rotation.record_request(order[0])
-                return order[0], answer
+                return order[0], response
             if not idle[order[0]].closed:
-                # It may be slow only; a new connection to its broker comes last.
+                # It may only be slow; a new connection to the same broker comes last.
                 attempts = [partial(self._receive_late, idle[order[0]]), *attempts[1:], attempts[0]]
-        connection, found = race(
+        connection, response = race(
             attempts,
             ATTEMPT_DELAY_SECONDS,
             deadline,
-            on_late_result=lambda answer: self.connections.hand_back(answer[0]),
-            # The last attempt may be a second one at the first broker, and is never overtaken.
+            on_late_result=lambda late: self.connections.hand_back(late[0]),
+            # The last attempt may be the second at the first broker; it is never overtaken.
             on_overtaken=lambda number: REACHABILITY.record_failure(order[number]),
-            goal=f"an answer from {_shown(order)}",
+            goal=f"a response from {_format(order)}",
         )
         self._rotation.record_request(connection.address)
         self.connections.add(connection)
-        return connection.address, found
+        return connection.address, response
 
     def open_spare_connection(self) -> None:
         """
-        Connect to one more broker every few seconds, without waiting for it, to be asked in turn.
+        Open a connection to one more broker every few seconds, in the background, for rotation.
 
-        A lone leader that is cut off from its controllers would be asked for ever.
+        Otherwise a reader of one partition would only ever ask its leader, which may be cut off
+        from its controllers.
         """
-        now = time.monotonic()
+        now = self.now()
         idle = self.connections.idle()
         others = [address for address in self._advertised if address not in idle]
         seconds = (
@@ -185,10 +187,10 @@ class BrokerSelector:
         self, idle: Mapping[Address, Connection], excluded: Collection[Address]
     ) -> list[Address]:
         """
-        Return whom to ask: open connections, brokers heard of, and at last those of the settings.
+        Return the brokers to try: open connections, advertised brokers, then bootstrap servers.
         """
-        now = time.monotonic()
-        # One whose quota is used up would be waited for.
+        now = self.now()
+        # A connection that is throttled would have to wait.
         ready = {address for address, it in idle.items() if it.throttled_until <= now}
         order = self._rotation.ordered([*idle, *self._advertised], ready)
         rest = [address for address in self.config.bootstrap if address not in order]
@@ -199,15 +201,15 @@ class BrokerSelector:
         self, connection: Connection, request: RequestFactory, deadline: Deadline
     ) -> MetadataResponse | None:
         """
-        Return the answer over an open connection, or None if it does not come at once.
+        Return the response over an open connection, or None if it does not arrive at once.
 
-        Then the connection is the caller's, if it is not closed.
+        In that case the connection belongs to the caller, unless it is closed.
         """
         try:
             connection.send(request(connection), deadline)
             if readable([connection], deadline.remaining(ATTEMPT_DELAY_SECONDS)):
-                answer: MetadataResponse = connection.receive(deadline)
-                return answer
+                response: MetadataResponse = connection.receive(deadline)
+                return response
         except TRANSIENT_ERRORS:
             self.connections.drop(connection)
         except BaseException:
@@ -228,7 +230,7 @@ class BrokerSelector:
         return self._receive_late(connection)
 
     def _receive_late(self, connection: Connection) -> tuple[Connection, MetadataResponse]:
-        # A late answer shows that the connection is well, whoever has stopped waiting meanwhile.
+        # Not the deadline: a late response shows that the connection works, and it can be kept.
         limit = Deadline.after(self.config.request_seconds)
         try:
             return connection, connection.receive(limit)
@@ -238,7 +240,7 @@ class BrokerSelector:
 
     def _with_hint(self, error: PykafkaError, address: Address) -> PykafkaError:
         """
-        Say of an address that only brokers have named where it comes from.
+        Add to the error where an address comes from that is not a bootstrap server.
         """
         if address in self.config.bootstrap or _ADVERTISED_LISTENERS in str(error):
             return error
@@ -249,6 +251,6 @@ class BrokerSelector:
         return type(error)(msg)
 
 
-def _shown(addresses: Sequence[Address]) -> str:
-    more = f" or {len(addresses) - _SHOWN} more" if len(addresses) > _SHOWN else ""
-    return f"{', '.join(map(str, addresses[:_SHOWN]))}{more}"
+def _format(addresses: Sequence[Address]) -> str:
+    more = f" or {len(addresses) - _MAX_SHOWN} more" if len(addresses) > _MAX_SHOWN else ""
+    return f"{', '.join(map(str, addresses[:_MAX_SHOWN]))}{more}"

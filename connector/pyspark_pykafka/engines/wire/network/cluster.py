@@ -1,5 +1,5 @@
 """
-One Kafka cluster as a worker process sees it: connections that stay open, and who leads what.
+A Kafka cluster as a worker process sees it: open connections, and partition leaders.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# So long one more opinion is waited for where there is an answer already.
-_OPINION_SECONDS = 5.0
+# The timeout of further metadata requests once there is a response.
+_CONFIRMATION_SECONDS = 5.0
 
-_TOPIC_ERRORS_FOR_ALL = frozenset({KafkaErrorCode.NONE, KafkaErrorCode.LEADER_NOT_AVAILABLE})
+_USABLE_TOPIC_ERRORS = frozenset({KafkaErrorCode.NONE, KafkaErrorCode.LEADER_NOT_AVAILABLE})
 
 
 class Leader(NamedTuple):
     """
-    The broker that leads a partition; the topic's id is None on brokers before 2.8.
+    The leader of a partition: its node id, leader epoch and topic id (None before Kafka 2.8).
     """
 
     node: int
@@ -51,7 +51,7 @@ class Leader(NamedTuple):
     topic_id: UUID | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Cluster:
     """
     The brokers of one configuration, and their metadata.
@@ -63,65 +63,72 @@ class Cluster:
     """
 
     config: WireConfig
-    #: Whether a topic that is missing may be made, as brokers do for writers if they are so set.
+    #: Whether brokers may create a missing topic (their setting auto.create.topics.enable).
     creates_topics: bool = False
-    #: How long what is known of a topic's partitions may be taken for true, in seconds.
+    #: The maximum age of a topic's metadata in :meth:`partitions`, in seconds.
     metadata_seconds: float = float("inf")
-    chance: Callable[[], float] = field(default=random.random, repr=False)
+    jitter: Callable[[], float] = field(default=random.random, repr=False)
+    now: Callable[[], float] = field(default=time.monotonic, repr=False)
     _addresses: dict[int, Address] = field(init=False, default_factory=dict)
     _brokers: BrokerSelector = field(init=False)
     _leaders: dict[str, dict[int, Leader]] = field(init=False, default_factory=dict)
-    _learned: dict[str, float] = field(init=False, default_factory=dict)
-    _told_by: dict[str, Address] = field(init=False, default_factory=dict)
-    _told_last: Address | None = field(init=False, default=None)
+    _updated_at: dict[str, float] = field(init=False, default_factory=dict)
+    _metadata_sources: dict[str, Address] = field(init=False, default_factory=dict)
+    _last_source: Address | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._brokers = BrokerSelector(self.config, self.chance)
+        self._brokers = BrokerSelector(self.config, self.jitter, self.now)
+
+    def __repr__(self) -> str:
+        servers = ",".join(map(str, self.config.bootstrap))
+        known = f"{len(self._addresses)} brokers, {len(self._leaders)} topics"
+        return f"<Cluster {servers} {self.config.protocol}, {known}, {self._brokers.connections}>"
 
     def leader(self, tp: TopicPartition, deadline: Deadline) -> Leader:
         """
-        Return who leads a partition, asking if that is not known.
+        Return the leader of a partition, reading metadata if it is not known.
 
-        Raises :class:`UnknownTopicError` if the brokers do not have it, and
-        :class:`BrokerUnavailableError` if it has no leader, or nobody answers.
+        Raises :class:`UnknownTopicError` if the partition does not exist, and
+        :class:`BrokerUnavailableError` if it has no leader or no broker responds.
         """
         if tp.topic not in self._leaders:
-            self._learn(tp.topic, deadline)
+            self._update_topic(tp.topic, deadline)
         leader = self._leaders[tp.topic].get(tp.partition)
         if leader is None:
             msg = f"the brokers do not have the partition {tp}"
             raise UnknownTopicError(msg)
         if leader.node not in self._addresses:
-            msg = f"{tp} has no leader at the moment; are all brokers up?"
+            msg = f"{tp} has no leader at present; are all brokers up?"
             raise BrokerUnavailableError(msg)
         return leader
 
     def has_metadata(self, topic: str) -> bool:
         """
-        Return whether the next question about the topic's partitions asks no broker.
+        Return whether the topic's metadata is known, so that no broker has to be asked.
         """
         return topic in self._leaders
 
     def partitions(self, topic: str, deadline: Deadline) -> tuple[int, list[int]]:
         """
-        Return how many partitions a topic has, and which of them have a leader.
+        Return the number of partitions of a topic, and those that have a leader.
 
         Raises as :meth:`leader` does.
         """
-        if time.monotonic() - self._learned.get(topic, 0.0) >= self.metadata_seconds:
+        if self.now() - self._updated_at.get(topic, 0.0) >= self.metadata_seconds:
             self.invalidate_metadata(topic)
         if topic not in self._leaders:
-            self._learn(topic, deadline)
+            self._update_topic(topic, deadline)
         leaders = self._leaders[topic]
         if not leaders:
             self.invalidate_metadata(topic)
-            msg = f"the topic {topic} has no partitions yet; is it being made?"
+            msg = f"the topic {topic} has no partitions yet; is it being created?"
             raise BrokerUnavailableError(msg)
-        return len(leaders), [at for at, it in leaders.items() if it.node in self._addresses]
+        has_leader = [it for it, leader in leaders.items() if leader.node in self._addresses]
+        return len(leaders), has_leader
 
     def addresses(self, deadline: Deadline) -> list[Address]:
         """
-        Return where all brokers of the cluster are, asking anew.
+        Return the addresses of all brokers, from new metadata.
         """
         self.metadata((), deadline)
         return list(self._addresses.values())
@@ -130,89 +137,89 @@ class Cluster:
         self,
         topics: Collection[str] | None,
         deadline: Deadline,
-        **more: Any,
+        **checks: Any,
     ) -> MetadataResponse:
         """
-        Return what the brokers say of these topics, or of all of them (None).
+        Return fresh metadata of these topics, or of all topics (None).
 
-        Topics that do not exist are left out, once several brokers have said so. What ``more`` is
-        known of them is for :class:`FreshnessCheck`.
+        Topics that several brokers report as missing are left out. ``checks`` is passed to
+        :class:`FreshnessCheck`.
         """
-        review = FreshnessCheck(self.config.bootstrap, topics, **more)
-        asked: set[Address] = set()
+        check = FreshnessCheck(self.config.bootstrap, topics, **checks)
+        used: set[Address] = set()
         request = partial(self._metadata_request, topics)
         while True:
-            limit = deadline if not review.answers else self._of_another(deadline)
+            limit = self._confirmation_limit(deadline) if check.responses else deadline
             try:
-                address, answer = self._brokers.request_from_any(request, asked, limit)
+                address, response = self._brokers.request_from_any(request, used, limit)
             except TRANSIENT_ERRORS as error:
-                # All that answer have been asked.
-                if not review.answers:
+                # No other broker responds.
+                if not check.responses:
                     raise
-                self._refuse_older(review, error)
+                self._reject_stale(check, error)
                 break
-            asked.add(address)
-            self._brokers.update_known_brokers(Address(b.host, b.port) for b in answer.brokers)
-            if review.add(address, answer):
-                self._told_last = address
+            used.add(address)
+            self._brokers.update_known_brokers(Address(b.host, b.port) for b in response.brokers)
+            if check.add(address, response):
+                self._last_source = address
             else:
                 self._brokers.demote(address)
-            if review.is_settled:
+            if check.is_settled:
                 break
-        found = review.result()
-        self._addresses = {b.node_id: Address(b.host, b.port) for b in found.brokers}
+        metadata = check.result()
+        self._addresses = {b.node_id: Address(b.host, b.port) for b in metadata.brokers}
         self._brokers.update_known_brokers(self._addresses.values())
-        return found
+        return metadata
 
     def has_broker(self, node: int) -> bool:
         """
-        Return whether there is a broker of this number, as far as is known.
+        Return whether the last metadata has a broker with this node id.
         """
         return node in self._addresses
 
     def connection_at(self, address: Address, deadline: Deadline) -> Connection:
         """
-        Return the connection to a broker that another one has named.
+        Return the connection to a broker at an address from a response.
         """
         return self._brokers.connection(address, deadline)
 
     def any_connection(self, deadline: Deadline) -> Connection:
         """
-        Return a connection to whichever broker can be reached, each time to another one.
+        Return a connection to the next broker of the rotation that can be reached.
         """
         return self._brokers.any_connection(deadline)
 
     def demote(self, address: Address) -> None:
         """
-        Ask other brokers before this one for a while, since it did not do what it was asked for.
+        Try other brokers before this one for a while, after a response that was of no use.
         """
         self._brokers.demote(address)
 
     def demote_metadata_source(self) -> None:
         """
-        The same with the broker that gave the last metadata, which led nowhere.
+        Demote the broker of the last metadata, which turned out to be of no use.
         """
-        if self._told_last is not None:
-            self.demote(self._told_last)
+        if self._last_source is not None:
+            self.demote(self._last_source)
 
     def open_spare_connection(self) -> None:
         """
-        Connect to one more broker now and then, without waiting for it, so that it is asked, too.
+        Open a connection to one more broker now and then, in the background, for rotation.
         """
         self._brokers.open_spare_connection()
 
     def invalidate_metadata(self, topic: str) -> None:
         """
-        Ask again who leads the topic's partitions before they are used, and another broker.
+        Read the topic's metadata again before its next use, preferably from another broker.
         """
         self._leaders.pop(topic, None)
-        told_by = self._told_by.pop(topic, None)
-        if told_by is not None:
-            self.demote(told_by)
+        source = self._metadata_sources.pop(topic, None)
+        if source is not None:
+            self.demote(source)
 
     def connection(self, node: int, deadline: Deadline) -> Connection:
         """
-        Return the connection to a broker, made now if there is none.
+        Return the connection to a broker, opened now if there is none.
         """
         return self._brokers.connection(self._address(node), deadline)
 
@@ -220,21 +227,21 @@ class Cluster:
         self, nodes: Collection[int], deadline: Deadline
     ) -> Iterator[tuple[int, Connection | PykafkaError]]:
         """
-        Yield the connection to each of several brokers, or the error that there was.
+        Yield the connection to each broker, or the error of opening it.
 
-        All are connected to at once; those that are open already come first.
+        Missing connections are opened concurrently; open ones come first.
         """
-        found: dict[Address, int] = {}
+        by_address: dict[Address, int] = {}
         for node in nodes:
-            other = found.setdefault(self._address(node), node)
+            other = by_address.setdefault(self._address(node), node)
             if other != node:
-                yield node, _one_address(self._address(node), other, node)
-        for address, one in self._brokers.each(found, deadline):
-            yield found[address], one
+                yield node, _shared_address_error(self._address(node), other, node)
+        for address, result in self._brokers.each(by_address, deadline):
+            yield by_address[address], result
 
     def request(self, connection: Connection, request: Request[T], deadline: Deadline) -> T:
         """
-        Return the answer of one broker; a connection that fails is given up.
+        Return a broker's response; the connection is closed if that fails.
         """
         try:
             return connection.request(request, deadline)
@@ -244,13 +251,13 @@ class Cluster:
 
     def drop(self, connection: Connection) -> None:
         """
-        Close a connection that failed, or that has an answer under way which nobody wants.
+        Close a connection that failed or whose responses are not needed.
         """
         self._brokers.connections.drop(connection)
 
     def drain(self, connection: Connection) -> None:
         """
-        Keep a connection whose answers nobody waits for any more, once they have come.
+        Keep a connection whose responses are not needed, once they have arrived.
         """
         self._brokers.connections.drain(connection)
 
@@ -262,7 +269,7 @@ class Cluster:
 
     def _address(self, node: int) -> Address:
         if node not in self._addresses:
-            msg = f"the cluster does not name a broker {node} at the moment"
+            msg = f"the cluster has no broker {node} at present"
             raise BrokerUnavailableError(msg)
         return self._addresses[node]
 
@@ -272,46 +279,43 @@ class Cluster:
         version = connection.version(METADATA)
         return metadata_request(version, topics, creates=self.creates_topics)
 
-    def _learn(self, topic: str, deadline: Deadline) -> None:
-        found = self.metadata((topic,), deadline)
-        answer = next((t for t in found.topics if t.name == topic), None)
-        if answer is None:
+    def _update_topic(self, topic: str, deadline: Deadline) -> None:
+        metadata = self.metadata((topic,), deadline)
+        found = next((it for it in metadata.topics if it.name == topic), None)
+        if found is None:
             self.demote_metadata_source()
             msg = f"the brokers do not have the topic {topic}"
             raise UnknownTopicError(msg)
-        if answer.error_code not in _TOPIC_ERRORS_FOR_ALL:
-            raise map_error_code(answer.error_code, f"asking who leads the topic {topic}")
-        self._learned[topic] = time.monotonic()
-        if self._told_last is not None:
-            self._told_by[topic] = self._told_last
+        if found.error_code not in _USABLE_TOPIC_ERRORS:
+            raise map_error_code(found.error_code, f"reading the leaders of the topic {topic}")
+        self._updated_at[topic] = self.now()
+        if self._last_source is not None:
+            self._metadata_sources[topic] = self._last_source
         self._leaders[topic] = {
-            p.partition_index: Leader(p.leader_id, p.leader_epoch, answer.topic_id)
-            for p in answer.partitions
+            p.partition_index: Leader(p.leader_id, p.leader_epoch, found.topic_id)
+            for p in found.partitions
         }
 
-    def _of_another(self, deadline: Deadline) -> Deadline:
-        """
-        Return until when to wait for one more opinion: there is an answer already.
-        """
-        return Deadline.after(deadline.remaining(_OPINION_SECONDS), deadline.now)
+    def _confirmation_limit(self, deadline: Deadline) -> Deadline:
+        return Deadline.after(deadline.remaining(_CONFIRMATION_SECONDS), deadline.now)
 
-    def _refuse_older(self, review: FreshnessCheck, error: PykafkaError) -> None:
-        older = review.stale_reason()
-        if older is not None:
+    def _reject_stale(self, check: FreshnessCheck, error: PykafkaError) -> None:
+        reason = check.stale_reason()
+        if reason is not None:
             msg = (
-                f"no broker answers that is up to date: {older}; are brokers cut off from their "
+                f"no broker returns fresh metadata: {reason}; are brokers cut off from their "
                 f"controllers? ({error})"
             )
             raise BrokerUnavailableError(msg)
 
 
-def _one_address(address: Address, one: int, other: int) -> PykafkaError:
+def _shared_address_error(address: Address, node: int, other: int) -> PykafkaError:
     """
-    Return the error for two brokers of which only one can be reached.
+    Return the error for two brokers at one address, so that one of them cannot be reached.
     """
     msg = (
-        f"the brokers {one} and {other} are both named at {address}; the advertised.listeners of "
-        "each must be its own"
+        f"the brokers {node} and {other} are both advertised at {address}; each needs its own "
+        "advertised.listeners"
     )
     return BrokerUnavailableError(msg)
 
@@ -321,13 +325,13 @@ _pool: ClientPool[Cluster] = ClientPool(Cluster.close)
 
 def borrowed_cluster(kafka: KafkaSettings) -> AbstractContextManager[Cluster]:
     """
-    Lend the cluster of these settings, with its connections, which stay open afterwards.
+    Lend the cluster of these settings; its connections stay open afterwards.
     """
     config = _config(kafka)
     return _pool.borrow(config, lambda: Cluster(config))
 
 
-# A task would spend up to half a millisecond on the translation, which is always the same.
+# Cached: translating the settings takes up to half a millisecond per task.
 @lru_cache(maxsize=16)
 def _config(kafka: KafkaSettings) -> WireConfig:
     return wire_config(kafka)

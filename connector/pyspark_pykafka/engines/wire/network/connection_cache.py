@@ -1,5 +1,5 @@
 """
-Connections that stay open, one for each broker; none is closed because its broker is slow.
+Open connections, one per broker; no connection is closed because its broker is slow.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
-# Each has a thread while it is opened.
-_MOST_OPENED_AT_ONCE = 128
+# Each connection takes a thread while it is opened.
+_MAX_OPENING = 128
 
 
 class ConnectionCache:
     """
-    For one thread. Those that are opened, or waited for, in others come back through a queue.
+    For one thread; connections that other threads open or drain come back through a queue.
     """
 
     def __init__(self, config: WireConfig) -> None:
@@ -35,9 +35,12 @@ class ConnectionCache:
         self._returned: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         self._closed = False
 
+    def __repr__(self) -> str:
+        return f"<ConnectionCache {list(self._open.values())}{', closed' if self._closed else ''}>"
+
     def idle(self) -> dict[Address, Connection]:
         """
-        Return those that have no answer under way, by address.
+        Return the connections with nothing in flight, by address.
         """
         self._take_back()
         return {
@@ -48,73 +51,71 @@ class ConnectionCache:
 
     def get(self, address: Address, deadline: Deadline) -> Connection:
         """
-        Return the connection to a broker, made now if there is none.
+        Return the connection to a broker, opened now if there is none.
         """
-        known = self.get_open(address)
-        if known is not None:
-            return known
-        made = self.open(address, deadline)
-        self._open[address] = made
-        return made
+        connection = self.get_open(address)
+        if connection is None:
+            connection = self._open[address] = self.open(address, deadline)
+        return connection
 
     def get_open(self, address: Address) -> Connection | None:
         """
-        Return the connection to a broker if there is one; what is of no use any more is closed.
+        Return the open connection to a broker, or None; one that is no longer usable is closed.
         """
         self._take_back()
-        known = self._open.get(address)
-        if known is None or _is_good(known):
-            return known
-        self.drop(known)
+        connection = self._open.get(address)
+        if connection is None or _is_good(connection):
+            return connection
+        self.drop(connection)
         return None
 
     def open(self, address: Address, deadline: Deadline) -> Connection:
         """
-        Open a connection that nobody else has yet; any thread may do so.
+        Open a connection that is not cached; any thread may call this.
         """
         try:
-            made = Connection.open(address, self._config, deadline)
+            connection = Connection.open(address, self._config, deadline)
         except TRANSIENT_ERRORS:
             REACHABILITY.record_failure(address)
             raise
         REACHABILITY.record_success(address)
-        return made
+        return connection
 
     def get_all(
         self, addresses: Collection[Address], deadline: Deadline
     ) -> Iterator[tuple[Address, Connection | PykafkaError]]:
         """
-        Yield a connection to each broker, or the error that there was, as soon as it is there.
+        Yield the connection to each broker, or the error of opening it, as soon as it is known.
 
-        Those that are missing are opened at once; what takes longer is kept when it is there.
+        Missing connections are opened concurrently; one that is late is kept once it is open.
         """
         missing = []
         for address in addresses:
-            known = self.get_open(address)
-            if known is None:
+            connection = self.get_open(address)
+            if connection is None:
                 missing.append(address)
             else:
-                yield address, known
-        for at in range(0, len(missing), _MOST_OPENED_AT_ONCE):
-            yield from self._opened(missing[at : at + _MOST_OPENED_AT_ONCE], deadline)
+                yield address, connection
+        for start in range(0, len(missing), _MAX_OPENING):
+            yield from self._open_all(missing[start : start + _MAX_OPENING], deadline)
 
     def open_in_background(self, address: Address, deadline: Deadline) -> None:
         """
-        Open a connection while others work; once it is there it can be asked.
+        Open a connection in a thread of its own; it is in the cache once it is open.
         """
 
-        def opened() -> None:
+        def open_it() -> None:
             try:
                 self.hand_back(self.open(address, deadline))
             except PykafkaError:
-                # It stays unreachable, which is noted, and is told when it is needed.
+                # Recorded as unreachable; the error is raised when the connection is needed.
                 return
 
-        threading.Thread(target=opened, daemon=True).start()
+        threading.Thread(target=open_it, daemon=True).start()
 
     def add(self, connection: Connection) -> None:
         """
-        Keep a connection that has no answer under way, unless there is one to the broker already.
+        Cache a connection with nothing in flight; close it if there is one to its broker.
         """
         if self.get_open(connection.address) is None:
             self._open[connection.address] = connection
@@ -123,14 +124,14 @@ class ConnectionCache:
 
     def detach(self, connection: Connection) -> None:
         """
-        Let the caller have a connection for himself.
+        Remove a connection from the cache; it belongs to the caller.
         """
         if self._open.get(connection.address) is connection:
             del self._open[connection.address]
 
     def drain(self, connection: Connection) -> None:
         """
-        Keep a connection whose answers nobody waits for any more, once they have come.
+        Keep a connection whose responses are not needed, once they have arrived.
         """
         self.detach(connection)
 
@@ -140,7 +141,7 @@ class ConnectionCache:
                 while connection.in_flight:
                     connection.receive(limit)
             except PykafkaError:
-                # Nobody waits for it, and it is closed.
+                # No caller waits for it, and it is closed.
                 return
             self.hand_back(connection)
 
@@ -148,7 +149,7 @@ class ConnectionCache:
 
     def hand_back(self, connection: Connection) -> None:
         """
-        Keep a connection from now on; any thread may call this.
+        Cache a connection; any thread may call this.
         """
         self._returned.put(connection)
         if self._closed:
@@ -156,60 +157,60 @@ class ConnectionCache:
 
     def drop(self, connection: Connection) -> None:
         """
-        Close a connection that failed, or that has an answer under way which nobody wants.
+        Close a connection that failed or whose responses are not needed.
         """
         self.detach(connection)
         connection.close()
 
     def close_idle(self, address: Address) -> None:
         """
-        Close the connection to a broker unless an answer is under way.
+        Close the connection to a broker unless requests are in flight.
         """
-        known = self.get_open(address)
-        if known is not None and not known.in_flight:
-            self.drop(known)
+        connection = self.get_open(address)
+        if connection is not None and not connection.in_flight:
+            self.drop(connection)
 
     def close(self) -> None:
         """
-        Close every connection, and those that come back later.
+        Close every connection, also those that other threads hand back later.
         """
         self._closed = True
         for connection in list(self._open.values()):
             self.drop(connection)
         self._close_returned()
 
-    def _opened(
+    def _open_all(
         self, addresses: Collection[Address], deadline: Deadline
     ) -> Iterator[tuple[Address, Connection | PykafkaError]]:
         if len(addresses) == 1:
             (address,) = addresses
-            yield address, self._alone(address, deadline)
+            yield address, self._get_or_error(address, deadline)
             return
         attempts: ConcurrentAttempts[Connection] = ConcurrentAttempts(self.hand_back)
-        # Not the caller's: who is slow now need not be dialled again the next time.
+        # Not the caller's deadline: a slow broker's connection can still be used next time.
         limit = Deadline.after(self._config.setup_seconds)
         order = list(addresses)
         for address in order:
             attempts.start(partial(self.open, address, limit))
         left = set(order)
         try:
-            while left and (outcome := attempts.next(deadline.remaining())) is not None:
-                address = order[outcome.attempt]
+            while left and (result := attempts.next(deadline.remaining())) is not None:
+                address = order[result.attempt]
                 left.discard(address)
-                if outcome.error is None:
-                    connection = outcome.unwrap()
+                if result.error is None:
+                    connection = result.unwrap()
                     self._open[address] = connection
                     yield address, connection
-                elif isinstance(outcome.error, PykafkaError):
-                    yield address, outcome.error
+                elif isinstance(result.error, PykafkaError):
+                    yield address, result.error
                 else:
-                    raise outcome.error
+                    raise result.error
         finally:
             attempts.stop()
         for address in left:
-            yield address, _slow(address)
+            yield address, _not_connected_error(address)
 
-    def _alone(self, address: Address, deadline: Deadline) -> Connection | PykafkaError:
+    def _get_or_error(self, address: Address, deadline: Deadline) -> Connection | PykafkaError:
         try:
             return self.get(address, deadline)
         except PykafkaError as error:
@@ -240,5 +241,5 @@ def _next(returned: queue.SimpleQueue[Connection]) -> Connection | None:
         return None
 
 
-def _slow(address: Address) -> PykafkaError:
+def _not_connected_error(address: Address) -> PykafkaError:
     return TimeoutExceededError(f"{address}: not connected yet; is the broker up and reachable?")

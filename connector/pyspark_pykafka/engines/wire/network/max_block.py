@@ -1,10 +1,11 @@
 """
-Asking again for as long as a writer may be blocked.
+Retries within kafka.max.block.ms, the time for which a writer may block.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
@@ -20,34 +21,41 @@ T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# What the last question before a deadline may take all the same, or it could never be answered.
-_LEAST_SECONDS = 1.0
+# The timeout of the last attempt before the deadline; less could never succeed.
+_MIN_ATTEMPT_SECONDS = 1.0
 
 
 def retry_within_max_block(
-    ask: Callable[[Deadline], T], config: ProducerConfig, least_pause: float, lacking: str
+    attempt: Callable[[Deadline], T],
+    config: ProducerConfig,
+    min_pause_seconds: float,
+    unmet: str,
+    *,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """
-    Ask again after errors that pass, for ``config.block_seconds``; ``least_pause`` is in seconds.
+    Return the attempt's result, retrying after retriable errors for ``config.block_seconds``.
 
-    Raises :class:`TimeoutExceededError` when time is over; ``lacking`` says what was not reached.
+    Raises :class:`TimeoutExceededError` when that time is over; ``unmet`` begins its message, as
+    in "committing: not done".
     """
-    deadline = Deadline.after(config.block_seconds)
-    tell_at = Deadline.after(LONG_WAIT_SECONDS)
-    backoff = Backoff(least_pause, config.direct.retry_backoff_max_seconds)
+    deadline = Deadline.after(config.block_seconds, now)
+    log_at = Deadline.after(LONG_WAIT_SECONDS, now)
+    backoff = Backoff(min_pause_seconds, config.direct.retry_backoff_max_seconds)
 
     def once() -> T:
-        nonlocal tell_at
-        if tell_at.expired:
-            tell_at = NEVER
-            logger.warning("%s yet; waiting for %.0f s at most", lacking, deadline.remaining())
+        nonlocal log_at
+        if log_at.expired:
+            log_at = NEVER
+            logger.warning("%s yet; waiting for %.0f s at most", unmet, deadline.remaining())
         seconds = deadline.remaining(config.request_seconds)
-        return ask(Deadline.after(max(seconds, _LEAST_SECONDS)))
+        return attempt(Deadline.after(max(seconds, _MIN_ATTEMPT_SECONDS)))
 
     try:
-        return retry_until(once, deadline, backoff)
+        return retry_until(once, deadline, backoff, sleep)
     except PykafkaError as error:
         if not error.retriable:
             raise
-        msg = f"{lacking} within {config.block_seconds * 1000:.0f} ms (kafka.max.block.ms): {error}"
+        msg = f"{unmet} within {config.block_seconds * 1000:.0f} ms (kafka.max.block.ms): {error}"
         raise TimeoutExceededError(msg) from error

@@ -1,5 +1,5 @@
 """
-Many requests to several brokers at once: each has some in flight, and all are polled together.
+Many requests to several brokers: pipelined on one connection each, all polled together.
 """
 
 from __future__ import annotations
@@ -26,69 +26,70 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.settings.wire_config import Address
 
-    #: Makes a request in a version that the broker at the other end knows.
+    #: Makes a request in a version that the broker of the connection supports.
     RequestFactory = Callable[[Connection], Request[R]]
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# What a broker is sent before its first answer is taken in.
+# The most requests in flight per broker.
 _MAX_IN_FLIGHT = 100
-# Connections that are opened at the same time.
+# The most connections that are opened at the same time.
 _MAX_CONNECTING = 32
 
-# A wait that is longer is told.
+# A longer wait is logged.
 _LOG_AFTER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineResult(Generic[K, R]):
     """
-    The answers by the requests' keys, and why brokers have not given the others.
+    The responses by the keys of the requests, and the errors of brokers that failed.
     """
 
-    answers: dict[K, R]
-    failed: dict[Address, PykafkaError]
+    responses: dict[K, R]
+    errors: dict[Address, PykafkaError]
 
 
 def request_pipelined(
     cluster: Cluster,
-    wanted: Mapping[Address, Sequence[tuple[K, RequestFactory[R]]]],
+    requests: Mapping[Address, Sequence[tuple[K, RequestFactory[R]]]],
     deadline: Deadline,
     request_seconds: float,
+    now: Callable[[], float] = time.monotonic,
 ) -> PipelineResult[K, R]:
     """
-    Send every broker its requests, all at the same time, and return what they answer.
+    Send each broker its requests, all brokers at the same time, and return the responses.
 
-    A broker that cannot be reached, or is silent for ``request_seconds`` or up to the deadline,
-    takes nothing from the others.
+    A broker that cannot be reached, or sends nothing for ``request_seconds`` or until the deadline,
+    does not delay the other brokers' responses.
     """
-    done: PipelineResult[K, R] = PipelineResult({}, {})
-    opened = connect_all(cluster, wanted, deadline, done.failed)
-    open_ones = [
-        _BrokerPipeline(connection, wanted[address], deadline, request_seconds)
+    result: PipelineResult[K, R] = PipelineResult({}, {})
+    opened = connect_all(cluster, requests, deadline, result.errors)
+    pipelines = [
+        _BrokerPipeline(connection, requests[address], deadline, request_seconds, now)
         for address, connection in opened.items()
     ]
     try:
-        while open_ones:
-            open_ones = _turn(cluster, open_ones, done)
+        while pipelines:
+            pipelines = _poll(cluster, pipelines, result)
     except BaseException:
-        for one in open_ones:
-            cluster.drop(one.connection)
+        for pipeline in pipelines:
+            cluster.drop(pipeline.connection)
         raise
-    return done
+    return result
 
 
 def connect_all(
     cluster: Cluster,
     addresses: Iterable[Address],
     deadline: Deadline,
-    failed: dict[Address, PykafkaError],
+    errors: dict[Address, PykafkaError],
 ) -> dict[Address, Connection]:
     """
-    Return the connections to these brokers, opened at the same time; ``failed`` gets the errors.
+    Return the connections to these brokers, opened concurrently; ``errors`` receives the errors.
     """
     waiting, opened = deque(addresses), {}
-    others: dict[Address, BaseException] = {}
+    unexpected: dict[Address, BaseException] = {}
 
     def work() -> None:
         while waiting:
@@ -99,9 +100,9 @@ def connect_all(
             try:
                 opened[address] = cluster.connection_at(address, deadline)
             except PykafkaError as error:
-                failed[address] = error
+                errors[address] = error
             except BaseException as error:  # noqa: BLE001 (raised below, in the caller's thread)
-                others[address] = error
+                unexpected[address] = error
 
     threads = [
         threading.Thread(target=work, daemon=True)
@@ -109,59 +110,62 @@ def connect_all(
     ]
     for thread in threads[1:]:
         thread.start()
-    # One is as good as this thread, and a single broker needs no other.
+    # This thread does the work of one, so that a single broker needs no other thread.
     work()
     for thread in threads[1:]:
         thread.join()
-    for error in others.values():
+    for error in unexpected.values():
         raise error
     return opened
 
 
 class _BrokerPipeline(Generic[K, R]):
     """
-    What is said to one broker.
+    The requests to one broker, and when it last responded.
     """
 
     def __init__(
         self,
         connection: Connection,
-        wanted: Sequence[tuple[K, RequestFactory[R]]],
+        requests: Sequence[tuple[K, RequestFactory[R]]],
         deadline: Deadline,
         request_seconds: float,
+        now: Callable[[], float],
     ) -> None:
         self.connection = connection
-        self._waiting = deque(wanted)
+        self._waiting = deque(requests)
         self._in_flight: deque[K] = deque()
         self._deadline = deadline
         self._request_seconds = request_seconds
-        self._heard = time.monotonic()
-        self._told = False
+        self._now = now
+        self._last_response_at = now()
+        self._is_logged = False
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """
-        Whether every request is answered.
+        Whether every request has its response.
         """
         return not self._waiting and not self._in_flight
 
     @property
     def pause(self) -> float:
         """
-        How many seconds nothing has to be done but to take in answers.
+        The seconds for which there is nothing to do but receive.
         """
-        until = self._heard + (self._request_seconds if self._told else _LOG_AFTER_SECONDS)
+        seconds = self._request_seconds if self._is_logged else _LOG_AFTER_SECONDS
+        due = self._last_response_at + seconds
         if not self._in_flight:
-            until = min(until, self.connection.throttled_until)
-        return max(min(until - time.monotonic(), self._deadline.remaining()), 0.0)
+            due = min(due, self.connection.throttled_until)
+        return max(min(due - self._now(), self._deadline.remaining()), 0.0)
 
     def send(self) -> None:
         """
-        Send as many requests as the broker takes now.
+        Send as many requests as the broker accepts now.
         """
         while self._waiting and len(self._in_flight) < _MAX_IN_FLIGHT:
-            if self.connection.throttled_until > time.monotonic():
-                self._heard = time.monotonic()
+            if self.connection.throttled_until > self._now():
+                self._last_response_at = self._now()
                 return
             key, make = self._waiting[0]
             self.connection.send(make(self.connection), self._limit())
@@ -170,25 +174,25 @@ class _BrokerPipeline(Generic[K, R]):
 
     def receive(self) -> tuple[K, R]:
         """
-        Return the next answer, and what it is to.
+        Return the next response, and the key of its request.
         """
-        answer: R = self.connection.receive(self._limit())
-        self._heard = time.monotonic()
-        return self._in_flight.popleft(), answer
+        response: R = self.connection.receive(self._limit())
+        self._last_response_at = self._now()
+        return self._in_flight.popleft(), response
 
     def check(self) -> None:
         """
         Raise :class:`TimeoutExceededError` once the broker has been silent for too long.
         """
-        silent = time.monotonic() - self._heard
+        silent = self._now() - self._last_response_at
         count = len(self._in_flight) + len(self._waiting)
-        if silent >= _LOG_AFTER_SECONDS and not self._told:
-            self._told = True
+        if silent >= _LOG_AFTER_SECONDS and not self._is_logged:
+            self._is_logged = True
             address = self.connection.address
-            logger.info("waiting for %s to answer %d requests on transactions", address, count)
+            logger.info("%s: still waiting for %d responses on transactions", address, count)
         if silent >= self._request_seconds or self._deadline.expired:
             msg = (
-                f"{self.connection.address}: {count} requests on transactions are not answered, "
+                f"{self.connection.address}: {count} requests on transactions have no response, "
                 f"the oldest for {silent:.1f} s"
             )
             raise TimeoutExceededError(msg)
@@ -197,38 +201,38 @@ class _BrokerPipeline(Generic[K, R]):
         return Deadline.after(self._deadline.remaining(self._request_seconds))
 
 
-def _turn(
-    cluster: Cluster, open_ones: list[_BrokerPipeline[K, R]], done: PipelineResult[K, R]
+def _poll(
+    cluster: Cluster, pipelines: list[_BrokerPipeline[K, R]], result: PipelineResult[K, R]
 ) -> list[_BrokerPipeline[K, R]]:
     """
-    Send and receive what can be now; return the conversations that go on.
+    Send and receive what is possible now, and return the pipelines that are not done.
     """
-    for one in open_ones:
-        _step(cluster, one, one.send, done)
-    going = [one for one in open_ones if _goes_on(one, done)]
-    by_connection = {one.connection: one for one in going}
-    pause = min((one.pause for one in going), default=0.0)
-    for connection in readable(list(by_connection), pause) if going else ():
+    for pipeline in pipelines:
+        _step(cluster, pipeline, pipeline.send, result)
+    active = [it for it in pipelines if _is_active(it, result)]
+    by_connection = {it.connection: it for it in active}
+    pause = min((it.pause for it in active), default=0.0)
+    for connection in readable(list(by_connection), pause) if active else ():
         one = by_connection[connection]
-        _step(cluster, one, lambda: done.answers.__setitem__(*one.receive()), done)  # noqa: B023
-    for one in going:
-        if _goes_on(one, done):
-            _step(cluster, one, one.check, done)
-    return [one for one in going if _goes_on(one, done)]
+        _step(cluster, one, lambda: result.responses.__setitem__(*one.receive()), result)  # noqa: B023
+    for pipeline in active:
+        if _is_active(pipeline, result):
+            _step(cluster, pipeline, pipeline.check, result)
+    return [it for it in active if _is_active(it, result)]
 
 
-def _goes_on(one: _BrokerPipeline[K, R], done: PipelineResult[K, R]) -> bool:
-    return not one.done and one.connection.address not in done.failed
+def _is_active(pipeline: _BrokerPipeline[K, R], result: PipelineResult[K, R]) -> bool:
+    return not pipeline.is_done and pipeline.connection.address not in result.errors
 
 
 def _step(
     cluster: Cluster,
-    one: _BrokerPipeline[K, R],
+    pipeline: _BrokerPipeline[K, R],
     step: Callable[[], None],
-    done: PipelineResult[K, R],
+    result: PipelineResult[K, R],
 ) -> None:
     try:
         step()
     except PykafkaError as error:
-        done.failed[one.connection.address] = error
-        cluster.drop(one.connection)
+        result.errors[pipeline.connection.address] = error
+        cluster.drop(pipeline.connection)

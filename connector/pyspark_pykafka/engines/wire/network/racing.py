@@ -1,5 +1,5 @@
 """
-Attempts that overtake each other: the next one starts when those before it take long (RFC 8305).
+Racing attempts: the next one starts while slow ones are still running (RFC 8305).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: A wait that is longer than this is told of in the log.
+#: Waits that are longer are logged.
 LONG_WAIT_SECONDS = 5.0
 
-_SHOWN = 5
+_MAX_SHOWN = 5
 
-#: Of these each attempt fails for itself; any other error ends the race.
+#: Errors of one attempt only; any other error ends the race.
 TRANSIENT_ERRORS = (BrokerUnavailableError, TimeoutExceededError)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult(Generic[T]):
     """
-    What an attempt returned, or the error that it raised.
+    The value that an attempt returned, or the error that it raised.
     """
 
     attempt: int
@@ -46,27 +46,27 @@ class AttemptResult(Generic[T]):
         """
         if self.error is not None:
             raise self.error
-        return self.value  # type: ignore[return-value] # without an error it is there
+        return self.value  # type: ignore[return-value] # set unless there was an error
 
 
 class ConcurrentAttempts(Generic[T]):
     """
-    Runs each attempt in a thread of its own, and collects what comes of them.
+    Runs each attempt in its own thread and collects the results.
 
-    ``on_late_result`` gets what is returned after :meth:`stop`, in the attempt's thread.
+    ``on_late_result`` gets values that are returned after :meth:`stop`, in the attempt's thread.
     """
 
     def __init__(self, on_late_result: Callable[[T], None]) -> None:
         self._on_late_result = on_late_result
         self._results: queue.SimpleQueue[AttemptResult[T]] = queue.SimpleQueue()
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._stopped = False
         self.started = 0
         self.running = 0
 
     def start(self, attempt: Callable[[], T]) -> None:
         """
-        Start an attempt; they are numbered from 0 on.
+        Start an attempt; attempts are numbered from 0.
         """
         number = self.started
         threading.Thread(target=self._run, args=(number, attempt), daemon=True).start()
@@ -75,38 +75,38 @@ class ConcurrentAttempts(Generic[T]):
 
     def next(self, seconds: float) -> AttemptResult[T] | None:
         """
-        Return what an attempt came to, or None if none ends within the time.
+        Return the next result, or None if no attempt ends within the time.
         """
         try:
-            found = self._results.get(timeout=min(seconds, threading.TIMEOUT_MAX))
+            result = self._results.get(timeout=min(seconds, threading.TIMEOUT_MAX))
         except queue.Empty:
             return None
         self.running -= 1
-        return found
+        return result
 
     def stop(self) -> None:
         """
-        Want no more; what has not been taken is late.
+        Take no more results; values that were not taken are late.
         """
-        with self._turn:
+        with self._lock:
             self._stopped = True
-        while (left := self.next(0)) is not None:
-            self._give_up(left)
+        while (result := self.next(0)) is not None:
+            self._hand_over(result)
 
     def _run(self, number: int, attempt: Callable[[], T]) -> None:
         try:
-            found: AttemptResult[T] = AttemptResult(number, attempt(), None)
-        except BaseException as error:  # noqa: BLE001 # it is raised where it is awaited
-            found = AttemptResult(number, None, error)
-        with self._turn:
+            result: AttemptResult[T] = AttemptResult(number, attempt(), None)
+        except BaseException as error:  # noqa: BLE001 # raised in the thread that unwraps it
+            result = AttemptResult(number, None, error)
+        with self._lock:
             if not self._stopped:
-                self._results.put(found)
+                self._results.put(result)
                 return
-        self._give_up(found)
+        self._hand_over(result)
 
-    def _give_up(self, outcome: AttemptResult[T]) -> None:
-        if outcome.error is None:
-            self._on_late_result(outcome.unwrap())
+    def _hand_over(self, result: AttemptResult[T]) -> None:
+        if result.error is None:
+            self._on_late_result(result.unwrap())
 
 
 def race(
@@ -131,24 +131,24 @@ def race(
     failures: list[BaseException] = []
     ended: set[int] = set()
     try:
-        for outcome in _results(running, attempts, delay_seconds, deadline, goal):
-            ended.add(outcome.attempt)
-            if outcome.error is None:
-                for number in range(outcome.attempt):
+        for result in _results(running, attempts, delay_seconds, deadline, goal):
+            ended.add(result.attempt)
+            if result.error is None:
+                for number in range(result.attempt):
                     if number not in ended:
                         on_overtaken(number)
-                return outcome.unwrap()
-            if not isinstance(outcome.error, TRANSIENT_ERRORS):
-                raise outcome.error
-            failures.append(outcome.error)
+                return result.unwrap()
+            if not isinstance(result.error, TRANSIENT_ERRORS):
+                raise result.error
+            failures.append(result.error)
     finally:
         unanswered = running.running
         running.stop()
-    reasons = list(map(str, failures[:_SHOWN]))
-    if len(failures) > _SHOWN:
-        reasons.append(f"and {len(failures) - _SHOWN} more")
+    reasons = list(map(str, failures[:_MAX_SHOWN]))
+    if len(failures) > _MAX_SHOWN:
+        reasons.append(f"and {len(failures) - _MAX_SHOWN} more")
     if unanswered or not reasons:
-        reasons.append(f"no answer in time from {max(unanswered, 1)} of {len(attempts)}")
+        reasons.append(f"no response in time from {max(unanswered, 1)} of {len(attempts)}")
     msg = f"no broker answers: {'; '.join(reasons)}"
     raise BrokerUnavailableError(msg) from (failures[-1] if failures else None)
 
@@ -161,23 +161,23 @@ def _results(
     goal: str,
 ) -> Iterator[AttemptResult[T]]:
     """
-    Yield what attempts come to, until none is left or the time is over.
+    Yield the results of attempts, until none is left or the deadline has passed.
     """
     now, start_at = deadline.now, deadline.now()
-    tell_at = start_at + LONG_WAIT_SECONDS
+    log_at = start_at + LONG_WAIT_SECONDS
     while not deadline.expired:
-        is_left = running.started < len(attempts)
-        if is_left and (not running.running or now() >= start_at):
+        has_more = running.started < len(attempts)
+        if has_more and (not running.running or now() >= start_at):
             running.start(attempts[running.started])
             start_at = now() + delay_seconds
             continue
         if not running.running:
             return
-        until = min(tell_at, start_at) if is_left else tell_at
-        outcome = running.next(deadline.remaining(max_seconds=max(until - now(), 0.0)))
-        if outcome is not None:
-            yield outcome
-        elif now() >= tell_at:
+        until = min(log_at, start_at) if has_more else log_at
+        result = running.next(deadline.remaining(max_seconds=max(until - now(), 0.0)))
+        if result is not None:
+            yield result
+        elif now() >= log_at:
             seconds = deadline.remaining()
             logger.warning("still waiting for %s, for %.0f s at most", goal, seconds)
-            tell_at = float("inf")
+            log_at = float("inf")

@@ -1,6 +1,5 @@
 """
-What a process has found out about the network: addresses that could not be reached lately, and
-connections that went silent.
+What a process has learnt about the network: unreachable addresses and silent connections.
 """
 
 from __future__ import annotations
@@ -14,15 +13,16 @@ if TYPE_CHECKING:
 
 H = TypeVar("H", bound="Hashable")
 
-#: An address that could not be reached is tried after the others for so long.
+#: How long an address that could not be reached is tried after the others.
 UNREACHABLE_SECONDS = 10.0
 
 
 class Reachability:
     """
-    Puts addresses in order, and excludes none; an address is a broker's, or one of its name's.
+    Orders addresses without excluding any: brokers, or the IP addresses of one broker's name.
 
-    Threads may share it: each change is one of a dictionary's own, and a lost one costs a detour.
+    Threads may share it: each update is one atomic dictionary operation, and a lost update costs
+    one slow connection attempt.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -32,46 +32,46 @@ class Reachability:
 
     def record_failure(self, address: Hashable) -> None:
         """
-        Note that an address could not be reached.
+        Record that an address could not be reached.
         """
         now = self._now()
-        for known, until in list(self._unreachable_until.items()):
+        for other, until in list(self._unreachable_until.items()):
             if until <= now:
-                self._unreachable_until.pop(known, None)
+                self._unreachable_until.pop(other, None)
         self._unreachable_until[address] = now + UNREACHABLE_SECONDS
 
     def record_success(self, address: Hashable) -> None:
         """
-        Note that an address was reached.
+        Record that an address was reached.
         """
         self._unreachable_until.pop(address, None)
 
     def is_unreachable(self, address: Hashable) -> bool:
         """
-        Whether an address could not be reached a moment ago.
+        Return whether an address could not be reached a moment ago.
         """
         return self._unreachable_until.get(address, -math.inf) > self._now()
 
     def ordered(self, addresses: Iterable[H]) -> list[H]:
         """
-        Return the addresses in their order, those that could not be reached behind the others.
+        Return the addresses in their order, but unreachable ones last.
         """
         return sorted(addresses, key=self.is_unreachable)
 
-    def record_silence(self, last_response_at: float, sent: float) -> None:
+    def record_silence(self, last_response_at: float, sent_at: float) -> None:
         """
-        Note that a request was never answered: when it was sent, and the last answer before it.
+        Record that a request got no response: when it was sent, and the last response before it.
 
-        A firewall that forgets idle connections forgets all that were idle for about as long.
+        A firewall that forgets an idle connection has forgotten all that were idle as long.
         """
-        self._silent_since = max(self._silent_since, (last_response_at + sent) / 2)
+        self._silent_since = max(self._silent_since, (last_response_at + sent_at) / 2)
 
     def is_trusted(self, last_response_at: float) -> bool:
         """
-        Whether a connection has been answered on long after every one that went silent.
+        Return whether a connection had a response well after those that went silent.
         """
         return last_response_at > self._silent_since
 
 
-#: What all connections of this process share.
+#: Shared by all connections of this process.
 REACHABILITY = Reachability()

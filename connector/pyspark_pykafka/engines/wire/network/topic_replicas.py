@@ -1,5 +1,5 @@
 """
-How many replicas a topic has, and how many brokers the cluster: Metadata, read for these alone.
+The replication factor of a topic and the number of brokers, read from Metadata.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.retry import Deadline
 
-# Every broker since 2.0 has these, and none of them is flexible.
+# Brokers since 2.0 support these versions, none of which is flexible.
 _OLDEST, _NEWEST, _FLEXIBLE = 5, 8, 9
 _LEADER_EPOCHS = 7
 
 
 class TopicReplicas(NamedTuple):
     """
-    How many brokers there are, and how many replicas a topic's first partition has, if it exists.
+    The number of brokers, and of replicas of the topic's first partition; None without a topic.
     """
 
     broker_count: int
@@ -30,7 +30,7 @@ class TopicReplicas(NamedTuple):
 
 def fetch_topic_replicas(cluster: Cluster, topic: str, deadline: Deadline) -> TopicReplicas:
     """
-    Return what some broker says of a topic now.
+    Return what one broker knows of a topic now; the topic is not created.
     """
     connection = cluster.any_connection(deadline)
     version = connection.version(_REPLICAS)
@@ -40,7 +40,7 @@ def fetch_topic_replicas(cluster: Cluster, topic: str, deadline: Deadline) -> To
 
 def decode_topic_replicas(body: memoryview, version: int) -> TopicReplicas:
     """
-    Return what an answer about one topic says.
+    Decode a Metadata response for one topic.
     """
     reader = Reader(body, version, _FLEXIBLE)
     reader.int32()
@@ -52,20 +52,23 @@ def decode_topic_replicas(body: memoryview, version: int) -> TopicReplicas:
         reader.skip_string()
     reader.skip_string()
     reader.int32()
-    replicas = None
+    replication_factor = None
     for _ in range(reader.count()):
-        replicas = _of_topic(reader, version)
-    return TopicReplicas(brokers, replicas)
+        replication_factor = _read_topic(reader, version)
+    return TopicReplicas(brokers, replication_factor)
 
 
-def _of_topic(reader: Reader, version: int) -> int | None:
+def _read_topic(reader: Reader, version: int) -> int | None:
+    """
+    Read a topic, and return the number of replicas of its first partition.
+    """
     reader.int16()
     reader.skip_string()
     reader.boolean()
     counts = []
     for _ in range(reader.count()):
         reader.int16()
-        # The partition, its leader, and the leader's epoch.
+        # partition_index, leader_id, leader_epoch
         reader.skip(INT32.size * (3 if version >= _LEADER_EPOCHS else 2))
         sizes = []
         for _array in range(3):

@@ -154,10 +154,10 @@ class Coordinators:
             for address, names in by_address.items()
         }
         done = request_pipelined(self.cluster, requested, deadline, self.config.request_seconds)
-        self._on_failed(done.failed)
-        for address, error in done.failed.items():
-            errors |= {name: error for name in by_address[address] if name not in done.answers}
-        return done.answers, errors
+        self._on_failed(done.errors)
+        for address, error in done.errors.items():
+            errors |= {name: error for name in by_address[address] if name not in done.responses}
+        return done.responses, errors
 
     def send_batched(
         self,
@@ -178,8 +178,8 @@ class Coordinators:
             for address, ids in self._group_by_coordinator(transactional_ids, deadline)[0].items()
         }
         done = request_pipelined(self.cluster, requested, deadline, self.config.request_seconds)
-        self._on_failed(done.failed)
-        return list(done.answers.values())
+        self._on_failed(done.errors)
+        return list(done.responses.values())
 
     def send_to_all_brokers(
         self, request: RequestFactory[T], deadline: Deadline
@@ -189,7 +189,7 @@ class Coordinators:
         """
         requested = {at: [(at, request)] for at in self.cluster.addresses(deadline)}
         done = request_pipelined(self.cluster, requested, deadline, self.config.request_seconds)
-        return done.answers, done.failed
+        return done.responses, done.errors
 
     def invalidate_if_moved(self, transactional_id: str, code: int) -> None:
         """

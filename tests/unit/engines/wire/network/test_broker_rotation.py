@@ -299,7 +299,7 @@ def test_a_race_ends_at_its_deadline() -> None:
     """
     go = threading.Event()
     began = time.monotonic()
-    with pytest.raises(BrokerUnavailableError, match="no answer in time from 1 of 1"):
+    with pytest.raises(BrokerUnavailableError, match="no response in time from 1 of 1"):
         run(lambda: str(go.wait(5)), seconds=0.2)
     go.set()
 

@@ -54,7 +54,7 @@ def cluster_of(servers: str, **more: str) -> Cluster:
     Return a cluster that goes through the brokers of the settings in their order.
     """
     turns = iter(range(1_000_000))
-    return Cluster(config_of(servers, **more), chance=lambda: float(next(turns)))
+    return Cluster(config_of(servers, **more), jitter=lambda: float(next(turns)))
 
 
 def stream(servers: str, engine: str = "wire", **kafka: str) -> MicroBatchStream:

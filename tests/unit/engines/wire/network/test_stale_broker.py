@@ -83,7 +83,7 @@ def cluster_of(servers: str) -> Cluster:
     """
     turns = iter(range(1_000_000))
     config = wire_config(KafkaSettings.of({"bootstrap.servers": servers}))
-    return Cluster(config, chance=lambda: float(next(turns)))
+    return Cluster(config, jitter=lambda: float(next(turns)))
 
 
 def stream(servers: str, **options: str) -> MicroBatchStream:
