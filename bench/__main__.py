@@ -1,5 +1,5 @@
 """
-Measures what the command line asks for; figures go to standard output, news to standard error.
+Runs the benchmarks of the command line; results go to standard output, progress to standard error.
 """
 
 from __future__ import annotations
@@ -36,35 +36,37 @@ if TYPE_CHECKING:
     from pyspark_pykafka.testing import KafkaCluster
 
 
-#: After so many seconds the quick run begins no further round, to end within three minutes.
+#: After these seconds the quick run starts no further round, to end within three minutes.
 QUICK_SECONDS = 130
 
 
 def main() -> None:
     """
-    Measure, and leave the figures on the terminal and in bench/results.
+    Measure, print the results and save them in bench/results.
     """
-    began = time.perf_counter()
-    made_of, today = versions(), datetime.now(timezone.utc).date().isoformat()
-    plan = parse(sys.argv[1:], f"{today}-{made_of['commit'].split()[0]}")
-    about = {"date": today, "versions": made_of, "machine": machine(), "settings": _settings(plan)}
+    start = time.perf_counter()
+    software, today = versions(), datetime.now(timezone.utc).date().isoformat()
+    plan = parse(sys.argv[1:], f"{today}-{software['commit'].split()[0]}")
+    about = {"date": today, "versions": software, "machine": machine(), "settings": _settings(plan)}
     results = Results(plan.name, about)
-    _tell("Starting a Kafka broker and Spark")
-    latest = time.monotonic() + (QUICK_SECONDS if plan.quick else math.inf)
+    _log("Starting a Kafka broker and Spark")
+    deadline = time.monotonic() + (QUICK_SECONDS if plan.quick else math.inf)
     with running_broker() as kafka:
-        _run(plan, kafka, results, latest)
+        _run(plan, kafka, results, deadline)
     _report(plan, results)
-    _tell(f"All of it took {(time.perf_counter() - began) / 60:.1f} minutes")
+    _log(f"The whole run took {(time.perf_counter() - start) / 60:.1f} minutes")
 
 
-def _run(plan: Plan, kafka: KafkaCluster, results: Results, latest: float) -> None:
+def _run(plan: Plan, kafka: KafkaCluster, results: Results, deadline: float) -> None:
     if "first" in plan.parts:
-        _note(results, measure_first_batch(kafka, plan.rounds, plan.cores, plan.conf))
+        _record(results, measure_first_batch(kafka, plan.rounds, plan.cores, plan.conf))
     with running_spark(plan.cores, plan.conf) as spark:
         spark.dataSource.register(Ceiling)
-        bench = Bench(spark, kafka.bootstrap, plan.contenders, plan.rounds, not plan.quick, latest)
+        bench = Bench(
+            spark, kafka.bootstrap, plan.contenders, plan.rounds, not plan.quick, deadline
+        )
         for measurement in _measurements(plan, bench, kafka, spark):
-            _note(results, measurement)
+            _record(results, measurement)
         if "memory" in plan.parts:
             results.memory_total = plan.memory_bytes
             results.memory = measure_memory(bench, kafka, plan.memory_bytes)
@@ -77,7 +79,7 @@ def _measurements(
     if "throughput" in plan.parts:
         yield from measure_topics(bench, kafka, plan.topics, plan.modes)
     if "writes" in plan.parts:
-        writes = WriteBench(spark, kafka, plan.writers, plan.rounds, not plan.quick, bench.latest)
+        writes = WriteBench(spark, kafka, plan.writers, plan.rounds, not plan.quick, bench.deadline)
         yield from measure_writes(writes, plan.written)
     if "latency" in plan.parts:
         yield from measure_latency(spark, kafka, plan.turns, plan.seconds)
@@ -90,10 +92,10 @@ def _measurements(
         yield measure_commits(spark, kafka, plan.rounds)
 
 
-def _note(results: Results, measurement: Measurement) -> None:
+def _record(results: Results, measurement: Measurement) -> None:
     results.add(measurement)
     for name, ratio in measurement.ratios():
-        _tell(f"  {name} {ratio}")
+        _log(f"  {name} {ratio}")
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
@@ -112,11 +114,11 @@ def _report(plan: Plan, results: Results) -> None:
         print(table(results))
     charts = draw(results) if results.measurements else []
     for path in [results.path, *charts]:
-        _tell(f"Written: {path}")
+        _log(f"Written: {path}")
 
 
-def _tell(news: str) -> None:
-    print(news, file=sys.stderr)
+def _log(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """
-Reads the command line into what is to be measured.
+Parses the command line into a plan of measurements.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.cases import (
+    DEFAULT_PARTITIONS,
     READERS,
     RECORDS,
-    USUAL_PARTITIONS,
     WRITERS,
     Contender,
     TopicSpec,
@@ -32,7 +32,7 @@ GIGABYTES = 4
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    What one run measures.
+    The measurements of one run.
     """
 
     name: str
@@ -52,25 +52,25 @@ class Plan:
     memory_bytes: int
 
 
-def parse(words: Sequence[str], name: str) -> Plan:
+def parse(arguments: Sequence[str], name: str) -> Plan:
     """
-    Return the plan that the words ask for; ``name`` is the results' name where none is given.
+    Return the plan for the arguments; ``name`` is the default name of the results.
     """
-    given = _parser().parse_args(words)
+    given = _parser().parse_args(arguments)
     quick = bool(given.quick)
     sizes = given.sizes or ((100, 1024) if quick else tuple(RECORDS))
     counts = {size: given.records or records_of(size, quick=quick) for size in sizes}
     codecs = given.codecs or (("none",) if quick else CODECS[:3])
-    partitions = given.partitions or (USUAL_PARTITIONS,)
+    partitions = given.partitions or (DEFAULT_PARTITIONS,)
     return Plan(
         name=given.name or ("quick" if quick else name),
         quick=quick,
         parts=given.parts or (PARTS[:1] if quick else PARTS),
         topics=tuple(topics(sizes, codecs, partitions, counts)),
         modes=given.modes or (MODES[:1] if quick else MODES),
-        contenders=tuple(READERS[one] for one in given.contenders or READERS),
+        contenders=tuple(READERS[each] for each in given.contenders or READERS),
         written=_written(given),
-        writers=tuple(WRITERS[one] for one in given.writers or WRITERS),
+        writers=tuple(WRITERS[each] for each in given.writers or WRITERS),
         rounds=given.rounds or (3 if quick else 5),
         cores=given.cores,
         conf=dict(given.conf),
@@ -83,29 +83,31 @@ def parse(words: Sequence[str], name: str) -> Plan:
 
 def _written(given: argparse.Namespace) -> tuple[TopicSpec, ...]:
     sizes = given.sizes or WRITTEN_SIZES
-    # A write takes longer than a read.
+    # Fewer records: a write takes longer than a read.
     counts = {size: given.records or records_of(size, quick=True) for size in sizes}
-    return tuple(topics(sizes, ("none",), given.partitions or (USUAL_PARTITIONS,), counts))
+    return tuple(topics(sizes, ("none",), given.partitions or (DEFAULT_PARTITIONS,), counts))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="batch rows of 100 B and 1 KB only, ratios only")
-    add("--parts", type=_words(PARTS), help="comma-separated: " + ",".join(PARTS))
+    add("--parts", type=_choices(PARTS), help="comma-separated: " + ",".join(PARTS))
     add("--sizes", type=_numbers, help="bytes of a value, such as 100,1024")
-    add("--codecs", type=_words(CODECS), help="comma-separated: " + ",".join(CODECS))
+    add("--codecs", type=_choices(CODECS), help="comma-separated: " + ",".join(CODECS))
     add("--partitions", type=_numbers, help="partitions of a topic, such as 1,8; default: 2")
-    add("--modes", type=_words(MODES), help="comma-separated: " + ",".join(MODES))
-    add("--contenders", type=_words(tuple(READERS)), help="comma-separated: " + ",".join(READERS))
-    add("--writers", type=_words(tuple(WRITERS)), help="comma-separated: " + ",".join(WRITERS))
+    add("--modes", type=_choices(MODES), help="comma-separated: " + ",".join(MODES))
+    add("--contenders", type=_choices(tuple(READERS)), help="comma-separated: " + ",".join(READERS))
+    add("--writers", type=_choices(tuple(WRITERS)), help="comma-separated: " + ",".join(WRITERS))
     add("--rounds", type=_positive, help="timed reads or writes of each contender in each case")
-    add("--records", type=_positive, help="records of a topic, whatever their size")
+    add("--records", type=_positive, help="records of a topic, for every size")
     add("--cores", type=_positive, default=2, help="Spark's cores; default: 2")
-    add("--conf", type=_setting, action="append", default=[], help="a setting of Spark's, as a=b")
-    add("--planning", type=_numbers, default=(1000, 5000), help="partitions to plan")
-    add("--turns", type=_positive, default=3, help="turns of each connector in latency")
-    add("--seconds", type=float, default=20.0, help="length of a turn in latency; default: 20")
+    add("--conf", type=_setting, action="append", default=[], help="a Spark setting, as name=value")
+    add(
+        "--planning", type=_numbers, default=(1000, 5000), help="numbers of partitions for planning"
+    )
+    add("--turns", type=_positive, default=3, help="runs of each connector in latency")
+    add("--seconds", type=float, default=20.0, help="length of a run in latency; default: 20")
     add("--memory-gb", type=float, default=GIGABYTES, help="size of the partition; default: 4")
     add("--name", help="name of the result files; default: the date and the commit")
     return parser
@@ -125,12 +127,12 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
-        msg = f"{text!r} is not a number from 1 on"
+        msg = f"{text!r} is not a positive number"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
 
 
-def _words(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+def _choices(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     def parsed(text: str) -> tuple[str, ...]:
         chosen = tuple(text.split(","))
         for one in chosen:

@@ -1,7 +1,7 @@
 """
-Measures what the audit of a stream costs: the same read without it and with it, in both its ways.
+Measures the cost of auditing a stream: the same read without an audit and with both kinds of it.
 
-Spark's own count of the records is the least that anything of the kind can cost.
+Spark's own count of the records is the lower bound for such a cost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from bench.cases import PYKAFKA, Case, TopicSpec, records_of, shuffled_rounds, size_text
 from bench.figures import check_records
-from bench.load import loaded
+from bench.load import loaded_topic
 from bench.measurement import Measurement, Series
 from bench.processes import Cpu
 from bench.reads import SECONDS, options_for, read_stream
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PLAIN, COUNTED, OBSERVED, BY_OFFSETS = "plain", "counted", "observed", "by-offsets"
 NAMES = [PLAIN, COUNTED, OBSERVED, BY_OFFSETS]
-#: What a value has in bytes, and where the records go, in each of the measurements.
+#: The size of a value in bytes, and the sink, of each measurement.
 AUDITED = ((100, "noop"), (1024, "noop"), (100, "parquet"))
 PARTITIONS = 2
 
@@ -42,23 +42,23 @@ def measure_audit(
     spark: SparkSession, kafka: KafkaCluster, size: int, sink: str, rounds: int
 ) -> Measurement:
     """
-    Read a topic in a stream with availableNow, in turns with and without audit.
+    Read a topic with availableNow, alternating with and without an audit.
     """
     topic = TopicSpec(size, "none", PARTITIONS, records_of(size, quick=False))
     options = options_for(PYKAFKA, Case("stream", topic), kafka.bootstrap)
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     cpu_seconds: defaultdict[str, list[float]] = defaultdict(list)
 
-    with loaded(spark, kafka, topic):
+    with loaded_topic(spark, kafka, topic):
         for name in NAMES:
             _read(spark, name, options, topic.records, sink)
         for order in shuffled_rounds(NAMES, rounds, seed="audit"):
             for name in order:
                 collect_garbage(spark)
-                own = time.process_time()
+                own_seconds = time.process_time()
                 with Cpu(jvm_pid(spark)) as cpu:
                     seconds[name].append(_read(spark, name, options, topic.records, sink))
-                cpu_seconds[name].append(cpu.seconds + time.process_time() - own)
+                cpu_seconds[name].append(cpu.seconds + time.process_time() - own_seconds)
     series = {name: Series(tuple(seconds[name]), tuple(cpu_seconds[name])) for name in NAMES}
     into = "" if sink == "noop" else f"-{sink}"
     return Measurement(f"audit-{size_text(size)}{into}", "audit", series, topic.records, base=PLAIN)
@@ -66,24 +66,24 @@ def measure_audit(
 
 class _Timed(AuditListener):
     """
-    Tells how long the driver took to judge.
+    Measures how long the driver takes to audit.
     """
 
     seconds = 0.0
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 (Spark's name)
-        began = time.perf_counter()
+        start = time.perf_counter()
         super().onQueryProgress(event)
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.perf_counter() - start
 
 
 def _read(
     spark: SparkSession, name: str, options: Mapping[str, str], records: int, sink: str
 ) -> float:
     """
-    Return the seconds of the micro-batches and of their audit, as if the two did not overlap.
+    Return the seconds of the micro-batches plus those of their audit, although the two overlap.
 
-    Those of the query's start and end are left out: a stream that runs on has none.
+    The start and the end of the query are left out: a continuous stream has none.
     """
     given = options if name == BY_OFFSETS else None
     auditor = Auditor("bench", options=given, enabled=name in {OBSERVED, BY_OFFSETS})

@@ -1,5 +1,5 @@
 """
-Says what is compared with what, on which records; nothing here touches a broker or Spark.
+The contenders and the cases of the benchmark, without a broker or Spark.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: The columns that both connectors give by default; every read takes all of them.
+#: The default columns of both connectors; every read selects all of them.
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
-#: So many records that the JVM connector takes two to four seconds for one read on two cores.
+#: Records by size of a value, so that the JVM connector reads for two to four seconds on two cores.
 RECORDS = {100: 5_000_000, 1024: 1_000_000, 10_240: 150_000}
 QUICK_RECORDS = {100: 3_000_000, 1024: 600_000, 10_240: 100_000}
-#: For other sizes: as many bytes, within what keeps a read from being all start-up or all night.
-BYTES_OF_A_READ = 1_000_000_000
-MOST_RECORDS = 5_000_000
+#: For other sizes: the same number of bytes, but not too many records.
+BYTES_PER_READ = 1_000_000_000
+MAX_RECORDS = 5_000_000
 
-USUAL_PARTITIONS = 2
+DEFAULT_PARTITIONS = 2
 
 CEILING_FORMAT = "bench_ceiling"
 
@@ -30,7 +30,7 @@ CEILING_FORMAT = "bench_ceiling"
 @dataclass(frozen=True, slots=True)
 class Contender:
     """
-    One way to read or to write: its name in the results, and what Spark is told.
+    One way to read or write: its name in the results, and its Spark format and options.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Contender:
     @property
     def is_ceiling(self) -> bool:
         """
-        Tell whether it does without Kafka: it makes its records up, or drops them.
+        Whether it works without Kafka: it generates its records, or drops them.
         """
         return self.format == CEILING_FORMAT
 
@@ -54,7 +54,7 @@ PYKAFKA = Contender("pykafka", "pykafka")
 READERS = {one.name: one for one in (JVM, WIRE, LIBRDKAFKA, CEILING)}
 
 LZ4 = {"kafka.compression.type": "lz4"}
-#: What makes a JVM sink fast: large batches, time to fill them, and requests that hold several.
+#: Settings that make a JVM sink fast: large batches, time to fill them, several in a request.
 TUNED = {
     "kafka.batch.size": str(1024 * 1024),
     "kafka.buffer.memory": str(128 * 1024 * 1024),
@@ -66,7 +66,7 @@ JVM_TUNED_LZ4 = Contender("jvm-tuned-lz4", "kafka", {**TUNED, **LZ4})
 EXACTLY_ONCE = Contender(
     "exactly-once", "pykafka", {"engine": "wire", "deliveryGuarantee": "exactly-once"}
 )
-#: The rows alone, which go nowhere.
+#: Only produces the rows, and writes them nowhere.
 SOURCE = Contender("source", "noop")
 
 WRITERS = {
@@ -88,7 +88,7 @@ WRITERS = {
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
     """
-    What a topic holds: ``records`` values of ``size`` bytes.
+    The content of a topic: ``records`` values of ``size`` bytes.
     """
 
     size: int
@@ -99,7 +99,7 @@ class TopicSpec:
     @property
     def name(self) -> str:
         """
-        Return the topic's name.
+        The topic's name.
         """
         return f"bench-{self.size}-{self.codec}-{self.partitions}"
 
@@ -107,7 +107,7 @@ class TopicSpec:
 @dataclass(frozen=True, slots=True)
 class Case:
     """
-    One topic in one mode: read in a `batch` or a `stream` (availableNow), or the goal of a `write`.
+    One topic in one mode: read as `batch` or `stream` (availableNow), or the target of a `write`.
     """
 
     mode: str
@@ -116,31 +116,29 @@ class Case:
     @property
     def name(self) -> str:
         """
-        Return `batch-100B-lz4-8p`.
-
-        No compression goes without saying, and so do two partitions.
+        The name, such as `batch-100B-lz4-8p`; no compression and two partitions are left out.
         """
         parts = [self.mode, size_text(self.topic.size)]
         if self.topic.codec != "none":
             parts.append(self.topic.codec)
-        if self.topic.partitions != USUAL_PARTITIONS:
+        if self.topic.partitions != DEFAULT_PARTITIONS:
             parts.append(f"{self.topic.partitions}p")
         return "-".join(parts)
 
 
 def size_text(size: int) -> str:
     """
-    Return `100B`, `1KB`.
+    Return a size such as `100B` or `1KB`.
     """
     return f"{size // 1024}KB" if size >= 1024 and size % 1024 == 0 else f"{size}B"
 
 
 def records_of(size: int, *, quick: bool = False) -> int:
     """
-    Return how many records of a size make one read.
+    Return the number of records for one read.
     """
-    known = QUICK_RECORDS if quick else RECORDS
-    return known.get(size) or min(MOST_RECORDS, max(1, BYTES_OF_A_READ // size))
+    counts = QUICK_RECORDS if quick else RECORDS
+    return counts.get(size) or min(MAX_RECORDS, max(1, BYTES_PER_READ // size))
 
 
 def topics(
@@ -150,7 +148,7 @@ def topics(
     records: Mapping[int, int],
 ) -> list[TopicSpec]:
     """
-    Return every combination, in the order in which they are measured.
+    Return all combinations in the order of measurement.
     """
     return [
         TopicSpec(size, codec, count, records[size])
@@ -160,7 +158,7 @@ def topics(
 
 def shuffled_rounds(names: list[str], rounds: int, seed: str) -> list[list[str]]:
     """
-    Return each round's order; whatever disturbs the machine for a while then meets everyone.
+    Return the order of each round, shuffled so that a temporary disturbance affects all contenders.
     """
-    chance = random.Random(seed)  # noqa: S311 (an order, not a secret)
-    return [chance.sample(names, len(names)) for _ in range(rounds)]
+    generator = random.Random(seed)  # noqa: S311 (not a secret)
+    return [generator.sample(names, len(names)) for _ in range(rounds)]

@@ -1,9 +1,8 @@
 """
-The ceiling: a Python data source that hands Spark ready-made Arrow batches, over and over, and
-drops what Spark hands to it.
+The ceiling: a Python data source that yields one Arrow batch repeatedly, and drops written rows.
 
-No connector on Spark's Python Data Source API can be faster; what is missing to it is what reading
-and decoding, or encoding and writing cost.
+No connector on Spark's Python Data Source API can be faster. The distance to the ceiling is the
+cost of reading and decoding, or of encoding and writing.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ SCHEMA = (
     "timestamp TIMESTAMP, timestampType INT"
 )
 KEY_BYTES = 8
-#: A batch is full at the first of these.
+#: The limits of a batch in rows and in bytes.
 ROWS, BYTES = 10_000, 4 * 1024 * 1024
 
 
 class Ceiling(DataSource):
     """
-    Spark's door to it; the options are `records`, `size` (of a value, in bytes) and `partitions`.
+    The data source; its options are `records`, `size` (of a value, in bytes) and `partitions`.
 
-    A writer needs only `records`, how many rows it will be given.
+    A writer needs only `records`, the expected number of rows.
     """
 
     @classmethod
@@ -57,7 +56,7 @@ class Ceiling(DataSource):
 
     def schema(self) -> str:
         """
-        Return the columns that both connectors give.
+        Return the default columns of both connectors.
         """
         return SCHEMA
 
@@ -82,7 +81,7 @@ class Ceiling(DataSource):
 
 class _Records:
     """
-    So many records of one size; what both readers share.
+    Records of one size; the common part of both readers.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -92,18 +91,18 @@ class _Records:
 
     def split(self, total: int) -> list[InputPartition]:
         """
-        Share the records out among the partitions.
+        Divide the records among the partitions.
         """
-        more = total % self.count
-        shares = [total // self.count + (number < more) for number in range(self.count)]
+        remainder = total % self.count
+        shares = [total // self.count + (number < remainder) for number in range(self.count)]
         return [InputPartition(share) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """
-        Yield one batch again and again, then what is left.
+        Yield one batch repeatedly, then a part of it.
         """
         freeze_loaded_modules()
-        batch = made(self.size)
+        batch = ceiling_batch(self.size)
         whole, rest = divmod(partition.value, batch.num_rows)
         for _ in range(whole):
             yield batch
@@ -130,7 +129,7 @@ class _StreamReader(_Records, DataSourceStreamReader):
 @dataclass(frozen=True, slots=True)
 class _Dropped(WriterCommitMessage):
     """
-    How many rows a task was given.
+    The number of rows that a task received.
     """
 
     records: int
@@ -138,7 +137,7 @@ class _Dropped(WriterCommitMessage):
 
 class _Writer(DataSourceArrowWriter):
     """
-    Drops its rows; where Spark hands over another number than ``records``, the write fails.
+    Drops its rows; the write fails unless Spark passes ``records`` rows.
     """
 
     def __init__(self, records: int) -> None:
@@ -149,20 +148,20 @@ class _Writer(DataSourceArrowWriter):
         return _Dropped(sum(batch.num_rows for batch in iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        found = sum(one.records for one in messages if isinstance(one, _Dropped))
-        check_records("Spark", self._records, found)
+        received = sum(one.records for one in messages if isinstance(one, _Dropped))
+        check_records("Spark", self._records, received)
 
 
 @cache
-def made(size: int) -> pa.RecordBatch:
+def ceiling_batch(size: int) -> pa.RecordBatch:
     """
-    Return a batch that is large enough to cost Spark little; made once in each worker.
+    Return a batch large enough to keep Spark's overhead low, created once in each worker.
     """
     rows = max(1, min(ROWS, BYTES // (size + KEY_BYTES)))
-    some = samples(size)
+    values = samples(size)
     columns = {
         "key": [b"k-%06d" % number for number in range(rows)],
-        "value": [some[number % len(some)] for number in range(rows)],
+        "value": [values[number % len(values)] for number in range(rows)],
         "topic": ["bench-ceiling"] * rows,
         "partition": [0] * rows,
         "offset": list(range(rows)),

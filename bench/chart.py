@@ -1,5 +1,5 @@
 """
-Draws the ratios as bars, with their spread; ``python -m bench.chart FILE.json`` draws them again.
+Draws the ratios as bars with their spread; ``python -m bench.chart FILE.json`` redraws a chart.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ COLOURS = {
     "ceiling": "#c4c9cf",
 }
 GROUP_WIDTH = 0.8
-INCHES_OF_A_GROUP = 0.85
-LEAST_GROUPS = 6
+INCHES_PER_GROUP = 0.85
+MIN_GROUPS = 6
 
 
 def draw(results: Results) -> list[Path]:
     """
-    Write a PNG and an SVG beside the JSON file, and return where they are; neither if there is
-    nothing to show.
+    Write a PNG and an SVG beside the JSON file and return their paths; none without measurements.
     """
     panels = {
         title: chosen
@@ -57,8 +56,8 @@ def draw(results: Results) -> list[Path]:
     }
     if not panels:
         return []
-    most = max(len(chosen) for chosen in panels.values())
-    figure = Figure((2 + INCHES_OF_A_GROUP * max(most, LEAST_GROUPS), 1 + 3.4 * len(panels)))
+    max_groups = max(len(chosen) for chosen in panels.values())
+    figure = Figure((2 + INCHES_PER_GROUP * max(max_groups, MIN_GROUPS), 1 + 3.4 * len(panels)))
     FigureCanvasAgg(figure)
     for at, (title, chosen) in enumerate(panels.items(), start=1):
         _panel(figure.add_subplot(len(panels), 1, at), title, chosen)
@@ -73,15 +72,15 @@ def draw(results: Results) -> list[Path]:
 def _panel(axes: Axes, title: str, measurements: Sequence[Measurement]) -> None:
     readers = [name for name in COLOURS if any(name in one.series for one in measurements)]
     width = GROUP_WIDTH / len(readers)
-    for turn, reader in enumerate(readers):
-        shift = (turn - (len(readers) - 1) / 2) * width
+    for index, reader in enumerate(readers):
+        shift = (index - (len(readers) - 1) / 2) * width
         _bars(axes, reader, measurements, shift, width)
     axes.axhline(1, color="black", linewidth=1)
     axes.set_title(title, loc="left", fontsize=11)
     axes.set_ylabel("times as fast as\nSpark's JVM connector")
     labels = [_label(one) for one in measurements]
     axes.set_xticks(range(len(measurements)), labels, fontsize=8)
-    axes.set_xlim(-0.6, max(len(measurements), LEAST_GROUPS) - 0.4)
+    axes.set_xlim(-0.6, max(len(measurements), MIN_GROUPS) - 0.4)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(
         fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(readers),
@@ -91,28 +90,28 @@ def _panel(axes: Axes, title: str, measurements: Sequence[Measurement]) -> None:
 
 def _label(measurement: Measurement) -> str:
     words = measurement.name.split("-")
-    known = words if measurement.kind in {"latency", "planning", "first"} else words[1:]
-    return "\n".join(word for word in known if word != "trigger")
+    parts = words if measurement.kind in {"latency", "planning", "first"} else words[1:]
+    return "\n".join(word for word in parts if word != "trigger")
 
 
 def _bars(
     axes: Axes, reader: str, measurements: Sequence[Measurement], shift: float, width: float
 ) -> None:
-    placed: list[tuple[float, Any]] = [
+    positioned: list[tuple[float, Any]] = [
         (at + shift, one.speedup(reader))
         for at, one in enumerate(measurements)
         if reader in one.series and BASE in one.series
     ]
-    middles = [found.middle for _, found in placed]
-    below = [found.middle - found.low for _, found in placed]
-    above = [found.high - found.middle for _, found in placed]
-    places = [place for place, _ in placed]
-    drawn = axes.bar(
-        places, middles, width * 0.92, label=reader, color=COLOURS[reader],
+    medians = [found.median for _, found in positioned]
+    below = [found.median - found.min for _, found in positioned]
+    above = [found.max - found.median for _, found in positioned]
+    positions = [x for x, _ in positioned]
+    bars = axes.bar(
+        positions, medians, width * 0.92, label=reader, color=COLOURS[reader],
         yerr=(below, above), error_kw={"elinewidth": 0.8, "capsize": 1.5, "ecolor": "#444444"},
     )  # fmt: skip
-    texts = [f"{middle:.1f}" for middle in middles]
-    axes.bar_label(drawn, texts, fontsize=6.5, padding=1)
+    texts = [f"{median:.1f}" for median in medians]
+    axes.bar_label(bars, texts, fontsize=6.5, padding=1)
 
 
 def _heading(results: Results) -> str:

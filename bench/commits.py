@@ -1,5 +1,5 @@
 """
-Measures what a sink adds to each micro-batch: a stream of small ones, from one topic to another.
+Measures the cost of a sink per micro-batch, with a stream of small micro-batches between topics.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bench.cases import EXACTLY_ONCE, JVM, PYKAFKA, WIRE, TopicSpec, shuffled_rounds
 from bench.figures import check_records, spread
-from bench.load import TOPIC, loaded
+from bench.load import TOPIC, loaded_topic
 from bench.measurement import Measurement, Series
 from bench.session import collect_garbage
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 SINKS = (JVM, WIRE, EXACTLY_ONCE)
 BATCHES, RECORDS = 20, 40
-#: The first ones start workers and load code.
-COLD = 5
+#: Micro-batches left out: the first ones start workers and load code.
+WARM_UP = 5
 SECONDS = 300
 _numbers = count()
 
 
 def measure_commits(spark: SparkSession, kafka: KafkaCluster, rounds: int) -> Measurement:
     """
-    Return the median time of a micro-batch by what it is written with; all read in the same way.
+    Return the median time of a micro-batch for each sink; the source is the same.
     """
     spec = TopicSpec(100, "none", 2, BATCHES * RECORDS)
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     named = {one.name: one for one in SINKS}
-    with loaded(spark, kafka, spec):
+    with loaded_topic(spark, kafka, spec):
         for order in shuffled_rounds(list(named), rounds, seed="commits"):
             for name in order:
                 collect_garbage(spark)
-                goal = kafka.create_topic(f"commits-{next(_numbers)}", 2, TOPIC)
+                target = kafka.create_topic(f"commits-{next(_numbers)}", 2, TOPIC)
                 sink = named[name]
-                options = {**sink.options, "topic": goal}
+                options = {**sink.options, "topic": target}
                 seconds[name].append(_batch_seconds(spark, kafka, spec, sink.format, options))
     series = {name: Series(tuple(seconds[name])) for name in named}
     return Measurement("micro-batch", "commits", series, base=WIRE.name, also=(JVM.name,))
@@ -53,20 +53,20 @@ def _batch_seconds(
 ) -> float:
     servers = {"kafka.bootstrap.servers": kafka.bootstrap}
     source = {**servers, "subscribe": spec.name, "startingOffsets": "earliest"}
-    # Tasks as for large batches: one for each partition.
+    # One task for each partition, as in large batches.
     source |= {"maxOffsetsPerTrigger": str(RECORDS), "minPartitions": "2"}
     rows = spark.readStream.format(PYKAFKA.format).options(**source).load().select("key", "value")
     with TemporaryDirectory() as folder:
         writer = rows.writeStream.format(sink).options(**servers, **options)
         writer = writer.option("checkpointLocation", folder).trigger(availableNow=True)
-        began = time.monotonic()
+        start = time.monotonic()
         query = writer.start()
         if not query.awaitTermination(SECONDS):
             msg = f"{BATCHES} micro-batches into {sink} took more than {SECONDS} s"
             raise TimeoutError(msg)
         query.stop()
     batches = [one for one in query.recentProgress if one["numInputRows"] > 0]
-    found = sum(one["numInputRows"] for one in batches)
-    check_records(f"{sink} within {time.monotonic() - began:.0f} s", spec.records, found)
-    taken = [one["durationMs"]["triggerExecution"] / 1000 for one in batches[COLD:]]
-    return spread(taken).middle
+    records = sum(one["numInputRows"] for one in batches)
+    check_records(f"{sink} within {time.monotonic() - start:.0f} s", spec.records, records)
+    durations = [one["durationMs"]["triggerExecution"] / 1000 for one in batches[WARM_UP:]]
+    return spread(durations).median

@@ -1,6 +1,6 @@
 """
-Turns measured values into figures: paired ratios with their spread, percentiles, and the refusal
-of what was short.
+Statistics of measured values: paired ratios with their spread, percentiles, and a check that reads
+and writes are complete.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class ShortReadError(RuntimeError):
+class IncompleteError(RuntimeError):
     """
-    A contender delivered another number of records than it was to; its time means nothing.
+    A contender delivered the wrong number of records, so its time is meaningless.
     """
 
-    def __init__(self, who: str, wanted: int, found: int) -> None:
-        self.who, self.wanted, self.found = who, wanted, found
+    def __init__(self, contender: str, expected: int, actual: int) -> None:
+        self.contender, self.expected, self.actual = contender, expected, actual
         super().__init__(
-            f"{who} delivered {found:,} records of {wanted:,}; only what is complete is timed. "
-            "Find out which are missing or doubled before you measure again"
+            f"{contender} delivered {actual:,} records instead of {expected:,}, so its time means "
+            "nothing; find the missing or duplicate records before you measure again"
         )
 
 
-def check_records(who: str, wanted: int, found: int) -> None:
+def check_records(contender: str, expected: int, actual: int) -> None:
     """
-    Refuse a read or a write that is not complete.
+    Raise :class:`IncompleteError` for a read or write with missing or duplicate records.
     """
-    if found != wanted:
-        raise ShortReadError(who, wanted, found)
+    if actual != expected:
+        raise IncompleteError(contender, expected, actual)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
     """
-    The middle of some values, and how far they lie apart.
+    The median, minimum and maximum of some values.
     """
 
-    middle: float
-    low: float
-    high: float
+    median: float
+    min: float
+    max: float
 
     def __str__(self) -> str:
-        return f"{self.middle:.2f} ({self.low:.2f}..{self.high:.2f})"
+        return f"{self.median:.2f} ({self.min:.2f}..{self.max:.2f})"
 
 
 def spread(values: Sequence[float]) -> Spread:
     """
-    Return the median with the least and the greatest of at least one value.
+    Return the median, minimum and maximum of at least one value.
     """
     if not values:
         msg = "A spread needs at least one value, but none was measured."
@@ -59,21 +59,21 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(median(values), min(values), max(values))
 
 
-def times_as_fast(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
+def paired_speedup(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
     """
-    Return how many times as fast we were as they, from the seconds of rounds run side by side.
+    Return how many times faster ours was than theirs, from the seconds of paired rounds.
 
-    Each round is compared with itself, so what slowed a whole round cancels out.
+    Each round is compared with itself, so a disturbance of a whole round cancels out.
     """
     return spread([their / our for our, their in zip(ours, theirs, strict=True)])
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """
-    Return the smallest value that at least so many percent of all do not exceed.
+    Return the smallest value that at least ``percent`` percent of the values do not exceed.
     """
     if not values:
         msg = f"The percentile {percent:g} needs at least one value, but none was measured."
         raise ValueError(msg)
-    place = math.ceil(percent / 100 * len(values))
-    return sorted(values)[max(place, 1) - 1]
+    rank = math.ceil(percent / 100 * len(values))
+    return sorted(values)[max(rank, 1) - 1]

@@ -1,7 +1,7 @@
 """
-Measures the first batch of a fresh session, each in a process of its own.
+Measures the first batch of a new session, each in a new process.
 
-``python -m bench.fresh NAME BOOTSTRAP TOPIC CORES CONF`` is that process; it prints its seconds.
+``python -m bench.fresh NAME BOOTSTRAP TOPIC CORES CONF`` is that process; it prints its time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TOPIC, RECORDS = "bench-fresh", 100
 SECONDS = 180
-#: Spark is given the source, so it does not search the installed packages for it.
+#: The source is registered, so Spark does not search the installed packages for it.
 REGISTERED = Contender("registered", PYKAFKA.format)
 READERS = {one.name: one for one in (JVM, PYKAFKA, REGISTERED, CEILING)}
 
@@ -36,7 +36,7 @@ def measure_first_batch(
     kafka: KafkaCluster, rounds: int, cores: int, conf: Mapping[str, str]
 ) -> Measurement:
     """
-    Start session after session, the connectors in turns, and read a tiny topic in each.
+    Start one session after another, with alternating connectors, and read a small topic in each.
     """
     kafka.create_topic(TOPIC)
     kafka.produce(TOPIC, [Record(b"value %d" % number) for number in range(RECORDS)])
@@ -49,14 +49,14 @@ def measure_first_batch(
 
 
 def _in_fresh_session(name: str, bootstrap: str, cores: int, conf: Mapping[str, str]) -> float:
-    given = [name, bootstrap, TOPIC, str(cores), json.dumps(dict(conf))]
-    command = [sys.executable, "-m", "bench.fresh", *given]
+    arguments = [name, bootstrap, TOPIC, str(cores), json.dumps(dict(conf))]
+    command = [sys.executable, "-m", "bench.fresh", *arguments]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=True, cwd=ROOT
     )
-    found = json.loads(done.stdout.splitlines()[-1])
-    check_records(f"{name} in a fresh session", RECORDS, found["records"])
-    return float(found["seconds"])
+    result = json.loads(done.stdout.splitlines()[-1])
+    check_records(f"{name} in a fresh session", RECORDS, result["records"])
+    return float(result["seconds"])
 
 
 def main(name: str, bootstrap: str, topic: str, cores: str, conf: str) -> None:

@@ -1,5 +1,5 @@
 """
-Measures the time from a record's production to its arrival in `foreachBatch`, at a steady rate.
+Measures the latency from producing a record to its arrival in `foreachBatch`, at a steady rate.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ START_SECONDS = 120.0
 LATE_SECONDS = 60.0
 END_SECONDS = 30.0
 PERCENTS = (50, 99)
-#: A turn that saw less of what was produced in its time says nothing about latency.
-LEAST_SHARE = 0.9
+#: A run that received a smaller share of the records produced meanwhile is invalid.
+MIN_SHARE = 0.9
 
 
 class TooFewRecordsError(RuntimeError):
     """
-    A turn did not see the records that were produced while it ran.
+    A run did not receive the records that were produced meanwhile.
     """
 
 
 @dataclass(slots=True)
 class Arrivals:
     """
-    What came to the sink: when each record was produced, and how many seconds it took.
+    The records that reached the sink: when each was produced, and its latency in seconds.
     """
 
     seen: list[tuple[float, float]] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Arrivals:
 
     def take(self, frame: DataFrame, _batch: int) -> None:
         """
-        Collect a micro-batch's records; the function for ``foreachBatch``.
+        Collect the records of a micro-batch; to be passed to ``foreachBatch``.
         """
         if self.closing:
             self.closed.set()
@@ -68,16 +68,16 @@ class Arrivals:
 
     def close(self) -> None:
         """
-        Let the next micro-batches pass, and return once one did.
+        Ignore the following micro-batches, and return after the first of them.
 
-        A query that is stopped while a micro-batch is collected dies of the long error text.
+        A query that is stopped while a micro-batch is collected fails with a very long error.
         """
         self.closing = True
         self.closed.wait(LATE_SECONDS)
 
     def produced_between(self, start: float, end: float) -> list[float]:
         """
-        Return the latencies of what was produced in that time, however late it came.
+        Return the latencies of the records produced in that time, however late they arrived.
         """
         return [latency for at, latency in self.seen if start <= at < end]
 
@@ -86,7 +86,7 @@ def measure_latency(
     spark: SparkSession, kafka: KafkaCluster, turns: int, seconds: float
 ) -> Iterator[Measurement]:
     """
-    Let the two connectors take turns; each turn is a query of its own, warmed up.
+    Alternate the two connectors; each run is a new query with a warm-up.
     """
     kafka.create_topic(TOPIC, PARTITIONS)
     found: dict[str, list[list[float]]] = {JVM.name: [], PYKAFKA.name: []}
@@ -117,12 +117,15 @@ def _turn(spark: SparkSession, bootstrap: str, contender: Contender, seconds: fl
         finally:
             query.stop()
     latencies = arrivals.produced_between(start, end)
-    least = int(LEAST_SHARE * RATE * seconds)
-    if len(latencies) < least:
-        msg = f"{contender.name} saw {len(latencies):,} records, not {least:,}, in {seconds:g} s"
+    min_records = int(MIN_SHARE * RATE * seconds)
+    if len(latencies) < min_records:
+        msg = (
+            f"{contender.name} received {len(latencies):,} records in {seconds:g} s, "
+            f"not {min_records:,}"
+        )
         raise TooFewRecordsError(msg)
-    middle, worst = (percentile(latencies, one) * 1000 for one in PERCENTS)
-    print(f"  latency of {contender.name}: {middle:.0f} ms, p99 {worst:.0f} ms", file=sys.stderr)
+    median, worst = (percentile(latencies, one) * 1000 for one in PERCENTS)
+    print(f"  latency of {contender.name}: {median:.0f} ms, p99 {worst:.0f} ms", file=sys.stderr)
     return latencies
 
 
@@ -139,14 +142,14 @@ def _await_produced_at(
     query: StreamingQuery, arrivals: Arrivals, produced: float, seconds: float
 ) -> None:
     """
-    Wait until a record has arrived that was produced at or after a time.
+    Wait until a record has arrived that was produced after a time.
     """
     deadline = time.monotonic() + seconds
     while arrivals.newest <= produced:
-        # It waits a second, and raises what went wrong in the query.
+        # Waits a second, and raises the error of a failed query.
         query.awaitTermination(1)
         if time.monotonic() > deadline:
-            msg = f"In {seconds:g} s no record arrived that is new enough; does the query hang?"
+            msg = f"In {seconds:g} s no recent record arrived; does the query hang?"
             raise TooFewRecordsError(msg)
 
 

@@ -1,5 +1,5 @@
 """
-Fills topics through Spark's JVM sink, the fastest writer at hand, and makes sure of their content.
+Fills topics through Spark's JVM sink, and checks the number of records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 KEY = "CAST(CONCAT('k-', LPAD(CAST(id % 999983 AS STRING), 6, '0')) AS BINARY)"
 TOPIC = {"retention.ms": -1, "retention.bytes": -1}
-#: A producer that is set for throughput: batches of 128 KB.
+#: Producer settings for throughput: batches of 128 KB.
 PRODUCER = {
     "kafka.batch.size": str(128 * 1024),
     "kafka.buffer.memory": str(128 * 1024 * 1024),
@@ -34,15 +34,15 @@ PRODUCER = {
 
 
 @contextmanager
-def loaded(spark: SparkSession, kafka: KafkaCluster, spec: TopicSpec) -> Iterator[str]:
+def loaded_topic(spark: SparkSession, kafka: KafkaCluster, spec: TopicSpec) -> Iterator[str]:
     """
-    Give the name of a topic that holds what was asked for, and remove it at the end.
+    Yield the name of a topic with the specified records, and delete it at the end.
     """
-    began = time.perf_counter()
+    start = time.perf_counter()
     kafka.create_topic(spec.name, spec.partitions, TOPIC)
     fill(spark, kafka.bootstrap, spec)
     check_records(f"The topic {spec.name}", spec.records, records_in(kafka, spec.name))
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     print(f"{spec.name}: {spec.records:,} records loaded in {seconds:.1f} s", file=sys.stderr)
     try:
         yield spec.name
@@ -52,7 +52,7 @@ def loaded(spark: SparkSession, kafka: KafkaCluster, spec: TopicSpec) -> Iterato
 
 def fill(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> None:
     """
-    Write the records, with keys of eight bytes, to each partition the same number.
+    Write the records, with keys of eight bytes, evenly to all partitions.
     """
     writer = records(spark, spec).write.format("kafka").options(**PRODUCER)
     writer = writer.option("kafka.compression.type", spec.codec)
@@ -61,7 +61,7 @@ def fill(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> None:
 
 def records(spark: SparkSession, spec: TopicSpec) -> DataFrame:
     """
-    Return the rows to write.
+    Return the rows to be written.
     """
     numbered = list(enumerate(samples(spec.size)))
     values = spark.createDataFrame(numbered, "number INT, value BINARY")

@@ -1,5 +1,5 @@
 """
-What was measured, as values that go into the JSON file and come out of it again.
+Measurements, and their form in the JSON file.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bench.figures import Spread, spread, times_as_fast
+from bench.figures import Spread, paired_speedup, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ BASE, TOP = "jvm", "ceiling"
 @dataclass(frozen=True, slots=True)
 class Series:
     """
-    One contender's rounds; a round has the same place in every series of a measurement.
+    The rounds of one contender; the n-th values of all series of a measurement belong together.
 
     ``cpu_seconds`` are those of the driver's JVM and all its Python processes.
     """
@@ -31,9 +31,9 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """
-    What all contenders needed for the same thing: ``records``, or one of something.
+    The times of all contenders for the same work: ``records``, or one unit of something else.
 
-    ``base`` is the one that the others are held against, and ``also`` are more such.
+    ``base`` is the contender that others are compared with, and ``also`` names further ones.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Measurement:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Measurement:
         """
-        Return what :meth:`to_json` was called on.
+        Return the measurement of a document from :meth:`to_json`.
         """
         series = {
             name: Series(tuple(one["seconds"]), tuple(one["cpu_seconds"]), one["worker_peak_bytes"])
@@ -58,34 +58,34 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """
-        Return a document of plain values.
+        Return a JSON-compatible document.
         """
         return asdict(self)
 
     def speedup(self, who: str, over: str | None = None) -> Spread:
         """
-        Return how many times as fast one contender was as another, the base if nobody is named.
+        Return how many times faster a contender was than another, by default the base.
         """
-        return times_as_fast(self.series[who].seconds, self.series[over or self.base].seconds)
+        return paired_speedup(self.series[who].seconds, self.series[over or self.base].seconds)
 
     def records_per_second(self, who: str) -> float:
         """
-        Return the median rate.
+        Return the median rate in records per second.
         """
-        return self.records / spread(self.series[who].seconds).middle
+        return self.records / spread(self.series[who].seconds).median
 
     def cpu_per_million(self, who: str) -> float | None:
         """
-        Return the median of the CPU seconds per million records.
+        Return the median of CPU seconds per million records.
         """
         cpu = self.series[who].cpu_seconds
-        return spread(cpu).middle / self.records * 1e6 if cpu else None
+        return spread(cpu).median / self.records * 1e6 if cpu else None
 
     def ratios(self) -> Iterator[tuple[str, Spread]]:
         """
-        Yield each contender over the base and its like, then the contenders over the ceiling.
+        Yield the speedup of each contender over the bases and over the ceiling.
 
-        1 is a draw and more is faster, whatever was measured.
+        1 means equally fast, and more means faster, for every kind of measurement.
         """
         for over in (self.base, *self.also, TOP):
             others = [who for who in self.series if who not in {over, self.base}]

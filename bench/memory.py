@@ -1,5 +1,5 @@
 """
-Measures the most memory that a worker holds while it reads one large partition.
+Measures the peak memory of a worker that reads one large partition.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from bench.cases import JVM, Case, TopicSpec
-from bench.load import loaded
+from bench.load import loaded_topic
 from bench.processes import end_workers, worker_peak
 from bench.session import jvm_pid
 
@@ -21,13 +21,13 @@ VALUE_BYTES = 1024
 
 def measure_memory(bench: Bench, kafka: KafkaCluster, total_bytes: int) -> dict[str, int | None]:
     """
-    Return each engine's peak in bytes, from one read in a new worker.
+    Return the peak of each engine in bytes, from one read in a new worker.
     """
     records = total_bytes // VALUE_BYTES
     case = Case("batch", TopicSpec(VALUE_BYTES, "none", 1, records))
     peaks: dict[str, int | None] = {}
     pid = jvm_pid(bench.spark)
-    with loaded(bench.spark, kafka, case.topic):
+    with loaded_topic(bench.spark, kafka, case.topic):
         for one in bench.contenders:
             if one is JVM or one.is_ceiling:
                 continue

@@ -1,5 +1,5 @@
 """
-Measures how long a batch query takes to know its partitions, where a topic has thousands.
+Measures how long a batch query on a topic with thousands of partitions takes to plan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.testing import KafkaCluster
 
-# Kafka maps two index files of 10 MB for each partition otherwise.
+# By default, Kafka maps two index files of 10 MB for each partition.
 SMALL = {"segment.index.bytes": 65_536}
 CONTENDERS = {one.name: one for one in (JVM, PYKAFKA, CEILING)}
 
@@ -28,9 +28,9 @@ def measure_planning(
     spark: SparkSession, kafka: KafkaCluster, counts: Sequence[int], rounds: int
 ) -> Iterator[Measurement]:
     """
-    Plan a query on each topic with so many partitions, all contenders in every round.
+    Plan a query on topics with these numbers of partitions, with all contenders in every round.
 
-    The ceiling plans as many partitions of nothing: what Spark takes for any Python source.
+    The ceiling plans the same number of tasks: the time that Spark takes for any Python source.
     """
     for count in counts:
         topic = kafka.create_topic(f"bench-planning-{count}", count, SMALL)
@@ -50,14 +50,14 @@ def plan_seconds(
     spark: SparkSession, bootstrap: str, contender: Contender, topic: str, count: int
 ) -> float:
     """
-    Return the time from `spark.read` until Spark knows the number of tasks, which must be right.
+    Return the time from `spark.read` until Spark knows the number of tasks, which is checked.
     """
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **contender.options}
     if contender.is_ceiling:
         options = {"records": str(count), "size": "100", "partitions": str(count)}
-    began = time.perf_counter()
+    start = time.perf_counter()
     frame = spark.read.format(contender.format).options(**options).load()
-    tasks = frame._jdf.queryExecution().toRdd().getNumPartitions()  # noqa: SLF001 (no job is run)
-    seconds = time.perf_counter() - began
+    tasks = frame._jdf.queryExecution().toRdd().getNumPartitions()  # noqa: SLF001 (runs no job)
+    seconds = time.perf_counter() - start
     check_records(f"{contender.name}'s plan of {topic}, one task for each record,", count, tasks)
     return seconds

@@ -1,8 +1,8 @@
 """
-What Spark's processes cost: CPU seconds of the driver's JVM and its Python, peak memory of workers.
+CPU seconds of the driver's JVM with its Python processes, and peak memory of workers.
 
-Spark's Python daemon ignores the end of its workers, so Linux does not add their times to its own.
-A thread therefore looks at all of them from time to time, and remembers those that end.
+Spark's Python daemon does not wait for its workers, so Linux does not add their times to its own. A
+thread therefore samples all processes regularly, and keeps the times of those that end.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-#: Seconds between two looks; what a process uses between the last one and its end is lost.
-LOOK_SECONDS = 0.25
+#: Time between two samples; what a process uses after its last sample is lost.
+SAMPLE_SECONDS = 0.25
 END_SECONDS = 10.0
 
 
 class Cpu:
     """
-    Adds up, while the context is open, the CPU seconds of a process and all below it.
+    Sums the CPU seconds of a process and its descendants while the context is open.
     """
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
         self._used: dict[psutil.Process, float] = {}
         self._before: dict[psutil.Process, float] = {}
-        self._over = threading.Event()
+        self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     @property
     def seconds(self) -> float:
         """
-        Return the user's and the system's seconds, of ended processes too.
+        User and system seconds, including those of ended processes.
         """
         return sum(used - self._before.get(one, 0.0) for one, used in self._used.items())
 
     def __enter__(self) -> Self:
-        self._look()
+        self._sample()
         self._before = dict(self._used)
         self._thread.start()
         return self
@@ -56,15 +56,15 @@ class Cpu:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._over.set()
+        self._done.set()
         self._thread.join()
-        self._look()
+        self._sample()
 
     def _watch(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
-            self._look()
+        while not self._done.wait(SAMPLE_SECONDS):
+            self._sample()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         for one in [self._root, *self._root.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 times = one.cpu_times()
@@ -73,18 +73,18 @@ class Cpu:
 
 def workers(jvm_pid: int) -> list[psutil.Process]:
     """
-    Return Spark's Python workers: the children of its daemons, which are the JVM's children.
+    Return Spark's Python workers: children of its daemons, which are children of the JVM.
     """
-    found: list[psutil.Process] = []
+    processes: list[psutil.Process] = []
     for daemon in psutil.Process(jvm_pid).children():
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += daemon.children()
-    return found
+            processes += daemon.children()
+    return processes
 
 
 def end_workers(jvm_pid: int) -> None:
     """
-    End the idle workers, so that the next read starts in new ones; Spark notices by itself.
+    Kill the idle workers, so that the next read starts new ones; Spark detects this.
     """
     idle = workers(jvm_pid)
     for one in idle:
@@ -95,7 +95,7 @@ def end_workers(jvm_pid: int) -> None:
 
 def worker_peak(jvm_pid: int) -> int | None:
     """
-    Return the bytes of the largest resident set that any living worker ever had, on Linux.
+    Return the largest peak resident set of the running workers in bytes, on Linux.
     """
     if sys.platform != "linux":
         return None

@@ -1,5 +1,5 @@
 """
-Reads once, in either mode, and says how long that took and how many records arrived at the sink.
+Runs one read in either mode, and returns its time and the number of records at the sink.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SINK_METRIC = "number of output rows"
 @dataclass(frozen=True, slots=True)
 class Read:
     """
-    A finished read.
+    The result of a read.
 
-    ``trigger_seconds`` are what Spark reports of a stream's micro-batches: without the start and
-    the end of the query, which take no longer when there is more to read.
+    ``trigger_seconds`` is the total time of a stream's micro-batches as reported by Spark, without
+    the start and the end of the query, which do not depend on the number of records.
     """
 
     seconds: float
@@ -42,7 +42,7 @@ class Read:
 
 def options_for(contender: Contender, case: Case, bootstrap: str) -> dict[str, str]:
     """
-    Return what a contender is told, to read a case's topic from its start to its end.
+    Return the options with which a contender reads a case's topic from start to end.
     """
     topic = case.topic
     if contender.is_ceiling:
@@ -54,21 +54,21 @@ def options_for(contender: Contender, case: Case, bootstrap: str) -> dict[str, s
 
 def read(spark: SparkSession, mode: str, source: str, options: Mapping[str, str]) -> Read:
     """
-    Read all there is into the sink `noop`; ``mode`` is `batch` or `stream`.
+    Read everything into the sink `noop`; ``mode`` is `batch` or `stream`.
     """
-    reading = {"batch": read_batch, "stream": read_stream}[mode]
-    return reading(spark, source, options)
+    run = {"batch": read_batch, "stream": read_stream}[mode]
+    return run(spark, source, options)
 
 
 def read_batch(spark: SparkSession, source: str, options: Mapping[str, str]) -> Read:
     """
-    Read in a batch query; the time includes planning.
+    Read with a batch query; the time includes planning.
     """
     known = _last_execution(spark)
-    began = time.perf_counter()
+    start = time.perf_counter()
     frame = spark.read.format(source).options(**options).load().select(*COLUMNS)
     frame.write.format("noop").mode("overwrite").save()
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     return Read(seconds, _rows_written(spark, known))
 
 
@@ -80,19 +80,19 @@ def read_stream(
     sink: str = "noop",
 ) -> Read:
     """
-    Read in a streaming query with availableNow; the time is that from its start to its end.
+    Read with a streaming query with availableNow; the time is from its start to its end.
 
-    ``sink`` is `noop`, or the format of files that are removed in the end.
+    ``sink`` is `noop`, or a file format; the files are removed at the end.
     """
     with TemporaryDirectory() as folder:
         rows = f"{folder}/rows"
         frame = change(spark.readStream.format(source).options(**options).load())
         writer = frame.select(*COLUMNS).writeStream.format(sink).option("path", rows)
         writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
-        began = time.perf_counter()
+        start = time.perf_counter()
         query = writer.trigger(availableNow=True).start()
         ended = query.awaitTermination(SECONDS)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         query.stop()
         if not ended:
             msg = f"The stream from {source} did not end within {SECONDS} s."
@@ -101,7 +101,7 @@ def read_stream(
         if sink == "noop":
             records = sum(one["sink"]["numOutputRows"] for one in batches)
         else:
-            # A sink of files does not count.
+            # A file sink does not report the number of rows.
             records = spark.read.format(sink).load(rows).count()
     triggers = sum(one["durationMs"]["triggerExecution"] for one in batches) / 1000
     return Read(seconds, records, triggers)
@@ -109,14 +109,14 @@ def read_stream(
 
 def checksum(spark: SparkSession, source: str, options: Mapping[str, str]) -> tuple[int, int]:
     """
-    Return the :func:`checksum_of` all that a source gives.
+    Return the :func:`checksum_of` all rows of a source.
     """
     return checksum_of(spark.read.format(source).options(**options).load(), COLUMNS)
 
 
 def checksum_of(frame: DataFrame, columns: Sequence[str]) -> tuple[int, int]:
     """
-    Return the number of rows, and one number from those columns of all of them in any order.
+    Return the number of rows, and a hash of their columns that does not depend on the order.
     """
     row = frame.agg(F.count("*"), F.bit_xor(F.xxhash64(*columns))).first()
     assert row is not None
@@ -125,7 +125,7 @@ def checksum_of(frame: DataFrame, columns: Sequence[str]) -> tuple[int, int]:
 
 def _rows_written(spark: SparkSession, known: int) -> int:
     """
-    Return what Spark itself counted at the sink, in the query after the execution ``known``.
+    Return the rows that Spark counted at the sink, in the query after the execution ``known``.
     """
     store = _store(spark)
     for number in range(_last_execution(spark), known, -1):

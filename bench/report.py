@@ -1,5 +1,5 @@
 """
-Writes measurements as text: a table for people, or a line for each ratio.
+Formats measurements as text: tables, or one line for each ratio.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ def ratio_lines(measurements: Iterable[Measurement]) -> Iterator[str]:
     """
     for one in measurements:
         for name, ratio in one.ratios():
-            yield f"{name} {ratio.middle:.2f}"
+            yield f"{name} {ratio.median:.2f}"
 
 
 def table(results: Results) -> str:
     """
-    Return all of it for the terminal.
+    Return all results as tables for the terminal.
     """
     kinds = (*RATES, "write")
     rates = [row for one in results.measurements if one.kind in RATES for row in _rates(one)]
     writes = [row for one in results.measurements if one.kind == "write" for row in _writes(one)]
     times = [row for one in results.measurements if one.kind not in kinds for row in _times(one)]
-    headed = ((RATE_HEAD, rates), (WRITE_HEAD, writes), (TIME_HEAD, times))
-    parts = [aligned([head, *rows]) for head, rows in headed if rows]
+    sections = ((RATE_HEAD, rates), (WRITE_HEAD, writes), (TIME_HEAD, times))
+    parts = [aligned([head, *rows]) for head, rows in sections if rows]
     parts += ["\n".join(_memory(results))] if results.memory else []
     return "\n\n".join(parts)
 
 
 def aligned(rows: list[tuple[str, ...]]) -> str:
     """
-    Return rows as columns; the first two to the left, figures to the right.
+    Return rows in aligned columns: the first two to the left, figures to the right.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
@@ -109,13 +109,13 @@ def _speedup(one: Measurement, who: str, over: str) -> tuple[str, str]:
     if who in {over, one.base} or over not in one.series:
         return "-", ""
     found = one.speedup(who, over)
-    return f"{found.middle:.2f}", f"{found.low:.2f}..{found.high:.2f}"
+    return f"{found.median:.2f}", f"{found.min:.2f}..{found.max:.2f}"
 
 
 def _share(one: Measurement, who: str) -> str:
     if who in {one.base, TOP} or TOP not in one.series:
         return "-"
-    return f"{one.speedup(who, TOP).middle:.0%}"
+    return f"{one.speedup(who, TOP).median:.0%}"
 
 
 def _memory(results: Results) -> Iterator[str]:

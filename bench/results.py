@@ -1,5 +1,5 @@
 """
-Keeps what was measured in a JSON file, written anew after each measurement: none is lost.
+Keeps measurements in a JSON file, which is rewritten after each measurement so that none is lost.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ FOLDER = Path(__file__).parent / "results"
 @dataclass(slots=True)
 class Results:
     """
-    Measurements, with what they were made on and how.
+    Measurements with their environment and settings.
 
-    ``memory`` has each contender's peak in bytes while it read ``memory_total`` bytes.
+    ``memory`` has the peak in bytes of each contender that read ``memory_total`` bytes.
     """
 
     name: str
@@ -34,13 +34,13 @@ class Results:
     @property
     def path(self) -> Path:
         """
-        Return where the JSON file is; charts lie beside it.
+        The path of the JSON file; charts are written beside it.
         """
         return FOLDER / f"{self.name}.json"
 
     def add(self, measurement: Measurement) -> None:
         """
-        Take a measurement in, and save.
+        Add a measurement and save the file.
         """
         self.measurements.append(measurement)
         self.save()
@@ -55,9 +55,9 @@ class Results:
             "measurements": [one.to_json() for one in self.measurements],
             "ratios": {
                 name: {
-                    "median": round(one.middle, 3),
-                    "min": round(one.low, 3),
-                    "max": round(one.high, 3),
+                    "median": round(one.median, 3),
+                    "min": round(one.min, 3),
+                    "max": round(one.max, 3),
                 }
                 for measurement in self.measurements
                 for name, one in measurement.ratios()
@@ -70,7 +70,7 @@ class Results:
 
 def load(path: Path) -> Results:
     """
-    Return what a file holds.
+    Return the results of a file.
     """
     document = json.loads(path.read_text())
     measurements = [Measurement.from_json(one) for one in document.pop("measurements")]

@@ -1,5 +1,5 @@
 """
-Starts the broker that all measurements read from: the tests' own, with more memory and C2.
+Starts the broker of all measurements: the test broker with more memory and the C2 compiler.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 
 SECONDS = 60
 
-# The test broker's own flags choose a quick start; of all places to put flags, Java reads this
-# variable last.
+# The test broker's flags favour a quick start; Java reads _JAVA_OPTIONS last, so it overrides them.
 JAVA_OPTIONS = "-Xmx2g -XX:TieredStopAtLevel=4"
 
 
 @contextmanager
 def running_broker() -> Iterator[KafkaCluster]:
     """
-    Give a broker that is gone, with its data, at the end.
+    Yield a running broker, and remove it with its data at the end.
     """
     kafka = KafkaCluster(config={"num.network.threads": 3, "num.io.threads": 8})
     before = os.environ.get("_JAVA_OPTIONS")
@@ -45,22 +44,22 @@ def running_broker() -> Iterator[KafkaCluster]:
 
 def records_in(kafka: KafkaCluster, topic: str) -> int:
     """
-    Ask the broker how many records a topic holds.
+    Return the number of offsets in a topic, which is that of its records without transactions.
     """
     admin = kafka.admin()
     partitions = admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
-    places = [TopicPartition(topic, number) for number in partitions]
+    tps = [TopicPartition(topic, number) for number in partitions]
     counts = 0
     for spec, sign in ((OffsetSpec.earliest(), -1), (OffsetSpec.latest(), 1)):
-        asked = admin.list_offsets(dict.fromkeys(places, spec), request_timeout=SECONDS)
-        counts += sign * sum(future.result(SECONDS).offset for future in asked.values())
+        futures = admin.list_offsets(dict.fromkeys(tps, spec), request_timeout=SECONDS)
+        counts += sign * sum(future.result(SECONDS).offset for future in futures.values())
     return counts
 
 
 def delete_topic(kafka: KafkaCluster, topic: str) -> None:
     """
-    Remove a topic and free its disk.
+    Delete a topic to free disk space.
     """
-    # An admin client that nobody holds any more drops what it was asked.
+    # Without a reference, the admin client would be closed with its requests.
     admin = kafka.admin()
     admin.delete_topics([topic])[topic].result(SECONDS)

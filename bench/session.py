@@ -1,5 +1,5 @@
 """
-Starts the one Spark session in which every contender runs.
+Starts the Spark session in which all contenders run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ SETTINGS = {
 @contextmanager
 def running_spark(cores: int, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """
-    Give a session with so many cores that has the JVM connector as well, and stop it at the end.
+    Yield a session with ``cores`` cores and the JVM connector, and stop it at the end.
 
-    ``conf`` is what Spark is told besides, and wins over what we tell it.
+    ``conf`` has further settings, which override ours.
     """
     os.environ.setdefault("JAVA_HOME", str(find_java().parents[1]))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Workers import the ceiling from here, wherever Spark starts them.
+    # Workers import the ceiling from here, in any working directory.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     builder = SparkSession.builder.appName("pykafka-bench").master(f"local[{cores}]")
     builder = builder.config("spark.jars", ",".join(map(str, spark_connector_jars())))
@@ -67,12 +67,12 @@ def jvm_pid(spark: SparkSession) -> int:
 
 def collect_garbage(spark: SparkSession) -> None:
     """
-    Clear the JVM's heap, so that no contender pays for the one before it.
+    Collect the JVM's garbage, so that no contender pays for the previous one.
     """
     _jvm(spark).System.gc()
 
 
 def _jvm(spark: SparkSession) -> JVMView:
-    view = spark._jvm  # noqa: SLF001 (PySpark's own door to Java)
+    view = spark._jvm  # noqa: SLF001 (PySpark's gateway to Java)
     assert view is not None
     return view

@@ -1,8 +1,8 @@
 """
-Writes records at a steady rate, each holding the time at which it was written; a process of its
-own, so that what it measures does not slow it down.
+Produces records at a steady rate, each with its time as value, in a separate process that the
+measured queries do not slow down.
 
-``python -m bench.steady BOOTSTRAP TOPIC RATE`` goes on until its standard input is closed.
+``python -m bench.steady BOOTSTRAP TOPIC RATE`` runs until its standard input is closed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ VALUE_BYTES = 100
 
 def main(bootstrap: str, topic: str, rate: float) -> None:
     """
-    Write what is due, wait a millisecond, and again.
+    Produce the records that are due, wait a millisecond, repeat.
     """
-    # One partition sticks for 10 ms by default; without that, each record goes its own way at once.
+    # By default, librdkafka stays at one partition for 10 ms; without that, each record is spread.
     producer = Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 0, "sticky.partitioning.linger.ms": 0}
     )
-    began = time.monotonic()
+    start = time.monotonic()
     written = 0
     while not select.select([sys.stdin], [], [], WAIT_SECONDS)[0]:
-        due = int((time.monotonic() - began) * rate)
+        due = int((time.monotonic() - start) * rate)
         for _ in range(due - written):
             producer.produce(topic, str(time.time_ns()).ljust(VALUE_BYTES))
         written = max(due, written)

@@ -1,5 +1,5 @@
 """
-Measures how fast topics are read: every contender in every round, in an order that changes.
+Measures how fast topics are read, with all contenders in every round, in shuffled order.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from bench.cases import CEILING, JVM, READERS, Case, Contender, TopicSpec, shuffled_rounds
-from bench.figures import ShortReadError, check_records
-from bench.load import loaded
+from bench.figures import IncompleteError, check_records
+from bench.load import loaded_topic
 from bench.measurement import Measurement, Series
 from bench.processes import Cpu, end_workers, worker_peak
 from bench.reads import Read, checksum, options_for, read
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.testing import KafkaCluster
 
-PLANTED = 20_000
+CHECKED_RECORDS = 20_000
 
 
 class WrongReadError(RuntimeError):
     """
-    A contender delivered as many records as the JVM connector, but not the same ones.
+    A contender delivered other records than the JVM connector.
     """
 
 
 @dataclass(slots=True)
 class _Rounds:
     """
-    What one contender's rounds were so far.
+    The rounds of one contender so far.
     """
 
     reads: list[Read] = field(default_factory=list)
@@ -56,32 +56,34 @@ class _Rounds:
 @dataclass(frozen=True, slots=True)
 class Bench:
     """
-    Where reads happen, who takes part, and how often.
+    The environment and the contenders of reads.
 
-    ``inspects`` says whether content and memory are looked at before the rounds; records are
-    counted in any case. After ``latest``, on the clock ``time.monotonic``, no further round begins,
-    but each case has one.
+    With ``verifies``, content and memory are checked before the rounds; records are always counted.
+    After ``deadline`` (``time.monotonic``) no further round starts, but each case has one.
     """
 
     spark: SparkSession
     bootstrap: str
     contenders: Sequence[Contender]
     rounds: int
-    inspects: bool = True
-    latest: float = math.inf
+    verifies: bool = True
+    deadline: float = math.inf
 
     def measure(self, case: Case) -> Iterator[Measurement]:
         """
-        Look at every contender, warm all of them up, then time the rounds; of streams, twice over.
+        Verify and warm up all contenders, then time the rounds; streams have two measurements.
         """
-        peaks = self.inspect(case) if self.inspects else {}
+        peaks = self.verify(case) if self.verifies else {}
         rounds: defaultdict[str, _Rounds] = defaultdict(_Rounds)
         names = [one.name for one in self.contenders]
         for one in self.contenders:
             self.read_whole(one, case)
-        for done, order in enumerate(shuffled_rounds(names, self.rounds, seed=case.name)):
-            if done and time.monotonic() > self.latest:
-                print(f"  {case.name} has {done} of {self.rounds} rounds: no time", file=sys.stderr)
+        for completed, order in enumerate(shuffled_rounds(names, self.rounds, seed=case.name)):
+            if completed and time.monotonic() > self.deadline:
+                print(
+                    f"  {case.name} has {completed} of {self.rounds} rounds: no time",
+                    file=sys.stderr,
+                )
                 break
             for name in order:
                 self._run(READERS[name], case, rounds[name])
@@ -94,36 +96,36 @@ class Bench:
 
     def read_whole(self, contender: Contender, case: Case) -> Read:
         """
-        Read once, and refuse the result if records are missing or doubled.
+        Read once; raise :class:`IncompleteError` if records are missing or duplicate.
         """
         options = options_for(contender, case, self.bootstrap)
         result = read(self.spark, case.mode, contender.format, options)
         check_records(f"{contender.name} in {case.name}", case.topic.records, result.records)
         return result
 
-    def inspect(self, case: Case) -> dict[str, int | None]:
+    def verify(self, case: Case) -> dict[str, int | None]:
         """
-        Let each contender read in workers of its own, and return their peaks of memory in bytes.
+        Read with each contender in new workers, and return their peak memory in bytes.
 
-        In a batch, whoever gives other records in any column than the JVM connector is refused.
+        Raises :class:`WrongReadError` if a batch differs from the JVM connector's in any column.
         """
         peaks: dict[str, int | None] = {}
         pid = jvm_pid(self.spark)
-        wanted = self._checksum(JVM, case) if case.mode == "batch" else None
+        expected = self._checksum(JVM, case) if case.mode == "batch" else None
         for one in self.contenders:
             if one is JVM:
                 continue
             end_workers(pid)
-            if one.is_ceiling or wanted is None:
+            if one.is_ceiling or expected is None:
                 self.read_whole(one, case)
             else:
-                self._compare(one, case, wanted)
+                self._compare(one, case, expected)
             peaks[one.name] = worker_peak(pid)
         return peaks
 
-    def _compare(self, contender: Contender, case: Case, wanted: tuple[int, int]) -> None:
+    def _compare(self, contender: Contender, case: Case, expected: tuple[int, int]) -> None:
         found = self._checksum(contender, case)
-        if found != wanted:
+        if found != expected:
             msg = f"{contender.name} read other records of {case.topic.name} than the JVM connector"
             raise WrongReadError(msg)
 
@@ -145,31 +147,31 @@ def measure_topics(
     bench: Bench, kafka: KafkaCluster, topics: Sequence[TopicSpec], modes: Sequence[str]
 ) -> Iterator[Measurement]:
     """
-    Load one topic after the other, and measure each mode on it.
+    Load one topic after another, and measure each mode on it.
     """
     for mode in modes:
-        prove_refusal(bench, mode)
+        check_incomplete_is_refused(bench, mode)
     for topic in topics:
-        with loaded(bench.spark, kafka, topic):
-            if bench.inspects and "batch" not in modes:
-                bench.inspect(Case("batch", topic))
+        with loaded_topic(bench.spark, kafka, topic):
+            if bench.verifies and "batch" not in modes:
+                bench.verify(Case("batch", topic))
             for mode in modes:
                 yield from bench.measure(Case(mode, topic))
 
 
-def prove_refusal(bench: Bench, mode: str) -> None:
+def check_incomplete_is_refused(bench: Bench, mode: str) -> None:
     """
-    Plant a reader that leaves one record out: a bench that times it may not measure anything.
+    Check that a read with one missing record is refused, so that no such read is ever timed.
     """
-    topic = TopicSpec(100, "none", 2, PLANTED)
-    short = TopicSpec(100, "none", 2, PLANTED - 1)
+    topic = TopicSpec(100, "none", 2, CHECKED_RECORDS)
+    short = TopicSpec(100, "none", 2, CHECKED_RECORDS - 1)
     options = options_for(CEILING, Case(mode, short), bench.bootstrap)
     found = read(bench.spark, mode, CEILING.format, options).records
     try:
-        check_records(f"The planted reader in {mode}", topic.records, found)
-    except ShortReadError as refusal:
-        if refusal.found == short.records:
+        check_records(f"The incomplete reader in {mode}", topic.records, found)
+    except IncompleteError as error:
+        if error.actual == short.records:
             return
         raise
-    msg = f"A {mode} read that left a record out was counted as whole; nothing can be measured"
+    msg = f"a {mode} read with a missing record was accepted; the benchmark cannot be trusted"
     raise WrongReadError(msg)

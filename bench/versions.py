@@ -1,5 +1,5 @@
 """
-Says on what a measurement was made: versions, machine and commit, for the JSON file.
+The environment of a measurement for the JSON file: versions, machine and commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GIT_SECONDS = 10
 
 def versions() -> dict[str, str]:
     """
-    Return the version of everything that has a part in the figures.
+    Return the versions of all software that affects the results.
     """
     connector = next(jar.stem for jar in spark_connector_jars() if "sql-kafka" in jar.name)
     return {
@@ -40,7 +40,7 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, str | int]:
     """
-    Return what the machine has to offer.
+    Return the CPU, memory and system of this machine.
     """
     return {
         "cpu": _cpu_model(),
@@ -59,7 +59,7 @@ def _cpu_model() -> str:
 
 def _commit() -> str:
     """
-    Return the commit, marked where files differ from it; `unknown` outside a clone.
+    Return the commit, marked if files differ from it; `unknown` outside a clone.
     """
     try:
         return _git("rev-parse", "--short=12", "HEAD") + (
@@ -71,7 +71,7 @@ def _commit() -> str:
 
 def _git(*words: str) -> str:
     done = subprocess.run(
-        ["git", *words],  # noqa: S607 (whichever git made the clone)
+        ["git", *words],  # noqa: S607 (the git on the PATH)
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -1,5 +1,5 @@
 """
-Measures how fast rows are written: every writer in every round, each into a topic of its own.
+Measures how fast rows are written, with all writers in every round, each into a new topic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.cases import (
     TopicSpec,
     shuffled_rounds,
 )
-from bench.figures import ShortReadError, check_records
+from bench.figures import IncompleteError, check_records
 from bench.load import TOPIC
 from bench.measurement import Measurement, Series
 from bench.processes import Cpu, end_workers, worker_peak
@@ -43,46 +43,50 @@ if TYPE_CHECKING:
     from pyspark_pykafka.testing import KafkaCluster
 
 COLUMNS = ("key", "value")
-PLANTED = 20_000
+CHECKED_RECORDS = 20_000
 
 _topic_numbers = count()
 
 
 class WrongWriteError(RuntimeError):
     """
-    A writer left as many records as it was given, but other ones.
+    A writer wrote other records than it was given.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class WriteBench:
     """
-    Where rows are written to, by whom, and how often.
+    The environment and the contenders of writes.
 
-    ``inspects`` says whether content and memory are looked at before the rounds; records are
-    counted in any case. After ``latest``, on the clock ``time.monotonic``, no further round begins,
-    but each case has one.
+    With ``verifies``, content and memory are checked before the rounds; records are always counted.
+    After ``deadline`` (``time.monotonic``) no further round starts, but each case has one.
     """
 
     spark: SparkSession
     kafka: KafkaCluster
     writers: Sequence[Contender]
     rounds: int
-    inspects: bool = True
-    latest: float = math.inf
+    verifies: bool = True
+    deadline: float = math.inf
 
     def measure(self, spec: TopicSpec) -> Measurement:
         """
-        Look at every writer or warm it up, then time the rounds.
+        Verify and warm up all writers, then time the rounds.
         """
         case, frame = Case("write", spec), rows(self.spark, spec)
-        peaks = {one.name: self.inspect(one, frame, spec) for one in self.writers}
+        peaks = {one.name: self.verify(one, frame, spec) for one in self.writers}
         seconds: defaultdict[str, list[float]] = defaultdict(list)
         cpu_seconds: defaultdict[str, list[float]] = defaultdict(list)
         named = {one.name: one for one in self.writers}
-        for done, order in enumerate(shuffled_rounds(list(named), self.rounds, seed=case.name)):
-            if done and time.monotonic() > self.latest:
-                print(f"  {case.name} has {done} of {self.rounds} rounds: no time", file=sys.stderr)
+        for completed, order in enumerate(
+            shuffled_rounds(list(named), self.rounds, seed=case.name)
+        ):
+            if completed and time.monotonic() > self.deadline:
+                print(
+                    f"  {case.name} has {completed} of {self.rounds} rounds: no time",
+                    file=sys.stderr,
+                )
                 break
             for name in order:
                 with self.topic(spec) as topic:
@@ -98,20 +102,20 @@ class WriteBench:
         also = tuple(one.name for one in (JVM_TUNED, JVM_TUNED_LZ4, WIRE) if one.name in named)
         return Measurement(case.name, case.mode, series, spec.records, asdict(spec), also=also)
 
-    def inspect(self, writer: Contender, frame: DataFrame, spec: TopicSpec) -> int | None:
+    def verify(self, writer: Contender, frame: DataFrame, spec: TopicSpec) -> int | None:
         """
-        Let a writer write in workers of its own, and return their peak of memory in bytes.
+        Write in new workers, and return their peak memory in bytes.
 
-        Refuses a writer whose topic does not hold the keys and values that it was given.
+        Raises :class:`WrongWriteError` if the topic does not have the keys and values of the rows.
         """
         pid = jvm_pid(self.spark)
-        if self.inspects:
+        if self.verifies:
             end_workers(pid)
         with self.topic(spec) as topic:
             self.write(writer, frame, spec, topic)
-            peak = worker_peak(pid) if self.inspects else None
+            peak = worker_peak(pid) if self.verifies else None
             self.check(writer, spec, topic)
-            if self.inspects and in_kafka(writer):
+            if self.verifies and writes_to_kafka(writer):
                 where = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topic}
                 found = self.spark.read.format(JVM.format).options(**where).load()
                 if checksum_of(found, COLUMNS) != checksum_of(frame, COLUMNS):
@@ -121,27 +125,27 @@ class WriteBench:
 
     def write(self, writer: Contender, frame: DataFrame, spec: TopicSpec, topic: str) -> float:
         """
-        Write once, and return the seconds.
+        Write once and return the time in seconds.
         """
         options = {"records": str(spec.records)}
-        if in_kafka(writer):
+        if writes_to_kafka(writer):
             options = {"kafka.bootstrap.servers": self.kafka.bootstrap, "topic": topic}
-        began = time.perf_counter()
+        start = time.perf_counter()
         write = frame.write.format(writer.format).options(**options, **writer.options)
         write.mode("append").save()
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
     def check(self, writer: Contender, spec: TopicSpec, topic: str) -> None:
         """
-        Refuse a write that left records out or doubled them.
+        Raise :class:`IncompleteError` if records are missing or duplicate.
         """
-        if in_kafka(writer):
+        if writes_to_kafka(writer):
             found = self.count(writer, topic)
             check_records(f"{writer.name}, writing to {topic},", spec.records, found)
 
     def count(self, writer: Contender, topic: str) -> int:
         """
-        Return how many records there are; the ends of transactions have offsets and are none.
+        Return the number of records; transaction markers have offsets but are no records.
         """
         if writer.name != EXACTLY_ONCE.name:
             return records_in(self.kafka, topic)
@@ -152,7 +156,7 @@ class WriteBench:
     @contextmanager
     def topic(self, spec: TopicSpec) -> Iterator[str]:
         """
-        Give the name of an empty topic that no client has heard of, and remove it at the end.
+        Yield the name of a new topic, unknown to all clients, and delete it at the end.
         """
         name = f"{spec.name}-written-{next(_topic_numbers)}"
         self.kafka.create_topic(name, spec.partitions, TOPIC)
@@ -162,25 +166,25 @@ class WriteBench:
             delete_topic(self.kafka, name)
 
 
-def in_kafka(writer: Contender) -> bool:
+def writes_to_kafka(writer: Contender) -> bool:
     """
-    Tell whether what it writes lies in a topic afterwards.
+    Return whether the contender writes to a topic.
     """
     return writer.format in {"kafka", "pykafka"}
 
 
 def measure_writes(bench: WriteBench, specs: Sequence[TopicSpec]) -> Iterator[Measurement]:
     """
-    Measure each kind of topic, once it is proven that a short write would be refused.
+    Measure each kind of topic, after a check that incomplete writes are refused.
     """
-    prove_refusal(bench)
+    check_incomplete_is_refused(bench)
     for spec in specs:
         yield bench.measure(spec)
 
 
 def rows(spark: SparkSession, spec: TopicSpec) -> DataFrame:
     """
-    Return the rows to write: keys and values picked from two arrays, which costs next to nothing.
+    Return the rows to be written: keys and values from two arrays, at almost no cost.
     """
     return spark.range(0, spec.records, 1, spark.sparkContext.defaultParallelism).select(
         _picked(keys()).alias("key"), _picked(samples(spec.size)).alias("value")
@@ -192,19 +196,19 @@ def _picked(values: Sequence[bytes]) -> Column:
     return F.expr(f"array({literals})[CAST(id % {len(values)} AS INT)]")
 
 
-def prove_refusal(bench: WriteBench) -> None:
+def check_incomplete_is_refused(bench: WriteBench) -> None:
     """
-    Plant a writer that leaves one record out: a bench that times it may not measure anything.
+    Check that a write with one missing record is refused, so that no such write is ever timed.
     """
-    planted = TopicSpec(100, "none", 2, PLANTED)
-    short = rows(bench.spark, TopicSpec(100, "none", 2, PLANTED - 1))
-    with bench.topic(planted) as topic:
+    complete = TopicSpec(100, "none", 2, CHECKED_RECORDS)
+    short = rows(bench.spark, TopicSpec(100, "none", 2, CHECKED_RECORDS - 1))
+    with bench.topic(complete) as topic:
         try:
-            bench.write(JVM, short, planted, topic)
-            bench.check(JVM, planted, topic)
-        except ShortReadError as refusal:
-            if refusal.found == PLANTED - 1:
+            bench.write(JVM, short, complete, topic)
+            bench.check(JVM, complete, topic)
+        except IncompleteError as error:
+            if error.actual == CHECKED_RECORDS - 1:
                 return
             raise
-    msg = "A write that left a record out was counted as whole; nothing can be measured"
+    msg = "a write with a missing record was accepted; the benchmark cannot be trusted"
     raise WrongWriteError(msg)

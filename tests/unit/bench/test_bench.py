@@ -1,5 +1,5 @@
 """
-The figures of the benchmark: statistics, refusals, and what is written from them.
+The statistics, checks, arguments and outputs of the benchmark.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from bench import results as results_module
 from bench.arguments import parse
 from bench.cases import JVM, JVM_TUNED, WRITERS, Case, TopicSpec, shuffled_rounds
 from bench.chart import draw
-from bench.figures import ShortReadError, check_records, percentile, spread, times_as_fast
+from bench.figures import IncompleteError, check_records, paired_speedup, percentile, spread
 from bench.measurement import Measurement, Series
 from bench.report import ratio_lines, table
 from bench.results import Results, load
 from bench.values import keys, samples
-from bench.writes import in_kafka
+from bench.writes import writes_to_kafka
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ ABOUT = {
 @pytest.fixture
 def measurement() -> Measurement:
     """
-    Return three rounds in which the second was slow for everyone.
+    Return three rounds, of which the second was slow for all contenders.
     """
     series = {
         "jvm": Series((4.0, 8.0, 4.4), (8.0, 8.0, 8.0)),
@@ -46,7 +46,7 @@ def measurement() -> Measurement:
 @pytest.fixture
 def writes() -> Measurement:
     """
-    Return two rounds of writers, with another base beside the usual one.
+    Return two rounds of writers with a second base.
     """
     series = {
         "jvm": Series((8.0, 8.0)),
@@ -60,7 +60,7 @@ def writes() -> Measurement:
 @pytest.fixture
 def results(measurement: Measurement, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     """
-    Return results in a folder of the test's own.
+    Return results in a temporary folder.
     """
     monkeypatch.setattr(results_module, "FOLDER", tmp_path)
     return Results("try", ABOUT, [measurement], {"wire": 200_000_000}, 4_000_000_000)
@@ -68,36 +68,36 @@ def results(measurement: Measurement, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_spread_is_median_and_extremes() -> None:
     """
-    The middle of an even number of values lies between the two in the middle.
+    The median of an even number of values is the mean of the two middle ones.
     """
     found = spread([4.0, 1.0, 2.0, 3.0])
 
-    assert (found.middle, found.low, found.high) == (2.5, 1.0, 4.0)
+    assert (found.median, found.min, found.max) == (2.5, 1.0, 4.0)
 
 
-def test_spread_of_nothing_is_refused() -> None:
+def test_spread_needs_a_value() -> None:
     """
-    Without a value there is no figure.
+    Without values, ValueError is raised.
     """
     with pytest.raises(ValueError, match="at least one value"):
         spread([])
 
 
-def test_ratios_are_of_pairs() -> None:
+def test_ratios_are_paired() -> None:
     """
-    A disturbance that slows a whole round does not show in the ratio.
+    A disturbance of a whole round does not affect the ratio.
     """
-    found = times_as_fast(ours=[1.0, 10.0, 1.0], theirs=[3.0, 30.0, 3.0])
+    found = paired_speedup(ours=[1.0, 10.0, 1.0], theirs=[3.0, 30.0, 3.0])
 
-    assert (found.middle, found.low, found.high) == (3.0, 3.0, 3.0)
+    assert (found.median, found.min, found.max) == (3.0, 3.0, 3.0)
 
 
-def test_rounds_that_do_not_pair_are_refused() -> None:
+def test_unpaired_rounds_are_refused() -> None:
     """
-    A contender that ran less often can't be compared.
+    Contenders with different numbers of rounds cannot be compared.
     """
     with pytest.raises(ValueError, match="longer than argument 1"):
-        times_as_fast([1.0], [1.0, 2.0])
+        paired_speedup([1.0], [1.0, 2.0])
 
 
 @pytest.mark.parametrize(
@@ -105,40 +105,42 @@ def test_rounds_that_do_not_pair_are_refused() -> None:
 )
 def test_percentile_is_one_of_the_values(percent: float, found: float) -> None:
     """
-    At least so many percent of the values are not greater.
+    At least ``percent`` percent of the values are not greater.
     """
     assert percentile([float(one) for one in range(100, 0, -1)], percent) == found
 
 
-def test_percentile_of_nothing_is_refused() -> None:
+def test_percentile_needs_a_value() -> None:
     """
-    Without a value there is no figure.
+    Without values, ValueError is raised.
     """
     with pytest.raises(ValueError, match="at least one value"):
         percentile([], 50)
 
 
 @pytest.mark.parametrize("found", [0, 99, 101])
-def test_read_with_other_records_is_refused(found: int) -> None:
+def test_incomplete_read_is_refused(found: int) -> None:
     """
-    Records that are missing or doubled refuse the read, and the message has the numbers.
+    Missing or duplicate records raise an error with both numbers.
     """
-    with pytest.raises(ShortReadError, match=f"wire delivered {found} records of 100;") as caught:
+    with pytest.raises(
+        IncompleteError, match=f"wire delivered {found} records instead of 100,"
+    ) as caught:
         check_records("wire", 100, found)
 
-    assert (caught.value.wanted, caught.value.found) == (100, found)
+    assert (caught.value.expected, caught.value.actual) == (100, found)
 
 
-def test_whole_read_is_accepted() -> None:
+def test_complete_read_is_accepted() -> None:
     """
-    The right number of records raises nothing.
+    The expected number of records raises no error.
     """
     check_records("wire", 100, 100)
 
 
-def test_measurement_gives_ratios_and_costs(measurement: Measurement) -> None:
+def test_measurement_has_ratios_rates_and_cpu_seconds(measurement: Measurement) -> None:
     """
-    Ratios are over the JVM connector and over the ceiling; rates are medians.
+    Ratios are relative to the JVM connector and to the ceiling; rates are medians.
     """
     assert [name for name, _ in measurement.ratios()] == [
         "batch-100B-wire/jvm",
@@ -150,9 +152,9 @@ def test_measurement_gives_ratios_and_costs(measurement: Measurement) -> None:
     assert measurement.cpu_per_million("jvm") == 4.0
 
 
-def test_each_ratio_is_a_line(measurement: Measurement) -> None:
+def test_quick_output_has_one_line_per_ratio(measurement: Measurement) -> None:
     """
-    The quick run's output is the name and the ratio, nothing else.
+    The quick run prints the name and the ratio only.
     """
     assert list(ratio_lines([measurement])) == [
         "batch-100B-wire/jvm 4.00",
@@ -172,11 +174,11 @@ def test_table_has_a_row_for_each_reader(results: Results) -> None:
     ]  # fmt: skip
 
 
-def test_writers_are_held_against_two(writes: Measurement) -> None:
+def test_writers_are_compared_with_two_bases(writes: Measurement) -> None:
     """
-    Ratios are over the JVM sink with its defaults, over the tuned one, and over the ceiling.
+    Ratios are relative to the JVM sink with defaults, to the tuned one and to the ceiling.
     """
-    assert [(name, ratio.middle) for name, ratio in writes.ratios()] == [
+    assert [(name, ratio.median) for name, ratio in writes.ratios()] == [
         ("write-100B-jvm-tuned/jvm", 3.0),
         ("write-100B-wire/jvm", 4.0),
         ("write-100B-ceiling/jvm", 8.0),
@@ -189,7 +191,7 @@ def test_writers_are_held_against_two(writes: Measurement) -> None:
 
 def test_table_of_writers_has_both_ratios(results: Results, writes: Measurement) -> None:
     """
-    Writers have a table of their own, in which a row holds both ratios with their spreads.
+    Writers have a separate table, with both ratios and their spreads in each row.
     """
     results.measurements.append(writes)
 
@@ -204,9 +206,9 @@ def test_table_of_writers_has_both_ratios(results: Results, writes: Measurement)
     )
 
 
-def test_results_come_back_from_their_file(results: Results, writes: Measurement) -> None:
+def test_results_round_trip_through_their_file(results: Results, writes: Measurement) -> None:
     """
-    What was saved is what is loaded, and the file has the ratios for others to read.
+    Loaded results equal the saved ones, and the file also has the ratios.
     """
     results.measurements.append(writes)
     results.save()
@@ -216,9 +218,9 @@ def test_results_come_back_from_their_file(results: Results, writes: Measurement
     assert document["ratios"]["batch-100B-wire/jvm"] == {"median": 4.0, "min": 4.0, "max": 4.4}
 
 
-def test_older_results_still_load(results: Results) -> None:
+def test_older_results_load(results: Results) -> None:
     """
-    A file from before there were several bases has one.
+    A file without the field `also` has one base.
     """
     results.save()
     document = json.loads(results.path.read_text())
@@ -229,9 +231,9 @@ def test_older_results_still_load(results: Results) -> None:
     assert load(results.path) == results
 
 
-def test_chart_is_drawn_twice(results: Results, writes: Measurement) -> None:
+def test_chart_is_written_as_png_and_svg(results: Results, writes: Measurement) -> None:
     """
-    A PNG and an SVG lie beside the JSON file.
+    A PNG and an SVG are written beside the JSON file.
     """
     results.measurements.append(writes)
 
@@ -241,9 +243,9 @@ def test_chart_is_drawn_twice(results: Results, writes: Measurement) -> None:
     assert b"<svg" in svg.read_bytes()
 
 
-def test_what_has_no_chart_draws_none(results: Results) -> None:
+def test_results_without_ratios_have_no_chart(results: Results) -> None:
     """
-    Where nothing was held against the JVM connector, no empty picture is left behind.
+    Without a comparison with the JVM connector, no empty chart is written.
     """
     results.measurements[:] = [replace(one, kind="audit") for one in results.measurements]
 
@@ -251,17 +253,17 @@ def test_what_has_no_chart_draws_none(results: Results) -> None:
     assert not results.path.with_suffix(".png").exists()
 
 
-def test_case_says_what_is_read() -> None:
+def test_case_name_leaves_out_defaults() -> None:
     """
-    No compression and two partitions go without saying.
+    No compression and two partitions are not part of the name.
     """
     assert Case("batch", TopicSpec(100, "none", 2, 1)).name == "batch-100B"
     assert Case("stream", TopicSpec(1024, "lz4", 8, 1)).name == "stream-1KB-lz4-8p"
 
 
-def test_every_round_has_everyone_in_turn() -> None:
+def test_rounds_are_shuffled_reproducibly() -> None:
     """
-    Orders differ between rounds, and are the same for the same seed.
+    Each round has all names; orders differ between rounds but not between runs.
     """
     rounds = shuffled_rounds(["a", "b", "c"], 20, "seed")
 
@@ -272,7 +274,7 @@ def test_every_round_has_everyone_in_turn() -> None:
 
 def test_quick_run_measures_two_rows() -> None:
     """
-    It reads uncompressed values of 100 B and 1 KB from two partitions, in batch.
+    The quick run reads uncompressed values of 100 B and 1 KB from two partitions, in batch.
     """
     plan = parse(["--quick"], "unnamed")
 
@@ -285,7 +287,7 @@ def test_quick_run_measures_two_rows() -> None:
 
 def test_full_run_measures_every_combination() -> None:
     """
-    Three sizes and three codecs, in two partitions: more takes longer than an hour.
+    The full run has three sizes and three codecs in two partitions, which takes an hour.
     """
     plan = parse([], "unnamed")
 
@@ -295,9 +297,9 @@ def test_full_run_measures_every_combination() -> None:
     assert (plan.rounds, plan.name) == (5, "unnamed")
 
 
-def test_writes_are_small_records_to_two_partitions() -> None:
+def test_default_writes_are_small_records_to_two_partitions() -> None:
     """
-    Unless asked for otherwise, every writer writes values of 100 B and 1 KB.
+    By default, every writer writes values of 100 B and 1 KB.
     """
     plan = parse(["--parts", "writes"], "unnamed")
 
@@ -307,19 +309,19 @@ def test_writes_are_small_records_to_two_partitions() -> None:
 
 def test_writers_and_their_topics_can_be_chosen() -> None:
     """
-    Sizes, partitions and records are those of the reads' arguments.
+    Sizes, partitions and records use the same arguments as reads.
     """
-    words = "--writers jvm,jvm-tuned --sizes 500 --partitions 8 --records 7"
+    arguments = "--writers jvm,jvm-tuned --sizes 500 --partitions 8 --records 7"
 
-    plan = parse(words.split(), "unnamed")
+    plan = parse(arguments.split(), "unnamed")
 
     assert plan.writers == (JVM, JVM_TUNED)
     assert plan.written == (TopicSpec(500, "none", 8, 7),)
 
 
-def test_spark_can_be_set_otherwise() -> None:
+def test_conf_takes_spark_settings() -> None:
     """
-    Settings keep what follows the first sign of equality.
+    A setting is split at the first equals sign.
     """
     plan = parse(["--conf", "spark.a=b=c", "--conf", "spark.d="], "unnamed")
 
@@ -327,18 +329,18 @@ def test_spark_can_be_set_otherwise() -> None:
     assert parse([], "unnamed").conf == {}
 
 
-def test_only_what_reaches_kafka_is_looked_for_there() -> None:
+def test_ceiling_and_source_do_not_write_to_kafka() -> None:
     """
-    The ceiling and the source of the rows leave nothing in a topic.
+    All other writers write to a topic.
     """
-    outside = {name for name, one in WRITERS.items() if not in_kafka(one)}
+    outside = {name for name, one in WRITERS.items() if not writes_to_kafka(one)}
 
     assert outside == {"ceiling", "source"}
 
 
-def test_unknown_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    A word that means nothing is named, with those that do or what it must look like.
+    The message names the invalid value and the valid ones.
     """
     with pytest.raises(SystemExit, match="2"):
         parse(["--codecs", "none,lzo"], "unnamed")
@@ -351,22 +353,22 @@ def test_unknown_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("size", [100, 1024])
-def test_values_have_their_size_and_are_the_same_again(size: int) -> None:
+def test_values_have_their_size_and_are_reproducible(size: int) -> None:
     """
-    Every run writes the same values, all different, all of one size.
+    Every run has the same values, all different and of one size.
     """
-    made = samples(size)
+    values = samples(size)
 
-    assert {len(one) for one in made} == {size}
-    assert len(set(made)) == len(made)
-    assert made == samples(size)
+    assert {len(one) for one in values} == {size}
+    assert len(set(values)) == len(values)
+    assert values == samples(size)
 
 
 def test_pairs_of_key_and_value_differ() -> None:
     """
-    Records to write begin anew with their keys at another place than with their values.
+    Keys and values repeat with different periods, so that no pair repeats.
     """
-    made, values = keys(), samples(100)
+    all_keys, values = keys(), samples(100)
 
-    assert {len(one) for one in made} == {8}
-    assert len({(at % len(made), at % len(values)) for at in range(100_000)}) == 100_000
+    assert {len(key) for key in all_keys} == {8}
+    assert len({(at % len(all_keys), at % len(values)) for at in range(100_000)}) == 100_000
