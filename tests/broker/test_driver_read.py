@@ -1,5 +1,5 @@
 """
-Micro-batches that are read on the driver: the same records as through tasks, to the last byte.
+Micro-batches that are read on the driver: the same records, byte for byte, as read by tasks.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-#: A user who says how many tasks to run gets tasks, however small the batch.
+#: With options on the number of tasks, tasks read even small batches.
 TASKS = {"minPartitions": "1"}
 
 
 @dataclass
 class Batches:
     """
-    A query that keeps the rows of each batch, and how many tasks read them.
+    A query that keeps the rows of each batch, and the number of its tasks.
     """
 
     spark: SparkSession
@@ -39,7 +39,7 @@ class Batches:
 
     def run(self) -> list[Row]:
         """
-        Read all there is now; return every row seen so far in the order of the log.
+        Read up to the latest offsets; return all rows read so far, in the order of the log.
         """
         reader = self.spark.readStream.format("pykafka").options(**self.options)
         frame = (reader.schema(self.schema) if self.schema else reader).load()
@@ -55,9 +55,9 @@ class Batches:
         self.rows[batch] = frame.collect()
 
     @property
-    def counted(self) -> list[int]:
+    def reported_rows(self) -> list[int]:
         """
-        Return the numbers of rows that Spark reports of the last run.
+        The numbers of rows that Spark reports for the batches of the last run.
         """
         assert self.query is not None
         return [p["numInputRows"] for p in self.query.recentProgress]
@@ -68,7 +68,7 @@ def batches(
     spark: SparkSession, kafka_cluster: KafkaCluster, checkpoint: str
 ) -> Iterator[Callable[..., Batches]]:
     """
-    Return the way to make a query; each has a checkpoint of its own.
+    Return a function that makes a query with a checkpoint of its own.
     """
     made: list[Batches] = []
 
@@ -78,18 +78,18 @@ def batches(
         return made[-1]
 
     yield make
-    for each in made:
-        if each.query is not None:
-            each.query.stop()
+    for it in made:
+        if it.query is not None:
+            it.query.stop()
 
 
 def forget_blocks(spark: SparkSession) -> int:
     """
-    Remove the blocks in which Spark keeps carried records; return how many there were.
+    Remove the blocks in which Spark keeps prefetched records; return their number.
     """
     storage = spark._jvm.org.apache.spark.storage
-    # By its field: in 4.3 some method of the class names a library that Spark does not ship, and
-    # py4j looks at all methods to call one.
+    # By its field: to call a method py4j inspects all methods, and in 4.3 one of them refers to a
+    # library that Spark does not ship.
     environment = spark._jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
     field = environment.getDeclaredField("blockManager")
     field.setAccessible(True)
@@ -102,9 +102,9 @@ def forget_blocks(spark: SparkSession) -> int:
     return len(kept)
 
 
-def odd_records() -> list[Record]:
+def sparse_records() -> list[Record]:
     """
-    Return records with all that may be missing missing somewhere, over three partitions.
+    Return records of three partitions, some without key, value or headers.
     """
     return [
         Record(
@@ -125,7 +125,7 @@ def odd_records() -> list[Record]:
     [None, "value BINARY", "offset BIGINT, key STRING, value STRING", "headers"],
     ids=["all", "value", "strings", "headers"],
 )
-def test_both_ways_give_the_same_rows(
+def test_driver_and_tasks_read_the_same_rows(
     batches: Callable[..., Batches],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
@@ -133,31 +133,31 @@ def test_both_ways_give_the_same_rows(
     engine: str,
 ) -> None:
     """
-    Nulls, headers, bytes that are no text, subsets of columns: all as when tasks read them.
+    Nulls, headers, non-text bytes and subsets of columns are the same as read by tasks.
     """
     name = topic(partitions=3)
-    kafka_cluster.produce(name, odd_records())
+    kafka_cluster.produce(name, sparse_records())
     options = {"subscribe": name, "engine": engine, "includeHeaders": str(schema == "headers")}
-    wanted = None if schema == "headers" else schema
-    carried, read = batches(wanted, **options), batches(wanted, **options, **TASKS)
+    columns = None if schema == "headers" else schema
+    driver, tasks = batches(columns, **options), batches(columns, **options, **TASKS)
 
-    assert carried.run() == read.run()
+    assert driver.run() == tasks.run()
 
-    assert (carried.tasks[0], read.tasks[0]) == (1, 3)
-    assert sum(carried.counted) == sum(read.counted) == 60
+    assert (driver.tasks[0], tasks.tasks[0]) == (1, 3)
+    assert sum(driver.reported_rows) == sum(tasks.reported_rows) == 60
 
 
 @pytest.mark.parametrize(
     "schema", ["value BINARY COMMENT 'what was sent'", "key STRING COLLATE UTF8_LCASE"]
 )
-def test_schemas_that_spark_refuses_from_the_driver(
+def test_schemas_without_driver_read(
     batches: Callable[..., Batches],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     schema: str,
 ) -> None:
     """
-    A comment or a collation is lost on the way through Arrow; tasks read such batches.
+    Batches of a schema with a comment or a collation, which Arrow loses, are read by tasks.
     """
     name = topic(partitions=2)
     kafka_cluster.produce(name, [Record(b"v", key=b"k", partition=i % 2) for i in range(4)])
@@ -167,11 +167,11 @@ def test_schemas_that_spark_refuses_from_the_driver(
     assert query.tasks == {0: 2}
 
 
-def test_tiny_and_huge_batches_of_one_query(
+def test_small_and_large_batches_of_one_query(
     batches: Callable[..., Batches], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Each batch goes the way that suits it: many records through tasks, the next few without.
+    In one query large batches are read by tasks, and small ones on the driver.
     """
     name = topic(partitions=2)
     query = batches("partition INT, offset BIGINT", subscribe=name)
@@ -190,8 +190,7 @@ def test_few_large_records_go_to_one_task(
     batches: Callable[..., Batches], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A batch of few offsets and many bytes is given up on the driver, and has the one task that it
-    would have had: a replay of it may be read there.
+    A batch of few offsets and many bytes is left to one task, since a replay may be prefetched.
     """
     name = topic(partitions=2)
     sent = [Record(bytes([i]) * 300_000, partition=i % 2) for i in range(20)]
@@ -202,27 +201,29 @@ def test_few_large_records_go_to_one_task(
     assert query.tasks == {0: 1}
 
 
-@pytest.mark.parametrize("loses", [True, False])
+@pytest.mark.parametrize("allows_loss", [True, False])
 def test_records_deleted_before_they_are_read(
     batches: Callable[..., Batches],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     *,
-    loses: bool,
+    allows_loss: bool,
 ) -> None:
     """
-    Lost records fail the query or are left out, by the user's word, as when tasks meet them.
+    Lost records fail the query or are skipped, by failOnDataLoss, as when tasks read.
     """
     name = topic(partitions=2)
     kafka_cluster.produce(name, [Record(b"x", partition=i % 2) for i in range(10)])
-    query = batches("partition INT, offset BIGINT", subscribe=name, failOnDataLoss=str(not loses))
+    query = batches(
+        "partition INT, offset BIGINT", subscribe=name, failOnDataLoss=str(not allows_loss)
+    )
     query.run()
     kafka_cluster.produce(name, [Record(b"x", partition=i % 2) for i in range(20)])
     admin = kafka_cluster.admin()
     for future in admin.delete_records([Position(name, 0, 8)]).values():
         future.result(30)
 
-    if not loses:
+    if not allows_loss:
         with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS.*{name}-0.*offset 5 is out of ran"):
             query.run()
         return
@@ -231,14 +232,14 @@ def test_records_deleted_before_they_are_read(
     assert {tuple(row) for row in query.rows[1]} == left
 
 
-def test_a_batch_of_markers_only(
+def test_batch_of_markers_only(
     batches: Callable[..., Batches],
     topic: Callable[..., str],
     transaction: Callable[[], Any],
     settled: Callable[[str], None],
 ) -> None:
     """
-    Offsets without a record make an empty batch without a task, and the query goes on after it.
+    Offsets without a record make an empty batch, and the query continues after it.
     """
     name = topic()
     query = batches("value STRING", subscribe=name, **{"kafka.isolation.level": "read_committed"})
@@ -263,14 +264,14 @@ def test_a_batch_of_markers_only(
 
 
 @pytest.mark.parametrize("options", [{"minPartitions": "4"}, {"maxRecordsPerPartition": "3"}])
-def test_a_split_that_was_asked_for_is_kept(
+def test_split_options_are_kept(
     batches: Callable[..., Batches],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     options: dict[str, str],
 ) -> None:
     """
-    Users who say how batches are split over tasks have even tiny ones split.
+    With options on the split even small batches are split over tasks.
     """
     name = topic(partitions=2)
     kafka_cluster.produce(name, [Record(b"x", partition=i % 2) for i in range(12)])
@@ -280,14 +281,14 @@ def test_a_split_that_was_asked_for_is_kept(
     assert query.tasks == {0: 4}
 
 
-def test_records_that_spark_lost_are_read_again(
+def test_lost_blocks_are_read_by_the_task(
     batches: Callable[..., Batches],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     spark: SparkSession,
 ) -> None:
     """
-    Where the block with the records is gone, the task reads the same ranges itself.
+    If the block of prefetched records is lost, the task reads the same ranges itself.
     """
     name = topic(partitions=2)
     kafka_cluster.produce(name, [Record(b"%d" % i, partition=i % 2) for i in range(10)])

@@ -1,5 +1,5 @@
 """
-Filters that Spark pushes down: fewer records are fetched, and none is missing.
+Filter push-down: fewer records are fetched, and no matching record is missing.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from tests.broker.conftest import Load
 
-PUSHES = SPARK_VERSION >= (4, 1)
+HAS_PUSHDOWN = SPARK_VERSION >= (4, 1)
 MINUTE = 60_000
 T0 = 1_700_000_000_000
 RECORDS = 600
 
 
 @pytest.fixture
-def pushing(spark: SparkSession) -> Iterator[None]:
+def filter_pushdown(spark: SparkSession) -> Iterator[None]:
     """
-    Let Spark push filters down, which it does for Python sources only when it is told to.
+    Enable filter push-down for Python sources, which is off by default.
     """
     with _setting(spark, "spark.sql.python.filterPushdown.enabled", "true"):
         yield
@@ -45,7 +45,7 @@ def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 @pytest.fixture
 def minutes(topic: Callable[..., str], kafka_cluster: KafkaCluster) -> str:
     """
-    Return a topic of two partitions with a record a minute, in turns, over ten hours.
+    Return a topic of two partitions with alternating records, one a minute, over ten hours.
     """
     name = topic(2)
     kafka_cluster.produce(
@@ -60,7 +60,7 @@ def minutes(topic: Callable[..., str], kafka_cluster: KafkaCluster) -> str:
 
 def run(frame: DataFrame) -> tuple[list[int], int]:
     """
-    Return the numbers that a query gives, sorted, and how many records its scan delivered.
+    Return the numbers of a query's result, sorted, and the number of records its scan delivered.
     """
     numbers = frame.selectExpr("CAST(CAST(value AS STRING) AS INT) AS number")
     execution = numbers._jdf.queryExecution()
@@ -76,7 +76,7 @@ MIDDLE = (
 )
 
 
-@pytest.mark.usefixtures("pushing")
+@pytest.mark.usefixtures("filter_pushdown")
 @pytest.mark.parametrize(
     ("condition", "options", "expected", "fetched"),
     [
@@ -91,9 +91,20 @@ MIDDLE = (
         ("value IS NOT NULL", {}, range(600), 600),
         ("offset < 3 OR partition = 0", {}, [1, 3, 5, *range(0, 600, 2)], 600),
     ],
-    ids=["last", "middle", "promise", "offsets", "partition", "both", "topic", "far", "none", "or"],
+    ids=[
+        "last",
+        "middle",
+        "max delay",
+        "offsets",
+        "partition",
+        "both",
+        "topic",
+        "far",
+        "none",
+        "or",
+    ],
 )
-def test_filters_cut_what_is_fetched(
+def test_filters_narrow_the_fetched_ranges(
     load: Load,
     minutes: str,
     condition: str,
@@ -102,21 +113,21 @@ def test_filters_cut_what_is_fetched(
     fetched: int,
 ) -> None:
     """
-    A query for some minutes, offsets or partitions reads those, from Spark 4.1 on; its result is
-    that of a query whose filters are not pushed down.
+    From Spark 4.1 on, a query for some minutes, offsets or partitions fetches only those, and its
+    result is the same as without push-down.
     """
     found, read = run(load(subscribe=minutes, **options).where(condition))
 
     assert found == sorted(expected)
-    assert read <= (fetched + 1 if PUSHES else RECORDS)
+    assert read <= (fetched + 1 if HAS_PUSHDOWN else RECORDS)
 
 
-@pytest.mark.usefixtures("pushing")
+@pytest.mark.usefixtures("filter_pushdown")
 def test_records_out_of_order_are_found(
     load: Load, topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A record stamped long before its neighbours is not lost to a filter on time.
+    A filter on timestamps finds records with much earlier timestamps than their neighbours.
     """
     name = topic()
     late = [Record(str(n).encode(), timestamp=T0 + (n * 7919 % 1000) * 1000) for n in range(1000)]
@@ -128,9 +139,9 @@ def test_records_out_of_order_are_found(
     assert len(found) == 20
 
 
-def test_nothing_changes_where_filters_are_not_pushed(load: Load, minutes: str) -> None:
+def test_filters_without_pushdown(load: Load, minutes: str) -> None:
     """
-    By default Spark pushes nothing down to Python sources; queries with filters work all the same.
+    Without push-down, Spark's default for Python sources, filters return the same rows.
     """
     found, read = run(load(subscribe=minutes).where("offset = 5"))
 

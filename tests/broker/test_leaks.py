@@ -1,5 +1,5 @@
 """
-Nothing leaks while batches fail: files, threads, processes and memory stay what they were.
+Failing batches leak no files, threads, processes or memory.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName
 
-#: More than what may come and go by itself, so that one of anything for each batch is seen.
+#: More rounds than the usual variation, so that a leak of one item per batch is detected.
 FEW, MANY = 6, 100
 WARM_UP = 2
-#: More than may come and go of files and threads in the driver's Python.
+#: More rounds than the usual variation of files and threads in the driver's Python.
 ENOUGH = 4
 
 NUMBERS = "numbers_of_the_tests"
@@ -39,10 +39,10 @@ HOW_MANY = pytest.mark.parametrize("rounds", [FEW, pytest.param(MANY, marks=pyte
 
 def numbers() -> type[DataSource]:
     """
-    Return the least that a stream in Python can be: what it leaves behind is Spark's own doing.
+    Return a minimal Python source: what its queries leak is leaked by Spark itself.
     """
 
-    # Local, so that Spark's workers get them by value: they cannot import the tests.
+    # Local classes are pickled by value: Spark's workers cannot import the tests.
     class Reader(SimpleDataSourceStreamReader):
         def initialOffset(self) -> dict[str, int]:  # noqa: N802 (Spark's name)
             return {"next": 0}
@@ -81,7 +81,7 @@ def failing(
     checkpoint: str,
 ) -> Fail:
     """
-    Return the way to let a query fail in its batch and be started again, so many times.
+    Return a function that starts a query whose batch fails, ``rounds`` times.
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 20))
@@ -90,7 +90,7 @@ def failing(
     spark.dataSource.register(numbers())
 
     def fail(rounds: int, source: str = "pykafka", harm: Callable[[], None] = lambda: None) -> None:
-        def refuse(frame: DataFrame, _: int) -> None:
+        def fail_batch(frame: DataFrame, _: int) -> None:
             frame.collect()
             harm()
             msg = "planted failure"
@@ -98,7 +98,7 @@ def failing(
 
         reader = spark.readStream.format(source)
         frame = (reader.options(**options) if source == "pykafka" else reader).load()
-        writer = frame.writeStream.foreachBatch(refuse)
+        writer = frame.writeStream.foreachBatch(fail_batch)
         writer = writer.option("checkpointLocation", f"{checkpoint}-{source}")
         for _ in range(rounds):
             with pytest.raises(StreamingQueryException, match="planted failure"):
@@ -110,10 +110,10 @@ def failing(
 @pytest.fixture
 def own_growth(spark: SparkSession, failing: Fail) -> Callable[[int], Footprint]:
     """
-    Return the way to tell how much Spark itself leaves behind when queries fail so many times.
+    Return a function that measures what Spark itself leaks over ``rounds`` failing queries.
 
-    Spark 4.2 leaves a connection and a thread in the driver's Python for each start of a query with
-    foreachBatch, and a thread in the JVM for each process of a source in Python.
+    Spark 4.2 leaks a connection and a thread in the driver's Python for each start of a query with
+    foreachBatch, and a thread in the JVM for each process of a Python source.
     """
 
     def grown(rounds: int) -> Footprint:
@@ -126,11 +126,11 @@ def own_growth(spark: SparkSession, failing: Fail) -> Callable[[int], Footprint]
 
 
 @HOW_MANY
-def test_queries_that_fail_and_start_again(
+def test_failing_and_restarted_queries(
     spark: SparkSession, failing: Fail, own_growth: Callable[[int], Footprint], rounds: int
 ) -> None:
     """
-    No more is left behind than by the least of all sources.
+    Queries that fail and restart leak no more than those of a minimal source.
     """
     own = own_growth(rounds)
     failing(WARM_UP)
@@ -142,7 +142,7 @@ def test_queries_that_fail_and_start_again(
 
 
 @HOW_MANY
-def test_batches_with_poison(
+def test_poison_batches(
     spark: SparkSession,
     kafka_cluster: KafkaCluster,
     topic: NewTopicName,
@@ -150,7 +150,7 @@ def test_batches_with_poison(
     rounds: int,
 ) -> None:
     """
-    In one query whose every batch fails, is divided, and goes on without a record.
+    A query in which each batch fails, is bisected, and continues without one record leaks nothing.
     """
     name, letters = topic(1), topic(1)
     where = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
@@ -189,7 +189,7 @@ def test_planted_leaks_are_caught(
     spark: SparkSession, failing: Fail, own_growth: Callable[[int], Footprint]
 ) -> None:
     """
-    A file, and a thread, that each failing batch leaves behind.
+    A file and a thread leaked by each failing batch are detected.
     """
     own = own_growth(ENOUGH)
     failing(WARM_UP)
@@ -206,6 +206,6 @@ def test_planted_leaks_are_caught(
             check_growth(spark, before, seconds=1.0)
     finally:
         over.set()
-        for each in files:
-            os.close(each)
+        for number in files:
+            os.close(number)
     check_growth(spark, before)

@@ -1,5 +1,5 @@
 """
-Batch reads on a real broker: what is ours alone, on every Spark version.
+Batch reads on a real broker that need no comparison with the JVM connector.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def test_columns_and_types(
 
 
 @pytest.mark.smoke
-def test_own_schema_is_honoured(
+def test_user_schema(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A schema of the user's takes some columns in its own order, and text instead of bytes.
+    A user's schema selects columns in its own order, and reads text instead of bytes.
     """
     name = topic()
     kafka_cluster.produce(name, [Record("Zoë".encode(), b"k"), Record(None), Record(b"\xff\x41")])
@@ -80,7 +80,7 @@ def test_own_schema_is_honoured(
 
 
 @pytest.mark.parametrize(
-    ("schema", "says"),
+    ("schema", "message"),
     [
         ("vlaue binary", "did you mean 'value'"),
         ("offset int", "'offset' has type INT; it must be int64"),
@@ -91,15 +91,15 @@ def test_own_schema_is_honoured(
     ],
 )
 def test_impossible_schema(
-    spark: SparkSession, kafka_cluster: KafkaCluster, schema: str, says: str
+    spark: SparkSession, kafka_cluster: KafkaCluster, schema: str, message: str
 ) -> None:
     """
-    A column that no record has, or of another type, is refused by name.
+    The error names a column that records do not have, or that has another type.
     """
     reader = spark.read.format("pykafka").schema(schema).option("subscribe", "t")
     frame = reader.option("kafka.bootstrap.servers", kafka_cluster.bootstrap).load()
 
-    with pytest.raises(Exception, match=says):
+    with pytest.raises(Exception, match=message):
         frame.collect()
 
 
@@ -108,7 +108,7 @@ def test_late_binding(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
 ) -> None:
     """
-    The same DataFrame, run again, sees what has come since; so does a split one (R01, R19).
+    A DataFrame that runs again reads records that arrived since; so does a split one (R01, R19).
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"a")] * 6)
@@ -125,7 +125,7 @@ def test_nothing_to_read(
     load: Callable[..., DataFrame], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A range that ends where it starts, and a topic without records, give no rows and no error.
+    An empty range and an empty topic return no rows and no error.
     """
     name = topic()
     assert load(subscribe=name).collect() == []
@@ -135,19 +135,19 @@ def test_nothing_to_read(
     assert load(subscribe=name, startingOffsets=start, endingOffsets=start).collect() == []
 
 
-@pytest.mark.parametrize("least", [None, 1, 13])
-def test_cap_on_a_task(
+@pytest.mark.parametrize("min_partitions", [None, 1, 13])
+def test_max_records_per_partition(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     load: Callable[..., DataFrame],
-    least: int | None,
+    min_partitions: int | None,
 ) -> None:
     """
     No task reads more than maxRecordsPerPartition, with or without minPartitions (O26-O29).
     """
     name = topic(partitions=3)
     kafka_cluster.produce(name, [Record(b"x", partition=i % 3) for i in range(30)])
-    options = {} if least is None else {"minPartitions": least}
+    options = {} if min_partitions is None else {"minPartitions": min_partitions}
 
     frame = load(subscribe=name, maxRecordsPerPartition=4, **options)
     sizes = [r["count"] for r in frame.groupBy(spark_partition_id()).count().collect()]
@@ -160,7 +160,7 @@ def test_same_frame_twice_in_one_query(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
 ) -> None:
     """
-    A union with itself gives each row twice: two readers of a partition do not share (R14, P06).
+    A union of a frame with itself has each row twice: two readers share no state (R14, P06).
     """
     name = topic(partitions=2)
     kafka_cluster.produce(name, [Record(b"%d" % i, partition=i % 2) for i in range(20)])
@@ -171,11 +171,11 @@ def test_same_frame_twice_in_one_query(
     ]
 
 
-def test_aged_out_records(
+def test_records_deleted_by_retention(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, rows: Callable[..., list[Row]]
 ) -> None:
     """
-    Offsets that are gone fail with topic, partition and log start, or are left out (D05, F17).
+    Deleted offsets fail the read with partition and log start, or are skipped (D05, F17).
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"%d" % i) for i in range(50)])
@@ -195,7 +195,7 @@ def test_end_beyond_the_log(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, rows: Callable[..., list[Row]]
 ) -> None:
     """
-    An end that the log does not reach is asked for again, then named as lost, in bounded time.
+    An end beyond the log's end is retried, and then reported as data loss, in bounded time.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")] * 5)
@@ -223,7 +223,7 @@ def test_a_thousand_partitions(
 
 def test_unreachable_brokers_fail_within_the_deadline(spark: SparkSession) -> None:
     """
-    Nobody at the address is an error that says so, not a hang.
+    Without a broker at the address the read fails with an error, and does not hang.
     """
     reader = spark.read.format("pykafka").option("kafka.bootstrap.servers", "127.0.0.1:1")
     frame = reader.options(
@@ -233,16 +233,16 @@ def test_unreachable_brokers_fail_within_the_deadline(spark: SparkSession) -> No
             "fetchOffset.numRetries": "1",
         }
     )
-    begin = time.monotonic()
+    start = time.monotonic()
 
     with pytest.raises(Exception, match=r"(?i)asking for the partitions of t"):
         frame.load().collect()
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - start < 60
 
 
 def test_secrets_stay_out_of_errors(spark: SparkSession, kafka_cluster: KafkaCluster) -> None:
     """
-    A wrong option beside a password does not print the password.
+    The error for a wrong option does not print a password.
     """
     reader = spark.read.format("pykafka").options(
         **{
@@ -265,7 +265,7 @@ def test_register_for_sessions_that_ship_a_zip(
     rows: Callable[..., list[Any]],
 ) -> None:
     """
-    The registration call works beside the automatic one.
+    register() works for a package that Spark has found already.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")])

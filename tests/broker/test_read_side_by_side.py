@@ -1,5 +1,5 @@
 """
-Batch reads beside Spark's own JVM connector: equal options must give equal DataFrames.
+Batch reads compared with Spark's JVM connector: equal options give equal DataFrames.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T0 = 1_700_000_000_000
 @pytest.fixture
 def filled(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> str:
     """
-    A topic of three partitions with ten records each, a second apart.
+    Return a topic of three partitions with ten records each, one second apart.
     """
     name = topic(partitions=3)
     kafka_cluster.produce(
@@ -42,21 +42,21 @@ def filled(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> str:
 
 def offsets(topic: str, *of: int) -> str:
     """
-    Return the JSON that names an offset (or a time) for each partition of a topic.
+    Return the JSON with an offset (or a timestamp) for each partition of a topic.
     """
     return json.dumps({topic: {str(p): o for p, o in enumerate(of)}})
 
 
 def test_defaults(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
-    Everything from earliest to latest, with the columns and types of the JVM connector (R02).
+    By default a batch reads from earliest to latest, with the JVM connector's columns (R02).
     """
     assert len(agreed(subscribe=filled)) == 30
 
 
-def test_words(filled: str, agreed: Callable[..., list[Row]]) -> None:
+def test_earliest_and_latest_in_any_case(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
-    The words in any case mean the same (R01).
+    Upper and lower case of earliest and latest mean the same (R01).
     """
     found = agreed(subscribe=filled, startingOffsets="EarLiest", endingOffsets="laTest")
     assert len(found) == 30
@@ -64,7 +64,7 @@ def test_words(filled: str, agreed: Callable[..., list[Row]]) -> None:
 
 def test_specific_offsets(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
-    Numbers and the words' numbers mix, per partition (R03).
+    Offsets, -1 and -2 can be mixed by partition (R03).
     """
     found = agreed(
         subscribe=filled,
@@ -88,14 +88,14 @@ def test_global_timestamps(
     filled: str, agreed: Callable[..., list[Row]], options: dict[str, Any], expected: int
 ) -> None:
     """
-    One time for all partitions, open at either side, and it wins over offsets (R05-R13).
+    A timestamp as start, end or both; it takes precedence over offsets (R05-R13).
     """
     assert len(agreed(subscribe=filled, **options)) == expected
 
 
 def test_timestamps_per_partition(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
-    Times per partition, mixed with an end by offset (R06).
+    Start timestamps by partition can be mixed with end offsets (R06).
     """
     found = agreed(
         subscribe=filled,
@@ -111,7 +111,7 @@ def test_unmatched_start_with_strategy_latest(
     filled: str, agreed: Callable[..., list[Row]]
 ) -> None:
     """
-    A time after every record starts at the end where the strategy says so.
+    With the strategy latest a time after all records starts at the end.
     """
     options = {"startingOffsetsByTimestampStrategy": "latest", "startingTimestamp": T0 + 10**6}
     assert agreed(subscribe=filled, **options) == []
@@ -121,7 +121,7 @@ def test_pattern_is_found_anywhere_in_the_name(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, agreed: Callable[..., list[Row]]
 ) -> None:
     """
-    A pattern selects the topics in whose names it is found, as the JVM connector does it.
+    A pattern matches anywhere in a topic's name, as in the JVM connector.
     """
     names = [topic(), topic()]
     for name in names:
@@ -133,7 +133,7 @@ def test_pattern_is_found_anywhere_in_the_name(
 
 def test_assign(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
-    Only the named partitions are read; ones that do not exist are passed over (O40, O41).
+    Only the assigned partitions are read; missing ones are ignored (O40, O41).
     """
     found = agreed(assign=json.dumps({filled: [0, 2, 7]}))
     assert {r.partition for r in found} == {0, 2}
@@ -147,7 +147,7 @@ def test_headers(
     include: str,
 ) -> None:
     """
-    None, several, repeated, null and empty headers come through alike (R04, F28).
+    No, many, repeated, null and empty headers are read as by the JVM connector (R04, F28).
     """
     name = topic()
     many = tuple((f"h{i}", b"%d" % i) for i in range(1000))
@@ -166,7 +166,7 @@ def test_null_and_empty_keys_and_values(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, agreed: Callable[..., list[Row]]
 ) -> None:
     """
-    Null stays null and empty stays empty, in keys and in values, tombstones included (F27).
+    Null and empty keys and values stay distinct, tombstones included (F27).
     """
     name = topic()
     both = [None, b"", b"x"]
@@ -185,7 +185,7 @@ def test_codecs(
     codec: str,
 ) -> None:
     """
-    Every codec of Kafka's reads back equal.
+    Records of each of Kafka's codecs are read correctly.
     """
     name = topic()
     producer = Producer(
@@ -202,7 +202,7 @@ def test_sizes_up_to_8_mb(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, agreed: Callable[..., list[Row]]
 ) -> None:
     """
-    Records from nothing to 8 MB are read whole.
+    Records from 0 bytes to 8 MB are read completely.
     """
     name = topic(**{"max.message.bytes": "9000000"})
     sizes = [0, 1, 1000, 1_048_576, 8 * 1024 * 1024]
@@ -225,11 +225,11 @@ def test_transactions(
     isolation: str,
 ) -> None:
     """
-    Committed, aborted and open transactions under both isolation levels (R17, R18, F23, F24).
+    Committed, aborted and open transactions at both isolation levels (R17, R18, F23, F24).
     """
     name = topic()
     options = {"subscribe": name, "kafka.isolation.level": isolation}
-    seen = isolation == "read_uncommitted"
+    reads_aborted = isolation == "read_uncommitted"
     with transaction() as producer:
         produce(producer, name, "committed")
         producer.commit_transaction(30)
@@ -239,16 +239,16 @@ def test_transactions(
         produce(producer, name, "aborted")
         producer.abort_transaction(30)
         settled(name)
-        assert len(agreed(**options)) == (6 if seen else 3)
+        assert len(agreed(**options)) == (6 if reads_aborted else 3)
         producer.begin_transaction()
         produce(producer, name, "open")
         found = agreed(**options)
-        assert [r.value for r in found[3:]].count(b"open") == (3 if seen else 0)
+        assert [r.value for r in found[3:]].count(b"open") == (3 if reads_aborted else 0)
 
 
 def produce(producer: Producer, name: str, value: str) -> None:
     """
-    Write the value three times and see it acknowledged.
+    Write the value three times, and wait for the acknowledgements.
     """
     for _ in range(3):
         producer.produce(name, value=value)
@@ -259,7 +259,7 @@ def test_compacted_topic(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, agreed: Callable[..., list[Row]]
 ) -> None:
     """
-    Holes that compaction left are passed over in silence, at the range's borders too (F22).
+    Gaps of compaction are skipped without an error, also at the ends of a range (F22).
     """
     name = topic(
         **{
@@ -273,29 +273,31 @@ def test_compacted_topic(
     )
 
     def compacted() -> bool:
-        # A new segment must follow for the last one to be cleaned.
+        # The last segment is cleaned only after a new one has been rolled.
         kafka_cluster.produce(name, [Record(b"last", b"roll")])
         return len(kafka_cluster.consume(name)) < 40
 
     for batch in range(10):
         kafka_cluster.produce(name, [Record(b"%d" % batch, b"k%d" % i) for i in range(10)])
     wait_for(compacted, seconds=60)
-    # Ten keys, and the last one of the rolled and of the active segment: the cleaner has ended.
+    # Ten keys, and the last records of the rolled and the active segment: the cleaner is done.
     wait_for(lambda: len(kafka_cluster.consume(name)) <= 12, seconds=60)
 
-    low = min(r.offset for r in agreed(subscribe=name))
-    agreed(subscribe=name, startingOffsets=offsets(name, 3), endingOffsets=offsets(name, low + 1))
+    log_start = min(r.offset for r in agreed(subscribe=name))
+    agreed(
+        subscribe=name, startingOffsets=offsets(name, 3), endingOffsets=offsets(name, log_start + 1)
+    )
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:
     """
-    Wait until a condition that asks a broker holds, or fail.
+    Wait until the condition holds; fail after ``seconds``.
     """
     import time
 
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"not so within {seconds} s"
+        assert time.monotonic() < end, f"not met within {seconds} s"
         time.sleep(0.2)
 
 
@@ -308,11 +310,11 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
         {"minPartitions": 7, "maxRecordsPerPartition": 4},
     ],
 )
-def test_splits_are_the_jvm_connectors(
+def test_splits_are_those_of_the_jvm_connector(
     filled: str, load: Callable[..., Any], agreed: Callable[..., list[Row]], options: dict[str, int]
 ) -> None:
     """
-    The same options cut the topic into as many tasks, and give the same rows (R19, M30).
+    The same options give as many tasks, and the same rows, as the JVM connector (R19, M30).
     """
     counts = [
         load(connector, subscribe=filled, **options).rdd.getNumPartitions()
@@ -353,9 +355,11 @@ def test_splits_are_the_jvm_connectors(
     ],
     ids=lambda o: " ".join(o) or "no strategy",
 )
-def test_both_refuse(filled: str, load: Callable[..., Any], options: dict[str, str]) -> None:
+def test_both_connectors_refuse(
+    filled: str, load: Callable[..., Any], options: dict[str, str]
+) -> None:
     """
-    What the JVM connector refuses is refused here too (R16, S37, M30, O07).
+    Options that the JVM connector refuses are refused by pykafka as well (R16, S37, M30, O07).
     """
     given = {k: v.replace("%s", filled) for k, v in options.items()}
     if options and "assign" not in given:

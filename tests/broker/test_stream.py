@@ -1,5 +1,5 @@
 """
-Streaming reads on a real broker: triggers, restarts from the checkpoint, and topics that grow.
+Streaming reads on a real broker: triggers, restarts from the checkpoint, added partitions.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from pyspark_pykafka.testing import KafkaCluster, Record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: A tiny batch is read on the driver, but by tasks for a user who says how it is split over them.
-both_ways = pytest.mark.parametrize("way", [{}, {"minPartitions": "1"}], ids=["driver", "tasks"])
+#: A small batch is read on the driver, or by tasks if the options set how it is split.
+driver_and_tasks = pytest.mark.parametrize(
+    "reading", [{}, {"minPartitions": "1"}], ids=["driver", "tasks"]
+)
 
 
 @pytest.mark.smoke
@@ -29,7 +31,7 @@ def test_triggers_that_end(
     trigger: dict[str, bool],
 ) -> None:
     """
-    Once and AvailableNow read what is there and end; the next run reads only what came since.
+    Once and AvailableNow read up to the latest offsets and end; the next run reads new records.
     """
     name = topic(partitions=3)
     kafka_cluster.produce(name, values(0, 50))
@@ -42,19 +44,19 @@ def test_triggers_that_end(
     assert query.values == texts(0, 60)
 
 
-@both_ways
+@driver_and_tasks
 @pytest.mark.smoke
 def test_processing_time_follows_the_topic(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
-    way: dict[str, str],
+    reading: dict[str, str],
 ) -> None:
     """
-    A running query picks up records as they come, and stops promptly when it is idle (S01).
+    A running query reads records as they arrive, and stops promptly when it is idle (S01).
     """
     name = topic(partitions=2)
-    query = stream(subscribe=name, **way)
+    query = stream(subscribe=name, **reading)
     running = query.start(processingTime="100 milliseconds")
 
     for step in range(3):
@@ -65,37 +67,37 @@ def test_processing_time_follows_the_topic(
     assert not running.isActive
 
 
-@both_ways
+@driver_and_tasks
 @pytest.mark.smoke
-def test_restart_goes_on_where_it_stood(
+def test_restart_continues_from_the_checkpoint(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
-    way: dict[str, str],
+    reading: dict[str, str],
 ) -> None:
     """
-    Records written while the query was down are read once, nothing is repeated (S02-S05).
+    Records written while the query was stopped are read exactly once (S02-S05).
     """
     name = topic(partitions=3)
-    query = stream(subscribe=name, **way)
+    query = stream(subscribe=name, **reading)
     for step in range(4):
         kafka_cluster.produce(name, values(step * 25, step * 25 + 25))
         assert query.drain() == texts(0, step * 25 + 25)
 
 
-@both_ways
-def test_failed_batch_is_read_again_exactly(
+@driver_and_tasks
+def test_failed_batch_is_replayed_exactly(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
-    way: dict[str, str],
+    reading: dict[str, str],
 ) -> None:
     """
-    The batch that failed is replayed with its own range, though the topic has grown since.
+    A failed batch is replayed with its own range, although the topic has grown since.
     """
     name = topic(partitions=2)
     kafka_cluster.produce(name, values(0, 20))
-    query = stream(subscribe=name, **way)
+    query = stream(subscribe=name, **reading)
     query.drain()
     kafka_cluster.produce(name, values(20, 30))
     query.fail = True
@@ -108,20 +110,20 @@ def test_failed_batch_is_read_again_exactly(
     assert [v for *_, v in sorted(query.batches[1], key=lambda r: r[2])] == texts(20, 30)
 
 
-@both_ways
+@driver_and_tasks
 @pytest.mark.smoke
-def test_first_batch_that_failed_starts_where_it_did(
+def test_failed_first_batch_keeps_its_start(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
-    way: dict[str, str],
+    reading: dict[str, str],
 ) -> None:
     """
-    A query from latest whose first batch failed does not move its start to the latest of later.
+    A query from latest whose first batch failed does not move its start to a later offset.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 10))
-    query = stream(subscribe=name, startingOffsets="latest", **way)
+    query = stream(subscribe=name, startingOffsets="latest", **reading)
     query.fail = True
     running = query.start(processingTime="100 milliseconds")
     with pytest.raises(Exception, match="planted failure"):
@@ -132,18 +134,18 @@ def test_first_batch_that_failed_starts_where_it_did(
     assert query.drain() == texts(10, 15)
 
 
-@both_ways
+@driver_and_tasks
 def test_lost_commit_log_entry_replays_the_batch(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
-    way: dict[str, str],
+    reading: dict[str, str],
 ) -> None:
     """
-    A driver that died after the sink and before the commit log reads the same batch again.
+    If the driver dies between the sink and the commit log, the same batch is replayed.
     """
     name = topic(partitions=2)
-    query = stream(subscribe=name, **way)
+    query = stream(subscribe=name, **reading)
     for step in range(2):
         kafka_cluster.produce(name, values(step * 10, step * 10 + 10))
         query.drain()
@@ -169,7 +171,7 @@ def test_added_partitions_are_read_from_their_start(
     running: bool,
 ) -> None:
     """
-    Partitions that a topic gains are read from offset 0, with startingOffsets latest too (S12).
+    Added partitions are read from offset 0, also with startingOffsets=latest (S12).
     """
     name = topic(partitions=2)
     query = stream(subscribe=name, startingOffsets="latest")
@@ -190,7 +192,7 @@ def test_specific_offsets(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Offsets per partition, words' numbers included, choose the start of a new query (S06).
+    Offsets by partition, with -1 and -2 for latest and earliest, start a new query (S06).
     """
     name = topic(partitions=3)
     kafka_cluster.produce(
@@ -206,7 +208,7 @@ def test_timestamps(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A time chooses the start of a new query; without a match it fails or starts at the end (S32).
+    A timestamp starts a new query; a time after all records fails it (S32).
     """
     name = topic()
     t0 = 1_700_000_000_000
@@ -226,7 +228,7 @@ def test_aborted_records_at_the_end_do_not_stall(
     settled: Callable[[str], None],
 ) -> None:
     """
-    A range that ends in aborted records and markers is finished, and seen as read (M23).
+    A range that ends in aborted records and markers is read to its end (M23).
     """
     name = topic()
     query = stream(subscribe=name, **{"kafka.isolation.level": "read_committed"})
@@ -253,7 +255,7 @@ def test_idle_stream_runs_no_empty_batches(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Offsets that did not move are no new data.
+    Without new offsets no batch runs.
     """
     name = topic(partitions=2)
     kafka_cluster.produce(name, values(0, 5))
@@ -265,11 +267,11 @@ def test_idle_stream_runs_no_empty_batches(
     assert list(query.batches) == [0]
 
 
-def test_checkpoint_of_the_first_batch_is_plain_otherwise(
+def test_checkpoint_has_the_jvm_format_and_reserved_keys(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Offsets in the checkpoint are those of the JVM connector; the first ones also keep the start.
+    Offsets have the JVM connector's format with reserved keys; the first batch's has its start.
     """
     name = topic()
     query = stream(subscribe=name)
@@ -281,6 +283,6 @@ def test_checkpoint_of_the_first_batch_is_plain_otherwise(
     ids, epochs = first["@topicIds"], first["@leaderEpochs"]
     assert list(ids) == list(epochs) == [name]
     initial = {name: {"0": 0}, "@topicIds": ids}
-    ours = {"@topicIds": ids, "@leaderEpochs": epochs}
-    assert first == {name: {"0": 3}, **ours, "@initial": initial}
-    assert second == {name: {"0": 6}, **ours}
+    reserved = {"@topicIds": ids, "@leaderEpochs": epochs}
+    assert first == {name: {"0": 3}, **reserved, "@initial": initial}
+    assert second == {name: {"0": 6}, **reserved}

@@ -1,5 +1,5 @@
 """
-What a stream can do that the JVM connector's cannot: moving over, committed starts, ends, and more.
+Features of streams that the JVM connector lacks: committed starts, ending offsets, byte limits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def numbered(partition: int, first: int, end: int) -> list[Record]:
     """
-    Return records for one partition; record n is n seconds younger than the first.
+    Return records for one partition; record n is n seconds later than record 0.
     """
     return [
         Record(f"{n:04}".encode(), partition=partition, timestamp=1_700_000_000_000 + 1000 * n)
@@ -37,8 +37,8 @@ def test_moves_from_the_jvm_connector_and_back(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, checkpoint: str
 ) -> None:
     """
-    A stateful query goes on from the JVM connector's checkpoint when `kafka` becomes `pykafka`, and
-    back once the checkpoint was made plain; each record counts exactly once.
+    A stateful query continues from the JVM connector's checkpoint as `pykafka`, and back after the
+    checkpoint was converted; each record counts exactly once.
     """
     name = topic(3)
     counts: dict[str, int] = {}
@@ -67,27 +67,27 @@ def test_moves_from_the_jvm_connector_and_back(
 @pytest.fixture
 def commit(kafka_cluster: KafkaCluster) -> Callable[[str, str, dict[int, int]], None]:
     """
-    Return the way to commit offsets of a topic for a consumer group, as a plain client does.
+    Return a function that commits offsets of a topic for a consumer group, as any client does.
     """
 
-    def committing(group: str, topic: str, offsets: dict[int, int]) -> None:
+    def commit_offsets(group: str, topic: str, offsets: dict[int, int]) -> None:
         consumer = Consumer({"bootstrap.servers": kafka_cluster.bootstrap, "group.id": group})
         at = [TopicPartition(topic, p, offset) for p, offset in offsets.items()]
         consumer.commit(offsets=at, asynchronous=False)
         consumer.close()
 
-    return committing
+    return commit_offsets
 
 
-def test_starts_where_a_group_stands(
+def test_start_at_committed_offsets(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     commit: Callable[[str, str, dict[int, int]], None],
 ) -> None:
     """
-    A new query starts at the offsets that a consumer group committed; without one for a partition
-    it fails, or takes the fallback; later the checkpoint counts.
+    A new query starts at a consumer group's committed offsets; a partition without one fails it, or
+    starts at the fallback; a restart uses the checkpoint.
     """
     name = topic(2)
     kafka_cluster.produce(name, numbered(0, 0, 5) + numbered(1, 5, 10))
@@ -107,14 +107,14 @@ def test_starts_where_a_group_stands(
     assert query.drain() == texts(3, 12)
 
 
-def test_batch_from_where_a_group_stands(
+def test_batch_from_committed_offsets(
     spark: SparkSession,
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     commit: Callable[[str, str, dict[int, int]], None],
 ) -> None:
     """
-    A batch reads what a consumer group has not read yet.
+    A batch starts at a consumer group's committed offsets.
     """
     name = topic(2)
     kafka_cluster.produce(name, numbered(0, 0, 5) + numbered(1, 5, 10))
@@ -126,36 +126,36 @@ def test_batch_from_where_a_group_stands(
     assert [bytes(row.value) for row in frame.load().collect()] == [b"0004"]
 
 
-def test_starts_by_topic_and_by_what_was_left_out(
+def test_start_by_topic_and_by_fallback(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    N04: words for whole topics, and partitions left out of a map start where the fallback says.
+    N04: earliest and latest start whole topics; partitions without an offset start at the fallback.
     """
     old, new = topic(2), topic(2)
     for name, first in ((old, 0), (new, 100)):
         kafka_cluster.produce(name, numbered(0, first, first + 5))
         kafka_cluster.produce(name, numbered(1, first + 5, first + 10))
-    words = json.dumps({old: "earliest", new: "latest"})
-    by_word = stream(subscribe=f"{old},{new}", startingOffsets=words)
-    by_number = stream(
+    by_topic = json.dumps({old: "earliest", new: "latest"})
+    topics = stream(subscribe=f"{old},{new}", startingOffsets=by_topic)
+    partitions = stream(
         subscribe=f"{old},{new}",
         startingOffsets=json.dumps({old: {"1": 3}, new: {"0": 4}}),
         startingOffsetsFallback="latest",
     )
-    for query in (by_word, by_number):
+    for query in (topics, partitions):
         query.start().processAllAvailable()
     kafka_cluster.produce(new, numbered(1, 110, 112))
 
-    by_word.await_values(texts(0, 10) + texts(110, 112))
-    by_number.await_values(texts(8, 10) + texts(104, 105) + texts(110, 112))
+    topics.await_values(texts(0, 10) + texts(110, 112))
+    partitions.await_values(texts(8, 10) + texts(104, 105) + texts(110, 112))
 
 
 def test_new_partitions_from_their_end(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    newPartitionOffsets=latest leaves out what a partition holds when the query first sees it.
+    newPartitionOffsets=latest skips the records of a partition from before it was discovered.
     """
     name = topic(1)
     query = stream(subscribe=name, newPartitionOffsets="latest")
@@ -178,14 +178,14 @@ def test_new_partitions_from_their_end(
     ],
     ids=["offsets", "time", "times"],
 )
-def test_stream_that_ends(
+def test_ending_offsets(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     ending: Callable[[str], dict[str, Any]],
 ) -> None:
     """
-    A stream stops at the end that it is given, also when it stops and starts in between.
+    A stream reads up to its ending offsets, also over several runs.
     """
     name = topic(2)
     kafka_cluster.produce(name, numbered(0, 0, 3))
@@ -197,11 +197,11 @@ def test_stream_that_ends(
     assert query.drain() == texts(0, 4)
 
 
-def test_hot_partition_leaves_room_for_the_others(
+def test_limit_per_partition(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A cap per partition spreads a hot partition over batches, and takes the others whole.
+    A limit per partition spreads a large partition over batches, and reads small ones at once.
     """
     name = topic(2)
     kafka_cluster.produce(name, numbered(0, 0, 95) + numbered(1, 100, 110))
@@ -212,14 +212,14 @@ def test_hot_partition_leaves_room_for_the_others(
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_bytes_in_a_batch(
+def test_byte_limit(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     codec: str,
 ) -> None:
     """
-    A limit of bytes cuts batches by what the records take in the log, compressed or not.
+    MaxBytesPerTrigger limits batches by the records' bytes in the log, compressed or not.
     """
     name = topic(2)
     producer = Producer(
@@ -227,7 +227,7 @@ def test_bytes_in_a_batch(
     )
     chance = random.Random(codec)
     for n in range(6000):
-        # Half of each is noise, which no codec makes smaller.
+        # Half of each value is noise, which no codec can compress.
         value = chance.randbytes(500) + b"0" * 500
         producer.produce(name, value, partition=n % 2)
     assert producer.flush(30) == 0
@@ -240,11 +240,11 @@ def test_bytes_in_a_batch(
     assert first == pytest.approx(1 << 20, rel=0.1)
 
 
-def test_topic_that_the_user_left_out(
+def test_unsubscribed_topic_is_no_data_loss(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A topic removed from the options is no data loss, and one that the broker lost is.
+    A topic removed from the options is no data loss; a deleted topic is.
     """
     kept, dropped = topic(), topic()
     kafka_cluster.produce(kept, values(0, 3))

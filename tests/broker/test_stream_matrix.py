@@ -1,8 +1,8 @@
 """
-The semantics matrix of streaming reads, row by row, through both connectors alike.
+The semantics matrix of streaming reads, row by row, for both connectors.
 
-Where Spark's JVM connector can run, it does so beside ours on the same topics; each test asks the
-same of both, and says where they differ.
+If Spark's JVM connector can run, each test runs it on the same topics as pykafka, and expects the
+same of both, or names the difference.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 import pytest
 from confluent_kafka import TopicPartition
-from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
+from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 from tests.conftest import JVM_CONNECTOR_SPARK
 from tests.support.streams import (
     Stream,
@@ -38,7 +38,7 @@ PARTITIONS = 5
 T0 = 1_700_000_000_000
 STARTS = ("latest", "earliest", "offsets", "times", "time")
 
-#: Before 4.2 a run with availableNow is one batch, so nothing can happen between two.
+#: Before 4.2 an availableNow run is one batch, so nothing can happen between two batches.
 one_batch_before_4_2 = pytest.mark.skipif(
     not PASSES_START_OFFSET,
     reason="Spark before 4.2 runs availableNow as one batch for Python sources",
@@ -48,28 +48,28 @@ one_batch_before_4_2 = pytest.mark.skipif(
 @dataclass
 class Pair:
     """
-    The same query through both connectors, or through ours alone where the other cannot run.
+    The same query with both connectors, or with pykafka alone if the other cannot run.
     """
 
     streams: list[Stream] = field(default_factory=list)
 
     def run(self, **trigger: Any) -> None:
         """
-        Start all of them.
+        Start all queries.
         """
         for one in self.streams:
             one.start(**trigger)
 
     def await_values(self, expected: list[str]) -> None:
         """
-        Wait until each has seen exactly these values.
+        Wait until each query has read exactly these values.
         """
         for one in self.streams:
             one.await_values(expected)
 
     def drain(self) -> list[str]:
         """
-        Run each to the end of what is there, and return what all of them have seen alike.
+        Run each query up to the latest offsets, and return the values that all have read.
         """
         for one in self.streams:
             one.drain()
@@ -77,7 +77,7 @@ class Pair:
 
     def await_idle(self) -> None:
         """
-        Wait until each has read all there is.
+        Wait until each query has read all records.
         """
         for one in self.streams:
             assert one.query is not None
@@ -85,7 +85,7 @@ class Pair:
 
     def agreed(self) -> list[str]:
         """
-        Return what all have seen, which must be the same.
+        Return the values that the queries have read; they must be the same.
         """
         first, *others = (one.values for one in self.streams)
         for other in others:
@@ -94,7 +94,7 @@ class Pair:
 
     def stop(self) -> None:
         """
-        Stop all of them.
+        Stop all queries.
         """
         for one in self.streams:
             one.stop()
@@ -103,7 +103,7 @@ class Pair:
 @pytest.fixture
 def pair(stream: Callable[..., Stream]) -> Iterator[Callable[..., Pair]]:
     """
-    Return the way to make a query through both connectors.
+    Return a function that makes a query with both connectors.
     """
 
     def make(**options: Any) -> Pair:
@@ -117,14 +117,14 @@ def pair(stream: Callable[..., Stream]) -> Iterator[Callable[..., Pair]]:
 
 def numbered(partition: int, *numbers: int) -> list[Record]:
     """
-    Return records for one partition, each with a time of its own that grows with its number.
+    Return records for one partition, with timestamps that grow with the numbers.
     """
     return [Record(str(n).encode(), partition=partition, timestamp=T0 + 1000 * n) for n in numbers]
 
 
 def strings(*numbers: int) -> list[str]:
     """
-    Return the values of those records, sorted as texts.
+    Return the values of these records, sorted as text.
     """
     return sorted(map(str, numbers))
 
@@ -142,7 +142,7 @@ def strategy_of(kind: str, topic: str) -> dict[str, str]:
 
 def start_of(kind: str, topic: str) -> tuple[dict[str, str], set[int]]:
     """
-    Return the options of a start, and which of the numbers that are there it selects.
+    Return the options of a start, and the existing numbers that it selects.
 
     Partition p holds the numbers 10*p to 10*p + 4 at the offsets 0 to 4.
     """
@@ -164,9 +164,11 @@ def start_of(kind: str, topic: str) -> tuple[dict[str, str], set[int]]:
     }[kind]
 
 
-@pytest.mark.parametrize("starts", [STARTS[:2], STARTS[2:]], ids=["words", "places"])
+@pytest.mark.parametrize(
+    "starts", [STARTS[:2], STARTS[2:]], ids=["latest-earliest", "offsets-times"]
+)
 @pytest.mark.parametrize("strategy", ["assign", "subscribe", "subscribePattern"])
-def test_starts_follows_and_restarts(
+def test_starts_added_partitions_and_restarts(
     pair: Callable[..., Pair],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
@@ -174,8 +176,8 @@ def test_starts_follows_and_restarts(
     starts: tuple[str, ...],
 ) -> None:
     """
-    S02-S31: queries start where they are told, follow the topic and its new partitions, and go on
-    after a restart with what was written meanwhile, nothing lost or doubled.
+    S02-S31: queries start at their starting offsets, read added partitions, and continue after a
+    restart with the records written meanwhile; nothing is lost or duplicated.
     """
     name = topic(PARTITIONS)
     for p in range(PARTITIONS):
@@ -189,7 +191,7 @@ def test_starts_follows_and_restarts(
     for query in queries:
         query.run()
     for query in queries:
-        # The first batch is planned before anything more is written.
+        # The first batch is planned before more records are written.
         query.await_idle()
     kafka_cluster.produce(name, numbered(0, 100, 101) + numbered(4, 140))
     more = {100, 101, 140}
@@ -208,24 +210,24 @@ def test_starts_follows_and_restarts(
 
 
 @pytest.mark.parametrize("strategy", ["subscribe", "subscribePattern"])
-@pytest.mark.parametrize("everywhere", [True, False], ids=["global", "per partition"])
+@pytest.mark.parametrize("is_global", [True, False], ids=["global", "per partition"])
 def test_times_without_a_match(
     pair: Callable[..., Pair],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     strategy: str,
     *,
-    everywhere: bool,
+    is_global: bool,
 ) -> None:
     """
-    S32-S35: a partition without a record of the starting time fails the query, or starts at its end
-    if that is asked for.
+    S32-S35: a partition without a record at or after the starting time fails the query, or starts
+    at its end with the strategy latest.
     """
     name = topic(PARTITIONS)
     kafka_cluster.produce(name, numbered(0, 1, 2) + numbered(1, 50))
     late = T0 + 10_000
     times = json.dumps({name: dict.fromkeys(range(PARTITIONS), late)})
-    given = {"startingTimestamp": late} if everywhere else {"startingOffsetsByTimestamp": times}
+    given = {"startingTimestamp": late} if is_global else {"startingOffsetsByTimestamp": times}
     options = {**strategy_of(strategy, name), **given}
     for one in pair(**options).streams:
         with pytest.raises(Exception, match="No offset matched from request"):
@@ -242,7 +244,7 @@ def test_available_now_in_several_batches(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M02: 15 records with five per trigger come in three batches, and the run ends.
+    M02: 15 records with five per trigger are read in three batches, and the run ends.
     """
     name = topic(PARTITIONS)
     for p in range(PARTITIONS):
@@ -262,7 +264,7 @@ def test_available_now_in_several_batches(
     ],
     ids=["M03", "M04"],
 )
-def test_available_now_whose_end_vanishes(
+def test_available_now_with_a_lost_end(
     pair: Callable[..., Pair],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
@@ -271,40 +273,40 @@ def test_available_now_whose_end_vanishes(
     complaint: str,
 ) -> None:
     """
-    M03, M04: a topic made again between two batches of a run, with fewer partitions or records, is
-    an error that names them, and no endless run.
+    M03, M04: a topic recreated between two batches of a run, with fewer partitions or records,
+    fails the run with an error that names them.
     """
     for one in pair(maxOffsetsPerTrigger=5).streams:
         name = topic(PARTITIONS)
         one.options["subscribe"] = name
         for p in range(PARTITIONS):
             kafka_cluster.produce(name, numbered(p, *range(3)))
-        _remake_after_first_batch(one, kafka_cluster, name, partitions, records)
+        _recreate_after_first_batch(one, kafka_cluster, name, partitions, records)
 
         with pytest.raises(Exception, match=complaint):
             one.drain()
 
 
-def _remake_after_first_batch(
+def _recreate_after_first_batch(
     one: Stream, kafka: KafkaCluster, name: str, partitions: int, records: int
 ) -> None:
     gather = one._gather
 
-    def remaking(frame: Any, batch: int) -> None:
+    def recreating(frame: Any, batch: int) -> None:
         gather(frame, batch)
         if batch == 0:
             recreate_topic(kafka, name, partitions)
             for p in range(partitions):
                 kafka.produce(name, numbered(p, *range(records)))
 
-    one._gather = remaking  # type: ignore[method-assign]
+    one._gather = recreating  # type: ignore[method-assign]
 
 
 def test_restart_right_after_the_start(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M05: a query from latest that was stopped before it saw a record goes on from where it started.
+    M05: a query from latest that was stopped before its first record keeps its start.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 5))
@@ -318,11 +320,11 @@ def test_restart_right_after_the_start(
     queries.await_values(texts(5, 8))
 
 
-def test_limit_of_javas_longest_number(
+def test_limit_of_the_largest_java_long(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M06: the largest limit there is reads all, and overflows nothing.
+    M06: the largest possible limit reads everything, without an overflow.
     """
     name = topic(3)
     kafka_cluster.produce(name, values(0, 30))
@@ -336,12 +338,12 @@ def _uneven(kafka: KafkaCluster, name: str) -> None:
     kafka.produce(name, numbered(2, 1))
 
 
-def test_limit_is_shared_in_proportion(
+def test_limit_is_divided_in_proportion(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M07: 101, 11 and 1 records under a limit of 10 are shared in proportion, at least one each;
-    Once takes all that is left, from 4.2 on, where Spark says so.
+    M07: 101, 11 and 1 records under a limit of 10 are divided in proportion, at least one each;
+    Once reads all the rest, from Spark 4.2 on.
     """
     name = topic(3)
     _uneven(kafka_cluster, name)
@@ -357,19 +359,19 @@ def test_limit_is_shared_in_proportion(
     assert len({tuple(one.sizes) for one in queries.streams}) == 1
 
     kafka_cluster.produce(name, numbered(0, *range(300, 350)))
-    seen = len(queries.streams[0].batches)
+    before = len(queries.streams[0].batches)
     queries.run(once=True)
     for one in queries.streams:
         assert one.query is not None
         assert one.query.awaitTermination(60)
-        assert one.sizes[seen:] == [50 if PASSES_START_OFFSET else 10]
+        assert one.sizes[before:] == [50 if PASSES_START_OFFSET else 10]
 
 
 def test_limit_holds_in_a_running_query(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M07: no batch of a running query is above the limit by more than one for each partition.
+    M07: no batch of a running query exceeds the limit by more than one record per partition.
     """
     name = topic(3)
     _uneven(kafka_cluster, name)
@@ -382,11 +384,11 @@ def test_limit_holds_in_a_running_query(
         assert len([size for size in one.sizes if size]) >= 11
 
 
-def test_waits_for_enough_or_the_delay(
+def test_min_offsets_or_max_delay(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M08: the first batch goes at once; then one comes with 15 records, or after the delay.
+    M08: the first batch runs at once; later ones with 15 records, or after the delay.
     """
     name = topic(3)
     kafka_cluster.produce(name, values(0, 3))
@@ -394,21 +396,21 @@ def test_waits_for_enough_or_the_delay(
     queries.run()
     queries.await_values(texts(0, 3))
     kafka_cluster.produce(name, values(3, 17))
-    # One record alone makes them enough: several would become visible one partition at a time.
+    # A single record reaches the minimum: several would become visible one partition at a time.
     kafka_cluster.produce(name, values(17, 18))
     queries.await_values(texts(0, 18))
-    # Few are left; only the delay lets them go.
+    # Two records are too few; the delay ends the wait.
     kafka_cluster.produce(name, values(18, 20))
     queries.await_values(texts(0, 20))
     for one in queries.streams:
         assert [size for size in one.sizes if size] == [3, 15, 2]
 
 
-def test_enough_and_not_too_much(
+def test_min_and_max_offsets(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M09: both limits at once; no batch is above the greater one.
+    M09: with minimum and maximum, no batch exceeds the maximum.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 50))
@@ -425,7 +427,7 @@ def test_progress_counts_the_records(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M10: what Spark's progress counts is what was read.
+    M10: Spark's progress counts exactly the records read.
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 3))
@@ -438,12 +440,12 @@ def test_progress_counts_the_records(
         assert sum(p["numInputRows"] for p in one.query.recentProgress) == 3
 
 
-@pytest.mark.skipif(not PASSES_START_OFFSET, reason="Spark asks for the latest offsets from 4.2 on")
+@pytest.mark.skipif(not PASSES_START_OFFSET, reason="Spark calls reportLatestOffset from 4.2 on")
 def test_progress_shows_the_latest_offsets(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M32: progress shows the latest offset of each partition, so that lag can be told.
+    M32: progress has the latest offset of each partition, from which the lag follows.
     """
     name = topic(2)
     kafka_cluster.produce(name, numbered(0, *range(7)) + numbered(1, 1))
@@ -461,7 +463,7 @@ def _transactions(
     transaction: Callable[[], Any], settled: Callable[[str], None], name: str
 ) -> None:
     """
-    Fill a partition with transactions; each value is the record's own offset.
+    Write transactions into a partition; each value is the record's offset.
     """
     with transaction() as producer:
         offset = 0
@@ -486,8 +488,8 @@ def test_transactions_count_as_offsets(
     isolation: str,
 ) -> None:
     """
-    M23, M24: three offsets per trigger, markers and aborted records included, so that batches can
-    be empty, begin or end with an invisible offset, or have one inside.
+    M23, M24: three offsets per trigger count markers and aborted records, so batches can be empty,
+    or start with, end with or contain an offset without a visible record.
     """
     name = topic()
     _transactions(transaction, settled, name)
@@ -496,8 +498,8 @@ def test_transactions_count_as_offsets(
 
     aborted = isolation == "read_uncommitted"
     for one in queries.streams:
-        seen = [tuple(sorted(o for _, o, _ in rows)) for _, rows in sorted(one.batches.items())]
-        assert seen == [
+        found = [tuple(sorted(o for _, o, _ in rows)) for _, rows in sorted(one.batches.items())]
+        assert found == [
             (0, 1, 2),
             (3, 4),
             (6, 7, 8) if aborted else (),
@@ -517,7 +519,7 @@ def test_nulls_in_a_transaction(
     settled: Callable[[str], None],
 ) -> None:
     """
-    M26: records without a key, without a value and without both come through.
+    M26: records without a key, without a value and without both are read.
     """
     name = topic()
     with transaction() as producer:
@@ -538,22 +540,26 @@ def test_nulls_in_a_transaction(
         assert found == [(None, None), (b"k", None), (None, b"v")]
 
 
-@pytest.mark.parametrize(("least", "tasks"), [(None, 3), (1, 3), (6, 6)])
+@pytest.mark.parametrize(("min_partitions", "tasks"), [(None, 3), (1, 3), (6, 6)])
 def test_min_partitions(
     pair: Callable[..., Pair],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
-    least: int | None,
+    min_partitions: int | None,
     tasks: int,
 ) -> None:
     """
-    M27, M30: minPartitions splits partitions over more tasks, and no record is lost or doubled.
+    M27, M30: minPartitions splits partitions over more tasks; no record is lost or duplicated.
     """
     name = topic(3)
     for p in range(3):
         kafka_cluster.produce(name, numbered(p, *range(10 * p, 10 * p + 10)))
-    # A batch this size is read on the driver, in one task, unless the user says how to split.
-    given = {"maxRecordsPerPartition": 10} if least is None else {"minPartitions": least}
+    # A batch of this size gets one task, unless the options set how to split it.
+    given = (
+        {"maxRecordsPerPartition": 10}
+        if min_partitions is None
+        else {"minPartitions": min_partitions}
+    )
     for one in pair(subscribe=name, **given).streams:
         found: list[int] = []
         gather = one._gather
@@ -567,12 +573,12 @@ def test_min_partitions(
         assert found == [tasks]
 
 
-def test_topic_of_a_pattern_that_goes(
+def test_deleted_topic_of_a_pattern(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M11: with failOnDataLoss false, a query of a pattern goes on when a topic is deleted and
-    another one appears.
+    M11: with failOnDataLoss=false, a query of a pattern continues when a topic is deleted and
+    another one is created.
     """
     base = topic()
     first, second = f"{base}-a", f"{base}-b"
@@ -590,7 +596,7 @@ def test_topic_of_a_pattern_that_goes(
 
 @pytest.mark.parametrize("count", [1, 2, 3], ids=["fewer", "equal", "more"])
 @pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
-def test_topic_made_again(
+def test_recreated_topic_is_data_loss(
     pair: Callable[..., Pair],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
@@ -599,14 +605,14 @@ def test_topic_made_again(
     running: bool,
 ) -> None:
     """
-    M13 and beyond: a topic deleted and made again fails the query however many records the new one
-    has; the JVM connector notices only fewer. Who allows the loss reads all of the new topic.
+    M13: a topic deleted and recreated fails the query, however many records the new one has; the
+    JVM connector detects only fewer. With failOnDataLoss=false all of the new topic is read.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 2))
     queries = pair(subscribe=name)
     ours = queries.streams[0]
-    # A topic is gone when nobody has known it for so long.
+    # A topic that stays unknown for this long is lost.
     ours.options["kafkaConsumer.pollTimeoutMs"] = "5000"
     for one in queries.streams if count < 2 else [ours]:
         one.start().processAllAvailable()
@@ -616,10 +622,10 @@ def test_topic_made_again(
     recreate_topic(kafka_cluster, name)
     kafka_cluster.produce(name, values(10, 10 + count))
 
-    # One that runs may look in between, when there is no topic, or read what it planned before.
+    # A running query may plan while there is no topic, or read a range planned before.
     between = "|partitions no longer exist|does not exist any more|made again" if running else ""
-    remade = f"was deleted and recreated{between}"
-    complaint = {"pykafka": remade, "kafka": "was changed from 2 to 1"}
+    recreated = f"was deleted and recreated{between}"
+    complaint = {"pykafka": recreated, "kafka": "was changed from 2 to 1"}
     for one in queries.streams if count < 2 else [ours]:
         if not running:
             one.start()
@@ -631,12 +637,12 @@ def test_topic_made_again(
     ours.await_values(texts(0, 2) + texts(10, 10 + count))
 
 
-def test_topic_made_again_inside_a_batch(
+def test_topic_recreated_inside_a_batch(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M18: a topic deleted and made again while its batch is read neither fails nor hangs a query
-    that allows losses, and records of the new topic are never taken for the old one's.
+    M18: with failOnDataLoss=false, a topic recreated while its batch is read neither fails nor
+    hangs the query, and the batch reads no record of the new topic.
     """
     for one in pair(failOnDataLoss="false", minPartitions=1).streams:
         name = topic()
@@ -644,15 +650,15 @@ def test_topic_made_again_inside_a_batch(
         kafka_cluster.produce(name, values(0, 20))
         gather = one._gather
 
-        def remaking(frame: Any, batch: int, then: Any = gather, it: str = name) -> None:
+        def recreating(frame: Any, batch: int, then: Any = gather, it: str = name) -> None:
             if batch == 0:
                 recreate_topic(kafka_cluster, it)
                 kafka_cluster.produce(it, values(100, 130))
             then(frame, batch)
 
-        one._gather = remaking  # type: ignore[method-assign]
+        one._gather = recreating  # type: ignore[method-assign]
         if one.connector == "pykafka":
-            # A topic is gone when nobody has known it for so long.
+            # A topic that stays unknown for this long is lost.
             one.options["kafkaConsumer.pollTimeoutMs"] = "5000"
         one.start()
         if one.connector == "pykafka":
@@ -663,12 +669,12 @@ def test_topic_made_again_inside_a_batch(
             one.query.processAllAvailable()
 
 
-def test_records_that_aged_out(
+def test_records_deleted_by_retention(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    D02: records that age out while the query is stopped are skipped if that is allowed, each of
-    the others comes once; if it is not, the query fails.
+    D02: records deleted while the query is stopped are skipped with failOnDataLoss=false, and the
+    others are read once; otherwise the query fails.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 10))
@@ -695,7 +701,7 @@ def test_watermark_and_window(
     checkpoint: str,
 ) -> None:
     """
-    M17: the column timestamp carries a watermark and windows.
+    M17: watermarks and windows work on the column timestamp.
     """
     name = topic()
     kafka_cluster.produce(name, numbered(0, *range(5)) + numbered(0, 100_000))
@@ -716,7 +722,7 @@ def test_watermark_and_window(
         .start()
     )
     try:
-        # The batch that moves the watermark closes no window yet; the one after it has no data.
+        # The batch that moves the watermark closes no window; the next batch, without data, does.
         wait_until(lambda: None if found == [5] else f"windows of {found} records, not [5]", 60)
     finally:
         query.stop()
@@ -729,7 +735,7 @@ def test_union_and_self_join(
     checkpoint: str,
 ) -> None:
     """
-    Two sources in one query keep to themselves, and so do two of the same topic that are joined.
+    Two sources in one query are independent, as are two of the same topic that are joined.
     """
     names = [topic(2), topic(2)]
     for number, name in enumerate(names):
