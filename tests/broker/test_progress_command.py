@@ -123,7 +123,7 @@ def test_lag(
 
     lags = {(one["topic"], one["partition"]): str(one["lag"]) for one in found["partitions"]}
     assert found["lag"] == 17
-    assert text.splitlines()[-1] == "Lag in all: 17"
+    assert text.splitlines()[-1] == "Total lag: 17"
     if "--group" in arguments:
         groups = described(kafka_cluster.bootstrap, name)
         assert lags == {tp: shown.lag for tp, shown in groups.items()}
@@ -141,7 +141,7 @@ def test_set_needs_execute(place: tuple[str, list[str]], run: Callable[..., str]
     run("progress", "set", *arguments, *positions, "--execute")
     after = _exported(run, arguments)
 
-    assert "Nothing is changed; with --execute it would be." in output
+    assert "nothing was changed. Use --execute to set these offsets." in output
     assert before == {name: {"0": 2, "1": 1}}
     assert after[name]["0"] == 1
     assert after[name]["1"] > 1
@@ -186,8 +186,8 @@ def test_reset_deletes_all_records(place: tuple[str, list[str]], run: Callable[.
 @pytest.mark.parametrize(
     ("position", "text"),
     [
-        ("{name}", "is no position; it must be: TOPIC:PARTITION=OFFSET or TOPIC=OFFSET"),
-        ("{name}:0=-1", "is no position; it must be"),
+        ("{name}", "is not a valid position; it must be: TOPIC:PARTITION=OFFSET or TOPIC=OFFSET"),
+        ("{name}:0=-1", "is not a valid position; it must be"),
         ("{name}:7=1", "the brokers do not have {name}-7"),
         ("no-such-topic:0=1", "the brokers do not have the topic 'no-such-topic'"),
     ],

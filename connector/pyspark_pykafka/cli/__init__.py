@@ -1,4 +1,4 @@
-"""The command `pykafka`: what people run at a prompt rather than in a Spark job."""
+"""The command-line tool `pykafka`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ COMMANDS = (DEV, PROGRESS, LAG, DEADLETTER, TRANSACTIONS, PLAIN_CHECKPOINT)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `pykafka` and return its exit code."""
-    chosen = _parser().parse_args(arguments)
-    command: Command = chosen.command
+    parsed = _parser().parse_args(arguments)
+    command: Command = parsed.command
     try:
         with _sigterm_as_interrupt():
-            return command.run(chosen)
+            return command.run(parsed)
     except KeyboardInterrupt:
         return INTERRUPTED
     except (ServerError, FetchError, JavaNotFoundError, PykafkaError) as error:
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM unwind the program as Ctrl-C does, so that what was started is ended."""
+    """Turn SIGTERM into KeyboardInterrupt, so that started servers are stopped."""
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`python -m pyspark_pykafka.cli`, where the command is not on the path."""
+"""`python -m pyspark_pykafka.cli`, for when the command is not on the PATH."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Arguments that several subcommands take."""
+"""Arguments that several subcommands share."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 
 def add_brokers(parser: argparse.ArgumentParser) -> None:
-    """Add what says where the brokers are and how to speak to them, as in Kafka's own tools."""
+    """Add the brokers' addresses and the client's settings, named as in Kafka's own tools."""
     parser.add_argument(
-        "--bootstrap-server", required=True, metavar="HOSTS", help="the brokers, as host:9092"
+        "--bootstrap-server", required=True, metavar="HOSTS", help="the brokers, such as host:9092"
     )
     parser.add_argument(
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="the client's settings, a line for each, as Kafka's own tools take them",
+        help="a properties file with client settings, as for Kafka's own tools",
     )
 
 
-def broker_options(chosen: argparse.Namespace) -> dict[str, str]:
-    """Return the options of a reader that those arguments mean."""
-    given = _properties(chosen.command_config)
-    options = {f"kafka.{name}": value for name, value in given.items()}
-    return {**options, "kafka.bootstrap.servers": chosen.bootstrap_server}
+def broker_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return these arguments as options of a reader."""
+    properties = _properties(arguments.command_config)
+    options = {f"kafka.{name}": value for name, value in properties.items()}
+    return {**options, "kafka.bootstrap.servers": arguments.bootstrap_server}
 
 
 def _properties(path: Path | None) -> dict[str, str]:
@@ -45,12 +45,14 @@ def _properties(path: Path | None) -> dict[str, str]:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the switch for output that programs read."""
-    parser.add_argument("--json", action="store_true", help="for programs rather than people")
+    """Add the flag for machine-readable output."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def add_execute(parser: argparse.ArgumentParser) -> None:
-    """Add the switch without which nothing changes."""
+    """Add the flag without which nothing is changed."""
     parser.add_argument(
-        "--execute", action="store_true", help="do it; without this it only says what it would do"
+        "--execute",
+        action="store_true",
+        help="make the changes instead of only showing them",
     )

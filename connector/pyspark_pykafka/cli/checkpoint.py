@@ -1,4 +1,4 @@
-"""`pykafka plain-checkpoint`: the way back to Spark's JVM connector."""
+"""`pykafka plain-checkpoint`: converts a checkpoint for Spark's JVM connector."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 def _add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="the query's checkpointLocation")
     parser.add_argument(
-        "--dry-run", action="store_true", help="say which batches would change, and change none"
+        "--dry-run", action="store_true", help="show the batches to convert without changing them"
     )
 
 
-def _checkpoint(chosen: argparse.Namespace) -> int:
-    changed = Checkpoint(chosen.folder).to_jvm_format(dry_run=chosen.dry_run)
-    done = "would be made" if chosen.dry_run else "are"
-    which = f"batches {', '.join(map(str, changed))}" if changed else "no batch"
-    print(f"The offsets of {which} {done} plain; the query can go on with format 'kafka'.")
+def _checkpoint(arguments: argparse.Namespace) -> int:
+    changed = Checkpoint(arguments.folder).to_jvm_format(dry_run=arguments.dry_run)
+    verb = "would be" if arguments.dry_run else "were"
+    batches = f"batches {', '.join(map(str, changed))}" if changed else "no batch"
+    print(f"The offsets of {batches} {verb} converted; the query can continue with format 'kafka'.")
     return 0
 
 
 PLAIN_CHECKPOINT = Command(
     "plain-checkpoint",
-    "Make the checkpoint of a stopped query one that Spark's JVM connector can go on from.",
+    "Convert the checkpoint of a stopped query so that Spark's JVM connector can continue from it.",
     _add_checkpoint_arguments,
     _checkpoint,
 )

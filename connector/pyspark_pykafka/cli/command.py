@@ -1,4 +1,4 @@
-"""What a subcommand of `pykafka` is."""
+"""The declaration of a subcommand of `pykafka`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand: its name, one description, its arguments and what it does."""
+    """One subcommand: its name, description, arguments and function."""
 
     name: str
     description: str
@@ -22,7 +22,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One word after a subcommand's name, as in `pykafka progress show`."""
+    """An action of a subcommand, such as `show` in `pykafka progress show`."""
 
     name: str
     description: str
@@ -35,17 +35,19 @@ def add_actions(
     actions: Iterable[Action],
     add_common: Callable[[argparse.ArgumentParser], None],
 ) -> None:
-    """Add the words that a subcommand takes, each with the common arguments and its own."""
-    words = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    """Add the actions of a subcommand, each with the common arguments and its own."""
+    subparsers = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     for action in actions:
-        one = words.add_parser(action.name, help=action.description, description=action.description)
-        add_common(one)
+        subparser = subparsers.add_parser(
+            action.name, help=action.description, description=action.description
+        )
+        add_common(subparser)
         for add in action.add_arguments:
-            add(one)
-        one.set_defaults(action=action)
+            add(subparser)
+        subparser.set_defaults(action=action)
 
 
-def run_action(chosen: argparse.Namespace) -> int:
-    """Run the word that was given."""
-    action: Action = chosen.action
-    return action.run(chosen)
+def run_action(arguments: argparse.Namespace) -> int:
+    """Run the action that the arguments select."""
+    action: Action = arguments.action
+    return action.run(arguments)

@@ -1,4 +1,4 @@
-"""`pykafka deadletter`: what was set aside, and sending it on its way again."""
+"""`pykafka deadletter`: lists and replays dead letters."""
 
 from __future__ import annotations
 
@@ -30,49 +30,52 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.failures.dead_letters import DeadLetter
 
-_SHOWN = 80
+_MAX_ERROR_LENGTH = 80
 
 
-class _Letters:
-    """The letters of a topic that have not been replayed yet, or all of them."""
+class _DeadLetters:
+    """The dead letters of a topic: those not replayed yet, or all."""
 
-    def __init__(self, chosen: argparse.Namespace) -> None:
-        self.options = {**broker_options(chosen), "subscribe": chosen.topic}
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.options = {**broker_options(arguments), "subscribe": arguments.topic}
         source = parse_stream_source(self.options)
-        self.topic = chosen.topic
+        self.topic = arguments.topic
         backend = metadata_backend(source.kafka, "read_committed", source.engine)
         self._broker = MetadataClient(backend, source.fetch_offset_retry)
-        group = chosen.group or f"{chosen.topic}-replay"
+        group = arguments.group or f"{arguments.topic}-replay"
         self.replayed = GroupStore(source.kafka, group, self._broker)
 
     def ranges(self, *, everything: bool) -> list[OffsetRange]:
         tps = self._broker.partitions_for([self.topic])
-        first, end = self._broker.log_start_offsets(tps), self._broker.end_offsets(tps)
-        done = {} if everything else self.replayed.read()
-        starts = {tp: max(at, done[tp].offset if tp in done else at) for tp, at in first.items()}
-        return [OffsetRange(tp, starts[tp], end[tp]) for tp in tps if starts[tp] < end[tp]]
+        log_start, end = self._broker.log_start_offsets(tps), self._broker.end_offsets(tps)
+        replayed = {} if everything else self.replayed.read()
+        start = {
+            tp: max(offset, replayed[tp].offset) if tp in replayed else offset
+            for tp, offset in log_start.items()
+        }
+        return [OffsetRange(tp, start[tp], end[tp]) for tp in tps if start[tp] < end[tp]]
 
     def read(self, ranges: list[OffsetRange]) -> Iterator[DeadLetter]:
         return read_dead_letters(ranges, dead_letter_fetch_settings(self.options))
 
 
-def _list(chosen: argparse.Namespace) -> int:
-    letters = _Letters(chosen)
-    with closing(letters.replayed):
-        found = list(letters.read(letters.ranges(everything=chosen.all)))
-    if chosen.json:
-        print(json.dumps([_as_json(letter) for letter in found], indent=2))
+def _list(arguments: argparse.Namespace) -> int:
+    topic = _DeadLetters(arguments)
+    with closing(topic.replayed):
+        dead_letters = list(topic.read(topic.ranges(everything=arguments.all)))
+    if arguments.json:
+        print(json.dumps([_as_json(letter) for letter in dead_letters], indent=2))
         return 0
     head = ("TOPIC", "PARTITION", "OFFSET", "BATCH", "ATTEMPTS", "ERROR")
-    print_table(head, [_row(letter) for letter in found])
+    print_table(head, [_row(letter) for letter in dead_letters])
     return 0
 
 
 def _row(letter: DeadLetter) -> tuple[object, ...]:
     reason = letter.reason
-    first = f"{reason.get('error.class')}: {reason.get('error.message')}".split("\n", 1)[0]
+    error = f"{reason.get('error.class')}: {reason.get('error.message')}".split("\n", 1)[0]
     counts = (reason.get("batch"), reason.get("attempts"))
-    return (*letter.source, letter.source_offset, *counts, first[:_SHOWN])
+    return (*letter.source, letter.source_offset, *counts, error[:_MAX_ERROR_LENGTH])
 
 
 def _as_json(letter: DeadLetter) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def _as_json(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _text(data: bytes | None) -> str | dict[str, str] | None:
-    """Return text as it is, and other bytes so that nothing of them is lost."""
+    """Return UTF-8 bytes as text, and other bytes as base64."""
     if data is None:
         return None
     try:
@@ -96,23 +99,23 @@ def _text(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _replay(chosen: argparse.Namespace) -> int:
-    letters = _Letters(chosen)
-    with closing(letters.replayed) as replayed:
+def _replay(arguments: argparse.Namespace) -> int:
+    topic = _DeadLetters(arguments)
+    with closing(topic.replayed) as replayed:
         claim = None
-        if chosen.execute:
+        if arguments.execute:
             owner = Owner("pykafka deadletter replay", process_name(), 0)
-            claim = replayed.claim(owner, [chosen.topic])
-        ranges = letters.ranges(everything=False)
-        found = list(letters.read(ranges))
-        counts = Counter(chosen.to or letter.source.topic for letter in found)
+            claim = replayed.claim(owner, [arguments.topic])
+        ranges = topic.ranges(everything=False)
+        dead_letters = list(topic.read(ranges))
+        counts = Counter(arguments.to or letter.source.topic for letter in dead_letters)
         print_table(("TO-TOPIC", "RECORDS"), sorted(counts.items()))
         if claim is None:
-            print("Nothing is sent; with --execute it would be.")
+            print("Dry run: nothing was sent. Use --execute to send these records.")
             return 0
-        replay_dead_letters(found, letters.options, chosen.to)
+        replay_dead_letters(dead_letters, topic.options, arguments.to)
         replayed.write({r.tp: Record(r.end, claim.owner) for r in ranges})
-    print(f"Sent: {len(found)}")
+    print(f"Sent: {len(dead_letters)}")
     return 0
 
 
@@ -121,24 +124,26 @@ def _add_topic(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", required=True, help="the dead-letter topic")
     parser.add_argument(
         "--group",
-        help="the group that knows what was replayed, default: the topic's name and -replay",
+        help="the consumer group that records what was replayed, default: <topic>-replay",
     )
 
 
 def _add_all(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="those, too, that were replayed")
+    parser.add_argument("--all", action="store_true", help="include replayed dead letters")
 
 
 def _add_to(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--to", metavar="TOPIC", help="default: the topics they come from")
+    parser.add_argument("--to", metavar="TOPIC", help="default: the source topic of each record")
 
 
 _ACTIONS = (
-    Action("list", "Show what was set aside, and why.", _list, (_add_all, add_json)),
+    Action(
+        "list", "Show the dead letters of a topic, with their errors.", _list, (_add_all, add_json)
+    ),
     Action(
         "replay",
-        "Send what was set aside to its topic again, as it was; each record once, or again if "
-        "this is interrupted.",
+        "Send the original records to their topics again, once each; an interrupted replay may "
+        "repeat some.",
         _replay,
         (_add_to, add_execute),
     ),
@@ -146,7 +151,7 @@ _ACTIONS = (
 
 DEADLETTER = Command(
     "deadletter",
-    "Show or replay records that isolate_poison has set aside.",
+    "List or replay records that isolate_poison has set aside.",
     lambda parser: add_actions(parser, _ACTIONS, _add_topic),
     run_action,
 )

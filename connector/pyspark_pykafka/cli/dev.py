@@ -1,4 +1,4 @@
-"""`pykafka dev`: a Kafka to try things on."""
+"""`pykafka dev`: a local Kafka for experiments."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ CHECK_SECONDS = 1.0
 def _add_dev_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="default: 1")
     parser.add_argument(
-        "--version", default=KAFKA_VERSION, help=f"Kafka's version, default: {KAFKA_VERSION}"
+        "--version", default=KAFKA_VERSION, help=f"the Kafka version, default: {KAFKA_VERSION}"
     )
-    parser.add_argument(
-        "--port", type=_port, help="the first broker's port, default: one that is free"
-    )
-    parser.add_argument("--zookeeper", action="store_true", help="run a ZooKeeper as well")
+    parser.add_argument("--port", type=_port, help="the first broker's port, default: a free port")
+    parser.add_argument("--zookeeper", action="store_true", help="also run a ZooKeeper server")
 
 
-def _dev(chosen: argparse.Namespace) -> int:
-    print(f"Starting Kafka {chosen.version}; its jars are fetched once.", flush=True)
-    kafka = KafkaCluster(chosen.brokers, chosen.version, port=chosen.port)
+def _dev(arguments: argparse.Namespace) -> int:
+    print(f"Starting Kafka {arguments.version}; its jars are downloaded once.", flush=True)
+    kafka = KafkaCluster(arguments.brokers, arguments.version, port=arguments.port)
     try:
         with contextlib.ExitStack() as servers:
             servers.enter_context(kafka)
-            zookeeper = servers.enter_context(ZooKeeper()) if chosen.zookeeper else None
+            zookeeper = servers.enter_context(ZooKeeper()) if arguments.zookeeper else None
             print(_how_to_connect(kafka, zookeeper), flush=True)
             _until_interrupted(kafka)
     except KeyboardInterrupt:
@@ -39,10 +37,10 @@ def _dev(chosen: argparse.Namespace) -> int:
 
 
 def _until_interrupted(kafka: KafkaCluster) -> NoReturn:
-    """Watch the brokers until Ctrl-C or SIGTERM; one that ends by itself is an error."""
-    waiting = threading.Event()
+    """Check the brokers until Ctrl-C or SIGTERM; raise if one has died."""
+    never = threading.Event()
     while True:
-        waiting.wait(CHECK_SECONDS)
+        never.wait(CHECK_SECONDS)
         kafka.check()
 
 
@@ -52,7 +50,7 @@ def _how_to_connect(kafka: KafkaCluster, zookeeper: ZooKeeper | None) -> str:
         f"Kafka is ready:      {kafka.bootstrap}",
         *([f"ZooKeeper is ready:  {zookeeper.hosts}"] if zookeeper else []),
         "",
-        "In Spark (topics are not made by themselves; make one with Kafka's tools or a client):",
+        "In Spark (topics are not created automatically; use Kafka's tools or a client):",
         "",
         '    spark.readStream.format("pykafka")',
         f'        .option("kafka.bootstrap.servers", "{kafka.bootstrap}")',
@@ -60,21 +58,21 @@ def _how_to_connect(kafka: KafkaCluster, zookeeper: ZooKeeper | None) -> str:
         '        .option("startingOffsets", "earliest")',
         "        .load()",
         "",
-        "Ctrl-C ends it and removes all its data.",
+        "Ctrl-C stops it and deletes all its data.",
     ]
     return "\n".join(lines)
 
 
 def _port(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 65533:
-        msg = f"{text!r} is no port; it must be a number from 1 to 65533"
+        msg = f"{text!r} is not a valid port; it must be a number from 1 to 65533"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
 
 
 DEV = Command(
     "dev",
-    "Run Kafka in the foreground, to try things on, until Ctrl-C.",
+    "Run a local Kafka in the foreground until Ctrl-C.",
     _add_dev_arguments,
     _dev,
 )

@@ -1,4 +1,4 @@
-"""Tables for people."""
+"""Tables on the standard output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows in columns under a head; None is a hyphen."""
+    """Print a table with aligned columns; None is shown as a hyphen."""
     texts = [head, *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for row in texts:
