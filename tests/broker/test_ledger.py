@@ -27,9 +27,7 @@ from pyspark_pykafka.sink.transactional_ids import any_query_pattern
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.engines.wire.transactions.values import (
-        PreparedTransaction,
-    )
+    from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.sink.delivery import TaskCommitMessage
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import NewTopicName

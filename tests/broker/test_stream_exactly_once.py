@@ -23,7 +23,6 @@ from pyspark_pykafka.engines.selection import transaction_client, write_prepared
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
-    PreparedTransaction,
     TransactionState,
 )
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.sink.delivery import TaskCommitMessage
     from pyspark_pykafka.sink.ledger_entries import Committable
     from pyspark_pykafka.testing import KafkaCluster

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from pyspark_pykafka.engines.transaction_contract import OpenTransaction, Transaction
+from pyspark_pykafka.engines.transaction_contract import (
+    OpenTransaction,
+    PreparedTransaction,
+    Transaction,
+)
 from pyspark_pykafka.engines.wire.producer.producer import (
     transaction_client,
     write_prepared,
@@ -20,7 +24,6 @@ from pyspark_pykafka.engines.wire.producer.producer import (
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
-    PreparedTransaction,
     TransactionState,
 )
 from pyspark_pykafka.errors import (

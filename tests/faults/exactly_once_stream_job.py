@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-    from pyspark_pykafka.engines.wire.transactions.values import (
-        PreparedTransaction,
-    )
 
 #: Points at which the driver dies; the last one leaves as many transactions committed as ``count``.
 DRIVER_POINTS = ("before a task prepares", "all prepared", "all committed", "some committed")

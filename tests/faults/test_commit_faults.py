@@ -26,9 +26,7 @@ from pyspark_pykafka.testing.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_pykafka.engines.wire.transactions.values import (
-        PreparedTransaction,
-    )
+    from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 
 SECONDS = 30.0
 COMMITTED = {"isolation.level": "read_committed"}

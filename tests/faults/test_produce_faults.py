@@ -23,7 +23,7 @@ from confluent_kafka import ElectionType
 from confluent_kafka import TopicPartition as Position
 from tests.support.producing import batch_of, settings, write
 
-from pyspark_pykafka.engines.transaction_contract import Transaction
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, Transaction
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
 from pyspark_pykafka.engines.wire.producer.producer import (
@@ -35,7 +35,6 @@ from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, Pro
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
-    PreparedTransaction,
     TransactionState,
 )
 from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError

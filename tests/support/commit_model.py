@@ -14,11 +14,10 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.engines.transaction_contract import Transaction
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, Transaction
 from pyspark_pykafka.engines.wire.producer.producer import choose_free_id
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import (
-    PreparedTransaction,
     TransactionDescription,
     TransactionState,
 )

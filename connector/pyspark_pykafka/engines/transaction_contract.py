@@ -12,8 +12,6 @@ from pyspark_pykafka.offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
-
 
 class FallbackId(NamedTuple):
     """
@@ -59,6 +57,16 @@ class LedgerRecord(NamedTuple):
         The partition of the ledger.
         """
         return TopicPartition(self.topic, 0)
+
+
+class PreparedTransaction(NamedTuple):
+    """
+    A transaction that holds all of its records and is ready to be committed.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
 
 
 class OpenTransaction(NamedTuple):

@@ -9,10 +9,10 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import (
-    PreparedTransaction,
     TransactionState,
 )
 from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError

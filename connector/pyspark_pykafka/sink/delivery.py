@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_pykafka.engines.transaction_contract import OpenTransaction
-    from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
+    from pyspark_pykafka.engines.transaction_contract import OpenTransaction, PreparedTransaction
     from pyspark_pykafka.options import SinkOptions
 
 

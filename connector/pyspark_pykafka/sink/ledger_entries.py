@@ -16,7 +16,7 @@ from pyspark_pykafka.errors import ExactlyOnceError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
+    from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import logging
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import (
-    PreparedTransaction,
     TransactionState,
 )
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError

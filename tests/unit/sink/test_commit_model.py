@@ -28,9 +28,9 @@ from tests.support.commit_model import (
     writes,
 )
 
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import (
-    PreparedTransaction,
     TransactionDescription,
     TransactionState,
 )

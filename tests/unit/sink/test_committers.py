@@ -25,14 +25,17 @@ from tests.support.stub_coordinators import (
 )
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.engines.transaction_contract import FallbackId, Transaction
+from pyspark_pykafka.engines.transaction_contract import (
+    FallbackId,
+    PreparedTransaction,
+    Transaction,
+)
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.producer.producer import begin_with_free_id
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
-    PreparedTransaction,
     TransactionDescription,
     TransactionState,
 )

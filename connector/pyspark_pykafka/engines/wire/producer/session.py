@@ -7,9 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pyspark_pykafka.engines.wire.transactions.values import (
-    PreparedTransaction,
-)
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -27,6 +27,7 @@ from pyspark_pykafka.errors import KafkaClientError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.network.pipeline import RequestFactory
     from pyspark_pykafka.engines.wire.protocol.coordinator import (
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
         EndTxnResponse,
         InitProducerIdResponse,
     )
-    from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
     from pyspark_pykafka.offsets import TopicPartition
 
 _LOOKUPS = (DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS)

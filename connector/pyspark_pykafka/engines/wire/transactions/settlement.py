@@ -21,9 +21,9 @@ from pyspark_pykafka.retry import Backoff, Deadline
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.engines.wire.transactions.values import (
-        PreparedTransaction,
         TransactionDescription,
     )
 

@@ -32,12 +32,12 @@ from pyspark_pykafka.offsets import format_partitions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.protocol.transactions import (
         AddPartitionsToTxnResponse,
         EndTxnResponse,
         InitProducerIdResponse,
     )
-    from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import ProducerConfig

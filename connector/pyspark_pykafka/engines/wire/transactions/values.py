@@ -7,6 +7,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
+
 
 class TransactionState(enum.Enum):
     """
@@ -28,16 +30,6 @@ COMMITTED_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_C
 
 #: The coordinator has decided how the transaction ends, and is writing markers to its partitions.
 DECIDED_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
-
-
-class PreparedTransaction(NamedTuple):
-    """
-    A transaction that holds all of its records and is ready to be committed.
-    """
-
-    transactional_id: str
-    producer_id: int
-    epoch: int
 
 
 class TransactionDescription(NamedTuple):
