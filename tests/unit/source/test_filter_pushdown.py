@@ -128,6 +128,15 @@ def test_given_offsets_are_never_widened() -> None:
     assert pushdown.narrow({P0: 5}, {P0: LATEST}, HUNDRED) == ({P0: 10}, {P0: 50})
 
 
+def test_repr_has_positions_but_no_values_of_records() -> None:
+    """
+    The repr has the bounds of offsets and partitions, and no key or value of a record.
+    """
+    pushdown = FilterPushdown((Comparison("offset", ">=", 7), Comparison("value", "=", b"canary")))
+
+    assert repr(pushdown) == "FilterPushdown(offset >= 7 and value = ...; max_delay_ms=None)"
+
+
 times = st.lists(st.integers(0, 60), max_size=40)
 comparison = st.one_of(
     st.builds(

@@ -427,3 +427,17 @@ def test_newer_documents_are_refused(cluster: Cluster) -> None:
         one.batches.latest_offset({"t": {"0": 3}, "@epochs": {"t": 1}})
     with pytest.raises(OffsetsError, match="@topicIds is 5"):
         one.batches.latest_offset({"t": {"0": 3}, "@topicIds": 5})
+
+
+def test_repr_has_topics_and_offsets_but_no_secrets(cluster: Cluster) -> None:
+    """
+    The repr of a stream names its topics and latest offsets, and no password.
+    """
+    one = query(cluster, **{"kafka.ssl.key.password": "canary"})
+    one.step()
+
+    shown = repr(one.batches)
+
+    assert "Subscribe(topics=('t',))" in shown
+    assert "latest offsets: {'t': {'0': 3, '1': 5}}" in shown
+    assert "canary" not in shown

@@ -5,6 +5,7 @@ The stream reader for Spark 4.0 and 4.1, called in the order in which those vers
 from __future__ import annotations
 
 import logging
+import pickle
 from typing import Any
 
 import pyarrow as pa
@@ -144,3 +145,14 @@ def test_commit_records_the_completed_batch(cluster: Cluster, kind: type[_Reader
     made.commit(end)
 
     assert recorded.calls == [("completed", 30, "q", 4)]
+
+
+def test_repr_of_a_reader(cluster: Cluster) -> None:
+    """
+    The repr of a reader has its stream on the driver; on an executor it has none.
+    """
+    made = reader(cluster)
+    copy = pickle.loads(pickle.dumps(made))  # noqa: S301 (our own)
+
+    assert repr(made).startswith("_LegacyStreamReader(MicroBatchStream(Subscribe(topics=('t',))")
+    assert repr(copy) == "_LegacyStreamReader(on an executor)"
