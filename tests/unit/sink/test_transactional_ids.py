@@ -116,7 +116,7 @@ def test_names_of_others(family: TransactionalIdPattern, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("won", "others", "ran_again"),
+    ("won", "others", "were_retried"),
     [
         ("orders-7-0", ["orders-7-1"], False),
         ("orders-7-2", ["orders-7-0", "orders-7-1", "orders-7-3"], True),
