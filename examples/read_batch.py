@@ -1,5 +1,5 @@
 """
-Reads all records that a topic holds, as a table.
+Reads all records of a topic as a table.
 
     python examples/read_batch.py --topic flights
 """
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 def read(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFrame:
     """
-    Return the topic's records; only the columns that the schema names are decoded.
+    Return the topic's records; only the columns of the schema are decoded.
     """
     return (
         spark.read.format("pykafka")

@@ -1,8 +1,8 @@
 """
-Counts a topic's records by key while they come in, and prints the counts.
+Counts the records of a topic by key as they arrive, and prints the counts.
 
     python examples/read_stream.py --topic greetings          until Ctrl-C
-    python examples/read_stream.py --topic greetings --once   what is there now, then end
+    python examples/read_stream.py --topic greetings --once   current records only
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 def read(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFrame:
     """
-    Return the topic as a stream that starts at its oldest record.
+    Return the topic as a stream that starts at the oldest record.
     """
     return (
         spark.readStream.format("pykafka")
@@ -28,7 +28,7 @@ def read(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFrame:
 
 def print_counts(records: DataFrame, *, once: bool) -> StreamingQuery:
     """
-    Start the query; as it names no checkpoint, each run counts from the start.
+    Start the query; without a checkpoint, each run counts from the start.
     """
     counts = records.groupBy(records.key.cast("string").alias("key")).count()
     writer = counts.orderBy("key").writeStream.format("console").outputMode("complete")

@@ -1,9 +1,9 @@
 """
-Reads a topic as it grows, turns each value into capitals, and writes it to a second topic.
+Reads a topic as a stream, converts the values to upper case, and writes them to a second topic.
 
     python examples/stream_to_stream.py --topic greetings --to shouts --checkpoint /tmp/shouts
 
-Stopped and started again, it goes on where it was: the checkpoint knows the offsets.
+After a restart, it continues where it stopped: the checkpoint has the offsets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 def read(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFrame:
     """
-    Return the topic as a stream that starts at its oldest record.
+    Return the topic as a stream that starts at the oldest record.
     """
     return (
         spark.readStream.format("pykafka")
@@ -29,7 +29,7 @@ def read(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFrame:
 
 def shout(records: DataFrame) -> DataFrame:
     """
-    Keep each record's key, so that the second topic has the same order for each of them.
+    Convert the values to upper case; the keys stay, so the records of a key keep their order.
     """
     return records.selectExpr("key", "upper(CAST(value AS STRING)) AS value")
 
@@ -38,7 +38,7 @@ def write(
     records: DataFrame, bootstrap_servers: str, topic: str, checkpoint: str
 ) -> StreamingQuery:
     """
-    Write what the source holds now, then end; without the trigger it would go on for ever.
+    Write the current records, then end; without the trigger, the query would run forever.
     """
     return (
         records.writeStream.format("pykafka")
@@ -51,7 +51,7 @@ def write(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Turn a topic's values into capitals.")
+    parser = argparse.ArgumentParser(description="Convert a topic's values to upper case.")
     parser.add_argument("--bootstrap-servers", default="localhost:9092")
     parser.add_argument("--topic", default="greetings")
     parser.add_argument("--to", default="shouts", help="the topic to write")
@@ -59,9 +59,9 @@ def main() -> None:
     arguments = parser.parse_args()
 
     spark = SparkSession.builder.appName("stream_to_stream").getOrCreate()
-    capitals = shout(read(spark, arguments.bootstrap_servers, arguments.topic))
+    upper_case = shout(read(spark, arguments.bootstrap_servers, arguments.topic))
     write(
-        capitals, arguments.bootstrap_servers, arguments.to, arguments.checkpoint
+        upper_case, arguments.bootstrap_servers, arguments.to, arguments.checkpoint
     ).awaitTermination()
     spark.stop()
 

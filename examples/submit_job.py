@@ -1,11 +1,11 @@
 """
 A job for spark-submit: counts the records of each partition of a topic.
 
-On a cluster whose Pythons have pyspark-pykafka installed:
+On a cluster where pyspark-pykafka is installed:
 
     spark-submit examples/submit_job.py --topic flights
 
-Where only its dependencies (confluent-kafka, pyarrow) are installed, ship the package itself:
+If only its dependencies (confluent-kafka, pyarrow) are installed, ship the package with the job:
 
     (cd connector && python -m zipfile -c ../pykafka.zip pyspark_pykafka)
     spark-submit --py-files pykafka.zip examples/submit_job.py --topic flights
@@ -22,7 +22,7 @@ from pyspark_pykafka import register
 
 def count(spark: SparkSession, bootstrap_servers: str, topic: str) -> DataFrame:
     """
-    Return how many records each partition holds.
+    Return the number of records of each partition.
     """
     records = (
         spark.read.format("pykafka")
@@ -41,7 +41,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     spark = SparkSession.builder.appName("submit_job").getOrCreate()
-    # Spark finds an installed package by itself, but not one that came with --py-files.
+    # Spark finds an installed package automatically, but not one shipped with --py-files.
     register(spark)
     count(spark, arguments.bootstrap_servers, arguments.topic).show()
     spark.stop()

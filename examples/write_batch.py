@@ -15,7 +15,7 @@ GREETINGS = [("en", "good morning"), ("fr", "bonjour"), ("de", "guten Morgen")]
 
 def write(table: DataFrame, bootstrap_servers: str, topic: str) -> None:
     """
-    Append the columns `key` and `value`; it returns when the brokers have confirmed every record.
+    Append the columns `key` and `value`; return when the brokers have acknowledged all records.
     """
     (
         table.write.format("pykafka")

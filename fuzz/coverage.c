@@ -1,5 +1,5 @@
-/* Tells libFuzzer which parts of the decoder were reached: compilers other than clang leave a call
- * in each block of code (-fsanitize-coverage=trace-pc), and libFuzzer wants counters. */
+/* Reports the coverage of the decoder to libFuzzer: compilers other than clang insert a call into
+ * each basic block (-fsanitize-coverage=trace-pc), while libFuzzer needs counters. */
 #include <stdint.h>
 
 #define COUNTERS 16384
@@ -8,7 +8,7 @@ extern void __sanitizer_cov_8bit_counters_init(uint8_t *start, uint8_t *end);
 extern void __sanitizer_cov_pcs_init(const uintptr_t *start, const uintptr_t *end);
 
 static uint8_t counters[COUNTERS];
-/* Pairs of an address and flags. The addresses are of no use, but libFuzzer counts them. */
+/* Pairs of an address and flags. The addresses are not used, but libFuzzer checks their number. */
 static uintptr_t places[2 * COUNTERS];
 
 __attribute__((visibility("hidden"), no_sanitize("address", "undefined")))
@@ -27,7 +27,7 @@ static void register_counters(void)
     __sanitizer_cov_pcs_init(places, places + 2 * COUNTERS);
 }
 
-/* GCC also reports comparisons of floating point numbers, which libFuzzer takes no interest in. */
+/* GCC also reports comparisons of floating-point numbers, which libFuzzer does not use. */
 __attribute__((visibility("hidden")))
 void __sanitizer_cov_trace_cmpd(double a, double b)
 {

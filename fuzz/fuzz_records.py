@@ -1,9 +1,9 @@
 """
-Fuzzes the decoder of record batches, guided by which parts of it an input reaches.
+Fuzzes the decoder of record batches with libFuzzer, guided by code coverage.
 
 From the root of the repository, ``python -m fuzz.fuzz_records -max_total_time=60`` runs for a
-minute; the options are libFuzzer's. An input that fails is kept in a file, which as an argument
-makes it run again.
+minute; the options are libFuzzer's. A failing input is saved to a file; pass that file as an
+argument to run it again.
 """
 
 from __future__ import annotations
@@ -21,52 +21,52 @@ from fuzz import instrumented
 @dataclass(frozen=True, slots=True)
 class FuzzedChoices:
     """
-    Choices that libFuzzer makes and learns to make better.
+    Choices that libFuzzer makes from its input.
     """
 
     data: atheris.FuzzedDataProvider
 
-    def number(self, low: int, high: int) -> int:
+    def number(self, minimum: int, maximum: int) -> int:
         """
-        Return a number of at least ``low`` and at most ``high``.
+        Return a number from ``minimum`` to ``maximum``.
         """
-        return int(self.data.ConsumeIntInRange(low, high))
+        return int(self.data.ConsumeIntInRange(minimum, maximum))
 
-    def some_bytes(self, most: int) -> bytes:
+    def some_bytes(self, max_bytes: int) -> bytes:
         """
-        Return any bytes, at most so many.
+        Return at most ``max_bytes`` arbitrary bytes.
         """
-        return bytes(self.data.ConsumeBytes(self.number(0, most)))
+        return bytes(self.data.ConsumeBytes(self.number(0, max_bytes)))
 
 
-def one_input(data: bytes) -> None:
+def decode_input(data: bytes) -> None:
     """
-    Read one answer: good batches spoilt, or bytes that are all the fuzzer's own.
+    Decode one response: valid batches with mutations, or arbitrary bytes.
     """
-    from fuzz.mutations import read_whatever, response
+    from fuzz.mutations import decode_mutated, response
 
     choices = FuzzedChoices(atheris.FuzzedDataProvider(data))
     if choices.number(0, 3) == 0:
-        read_whatever(choices.some_bytes(4096), (), choices)
+        decode_mutated(choices.some_bytes(4096), (), choices)
         return
     records, aborted = response(choices)
-    read_whatever(records, aborted, choices)
+    decode_mutated(records, aborted, choices)
 
 
 def main() -> None:
     """
-    Run libFuzzer until it finds something or its time is over.
+    Run libFuzzer until it finds a failure or its time is over.
     """
     with tempfile.TemporaryDirectory() as folder:
         library = instrumented.build(Path(folder))
 
         def first_input(data: bytes) -> None:
-            # Not before: the decoder needs libFuzzer's functions, which are here only now.
+            # Loaded late: the decoder needs libFuzzer's functions, which Setup() has loaded.
             if instrumented.NAME not in sys.modules:
                 instrumented.load(library)
-            one_input(data)
+            decode_input(data)
 
-        # For these functions to be found, too.
+        # Makes these functions visible to the decoder.
         sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
         atheris.Setup(sys.argv, first_input)
         atheris.Fuzz()

@@ -1,5 +1,5 @@
 """
-The decoder compiled anew so that a fuzzer sees which of its code an input reaches.
+Compiles the decoder with coverage instrumentation for the fuzzer.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ def build(folder: Path) -> Path:
     """
     Compile the decoder into a folder and return the library.
 
-    ``CC`` names the compiler and ``CFLAGS`` adds to its options, sanitizers for example.
+    ``CC`` is the compiler, and ``CFLAGS`` has further options such as sanitizers.
     """
     c_file, c_object, library = (folder / f"_records.{end}" for end in ("c", "o", "so"))
-    translate_it = [sys.executable, "-m", "cython", str(SOURCE), "-o", str(c_file)]
+    translate = [sys.executable, "-m", "cython", str(SOURCE), "-o", str(c_file)]
     compiler = os.environ.get("CC", "cc")
     flags = ["-O1", "-g", "-fPIC", "-fwrapv", *os.environ.get("CFLAGS", "").split()]
     include = f"-I{sysconfig.get_path('include')}"
     coverage = "-fsanitize-coverage=trace-pc,trace-cmp"
-    compile_it = [compiler, *flags, coverage, include, "-c", str(c_file), "-o", str(c_object)]
-    # Linked without the options: what a sanitizer needs comes with the fuzzer.
-    link_it = [compiler, "-O1", "-fPIC", "-shared", str(c_object), str(HERE / "coverage.c")]
-    for command in (translate_it, compile_it, [*link_it, "-o", str(library)]):
+    compile_object = [compiler, *flags, coverage, include, "-c", str(c_file), "-o", str(c_object)]
+    # Linked without the options: the fuzzer brings the sanitizers' runtime.
+    link = [compiler, "-O1", "-fPIC", "-shared", str(c_object), str(HERE / "coverage.c")]
+    for command in (translate, compile_object, [*link, "-o", str(library)]):
         subprocess.run(command, check=True)
     return library
 
 
 def load(library: Path) -> None:
     """
-    Import the decoder from a library, in place of the installed one.
+    Import the decoder from a library instead of the installed one.
     """
     spec = importlib.util.spec_from_file_location(NAME, library)
     assert spec is not None

