@@ -252,36 +252,36 @@ class StreamOffset:
         )
 
 
-def _topic_ids(given: object) -> dict[str, str]:
-    if isinstance(given, dict) and all(isinstance(text, str) for text in given.values()):
-        return given
+def _topic_ids(value: object) -> dict[str, str]:
+    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
+        return value
     msg = (
-        f"the checkpoint's {TOPIC_IDS} is {given!r}; it must be a map from topic to id. "
+        f"the checkpoint's {TOPIC_IDS} is {value!r}; it must be a map from topic to id. "
         "Was the checkpoint written by another source?"
     )
     raise OffsetsError("MALFORMED_OFFSET", msg)
 
 
-def _leader_epochs(given: object) -> LeaderEpochs:
+def _leader_epochs(value: object) -> LeaderEpochs:
     try:
-        return offsets_from_json(given)  # type: ignore[arg-type]
+        return offsets_from_json(value)  # type: ignore[arg-type]
     except (AttributeError, OffsetsError) as cause:
         msg = (
-            f"the checkpoint's {LEADER_EPOCHS} is {str(given)[:200]}; it must be a map of leader "
+            f"the checkpoint's {LEADER_EPOCHS} is {str(value)[:200]}; it must be a map of leader "
             'epochs by partition, such as {"t": {"0": 5}}. Was the checkpoint written by '
             "another source?"
         )
         raise OffsetsError("MALFORMED_OFFSET", msg) from cause
 
 
-def _query_identity(given: object) -> QueryIdentity | None:
-    if given is None:
+def _query_identity(value: object) -> QueryIdentity | None:
+    if value is None:
         return None
     try:
-        return QueryIdentity(str(given["id"]), int(given["batch"]), str(given["store"]))  # type: ignore[index]
+        return QueryIdentity(str(value["id"]), int(value["batch"]), str(value["store"]))  # type: ignore[index]
     except (KeyError, TypeError, ValueError) as cause:
         msg = (
-            f"the checkpoint's {QUERY} is {given!r}; it must have an id, a batch and a store. "
+            f"the checkpoint's {QUERY} is {value!r}; it must have an id, a batch and a store. "
             "Was the checkpoint written by another source?"
         )
         raise OffsetsError("MALFORMED_OFFSET", msg) from cause

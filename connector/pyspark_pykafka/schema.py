@@ -105,21 +105,21 @@ def _sink_field_mistakes(field: pa.Field) -> list[str]:
     return [f"unsupported type of column '{field.name}': {_name(field)}; it must be {names}"]
 
 
-def types_match(given: pa.DataType, expected: pa.DataType) -> bool:
+def types_match(actual: pa.DataType, expected: pa.DataType) -> bool:
     """
     Whether two types are equal except for nullability and for 32 or 64 bit lengths.
 
     Spark passes large_string and large_binary if ``useLargeVarTypes`` is set.
     """
     if pa.types.is_nested(expected):
-        return _same_headers(given)
-    return bool(_narrow(given) == expected)
+        return _same_headers(actual)
+    return bool(_narrow(actual) == expected)
 
 
-def _same_headers(given: pa.DataType) -> bool:
-    if not pa.types.is_list(given) or not pa.types.is_struct(given.value_type):
+def _same_headers(actual: pa.DataType) -> bool:
+    if not pa.types.is_list(actual) or not pa.types.is_struct(actual.value_type):
         return False
-    fields = [(f.name, _narrow(f.type)) for f in given.value_type]
+    fields = [(f.name, _narrow(f.type)) for f in actual.value_type]
     return fields == [(f.name, f.type) for f in HEADER]
 
 

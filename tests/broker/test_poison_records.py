@@ -80,7 +80,7 @@ class Job:
 
 
 @pytest.fixture
-def job(
+def make_job(
     spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
 ) -> Callable[..., Job]:
     """
@@ -121,28 +121,28 @@ def headers_of(letter: Record) -> dict[str, str]:
 
 @pytest.mark.smoke
 def test_poison_is_set_aside_and_other_records_arrive_once(
-    job: Callable[..., Job], kafka_cluster: KafkaCluster
+    make_job: Callable[..., Job], kafka_cluster: KafkaCluster
 ) -> None:
     """
     A plain consumer reads the original key, value and headers, and the reason.
     """
     own = [("trace", b"1"), ("trace", None), ("empty", b"")]
-    one = job(numbered(40, headers=own), "0023", "0037")
+    job = make_job(numbered(40, headers=own), "0023", "0037")
 
-    one.run()
+    job.run()
 
     good = {f"{n:04}" for n in range(40)} - {"0023", "0037"}
-    assert one.sink.taken == Counter(good)
-    letters = sorted(kafka_cluster.consume(one.letters), key=lambda letter: letter.value or b"")
+    assert job.sink.taken == Counter(good)
+    letters = sorted(kafka_cluster.consume(job.letters), key=lambda letter: letter.value or b"")
     assert [(letter.key, letter.value) for letter in letters] == [
         (b"key 23", b"0023"),
         (b"key 37", b"0037"),
     ]
     assert [list(letter.headers or [])[:3] for letter in letters] == [own, own]
-    originals = {r.value: r for r in kafka_cluster.consume(one.options["subscribe"])}
+    originals = {r.value: r for r in kafka_cluster.consume(job.options["subscribe"])}
     for letter in letters:
         reason, original = headers_of(letter), originals[letter.value]
-        assert reason["topic"] == one.options["subscribe"]
+        assert reason["topic"] == job.options["subscribe"]
         assert (reason["batch"], reason["attempts"]) == ("0", "2")
         assert (int(reason["partition"]), int(reason["offset"])) == (
             original.partition,
@@ -152,84 +152,86 @@ def test_poison_is_set_aside_and_other_records_arrive_once(
         assert reason["error.message"] == f"batch 0 cannot take {(letter.value or b'').decode()}"
 
 
-def test_query_continues_after_poison(job: Callable[..., Job], kafka_cluster: KafkaCluster) -> None:
+def test_query_continues_after_poison(
+    make_job: Callable[..., Job], kafka_cluster: KafkaCluster
+) -> None:
     """
     The next run starts after the batch, and sets nothing aside again.
     """
-    one = job(numbered(30), "0003")
-    one.run()
-    kafka_cluster.produce(one.options["subscribe"], [Record(b"next")])
+    job = make_job(numbered(30), "0003")
+    job.run()
+    kafka_cluster.produce(job.options["subscribe"], [Record(b"next")])
 
-    one.run()
+    job.run()
 
-    assert one.sink.taken["next"] == 1
-    assert max(one.sink.taken.values()) == 1
-    assert len(kafka_cluster.consume(one.letters)) == 1
+    assert job.sink.taken["next"] == 1
+    assert max(job.sink.taken.values()) == 1
+    assert len(kafka_cluster.consume(job.letters)) == 1
 
 
 def test_outage_of_the_sink_sets_nothing_aside(
-    job: Callable[..., Job], kafka_cluster: KafkaCluster
+    make_job: Callable[..., Job], kafka_cluster: KafkaCluster
 ) -> None:
     """
     The query fails; once the sink is back, the complete batch arrives.
     """
-    one = job(numbered(50))
-    one.sink.down = True
+    job = make_job(numbered(50))
+    job.sink.down = True
     with pytest.raises(Exception, match="the sink is down"):
-        one.run()
-    assert kafka_cluster.consume(one.letters) == []
+        job.run()
+    assert kafka_cluster.consume(job.letters) == []
 
-    one.sink.down = False
-    one.run()
+    job.sink.down = False
+    job.run()
 
-    assert one.sink.taken == Counter(f"{n:04}" for n in range(50))
+    assert job.sink.taken == Counter(f"{n:04}" for n in range(50))
 
 
 def test_more_poison_than_allowed_fails_the_query(
-    job: Callable[..., Job], kafka_cluster: KafkaCluster
+    make_job: Callable[..., Job], kafka_cluster: KafkaCluster
 ) -> None:
     """
     Nothing is set aside.
     """
-    one = job(numbered(60), *(f"{n:04}" for n in range(0, 60, 10)))
+    job = make_job(numbered(60), *(f"{n:04}" for n in range(0, 60, 10)))
 
     with pytest.raises(Exception, match="cannot take"):
-        one.run(PoisonPolicy(max_share=0.05))
+        job.run(PoisonPolicy(max_share=0.05))
 
-    assert kafka_cluster.consume(one.letters) == []
+    assert kafka_cluster.consume(job.letters) == []
 
 
 def test_gaps_and_null_records_are_bisected(
-    job: Callable[..., Job], kafka_cluster: KafkaCluster
+    make_job: Callable[..., Job], kafka_cluster: KafkaCluster
 ) -> None:
     """
     A filter leaves gaps in the offsets, and a record may have neither key nor value.
     """
     records = [Record(None, None) if n == 7 else r for n, r in enumerate(numbered(40))]
-    one = job(records, "0024")
+    job = make_job(records, "0024")
 
-    one.run(
+    job.run(
         columns=("topic", "partition", "offset", "coalesce(value, cast('0024' as binary)) value")
     )
 
     good = Counter(f"{n:04}" for n in range(40) if n not in {7, 24})
-    assert one.sink.taken == good
-    letters = kafka_cluster.consume(one.letters)
+    assert job.sink.taken == good
+    letters = kafka_cluster.consume(job.letters)
     assert sorted((letter.key, letter.value) for letter in letters if letter.value) == [
         (b"key 24", b"0024")
     ]
     assert [(letter.key, letter.value) for letter in letters if not letter.value] == [(None, None)]
 
 
-def test_missing_position_columns_are_reported(job: Callable[..., Job]) -> None:
+def test_missing_position_columns_are_reported(make_job: Callable[..., Job]) -> None:
     """
     The error names the missing columns.
     """
-    one = job(numbered(3))
+    job = make_job(numbered(3))
 
     with pytest.raises(Exception, match="the frame lacks partition, offset"):
-        one.run(columns=("topic", "value"))
-    assert one.sink.runs == 0
+        job.run(columns=("topic", "value"))
+    assert job.sink.runs == 0
 
 
 def test_invalid_dead_letter_topic_is_rejected() -> None:
@@ -243,14 +245,14 @@ def test_invalid_dead_letter_topic_is_rejected() -> None:
 
 
 def test_dead_letters_are_listed_and_replayed_once(
-    job: Callable[..., Job], kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
+    make_job: Callable[..., Job], kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
     A replay restores each record in its former partition; a second replay finds nothing more.
     """
-    one = job(numbered(30, headers=[("own", b"x")]), "0003", "0014")
-    one.run()
-    arguments = ["--bootstrap-server", kafka_cluster.bootstrap, "--topic", one.letters]
+    job = make_job(numbered(30, headers=[("own", b"x")]), "0003", "0014")
+    job.run()
+    arguments = ["--bootstrap-server", kafka_cluster.bootstrap, "--topic", job.letters]
 
     def command(*words: str) -> str:
         assert main(["deadletter", words[0], *arguments, *words[1:]]) == 0
@@ -271,7 +273,7 @@ def test_dead_letters_are_listed_and_replayed_once(
     assert (sent.splitlines()[-1], again.splitlines()[-1]) == ("Sent: 2", "Sent: 0")
     assert command("list", "--json") == "[]\n"
     assert len(json.loads(command("list", "--json", "--all"))) == 2
-    records = kafka_cluster.consume(one.options["subscribe"])
+    records = kafka_cluster.consume(job.options["subscribe"])
     copies = Counter((r.key, r.value, tuple(r.headers or ()), r.partition) for r in records)
     assert sorted(value for (_, value, *_), n in copies.items() if n == 2) == [b"0003", b"0014"]
     assert len(records) == 32

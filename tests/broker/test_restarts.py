@@ -44,8 +44,8 @@ def test_failing_query_is_restarted(
     supervise(start, QUICK, attempts.append)
 
     assert query.values == texts(0, 20)
-    assert [(one.number, one.fatal) for one in attempts] == [(1, False), (2, False)]
-    assert all("planted failure" in str(one.error) for one in attempts)
+    assert [(attempt.number, attempt.fatal) for attempt in attempts] == [(1, False), (2, False)]
+    assert all("planted failure" in str(attempt.error) for attempt in attempts)
 
 
 def test_data_loss_is_not_restarted(
@@ -62,7 +62,7 @@ def test_data_loss_is_not_restarted(
     with pytest.raises(Exception, match="KAFKA_DATA_LOSS"):
         supervise(lambda: query.start(availableNow=True), QUICK, attempts.append)
 
-    assert [(one.fatal, one.pause_seconds) for one in attempts] == [(True, None)]
+    assert [(attempt.fatal, attempt.pause_seconds) for attempt in attempts] == [(True, None)]
 
 
 def test_signal_stops_the_query(

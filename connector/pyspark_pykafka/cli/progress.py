@@ -59,14 +59,14 @@ def _options(arguments: argparse.Namespace) -> SourceOptions:
     if arguments.group is not None:
         options |= {"progressStore": "consumerGroup", "kafka.group.id": arguments.group}
     else:
-        given = {
+        store_options = {
             "progressStore": "zookeeper",
             "zookeeperHosts": arguments.zookeeper,
             "zookeeperId": arguments.id,
             "zookeeperRoot": arguments.root,
             "zookeeperDigest": os.environ.get(DIGEST_VARIABLE),
         }
-        options |= {name: value for name, value in given.items() if value is not None}
+        options |= {name: value for name, value in store_options.items() if value is not None}
     return parse_stream_source(options)
 
 

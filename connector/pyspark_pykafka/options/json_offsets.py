@@ -45,8 +45,8 @@ def _read_offsets(text: str) -> Earliest | Latest | SpecificOffsets:
     if keyword in _KEYWORDS:
         return Earliest() if keyword == "earliest" else Latest()
     document = _document(text)
-    topics = {topic_name(topic): k for topic, given in document.items() if (k := _keyword(given))}
-    offsets = dict(_by_partition({t: given for t, given in document.items() if t not in topics}))
+    topics = {topic_name(topic): k for topic, value in document.items() if (k := _keyword(value))}
+    offsets = dict(_by_partition({t: value for t, value in document.items() if t not in topics}))
     for tp, offset in offsets.items():
         if offset < EARLIEST:
             msg = (
@@ -57,8 +57,8 @@ def _read_offsets(text: str) -> Earliest | Latest | SpecificOffsets:
     return SpecificOffsets(tuple(sorted(offsets.items())), tuple(sorted(topics.items())))
 
 
-def _keyword(given: object) -> int | None:
-    return _KEYWORDS.get(given.strip().lower()) if isinstance(given, str) else None
+def _keyword(value: object) -> int | None:
+    return _KEYWORDS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
 def _read_start(text: str) -> Committed | Earliest | Latest | SpecificOffsets:

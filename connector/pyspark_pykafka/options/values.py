@@ -212,8 +212,8 @@ class SourceOptions:
         """
         The isolation level; the default is the Java client's, not librdkafka's.
         """
-        given = self.kafka.get("isolation.level", "read_uncommitted").strip().lower()
-        return "read_committed" if given == "read_committed" else "read_uncommitted"
+        level = self.kafka.get("isolation.level", "read_uncommitted").strip().lower()
+        return "read_committed" if level == "read_committed" else "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True)

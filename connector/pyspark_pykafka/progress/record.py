@@ -82,12 +82,12 @@ def from_metadata(offset: int, text: str | None) -> Record:
     Parse a consumer group's offset and its metadata, by whichever client they were written.
     """
     try:
-        given = json.loads(text or "")
+        fields = json.loads(text or "")
     except ValueError:
         return Record(offset)
-    if not isinstance(given, dict) or given.get("by") != _MARKER:
+    if not isinstance(fields, dict) or fields.get("by") != _MARKER:
         return Record(offset)
-    return _record(offset, given)
+    return _record(offset, fields)
 
 
 def to_node(tp: TopicPartition, record: Record) -> bytes:
@@ -114,9 +114,9 @@ def from_node(tp: TopicPartition, data: bytes) -> Record:
     Raises :class:`ProgressError` if it records another partition, or is not a progress record.
     """
     try:
-        given = json.loads(data)
-        recorded = (given["topic"], int(given["partition"]))
-        record = _record(int(given["offset"]), given)
+        fields = json.loads(data)
+        recorded = (fields["topic"], int(fields["partition"]))
+        record = _record(int(fields["offset"]), fields)
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         msg = (
             f"the ZooKeeper node of {tp} does not hold a progress record: {data!r:.200}; it must "
@@ -150,39 +150,39 @@ def _failing_fields(failing: FailedAttempts) -> dict[str, Any]:
     return {"batch": failing.batch, "attempts": failing.attempts, **cause}
 
 
-def _record(offset: int, given: Mapping[str, Any]) -> Record:
+def _record(offset: int, fields: Mapping[str, Any]) -> Record:
     """
     Parse our own fields leniently: a record of Storm or of a later version still has an offset.
     """
-    topology = given.get("topology")
-    query = given.get("query", topology.get("id") if isinstance(topology, dict) else None)
+    topology = fields.get("topology")
+    query = fields.get("query", topology.get("id") if isinstance(topology, dict) else None)
     owner = None
     if query is not None:
-        owner = Owner(str(query), str(given.get("run", "")), _number(given.get("epoch")) or 0)
+        owner = Owner(str(query), str(fields.get("run", "")), _number(fields.get("epoch")) or 0)
     return Record(
         offset=offset,
         owner=owner,
-        batch=_number(given.get("batch")),
-        topic_id=given.get("topicId"),
-        failing=_failing(given.get("failing")),
-        broker=_broker(given.get("broker")),
+        batch=_number(fields.get("batch")),
+        topic_id=fields.get("topicId"),
+        failing=_failing(fields.get("failing")),
+        broker=_broker(fields.get("broker")),
     )
 
 
-def _failing(given: object) -> FailedAttempts | None:
-    if not isinstance(given, dict):
+def _failing(fields: object) -> FailedAttempts | None:
+    if not isinstance(fields, dict):
         return None
-    batch, attempts = _number(given.get("batch")), _number(given.get("attempts"))
+    batch, attempts = _number(fields.get("batch")), _number(fields.get("attempts"))
     if batch is None or attempts is None:
         return None
-    return FailedAttempts(batch, attempts, given.get("cause"))
+    return FailedAttempts(batch, attempts, fields.get("cause"))
 
 
-def _broker(given: object) -> tuple[str, int] | None:
-    if not isinstance(given, dict) or not given.get("host"):
+def _broker(fields: object) -> tuple[str, int] | None:
+    if not isinstance(fields, dict) or not fields.get("host"):
         return None
-    return str(given["host"]), _number(given.get("port")) or 0
+    return str(fields["host"]), _number(fields.get("port")) or 0
 
 
-def _number(given: object) -> int | None:
-    return given if isinstance(given, int) else None
+def _number(fields: object) -> int | None:
+    return fields if isinstance(fields, int) else None

@@ -349,8 +349,8 @@ def _owner_json(owner: Owner) -> bytes:
 
 def _parse_owner(data: bytes) -> Owner | None:
     try:
-        given = json.loads(data)
-        return Owner(str(given["query"]), str(given["run"]), int(given["epoch"]))
+        fields = json.loads(data)
+        return Owner(str(fields["query"]), str(fields["run"]), int(fields["epoch"]))
     except (ValueError, KeyError, TypeError):
         # A node created as the parent of others, or by another application.
         return None

@@ -119,7 +119,7 @@ def test_exactly_the_failing_records_are_found(
         assert not sink.taken
         return
 
-    assert {(one.tp, one.offset) for one in found} == bad
+    assert {(record.tp, record.offset) for record in found} == bad
     assert sorted(sink.taken) == sorted(set(everything) - bad)
     steps = math.ceil(math.log2(len(everything))) + 1
     # Each failing record costs a path down, the good parts beside that path, and its last attempt.
@@ -166,7 +166,7 @@ def test_short_outages_set_no_good_record_aside(down: set[int], bad: set[int]) -
     except (ValueError, RuntimeError):
         return
 
-    blamed = {(one.tp, one.offset) for one in found}
+    blamed = {(record.tp, record.offset) for record in found}
     assert blamed <= poison
     assert sorted(sink.taken) == [(T0, n) for n in range(31) if (T0, n) not in blamed]
 

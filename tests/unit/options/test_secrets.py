@@ -8,13 +8,24 @@ import copy
 import logging
 import pickle
 import traceback
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.options import parse_batch_source, parse_sink, parse_stream_source
+from pyspark_pykafka.options import (
+    ZooKeeperNodes,
+    parse_batch_source,
+    parse_sink,
+    parse_stream_source,
+)
+from pyspark_pykafka.progress.group_store import GroupStore
+from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
 from pyspark_pykafka.settings import MASK, PRINTABLE, PROPERTIES, KafkaSettings
 from pyspark_pykafka.settings.librdkafka_config import consumer_config, producer_config
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.engines.metadata import MetadataClient
 
 CANARY = "canary-5f3759df"
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -53,10 +64,10 @@ def test_no_secret_in_any_text(
     name.
     """
     caplog.set_level(logging.DEBUG)
-    given = {**SERVERS, "subscribe": "t", f"kafka.{spelling(name)}": CANARY, name: CANARY}
+    options = {**SERVERS, "subscribe": "t", f"kafka.{spelling(name)}": CANARY, name: CANARY}
 
     with pytest.raises(OptionsError, match="are wrong") as caught:
-        parse_stream_source(given)
+        parse_stream_source(options)
 
     settings = KafkaSettings.of({spelling(name): CANARY})
     texts = [
@@ -112,3 +123,18 @@ def test_repr_shows_harmless_values() -> None:
     settings = KafkaSettings.of({"sasl.password": CANARY, "bootstrap.servers": "h:9092"})
 
     assert repr(settings) == f"KafkaSettings(bootstrap.servers='h:9092', sasl.password={MASK})"
+
+
+def test_progress_stores_hide_their_credentials() -> None:
+    """
+    The repr of a store shows its group or node, and neither the password nor the digest.
+    """
+    kafka = KafkaSettings.of({"sasl.password": CANARY, "bootstrap.servers": "h:9092"})
+    nodes = ZooKeeperNodes("zk:2181", "/pykafka", "q", 10_000, ("me", CANARY), "creator")
+    metadata = cast("MetadataClient", None)
+
+    assert repr(GroupStore(kafka, "g", metadata)) == "GroupStore('g', is_member=False)"
+    assert (
+        repr(ZooKeeperStore(nodes, lambda _: {}))
+        == "ZooKeeperStore('zk:2181', '/pykafka/q', connected=False)"
+    )

@@ -36,7 +36,7 @@ def test_every_sink_option_is_parsed() -> None:
     """
     Option names are case-insensitive, and Spark's own options are kept.
     """
-    given = {
+    common = {
         "TOPIC": " Orders ",
         "deliveryguarantee": "At-Least-Once",
         "ENGINE": "librdkafka",
@@ -47,7 +47,7 @@ def test_every_sink_option_is_parsed() -> None:
         "kafka.enable.idempotence": "false",
     }
 
-    sink = parse_sink({**SERVERS, **given}, streaming=True)
+    sink = parse_sink({**SERVERS, **common}, streaming=True)
 
     assert (sink.topic, sink.checkpoint_location, sink.query_name) == ("Orders", "/c", "Q")
     assert pickle.loads(pickle.dumps(sink)) == sink  # noqa: S301 - our own bytes
@@ -86,33 +86,33 @@ def test_exactly_once_rejects_librdkafka() -> None:
     """
     Exactly-once with the engine librdkafka is rejected when options are parsed, before any write.
     """
-    given = {**SERVERS, "deliveryGuarantee": "exactly-once"}
-    sink = parse_sink({**given, "transactionalIdPrefix": "orders"}, streaming=False)
+    common = {**SERVERS, "deliveryGuarantee": "exactly-once"}
+    sink = parse_sink({**common, "transactionalIdPrefix": "orders"}, streaming=False)
     assert (sink.delivery_guarantee, sink.transactional_id_prefix) == ("exactly-once", "orders")
 
     with pytest.raises(OptionsError, match="librdkafka does not support.*set it to: wire"):
-        parse_sink({**given, "engine": "librdkafka"}, streaming=False)
+        parse_sink({**common, "engine": "librdkafka"}, streaming=False)
 
 
 def test_stream_cannot_write_to_its_own_ledger() -> None:
     """
     An exactly-once stream would read its own rows as ledger entries; other writes have no ledger.
     """
-    given = {**SERVERS, "topic": "orders-ledger", "transactionalIdPrefix": "orders"}
-    exactly = {**given, "deliveryGuarantee": "exactly-once"}
+    common = {**SERVERS, "topic": "orders-ledger", "transactionalIdPrefix": "orders"}
+    exactly = {**common, "deliveryGuarantee": "exactly-once"}
     with pytest.raises(OptionsError, match="topic is 'orders-ledger'") as caught:
         make_delivery(parse_sink(exactly, streaming=True), streaming=True)
     (mistake,) = caught.value.mistakes
     assert "transactionalIdPrefix 'orders'" in mistake
 
     assert make_delivery(parse_sink(exactly, streaming=False), streaming=False)
-    assert make_delivery(parse_sink(given, streaming=True), streaming=True)
+    assert make_delivery(parse_sink(common, streaming=True), streaming=True)
     assert make_delivery(parse_sink({**exactly, "topic": "orders"}, streaming=True), streaming=True)
 
 
 def test_sink_engine_is_parsed() -> None:
     """
-    A sink uses the given engine, and auto by default.
+    A sink uses the common engine, and auto by default.
     """
     assert parse_sink({**SERVERS, "engine": "wire"}, streaming=False).engine == "wire"
     assert parse_sink(SERVERS, streaming=True).engine == "auto"

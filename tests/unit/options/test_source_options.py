@@ -65,23 +65,23 @@ def test_defaults_are_those_of_the_jvm_connector() -> None:
     """
     Defaults equal the JVM connector's, which differ between batch and stream.
     """
-    one, other = batch(), stream()
+    in_batch, in_stream = batch(), stream()
 
-    assert (one.starting_offsets, other.starting_offsets) == (Earliest(), Latest())
-    assert one.ending_offsets == other.ending_offsets == Latest()
-    assert one.group_id_prefix == "spark-kafka-relation"
-    assert other.group_id_prefix == "spark-kafka-source"
-    assert one.fail_on_data_loss
-    assert one.poll_timeout_ms == 120_000
-    assert one.fetch_offset_num_retries == 3
-    assert one.fetch_offset_retry_interval_ms == 1_000
-    assert (one.max_offsets_per_trigger, one.min_offsets_per_trigger) == (None, None)
-    assert one.max_trigger_delay_ms == 15 * 60 * 1_000
-    assert (one.min_partitions, one.max_records_per_partition) == (None, None)
-    assert not one.include_headers
-    assert one.isolation_level == "read_uncommitted"
-    assert one.engine == "auto"
-    assert one.max_fetch_memory == 64 << 20
+    assert (in_batch.starting_offsets, in_stream.starting_offsets) == (Earliest(), Latest())
+    assert in_batch.ending_offsets == in_stream.ending_offsets == Latest()
+    assert in_batch.group_id_prefix == "spark-kafka-relation"
+    assert in_stream.group_id_prefix == "spark-kafka-source"
+    assert in_batch.fail_on_data_loss
+    assert in_batch.poll_timeout_ms == 120_000
+    assert in_batch.fetch_offset_num_retries == 3
+    assert in_batch.fetch_offset_retry_interval_ms == 1_000
+    assert (in_batch.max_offsets_per_trigger, in_batch.min_offsets_per_trigger) == (None, None)
+    assert in_batch.max_trigger_delay_ms == 15 * 60 * 1_000
+    assert (in_batch.min_partitions, in_batch.max_records_per_partition) == (None, None)
+    assert not in_batch.include_headers
+    assert in_batch.isolation_level == "read_uncommitted"
+    assert in_batch.engine == "auto"
+    assert in_batch.max_fetch_memory == 64 << 20
 
 
 def test_option_names_are_case_insensitive() -> None:
@@ -352,13 +352,13 @@ def test_invalid_timestamps_are_rejected(text: str) -> None:
     """
     A timestamp is a whole number of milliseconds; brokers would take -1 and -2 for keywords.
     """
-    (one,) = mistakes_of_stream({**MINIMAL, "startingTimestamp": text})
-    (other,) = mistakes_of_batch(
+    (start,) = mistakes_of_stream({**MINIMAL, "startingTimestamp": text})
+    (end,) = mistakes_of_batch(
         {**MINIMAL, "endingOffsetsByTimestamp": json.dumps({"t": {"0": text}})}
     )
 
-    assert f"startingTimestamp is '{text}'; it must be: a whole number, at least 0" in one
-    assert "endingOffsetsByTimestamp is" in other
+    assert f"startingTimestamp is '{text}'; it must be: a whole number, at least 0" in start
+    assert "endingOffsetsByTimestamp is" in end
 
 
 @pytest.mark.parametrize("text", ["earliest", '{"t":{"0":-2}}', '{"t":"earliest"}'])
@@ -493,10 +493,10 @@ def test_invalid_progress_store_options_are_reported(
     """
     Missing options of a store and options of another store are reported, without secrets.
     """
-    told = mistakes_of_stream({**MINIMAL, **options})
+    reported = mistakes_of_stream({**MINIMAL, **options})
 
-    assert len(told) == len(mistakes)
-    for text, mistake in zip(mistakes, told, strict=True):
+    assert len(reported) == len(mistakes)
+    for text, mistake in zip(mistakes, reported, strict=True):
         assert text in mistake
         assert "SECRET" not in mistake
 

@@ -43,7 +43,7 @@ def server() -> Iterator[Server]:
     made.holder, made.alive = Owner("end", "of the test", 10**6), True
 
 
-def recorder(server: Server, run: str = "a", seconds: float = 20.0) -> Recorder:
+def make_recorder(server: Server, run: str = "a", seconds: float = 20.0) -> Recorder:
     """
     Return a recorder that retries at once.
     """
@@ -68,7 +68,7 @@ def test_completed_batch_is_recorded_in_the_background(server: Server) -> None:
     """
     No further call of the query is needed.
     """
-    recorder(server).record_completed(at(3))
+    make_recorder(server).record_completed(at(3))
 
     await_offset(server, 3)
 
@@ -77,12 +77,12 @@ def test_batch_reported_twice_is_written_once(server: Server) -> None:
     """
     Spark's next plan shows that a batch is complete, and its later commit reports the batch again.
     """
-    one = recorder(server)
-    one.record_completed(at(3))
+    recorder = make_recorder(server)
+    recorder.record_completed(at(3))
     await_offset(server, 3)
 
-    one.record_completed(at(3))
-    one.finish()
+    recorder.record_completed(at(3))
+    recorder.finish()
 
     assert server.writes == 1
 
@@ -92,14 +92,14 @@ def test_older_batch_is_ignored(server: Server) -> None:
     A report of an earlier batch after a later one changes nothing, whether that is recorded or not.
     """
     server.down = True
-    one = recorder(server)
-    one.record_completed(at(5, 1))
-    one.record_completed(at(3, 0))
+    recorder = make_recorder(server)
+    recorder.record_completed(at(5, 1))
+    recorder.record_completed(at(3, 0))
 
     server.down = False
-    one.finish()
-    one.record_completed(at(3, 0))
-    one.finish()
+    recorder.finish()
+    recorder.record_completed(at(3, 0))
+    recorder.finish()
 
     assert (offset(server), server.writes) == (5, 1)
 
@@ -108,10 +108,10 @@ def test_recreated_topic_at_equal_offsets_is_recorded(server: Server) -> None:
     """
     The offsets are equal, but belong to another topic.
     """
-    one = recorder(server)
+    recorder = make_recorder(server)
     for batch, topic_id in enumerate(("old", "new")):
-        one.record_completed(replace(at(3, batch), topic_ids={"t": topic_id}))
-        one.finish()
+        recorder.record_completed(replace(at(3, batch), topic_ids={"t": topic_id}))
+        recorder.finish()
 
     assert server.records[T0].topic_id == "new"
 
@@ -120,10 +120,10 @@ def test_finish_waits_for_the_last_batch(server: Server) -> None:
     """
     It also releases the claim, so that the next query need not wait for a timeout.
     """
-    one = recorder(server)
+    recorder = make_recorder(server)
 
-    one.record_completed(at(3))
-    one.finish()
+    recorder.record_completed(at(3))
+    recorder.finish()
 
     assert (offset(server), server.alive) == (3, False)
 
@@ -132,7 +132,7 @@ def test_finish_without_progress_returns_at_once() -> None:
     """
     A run without new records, and a query without a store, do not wait.
     """
-    recorder(Server(down=True)).finish()
+    make_recorder(Server(down=True)).finish()
     NO_PROGRESS_SINK.finish()
 
 
@@ -140,10 +140,10 @@ def test_recorder_continues_after_finish(server: Server) -> None:
     """
     Another source of the query may keep the run alive.
     """
-    one = recorder(server)
+    recorder = make_recorder(server)
     for end in (3, 5):
-        one.record_completed(at(end))
-        one.finish()
+        recorder.record_completed(at(end))
+        recorder.finish()
 
     assert (offset(server), server.alive) == (5, False)
 
@@ -153,9 +153,9 @@ def test_outage_does_not_delay_the_query(server: Server, caplog: pytest.LogCaptu
     Batches continue during an outage; the last one is recorded when the store is back.
     """
     server.down = True
-    one = recorder(server)
+    recorder = make_recorder(server)
     for end in range(50):
-        one.record_completed(at(end, end))
+        recorder.record_completed(at(end, end))
 
     server.down = False
 
@@ -168,10 +168,10 @@ def test_finish_is_bounded(server: Server, caplog: pytest.LogCaptureFixture) -> 
     If the store stays down, finish returns after its timeout and logs what is missing.
     """
     server.down = True
-    one = recorder(server, seconds=0.1)
-    one.record_completed(at(3))
+    recorder = make_recorder(server, seconds=0.1)
+    recorder.record_completed(at(3))
 
-    one.finish()
+    recorder.finish()
 
     assert "could not be recorded within 0 s" in caplog.text
 
@@ -181,29 +181,29 @@ def test_fatal_error_is_raised_by_every_later_call(server: Server) -> None:
     The error of the thread is raised by the next call and by every call after it.
     """
     server.holder, server.alive = Owner("r", "z", 4), True
-    one = recorder(server)
-    one.record_completed(at(3))
+    recorder = make_recorder(server)
+    recorder.record_completed(at(3))
 
     for _ in range(2):
         with pytest.raises(ProgressError, match="held by query r"):
-            one.finish()
+            recorder.finish()
     with pytest.raises(ProgressError, match="held by query r"):
-        one.record_completed(at(4))
+        recorder.record_completed(at(4))
 
 
 def test_idle_process_notices_that_it_was_replaced(server: Server) -> None:
     """
     A query without new batches learns of the process that replaced it.
     """
-    one = recorder(server)
-    one.record_completed(at(3))
+    recorder = make_recorder(server)
+    recorder.record_completed(at(3))
     await_offset(server, 3)
 
-    recorder(server, "b").record_completed(at(3))
+    make_recorder(server, "b").record_completed(at(3))
 
     def refused() -> str | None:
         try:
-            one.record_completed(at(3))
+            recorder.record_completed(at(3))
         except ProgressError as error:
             return None if "process b" in str(error) else str(error)
         return "not refused yet"
@@ -220,11 +220,11 @@ def test_unexpected_error_of_the_store_is_raised() -> None:
         def write(self, records: Mapping[TopicPartition, Record]) -> None:
             raise LookupError(len(records))
 
-    one = Recorder(lambda: Broken(Server()), "a")
-    one.record_completed(at(3))
+    recorder = Recorder(lambda: Broken(Server()), "a")
+    recorder.record_completed(at(3))
 
     with pytest.raises(LookupError):
-        one.finish()
+        recorder.finish()
 
 
 def test_attempt_is_counted_once_despite_retries(
@@ -234,11 +234,11 @@ def test_attempt_is_counted_once_despite_retries(
     Retries of the store do not count the attempt again, and the log has the count.
     """
     server.down = True
-    one = recorder(server)
-    one.record_replay(at(3), at(5, 1))
+    recorder = make_recorder(server)
+    recorder.record_replay(at(3), at(5, 1))
     server.down = False
 
-    one.finish()
+    recorder.finish()
 
     assert server.records[T0].failing is not None
     assert server.records[T0].failing.attempts == 2
@@ -250,8 +250,8 @@ def test_recorder_has_one_thread(server: Server) -> None:
     The number of reports does not matter.
     """
     before = threading.active_count()
-    one = recorder(server)
+    recorder = make_recorder(server)
     for end in range(5):
-        one.record_completed(at(end))
+        recorder.record_completed(at(end))
 
     assert threading.active_count() == before + 1

@@ -25,7 +25,7 @@ def at(first: int, second: int, batch: int, query: str = "q") -> StreamOffset:
     return StreamOffset({T0: first, T1: second}, query=QueryIdentity(query, batch))
 
 
-def session(server: Server, run: str = "a") -> StoreSession:
+def make_session(server: Server, run: str = "a") -> StoreSession:
     """
     Return a process's session.
     """
@@ -37,10 +37,10 @@ def test_each_batch_is_written() -> None:
     Each batch moves the records; a batch without new offsets writes nothing.
     """
     server = Server()
-    one = session(server)
+    session = make_session(server)
 
     for done in (at(1, 2, 0), at(3, 2, 1), at(3, 2, 1)):
-        one.record(done)
+        session.record(done)
 
     me = Owner("q", "a", 1)
     assert server.records == {T0: Record(3, me, 1), T1: Record(2, me, 0)}
@@ -52,9 +52,9 @@ def test_restarted_process_becomes_the_owner() -> None:
     The next process of the query has no new offsets to write, and still becomes the owner.
     """
     server = Server()
-    session(server).record(at(1, 2, 0))
+    make_session(server).record(at(1, 2, 0))
 
-    session(server, "b").record(at(1, 2, 0))
+    make_session(server, "b").record(at(1, 2, 0))
 
     assert server.records[T0] == Record(1, Owner("q", "b", 2), 0)
 
@@ -64,7 +64,7 @@ def test_replaced_process_is_fenced() -> None:
     It loses its claim, and its next claim fails with an error that names the new process.
     """
     server = Server()
-    old, new = session(server), session(server, "b")
+    old, new = make_session(server), make_session(server, "b")
     old.record(at(1, 2, 0))
     new.record(at(1, 2, 0))
 
@@ -80,12 +80,12 @@ def test_another_query_waits_for_the_owner() -> None:
     It is rejected while the owner is alive, and takes over once the owner has closed.
     """
     server = Server()
-    one, other = session(server), session(server, "b")
-    one.record(at(1, 2, 0))
+    session, other = make_session(server), make_session(server, "b")
+    session.record(at(1, 2, 0))
 
     with pytest.raises(ProgressError, match="held by query q "):
         other.record(at(9, 9, 0, "r"))
-    one.close()
+    session.close()
     other.record(at(9, 9, 0, "r"))
 
     assert server.records[T1] == Record(9, Owner("r", "b", 2), 0)
@@ -99,10 +99,10 @@ def test_store_ahead_of_the_query_is_not_written(
     its offset until the query has caught up.
     """
     server = Server({T0: Record(4), T1: Record(0)})
-    one = session(server)
+    session = make_session(server)
 
     for done in (at(1, 1, 0), at(2, 2, 1), at(5, 2, 2)):
-        one.record(done)
+        session.record(done)
 
     (message,) = [text for text in caplog.messages if "ahead" in text]
     assert "t-0 (at 4 for t-0)" in message
@@ -114,11 +114,11 @@ def test_attempts_are_counted_across_processes() -> None:
     Each process that reads a batch again adds one; the recorded cause is kept.
     """
     server = Server()
-    session(server, "a").record(at(1, 2, 0))
+    make_session(server, "a").record(at(1, 2, 0))
 
-    counts = [session(server, run).count_attempt(at(1, 2, 0), at(1, 4, 1)) for run in "bc"]
+    counts = [make_session(server, run).count_attempt(at(1, 2, 0), at(1, 4, 1)) for run in "bc"]
     server.records[T1] = Record(2, None, 0, None, FailedAttempts(1, 3, "boom"))
-    counts.append(session(server, "d").count_attempt(at(1, 2, 0), at(1, 4, 1)))
+    counts.append(make_session(server, "d").count_attempt(at(1, 2, 0), at(1, 4, 1)))
 
     assert counts == [FailedAttempts(1, 2), FailedAttempts(1, 3), FailedAttempts(1, 4, "boom")]
     assert server.records[T1].offset == 2
@@ -126,11 +126,11 @@ def test_attempts_are_counted_across_processes() -> None:
 
 def test_attempts_of_another_batch_are_ignored() -> None:
     """
-    The attempts of an earlier batch do not count for this one.
+    The attempts of an earlier batch do not count for this session.
     """
     server = Server({T0: Record(2, failing=FailedAttempts(1, 7, "boom"))})
 
-    assert session(server).count_attempt(at(2, 0, 1), at(3, 0, 2)) == FailedAttempts(2, 2)
+    assert make_session(server).count_attempt(at(2, 0, 1), at(3, 0, 2)) == FailedAttempts(2, 2)
 
 
 def test_finished_batch_ends_the_count() -> None:
@@ -138,10 +138,10 @@ def test_finished_batch_ends_the_count() -> None:
     The next record of the partition has no attempts.
     """
     server = Server()
-    one = session(server)
-    one.count_attempt(at(1, 2, 0), at(1, 4, 1))
+    session = make_session(server)
+    session.count_attempt(at(1, 2, 0), at(1, 4, 1))
 
-    one.record(at(1, 4, 1))
+    session.record(at(1, 4, 1))
 
     assert {record.failing for record in server.records.values()} == {None}
 
@@ -152,12 +152,12 @@ def test_call_can_be_repeated_after_an_outage(caplog: pytest.LogCaptureFixture) 
     """
     caplog.set_level(logging.INFO)
     server = Server(down=True)
-    one = session(server)
+    session = make_session(server)
     with pytest.raises(BrokerUnavailableError):
-        one.record(at(1, 2, 0))
+        session.record(at(1, 2, 0))
 
     server.down = False
-    one.record(at(1, 2, 0))
+    session.record(at(1, 2, 0))
 
     assert {tp: record.offset for tp, record in server.records.items()} == {T0: 1, T1: 2}
 
@@ -166,9 +166,9 @@ def test_repr_shows_owner_and_claim() -> None:
     """
     The repr tells whether the store is claimed, and by which process.
     """
-    one = session(Server())
-    before = repr(one)
-    one.record(at(1, 2, 0))
+    session = make_session(Server())
+    before = repr(session)
+    session.record(at(1, 2, 0))
 
     assert "claimed=False" in before
-    assert "owner=query q (process a, epoch 1), claimed=True" in repr(one)
+    assert "owner=query q (process a, epoch 1), claimed=True" in repr(session)
