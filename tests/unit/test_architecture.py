@@ -20,7 +20,7 @@ NAME = "pyspark_pykafka"
 ROOT = Path(pyspark_pykafka.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
-#: The folders that have a picture, in the page's order.
+#: The folders that have a picture, in the page's order; the empty name is the package.
 DRAWN = ("", "engines", "engines.wire")
 
 SPARK_ADAPTERS = {
@@ -36,7 +36,7 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if path.stem != "__init__")
 
 class Picture(NamedTuple):
     """
-    The rows of one folder, each a set of names, from the bottom up.
+    The rows of one folder's picture, each a set of names, from the bottom up.
     """
 
     folder: str
@@ -44,15 +44,15 @@ class Picture(NamedTuple):
 
     def above(self, name: str) -> set[str]:
         """
-        Return what stands in a higher row than a name.
+        Return the names in the rows above that of a name.
         """
-        own = next(i for i, names in enumerate(self.rows) if name in names)
-        return set().union(*self.rows[own + 1 :])
+        row = next(i for i, names in enumerate(self.rows) if name in names)
+        return set().union(*self.rows[row + 1 :])
 
 
 def read_picture(folder: str, text: str) -> Picture:
     """
-    Read a picture: a line is a row, with names before the bar and their purpose behind it.
+    Parse a picture: each line is a row, with names before the bar and their purpose after it.
     """
     rows = [line.split("|")[0].split() for line in text.splitlines()]
     return Picture(folder, [{name.strip("/") for name in names} for names in reversed(rows)])
@@ -71,7 +71,7 @@ def full_name(path: Path) -> str:
 
 def imported(path: Path) -> Iterator[str]:
     """
-    Yield the full names that a file imports, wherever in it.
+    Yield the full names that a file imports, anywhere in it.
     """
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -82,9 +82,9 @@ def imported(path: Path) -> Iterator[str]:
 
 def imported_modules(path: Path) -> set[str]:
     """
-    Return the modules of the package that a file imports, by their names below it.
+    Return the package's modules that a file imports, by their names below the package.
     """
-    found = set()
+    modules = set()
     for name in imported(path):
         parts = name.split(".")
         if parts[0] != NAME:
@@ -92,30 +92,30 @@ def imported_modules(path: Path) -> set[str]:
         inner = ".".join(parts[1:])
         while inner and inner not in NAMES:
             inner = inner.rpartition(".")[0]
-        found.add(inner)
-    return found - {""}
+        modules.add(inner)
+    return modules - {""}
 
 
 NAMES = {full_name(path) for path in MODULES}
 
 
-def room(name: str, folder: str) -> str | None:
+def drawn_name(name: str, folder: str) -> str | None:
     """
-    Return the name directly below a folder under which a module is drawn, None outside of it.
+    Return the name directly below a folder that stands for a module, or None outside the folder.
     """
     if folder and not name.startswith(f"{folder}."):
         return None
     return name[len(folder) :].strip(".").split(".")[0]
 
 
-def upward(picture: Picture, name: str, imports: set[str]) -> set[str]:
+def upward_imports(picture: Picture, name: str, imports: set[str]) -> set[str]:
     """
     Return the imports of a module that point up in a picture.
     """
-    own = room(name, picture.folder)
+    own = drawn_name(name, picture.folder)
     if own is None:
         return set()
-    return {it for it in imports if room(it, picture.folder) in picture.above(own)}
+    return {it for it in imports if drawn_name(it, picture.folder) in picture.above(own)}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=full_name)
@@ -125,32 +125,33 @@ def test_imports_point_down(path: Path) -> None:
     """
     imports = imported_modules(path)
 
-    assert [upward(it, full_name(path), imports) for it in PICTURES] == [set()] * len(PICTURES)
+    found = [upward_imports(it, full_name(path), imports) for it in PICTURES]
+    assert found == [set()] * len(PICTURES)
 
 
 def test_every_folder_and_module_is_drawn_once() -> None:
     """
-    Each name directly below a drawn folder has one place in its picture, and no other name has.
+    A picture contains each name directly below its folder once, and no other name.
     """
     for picture in PICTURES:
         drawn = sorted(name for row in picture.rows for name in row)
-        assert drawn == sorted({room(name, picture.folder) for name in NAMES} - {None})
+        assert drawn == sorted({drawn_name(name, picture.folder) for name in NAMES} - {None})
 
 
 def test_an_upward_import_is_found() -> None:
     """
-    The check catches a planted import that points up, in the whole and inside the wire engine.
+    The check finds a planted upward import, in the package and inside the wire engine.
     """
     package, _, wire = PICTURES
 
-    assert upward(package, "offsets", {"errors", "options.table"}) == {"options.table"}
+    assert upward_imports(package, "offsets", {"errors", "options.table"}) == {"options.table"}
     sender = {"engines.wire.producer.sender"}
-    assert upward(wire, "engines.wire.network.cluster", sender) == sender
+    assert upward_imports(wire, "engines.wire.network.cluster", sender) == sender
 
 
-def circle(graph: Mapping[str, set[str]]) -> list[str]:
+def import_cycle(graph: Mapping[str, set[str]]) -> list[str]:
     """
-    Return the names of a circle in a graph of imports, or nothing.
+    Return the names of a cycle in a graph of imports, or an empty list.
     """
     done: set[str] = set()
 
@@ -166,20 +167,20 @@ def circle(graph: Mapping[str, set[str]]) -> list[str]:
     return next(filter(None, (visit(name, []) for name in sorted(graph))), [])
 
 
-def test_no_circle_of_imports() -> None:
+def test_no_import_cycle() -> None:
     """
-    No module imports itself through others, not even for its types.
+    No module imports itself indirectly, not even for its types.
     """
-    assert circle({full_name(path): imported_modules(path) for path in MODULES}) == []
+    assert import_cycle({full_name(path): imported_modules(path) for path in MODULES}) == []
 
 
-def test_a_circle_is_found() -> None:
+def test_an_import_cycle_is_found() -> None:
     """
-    The check catches a planted circle of three modules.
+    The check finds a planted import cycle.
     """
     graph = {"a": {"b"}, "b": {"c"}, "c": {"d", "b"}, "d": set[str]()}
 
-    assert sorted(circle(graph)) == ["b", "c"]
+    assert sorted(import_cycle(graph)) == ["b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_a_circle_is_found() -> None:
 )
 def test_only_edges_import_a_library(library: str, allowed: set[str]) -> None:
     """
-    Spark is imported in its adapters only, and each client of Kafka at its edges only.
+    Only the adapters import Spark, and only the edges import a Kafka or ZooKeeper client.
     """
     users = {
         full_name(path)
@@ -232,9 +233,9 @@ def test_invariants_in_comments_exist(path: Path) -> None:
     assert {name for pair in named for name in pair if name} <= set(INVARIANTS)
 
 
-def test_most_invariants_are_named_in_the_code() -> None:
+def test_every_invariant_is_named_in_the_code() -> None:
     """
-    The code refers to the invariants that it relies on.
+    At least one comment or docstring refers to each invariant.
     """
     text = "".join(path.read_text() for path in MODULES)
 
