@@ -1,3 +1,3 @@
 """
-The portable engine: librdkafka, with a Python object per record; works everywhere.
+The portable engine: librdkafka, one Python object per record, on every platform.
 """

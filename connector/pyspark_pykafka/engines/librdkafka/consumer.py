@@ -1,5 +1,5 @@
 """
-Reading one range of offsets through librdkafka's consumer into Arrow batches.
+Reads one range of offsets through librdkafka's consumer into Arrow batches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -38,44 +38,43 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# How long one poll may block, which is also how soon a fatal error raised by a background
-# thread of librdkafka's is noticed.
+# How long one poll may block, and so how soon a fatal error of librdkafka's threads is noticed.
 _SLICE_SECONDS = 0.25
 
-# How long a question on the side may take; the deadline for progress is longer.
-_ASK_SECONDS = 5.0
+# The timeout of a metadata request during a read; the deadline for progress is longer.
+_METADATA_SECONDS = 5.0
 
-# After how long without a message to ask whether the partition still exists.
+# After how long without a message to check whether the partition still exists.
 _SILENCE_SECONDS = 2.0
 
-# What librdkafka says behind the reason why it would have to choose another offset (KIP-320).
+# Ends librdkafka's error text if the log was truncated (KIP-320).
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001
 
-# And where the leader says that the records of the epoch end, -1 if it does not know.
+# The end offset of the leader epoch in that text, -1 if the leader does not know it.
 _EPOCH_END = re.compile(r"broker end offset is (-?\d+)")
 
-_NO_ANSWER = (
+_NO_RECORDS = (
     "is the partition's leader reachable, and remote storage fast enough if the topic is in it "
     "(remote.fetch.max.wait.ms, remote.log.manager.fetch.max.bytes.per.second)?"
 )
 
-# How long to wait before an offset is asked for again that its leader refuses.
-_LEAST_PAUSE, _MOST_PAUSE = 0.1, 1.0
+# The pause before fetching again an offset that the leader rejected.
+_MIN_PAUSE, _MAX_PAUSE = 0.1, 1.0
 
 _MISSING = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's names for its own errors start so
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's own errors have such names
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 )
 
 
-def _refused_backoff() -> Backoff:
-    return Backoff(_LEAST_PAUSE, _MOST_PAUSE)
+def _new_backoff() -> Backoff:
+    return Backoff(_MIN_PAUSE, _MAX_PAUSE)
 
 
 class _Client:
     """
-    A consumer together with the errors that its background threads reported.
+    A consumer and the errors that its background threads reported.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -89,13 +88,13 @@ class _Client:
 _pool: ClientPool[_Client] = ClientPool(_Client.close)
 
 
-def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
     """
-    Yield the records of a range in offset order; borders that are words are resolved first.
+    Yield the records of a range in offset order; ``earliest`` and ``latest`` are resolved first.
 
-    Raises :class:`DataLossError` when records of the range are gone and ``fail_on_data_loss`` is
-    set; otherwise the loss is logged with what was skipped. Raises the other errors of
-    :mod:`pyspark_pykafka.errors` as they are named.
+    Raises :class:`DataLossError` if records of the range are gone and ``fail_on_data_loss`` is set;
+    otherwise logs the offsets that were skipped. Raises the other errors of
+    :mod:`pyspark_pykafka.errors`.
     """
     config = consumer_config(
         settings.kafka, group_id=settings.group_id, isolation_level=settings.isolation_level
@@ -104,35 +103,35 @@ def fetch(wanted: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBat
     key = frozenset(config.items())
     with (
         _pool.borrow(key, lambda: _Client(config)) as client,
-        translating_errors(f"reading {wanted}"),
+        translating_errors(f"reading {requested}"),
     ):
-        reader = _RangeReader(client, settings, _resolve(wanted, client, settings))
+        reader = _RangeReader(client, settings, _resolve(requested, client, settings))
         try:
             yield from reader.batches()
         finally:
             client.consumer.unassign()
 
 
-def _resolve(wanted: OffsetRange, client: _Client, settings: FetchSettings) -> OffsetRange:
-    if wanted.resolved:
-        return wanted
-    return resolve_range(wanted, _watermarks(client, wanted, settings))
+def _resolve(requested: OffsetRange, client: _Client, settings: FetchSettings) -> OffsetRange:
+    if requested.resolved:
+        return requested
+    return resolve_range(requested, _watermarks(client, requested, settings))
 
 
 def _watermarks(client: _Client, of: OffsetRange, settings: FetchSettings) -> Watermarks:
     """
-    Ask the leader for the log start and the last offset that the isolation level may read.
+    Read the log start offset, and the end offset that the isolation level may read.
     """
     position = Position(of.tp.topic, of.tp.partition)
     seconds = settings.poll_timeout_ms / 1000
-    client.fatal.raise_pending(f"asking for the offsets of {of.tp}")
+    client.fatal.raise_pending(f"reading the offsets of {of.tp}")
     return Watermarks(*client.consumer.get_watermark_offsets(position, timeout=seconds))
 
 
 @dataclass(slots=True)
 class _RangeReader:
     """
-    The state of one read: where it stands, and what is suspicious about it.
+    One read: its position, and the signs of data loss that have to be checked.
     """
 
     client: _Client
@@ -142,10 +141,11 @@ class _RangeReader:
     first_gap: int | None = field(init=False, default=None)
     short_log_seen: int = field(init=False, default=0)
     unchecked: bool = field(init=False, default=False)
-    # What brokers said last of a partition that they do not know, and of an offset that is refused.
-    gone: str | None = field(init=False, default=None)
-    trouble: str = field(init=False, default=_NO_ANSWER)
-    backoff: Backoff = field(init=False, default_factory=_refused_backoff)
+    # Why the partition seems to be deleted, and why no records arrive.
+    missing_reason: str | None = field(init=False, default=None)
+    stall_reason: str = field(init=False, default=_NO_RECORDS)
+    backoff: Backoff = field(init=False, default_factory=_new_backoff)
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     done: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -165,23 +165,24 @@ class _RangeReader:
 
     def _assign(self) -> None:
         tp = self.range.tp
-        # librdkafka then asks the leader whether its log is the one that was seen (KIP-320).
-        seen = self.position == self.range.start and not self.unchecked
-        epoch = self.range.start_epoch if seen else NO_EPOCH
+        # With an epoch librdkafka lets the leader check for a truncated log (KIP-320).
+        is_checked = self.position == self.range.start and not self.unchecked
+        epoch = self.range.start_epoch if is_checked else NO_EPOCH
         self.client.consumer.assign(
             [Position(tp.topic, tp.partition, self.position, leader_epoch=epoch)]
         )
 
     def _next_records(self) -> list[Message]:
         """
-        Collect until a batch is full or the range is done, within the deadline for progress.
+        Return records until a batch is full or the range is done.
+
+        Raises :class:`StalledReadError` if no message arrives within the poll timeout.
         """
         records: list[Message] = []
         size = 0
-        full = self.settings.batch_bytes
         deadline = self._deadline()
-        silent_until = self._silence()
-        while not self.done and len(records) < BATCH_RECORDS and size < full:
+        check_at = Deadline.after(_SILENCE_SECONDS)
+        while not self.done and len(records) < BATCH_RECORDS and size < self.settings.batch_bytes:
             before = self.position
             for message in self._poll(BATCH_RECORDS - len(records), deadline):
                 if self._take(message):
@@ -189,45 +190,42 @@ class _RangeReader:
                     size += len(message)
             if self.position != before:
                 deadline = self._deadline()
-                self.gone, self.backoff = None, _refused_backoff()
+                self.missing_reason, self.backoff = None, _new_backoff()
             elif deadline.expired:
                 self._give_up()
-            elif silent_until.expired:
+            elif check_at.expired:
                 self._check_existence()
-                silent_until = self._silence()
+                check_at = Deadline.after(_SILENCE_SECONDS)
         return records
 
     def _give_up(self) -> None:
         """
-        Call the partition lost if brokers did not know it to the last; else the time is over.
+        Report data loss if the partition is still missing, else raise :class:`StalledReadError`.
         """
-        if self.gone is not None:
-            self._lose(self.gone, self.range.end)
+        if self.missing_reason is not None:
+            self._lose(self.missing_reason, self.range.end)
             return
         msg = (
             f"no record of {self.range} arrived at offset {self.position} within "
             f"{self.settings.poll_timeout_ms} ms, and nothing says that there is none: "
-            f"{self.trouble} Set kafkaConsumer.pollTimeoutMs to wait longer"
+            f"{self.stall_reason} Set kafkaConsumer.pollTimeoutMs to wait longer"
         )
         raise StalledReadError(msg)
 
-    def _silence(self) -> Deadline:
-        return Deadline.after(_SILENCE_SECONDS)
-
     def _deadline(self) -> Deadline:
-        return Deadline.after(self._seconds())
+        return Deadline.after(self.settings.poll_timeout_ms / 1000)
 
-    def _poll(self, at_most: int, deadline: Deadline) -> list[Message]:
+    def _poll(self, max_messages: int, deadline: Deadline) -> list[Message]:
         self.client.fatal.raise_pending(f"reading {self.range}")
         first = self.client.consumer.poll(deadline.remaining(max_seconds=_SLICE_SECONDS))
         if first is not None:
-            # consume() waits until it has as many as asked for, so it may only take what is there.
-            return [first, *self.client.consumer.consume(at_most - 1, timeout=0)]
+            # consume() would wait for all messages; with a timeout of 0 it takes what is buffered.
+            return [first, *self.client.consumer.consume(max_messages - 1, timeout=0)]
         return []
 
     def _take(self, message: Message) -> bool:
         """
-        Move on by one message and say whether it is a record of the range.
+        Advance by one message, and return whether it is a record of the range.
         """
         if self.done:
             return False
@@ -237,7 +235,7 @@ class _RangeReader:
             return False
         offset = _offset_of(message)
         if offset < self.position:
-            msg = f"{self.range.tp} gave offset {offset} after offset {self.position} was asked for"
+            msg = f"{self.range.tp} returned offset {offset} for offset {self.position}"
             raise RecordError("UNEXPECTED_OFFSET", msg)
         if offset > self.position and self.first_gap is None:
             self.first_gap = self.position
@@ -262,21 +260,21 @@ class _RangeReader:
             mapped = map_kafka_error(error, f"reading {self.range}")
             if not mapped.retriable:
                 raise mapped
-            logger.info("%s; librdkafka tries again", mapped)
+            logger.info("%s; librdkafka retries", mapped)
 
     def _check_existence(self) -> None:
         """
-        Ask whether the partition is still there: a consumer is not told of a deleted topic.
+        Check that the partition exists: a consumer gets no error for a deleted topic.
         """
         tp = self.range.tp
         try:
-            with translating_errors(f"asking whether {tp} exists"):
-                found = self.client.consumer.list_topics(tp.topic, timeout=_ASK_SECONDS)
+            with translating_errors(f"checking whether {tp} exists"):
+                found = self.client.consumer.list_topics(tp.topic, timeout=_METADATA_SECONDS)
         except PykafkaError as error:
             if not error.retriable:
                 raise
-            # Silence is no reason to fail before the deadline for progress.
-            logger.info("%s; librdkafka tries again", error)
+            # Not an error before the deadline for progress.
+            logger.info("%s; librdkafka retries", error)
             return
         topic = found.topics.get(tp.topic)
         if topic is None or (topic.error and topic.error.code() in _MISSING):
@@ -284,55 +282,52 @@ class _RangeReader:
         elif not topic.error and tp.partition not in topic.partitions:
             self._on_missing("the partition does not exist")
         elif not topic.error:
-            self.gone = None
+            self.missing_reason = None
 
-    def _on_missing(self, why: str) -> None:
+    def _on_missing(self, reason: str) -> None:
         """
-        Bear with it: a broker that has just started, or is cut off, does not know all topics.
+        Retry: a broker that has just started, or is partitioned off, does not know all topics.
 
-        Who still says so when the time for progress is over is believed; librdkafka asks any
-        broker each time.
+        The partition counts as deleted if it is still missing at the deadline for progress;
+        librdkafka asks any broker each time.
         """
-        logger.info("%s: %s; asking again", self.range.tp, why)
-        self.gone = why
-
-    def _seconds(self) -> float:
-        return self.settings.poll_timeout_ms / 1000
+        logger.info("%s: %s; retrying", self.range.tp, reason)
+        self.missing_reason = reason
 
     def _on_end_of_log(self, log_end: int) -> None:
         """
-        Go on from where the log ends: control and aborted records at the tail have no message.
+        Advance to the log end: control and aborted records at the tail have no message.
 
-        An end before the range's own is asked for again before it counts as a loss.
+        If the log ends before the range, that is checked again before it counts as data loss.
         """
         if log_end > self.position and self.first_gap is None:
             self.first_gap = self.position
         self._move_to(max(log_end, self.position))
         if self.done:
             return
-        high = self._high_watermark()
-        if high > log_end and self.settings.isolation_level == "read_committed":
-            self._on_open_transaction(log_end, high)
+        high_watermark = self._high_watermark()
+        if high_watermark > log_end and self.settings.isolation_level == "read_committed":
+            self._on_open_transaction(log_end, high_watermark)
         else:
             self._on_short_log(log_end)
 
     def _high_watermark(self) -> int:
         """
-        Return what the last answer to a fetch said, -1 if that is not known.
+        Return the high watermark of the last fetch response, -1 if it is not known.
         """
         tp = self.range.tp
-        known = self.client.consumer.get_watermark_offsets(
+        watermarks = self.client.consumer.get_watermark_offsets(
             Position(tp.topic, tp.partition), cached=True
         )
-        return -1 if known is None else int(known[1])
+        return -1 if watermarks is None else int(watermarks[1])
 
-    def _on_open_transaction(self, end: int, high: int) -> None:
+    def _on_open_transaction(self, end: int, high_watermark: int) -> None:
         """
-        Wait, since what lies behind the last stable offset is not lost.
+        Wait: records after the last stable offset are not lost.
         """
-        self.trouble = (
+        self.stall_reason = (
             f"a transaction has been open since offset {end} (last stable offset; high watermark "
-            f"{high}); pykafka transactions list shows whose it is."
+            f"{high_watermark}); pykafka transactions list shows its owner."
         )
         self._pause()
         self._assign()
@@ -342,88 +337,91 @@ class _RangeReader:
         if self.short_log_seen > self.settings.end_retries:
             self._lose(f"the log ends at offset {log_end}", self.range.end)
             return
-        _low, high = self._wait_for_more(log_end)
-        if high > log_end:
+        if self._wait_for_more(log_end).visible_end > log_end:
             self.short_log_seen = 0
         self._assign()
 
-    def _wait_for_more(self, log_end: int) -> tuple[int, int]:
+    def _wait_for_more(self, log_end: int) -> Watermarks:
         deadline = Deadline.after(self.settings.end_retry_ms / 1000)
         while True:
-            low, high = _watermarks(self.client, self.range, self.settings)
-            if high > log_end or deadline.expired:
-                return low, high
-            # No assignment delivers anything here: this only waits, and serves callbacks.
+            watermarks = _watermarks(self.client, self.range, self.settings)
+            if watermarks.visible_end > log_end or deadline.expired:
+                return watermarks
+            # Without an assignment poll() only waits, and serves callbacks.
             self.client.consumer.unassign()
             self.client.consumer.poll(deadline.remaining(max_seconds=_SLICE_SECONDS))
 
     def _on_out_of_range(self) -> None:
-        low, high = _watermarks(self.client, self.range, self.settings)
-        if self.position < low:
-            why = f"offset {self.position} is out of range, the log has [{low}, {high})"
-            self._lose(why, low)
-        elif self.position > high:
-            self._on_short_log(high)
+        log_start, visible_end = _watermarks(self.client, self.range, self.settings)
+        if self.position < log_start:
+            reason = (
+                f"offset {self.position} is out of range, the log has [{log_start}, {visible_end})"
+            )
+            self._lose(reason, log_start)
+        elif self.position > visible_end:
+            self._on_short_log(visible_end)
             return
         else:
-            self._on_refusal(low, high)
+            self._on_rejected_offset(log_start, visible_end)
         if not self.done:
             self._assign()
 
     def _on_truncated(self, error: KafkaError) -> None:
         """
-        Go on, if that is allowed, with what the log holds now; it is not asked about again.
+        Go on with the present log if data loss is allowed; do not check this start again.
         """
-        told = _EPOCH_END.search(error.str())
-        if told is None or int(told[1]) >= 0:
-            why = f"the log of {self.range.tp} was truncated before offset {self.position}: "
-            report_truncation(self.range, why + error.str(), fail=self.settings.fail_on_data_loss)
+        epoch_end = _EPOCH_END.search(error.str())
+        if epoch_end is None or int(epoch_end[1]) >= 0:
+            reason = f"the log of {self.range.tp} was truncated before offset {self.position}: "
+            report_truncation(
+                self.range, reason + error.str(), fail=self.settings.fail_on_data_loss
+            )
         else:
-            # A log of the old message format keeps no epochs: nothing is known of it.
+            # A log in the old message format has no epochs, so nothing can be checked.
             logger.info("the start of %s cannot be checked: %s", self.range, error.str())
         self.unchecked = True
         self._assign()
 
-    def _on_refusal(self, low: int, high: int) -> None:
+    def _on_rejected_offset(self, log_start: int, visible_end: int) -> None:
         """
-        Wait before an offset is asked for again that the log has by what its leader says.
+        Pause before fetching again an offset that the leader rejects, although its log has it.
         """
-        self.trouble = (
-            "its leader says that the offset is out of range (OFFSET_OUT_OF_RANGE), and also that "
-            f"the log has offsets from {low} up to {high}; is the cluster at rest?"
+        self.stall_reason = (
+            "the leader says that the offset is out of range (OFFSET_OUT_OF_RANGE), and also that "
+            f"the log has offsets from {log_start} up to {visible_end}; is the cluster at rest?"
         )
         self._pause()
 
     def _pause(self) -> None:
         """
-        Ask for nothing for a moment.
+        Stop fetching for the backoff's pause.
         """
         self.client.consumer.unassign()
-        time.sleep(self.backoff.next_pause())
+        self.sleep(self.backoff.next_pause())
 
     def _check_gap(self, gap: int) -> None:
         """
-        Tell compaction and transactions (silent) from records that aged out (a loss).
+        Report the gap as data loss if retention deleted it; compaction and transactions are not.
 
-        The log start only grows, so one question covers all gaps since the first.
+        The log start offset only grows, so one request covers all gaps since the first.
         """
         # Invariant R6 (gap).
         self.first_gap = None
-        low, _high = _watermarks(self.client, self.range, self.settings)
-        if low > gap:
-            self._lose(f"the log now starts at offset {low}", self.position, since=gap)
+        log_start = _watermarks(self.client, self.range, self.settings).log_start
+        if log_start > gap:
+            self._lose(f"the log now starts at offset {log_start}", self.position, since=gap)
 
-    def _lose(self, why: str, go_on_at: int, since: int | None = None) -> None:
+    def _lose(self, reason: str, resume_at: int, since: int | None = None) -> None:
         start = self.position if since is None else since
-        end = min(go_on_at, self.range.end)
+        end = min(resume_at, self.range.end)
         fail = self.settings.fail_on_data_loss
-        report_data_loss(self.range, start, end, why, fail=fail)
+        report_data_loss(self.range, start, end, reason, fail=fail)
         self._move_to(max(self.position, end))
 
 
 def _offset_of(message: Message) -> int:
     offset: int | None = message.offset()
     if offset is None:
-        msg = "librdkafka gave a message without an offset"
+        msg = "librdkafka returned a message without an offset"
         raise RecordError("UNEXPECTED_OFFSET", msg)
     return offset

@@ -1,5 +1,5 @@
 """
-Between librdkafka's messages and Arrow columns, one function per column.
+Converts librdkafka's messages to Arrow, one function per column.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-# librdkafka counts the types from 0, the Kafka protocol and the JVM connector from -1.
+# librdkafka numbers the types from 0, the Kafka protocol and the JVM connector from -1.
 _TIMESTAMP_TYPES = {
     TIMESTAMP_NOT_AVAILABLE: -1,
     TIMESTAMP_CREATE_TIME: 0,
@@ -37,7 +37,7 @@ _NO_TIMESTAMP = -1
 
 def to_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
     """
-    Return the wanted columns of the messages; what the schema does not name is not touched.
+    Return the columns that the schema names; other fields of the messages are not read.
     """
     arrays = [_COLUMNS[field.name](messages, field) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -46,7 +46,7 @@ def to_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
 def _bytes_or_text(values: list[bytes | None], field: pa.Field) -> pa.Array:
     array = pa.array(values, pa.binary())
     if field.type == pa.string():
-        # As CAST(... AS STRING) does it: Spark's strings may hold bytes that are no UTF-8.
+        # As CAST(... AS STRING) does: Spark's strings may hold invalid UTF-8.
         options = pc.CastOptions(target_type=pa.string(), allow_invalid_utf8=True)
         return array.cast(options=options)
     return array
@@ -76,7 +76,7 @@ def _timestamps(messages: Sequence[Message], _field: pa.Field) -> pa.Array:
     micros = []
     for message in messages:
         kind, millis = message.timestamp()
-        # Magic 0 has no times: librdkafka says 0 for them, Java's client -1, as for any without.
+        # Magic 0 has no timestamps: librdkafka returns 0, the Java client -1, as for all without.
         if kind == TIMESTAMP_NOT_AVAILABLE:
             millis = _NO_TIMESTAMP
         if abs(millis) > _MAX_TIMESTAMP_MS:

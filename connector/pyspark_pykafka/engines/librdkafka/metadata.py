@@ -1,5 +1,5 @@
 """
-The driver's questions through librdkafka's admin client.
+The driver's metadata requests through librdkafka's admin client.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.settings import KafkaSettings
 
-_LEAST_PAUSE, _MOST_PAUSE = 0.1, 1.0
+_MIN_PAUSE, _MAX_PAUSE = 0.1, 1.0
 
-# librdkafka's OFFSET_INVALID. It stands, without any error, for a partition whose leader was lost
-# while it was asked (seen with 2.16 and a broker killed); -1 is "no record of that time".
-_UNANSWERED = -1001
+# librdkafka's OFFSET_INVALID. librdkafka 2.16 returns it without an error for a partition whose
+# leader was killed during the request; -1 means "no record with that timestamp or a later one".
+_NO_RESPONSE = -1001
 
-# A zero UUID, as Kafka prints it: the topic's on brokers before 2.8.
+# The zero UUID as Kafka prints it: the topic id on brokers before 2.8.
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
@@ -54,49 +54,49 @@ class AdminMetadata:
 
     def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """
-        Return the topics of these names; none is made by asking.
+        Return the topics of these names, without creating any.
         """
-        return {name: _topic(told) for name, told in self._described(names).items()}
+        return {name: _topic(found) for name, found in self._describe(names).items()}
 
     def describe_matching_topics(self, chosen: Callable[[str], object]) -> dict[str, Topic]:
         """
-        Return the topics whose names are chosen, of all that we may see.
+        Return the visible topics whose names ``chosen`` accepts.
         """
         with translating_errors("listing topics"):
-            self._admin.call(_connecting, "connecting")
+            self._admin.call(_describe_cluster, "connecting")
             found = self._admin.client().list_topics(timeout=self._admin.timeout_seconds)
         return self.describe_topics([name for name in found.topics if chosen(name)])
 
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """
-        Return host and port of the leader of each partition of these topics, where it has one.
+        Return host and port of the leader of each partition that has one.
         """
         return {
             TopicPartition(name, partition.id): (partition.leader.host, partition.leader.port)
-            for name, topic in self._described(names).items()
+            for name, topic in self._describe(names).items()
             for partition in topic.partitions
             if partition.leader is not None
         }
 
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
         """
-        Ask until every partition's leader has answered, or the time for a question is over.
+        Return the offsets, retrying until every leader has responded or the timeout has passed.
         """
-        return self._asked(times).offsets
+        return self._list_offsets(times).offsets
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Ask as :meth:`list_offsets` does.
+        Return the end offsets and leader epochs, with retries as in :meth:`list_offsets`.
         """
-        return self._asked(dict.fromkeys(tps, LATEST))
+        return self._list_offsets(dict.fromkeys(tps, LATEST))
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:  # noqa: ARG002
         """
-        Return nothing: librdkafka asks brokers that only when it begins to read.
+        Return nothing: librdkafka makes this request only when it starts to read.
         """
         return {}
 
-    def _described(self, names: Collection[str]) -> dict[str, TopicDescription]:
+    def _describe(self, names: Collection[str]) -> dict[str, TopicDescription]:
         if not names:
             return {}
         shown = sorted(names)
@@ -104,48 +104,50 @@ class AdminMetadata:
             lambda client, seconds: client.describe_topics(
                 TopicCollection(shown), request_timeout=seconds
             ),
-            f"asking for the partitions of {', '.join(shown[:20])}",
+            f"reading the partitions of {', '.join(shown[:20])}",
         )
 
-    def _asked(self, times: Mapping[TopicPartition, int]) -> LogEnds:
+    def _list_offsets(self, times: Mapping[TopicPartition, int]) -> LogEnds:
         if not times:
             return LogEnds({}, {})
         deadline = Deadline.after(self._admin.timeout_seconds)
-        backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
-        return retry_until(lambda: self._all_offsets(times, deadline), deadline, backoff)
+        backoff = Backoff(_MIN_PAUSE, _MAX_PAUSE)
+        return retry_until(lambda: self._offsets_of_all(times, deadline), deadline, backoff)
 
-    def _all_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
-        found = self._ask_offsets(times, deadline)
-        silent = [tp for tp, offset in found.offsets.items() if offset == _UNANSWERED]
-        if silent:
-            # librdkafka 2.16 goes on asking the leader that it knew, thousands of times a second.
+    def _offsets_of_all(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
+        ends = self._request_offsets(times, deadline)
+        missing = [tp for tp, offset in ends.offsets.items() if offset == _NO_RESPONSE]
+        if missing:
+            # librdkafka 2.16 keeps asking the old leader, thousands of times a second.
             self._admin.reset()
-            msg = f"{format_partitions(silent)}: no leader told the offsets; are all brokers up?"
+            msg = (
+                f"{format_partitions(missing)}: no leader returned the offsets; are all brokers up?"
+            )
             raise BrokerUnavailableError(msg)
-        return found
+        return ends
 
-    def _ask_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
+    def _request_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
         positions = {Position(tp.topic, tp.partition): _spec(at) for tp, at in times.items()}
-        answers = self._admin.call(
+        results = self._admin.call(
             lambda client, seconds: client.list_offsets(
                 positions, isolation_level=self._isolation, request_timeout=seconds
             ),
-            f"asking for the offsets of {format_partitions(times)}",
+            f"reading the offsets of {format_partitions(times)}",
             deadline,
         )
-        found = LogEnds({}, {})
-        for position, answer in answers.items():
+        ends = LogEnds({}, {})
+        for position, result in results.items():
             tp = TopicPartition(position.topic, position.partition)
-            found.offsets[tp] = answer.offset
-            if answer.leader_epoch is not None:
-                found.epochs[tp] = answer.leader_epoch
-        return found
+            ends.offsets[tp] = result.offset
+            if result.leader_epoch is not None:
+                ends.epochs[tp] = result.leader_epoch
+        return ends
 
 
-def _topic(told: TopicDescription) -> Topic:
-    topic_id = str(told.topic_id)
-    partitions = sorted(partition.id for partition in told.partitions)
-    return Topic(None if topic_id == _NO_ID else topic_id, told.is_internal, partitions)
+def _topic(found: TopicDescription) -> Topic:
+    topic_id = str(found.topic_id)
+    partitions = sorted(partition.id for partition in found.partitions)
+    return Topic(None if topic_id == _NO_ID else topic_id, found.is_internal, partitions)
 
 
 def _spec(time: int) -> OffsetSpec:
@@ -154,5 +156,5 @@ def _spec(time: int) -> OffsetSpec:
     return OffsetSpec.latest() if time == LATEST else OffsetSpec.for_timestamp(time)
 
 
-def _connecting(client: AdminClient, seconds: float) -> dict[str, Future[object]]:
+def _describe_cluster(client: AdminClient, seconds: float) -> dict[str, Future[object]]:
     return {"cluster": client.describe_cluster(request_timeout=seconds)}

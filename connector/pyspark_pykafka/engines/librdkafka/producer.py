@@ -1,5 +1,5 @@
 """
-Writing Arrow batches as records through librdkafka's idempotent producer, at least once.
+Writes Arrow batches as records through librdkafka's idempotent producer, at least once.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 _SLICE_SECONDS = 0.1
 
-# Reports are read this often; more often costs a call per record, less often holds memory longer.
-_POLL_EVERY = 1_000
+# How many records to send between polls: each poll costs a call, each report holds memory.
+_POLL_INTERVAL_RECORDS = 1_000
 
-# How much longer than librdkafka itself we wait for a report that it owes us.
+# How long to wait for delivery reports beyond librdkafka's own delivery timeout.
 _GRACE_SECONDS = 10.0
 
 
 class _Client:
     """
-    A producer together with the errors that its background threads reported.
+    A producer and the errors that its background threads reported.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -46,7 +46,7 @@ class _Client:
         self.producer = Producer({**config, "error_cb": self.fatal.record})
 
     def close(self) -> None:
-        # A task that failed is run again by Spark: what it still has queued must not go out.
+        # Spark retries a failed task: the records that it still has queued must not be sent.
         self.producer.purge()
         self.producer.poll(0)
 
@@ -57,7 +57,7 @@ _pool: ClientPool[_Client] = ClientPool(_Client.close)
 @dataclass(frozen=True, slots=True)
 class _Row:
     """
-    One row on its way to the producer.
+    One row as the producer takes it.
     """
 
     topic: str
@@ -68,19 +68,19 @@ class _Row:
     headers: list[tuple[str, bytes | None]] | None
 
     @property
-    def place(self) -> str:
+    def description(self) -> str:
         """
-        Where the row was to go, for messages.
+        The row's destination, for messages.
         """
         return row_errors.describe_row(self.topic, self.key, self.partition)
 
 
 def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
     """
-    Write every row, and return their number when the brokers have acknowledged each of them.
+    Write every row, and return their number once the brokers have acknowledged all of them.
 
-    ``topic`` wins over the rows' own. Raises :class:`RecordError` for a row that cannot be
-    written, and the errors of :mod:`pyspark_pykafka.errors` for what the brokers say.
+    ``topic`` overrides the rows' own. Raises :class:`RecordError` for a row that cannot be
+    written, and the other errors of :mod:`pyspark_pykafka.errors`.
     """
     config = producer_config(kafka)
     key = frozenset(config.items())
@@ -98,7 +98,7 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
 @dataclass(slots=True)
 class _Task:
     """
-    The state of one write: what was sent, what was acknowledged, and the first failure.
+    One write: the numbers of records sent and acknowledged, and the first failure.
     """
 
     client: _Client
@@ -111,33 +111,33 @@ class _Task:
     def send(self, row: _Row) -> None:
         self._check_destination(row)
         deadline = Deadline.after(max_block_ms(self.kafka) / 1000)
-        while not self._accepted(row):
+        while not self._enqueue(row):
             if deadline.expired:
                 msg = (
                     f"the send buffer stayed full for {max_block_ms(self.kafka)} ms "
-                    f"(kafka.max.block.ms) before {row.place} fitted in; the brokers acknowledge "
-                    "too slowly, or kafka.buffer.memory is smaller than one record"
+                    f"(kafka.max.block.ms) before {row.description} fitted in; the brokers "
+                    "acknowledge too slowly, or kafka.buffer.memory is smaller than one record"
                 )
                 raise TimeoutExceededError(msg)
-            self._serve(_SLICE_SECONDS)
+            self._poll(_SLICE_SECONDS)
         self.sent += 1
-        if self.sent % _POLL_EVERY == 0:
-            self._serve(0)
+        if self.sent % _POLL_INTERVAL_RECORDS == 0:
+            self._poll(0)
 
     def finish(self) -> int:
         deadline = Deadline.after(delivery_timeout_ms(self.kafka) / 1000 + _GRACE_SECONDS)
         while self.acknowledged < self.sent:
-            self._serve_queue(_SLICE_SECONDS)
+            self._flush(_SLICE_SECONDS)
             if deadline.expired:
                 msg = (
                     f"{self.sent - self.acknowledged} of {self.sent} records were not "
                     f"acknowledged within {delivery_timeout_ms(self.kafka)} ms "
-                    "(kafka.delivery.timeout.ms); the task must be run again"
+                    "(kafka.delivery.timeout.ms); run the task again"
                 )
                 raise TimeoutExceededError(msg)
         return self.acknowledged
 
-    def _accepted(self, row: _Row) -> bool:
+    def _enqueue(self, row: _Row) -> bool:
         optional: dict[str, Any] = {}
         if row.partition is not None:
             optional["partition"] = row.partition
@@ -155,7 +155,7 @@ class _Task:
         except BufferError:
             return False
         except KafkaException as error:
-            raise _refused(row, error.args[0]) from error
+            raise _rejected(row, error.args[0]) from error
         return True
 
     def _report(self, error: KafkaError | None, message: Message) -> None:
@@ -165,12 +165,12 @@ class _Task:
             where = row_errors.describe_row(message.topic(), message.key())
             self.failure = map_kafka_error(error, f"writing {where}")
 
-    def _serve(self, seconds: float) -> None:
+    def _poll(self, seconds: float) -> None:
         self.client.producer.poll(seconds)
         self._raise_failure()
 
-    def _serve_queue(self, seconds: float) -> None:
-        # flush() sends what lingers; it says nothing of failures, the reports do.
+    def _flush(self, seconds: float) -> None:
+        # flush() sends lingering batches; failures come with the delivery reports.
         self.client.producer.flush(seconds)
         self._raise_failure()
 
@@ -181,13 +181,13 @@ class _Task:
 
     def _check_destination(self, row: _Row) -> None:
         """
-        Refuse a missing topic or partition at once, not when the delivery time-out has passed.
+        Reject a missing topic or partition at once, not after the delivery timeout.
         """
         count = self.partitions.get(row.topic)
         if count is None:
             count = self.partitions[row.topic] = self._partition_count(row.topic)
         if row.partition is not None and not 0 <= row.partition < count:
-            raise row_errors.unknown_partition(row.place, count)
+            raise row_errors.unknown_partition(row.description, count)
 
     def _partition_count(self, topic: str) -> int:
         deadline = Deadline.after(max_block_ms(self.kafka) / 1000)
@@ -196,59 +196,59 @@ class _Task:
             if metadata is not None and metadata.error is None and metadata.partitions:
                 return len(metadata.partitions)
             error = None if metadata is None else metadata.error
-            if error is not None and _final(error):
-                raise map_kafka_error(error, f"asking for topic '{topic}'")
+            if error is not None and _is_final(error):
+                raise map_kafka_error(error, f"reading the metadata of topic '{topic}'")
             if deadline.expired:
                 msg = (
                     f"topic '{topic}' was not found within {max_block_ms(self.kafka)} ms "
                     "(kafka.max.block.ms); create it, or correct the option or column 'topic'"
                 )
                 raise UnknownTopicError(msg)
-            self._serve(_SLICE_SECONDS)
+            self._poll(_SLICE_SECONDS)
 
     def _metadata(self, topic: str, deadline: Deadline) -> Any:
         try:
             seconds = max(deadline.remaining(max_seconds=1.0), _SLICE_SECONDS)
-            found = self.client.producer.list_topics(topic, timeout=seconds)
+            metadata = self.client.producer.list_topics(topic, timeout=seconds)
         except KafkaException as error:
             self._raise_failure()
-            if map_kafka_error(error.args[0], "asking for topics").retriable:
+            if map_kafka_error(error.args[0], "reading topic metadata").retriable:
                 return None
             raise
-        return found.topics.get(topic)
+        return metadata.topics.get(topic)
 
 
-def _final(error: KafkaError) -> bool:
+def _is_final(error: KafkaError) -> bool:
     missing = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-    return not missing and not map_kafka_error(error, "asking for topics").retriable
+    return not missing and not map_kafka_error(error, "reading topic metadata").retriable
 
 
-def _refused(row: _Row, error: KafkaError) -> RecordError:
+def _rejected(row: _Row, error: KafkaError) -> RecordError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return row_errors.too_large(row.place, error.str())
-    msg = f"{row.place} cannot be written: {error.str()}"
+        return row_errors.too_large(row.description, error.str())
+    msg = f"{row.description} cannot be written: {error.str()}"
     return RecordError(error.name() or "RECORD_REFUSED", msg)
 
 
 def rows_of(batch: pa.RecordBatch, topic: str | None) -> Iterator[_Row]:
     """
-    Yield the rows of a batch whose schema :func:`columns.check_sink_schema` has accepted.
+    Yield the rows of a batch whose schema :func:`schema.check_sink_schema` has accepted.
     """
-    for at, values in enumerate(
+    for index, values in enumerate(
         zip(
             _topics(batch, topic),
             _bytes(batch, "key"),
             _bytes(batch, "value"),
-            _plain(batch, "partition"),
+            _values(batch, "partition"),
             _timestamps(batch),
-            _plain(batch, "headers"),
+            _values(batch, "headers"),
             strict=True,
         )
     ):
         destination, key, value, partition, timestamp, headers = values
         if destination is None:
-            raise row_errors.null_topic(at, key)
-        yield _Row(destination, key, value, partition, timestamp, _pairs(headers))
+            raise row_errors.null_topic(index, key)
+        yield _Row(destination, key, value, partition, timestamp, _header_pairs(headers))
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -256,13 +256,13 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     return pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
 
 
-def _plain(batch: pa.RecordBatch, name: str) -> list[Any]:
+def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
     values: list[Any] = _column(batch, name).to_pylist()
     return values
 
 
 def _topics(batch: pa.RecordBatch, topic: str | None) -> list[str | None]:
-    return _plain(batch, "topic") if topic is None else [topic] * batch.num_rows
+    return _values(batch, "topic") if topic is None else [topic] * batch.num_rows
 
 
 def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
@@ -279,11 +279,13 @@ def _timestamps(batch: pa.RecordBatch) -> list[int | None]:
     return [None if m is None else m // 1000 for m in micros.to_pylist()]
 
 
-def _pairs(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, bytes | None]] | None:
-    return None if headers is None else [_pair(header) for header in headers]
+def _header_pairs(
+    headers: list[dict[str, Any] | None] | None,
+) -> list[tuple[str, bytes | None]] | None:
+    return None if headers is None else [_header_pair(header) for header in headers]
 
 
-def _pair(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
+def _header_pair(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
     if header is None or header["key"] is None:
         raise row_errors.null_header_key()
     return (header["key"], header["value"])
