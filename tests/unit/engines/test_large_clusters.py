@@ -120,7 +120,7 @@ def test_a_broker_that_hangs_costs_no_other_its_connection() -> None:
         assert len(backend.list_offsets(tps)) == 10
         before = cluster.stats()
         cluster.set(hung=(7,))
-        with pytest.raises(Exception, match="t-7: no leader told the offsets") as caught:
+        with pytest.raises(Exception, match="t-7: no leader returned the offsets") as caught:
             backend.list_offsets(tps)
         after = cluster.stats()
 

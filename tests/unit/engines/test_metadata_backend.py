@@ -100,7 +100,7 @@ def test_partition_that_an_answer_leaves_out() -> None:
     """
     answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, 7)])])
 
-    with pytest.raises(BrokerUnavailableError, match="t-1: no leader told the offsets"):
+    with pytest.raises(BrokerUnavailableError, match="t-1: no leader returned the offsets"):
         read_offsets(answer, WANTED)
 
 

@@ -89,7 +89,7 @@ def test_leader_that_stays_away_is_named() -> None:
     """
     Asking again ends with the time for a question, naming the partition.
     """
-    with pytest.raises(BrokerUnavailableError, match="t-0: no leader told the offsets"):
+    with pytest.raises(BrokerUnavailableError, match="t-0: no leader returned the offsets"):
         broker(Admin([{P0: -1001, P1: 4}]), timeout_ms=300).end_offsets([P0, P1])
 
 

@@ -170,7 +170,7 @@ def read_offsets(
                 msg = f"{tp}: not known to its leader; is the topic being made, or deleted?"
                 raise UnknownTopicError(msg)
             else:
-                raise map_error_code(error, f"asking for the offsets of {tp}")
+                raise map_error_code(error, f"reading the offsets of {tp}")
     is_short = len(found.offsets) < sum(map(len, wanted.values()))
     if is_short or _lacks_ends(found.offsets, wanted):
         raise no_leader_error(tp for tp in _named(wanted) if found.offsets.get(tp, -1) < 0)
@@ -194,7 +194,7 @@ def no_leader_error(tps: Iterable[TopicPartition]) -> BrokerUnavailableError:
     """
     Return the error for partitions of which no leader answers.
     """
-    msg = f"{format_partitions(tps)}: no leader told the offsets; are all brokers up?"
+    msg = f"{format_partitions(tps)}: no leader returned the offsets; are all brokers up?"
     return BrokerUnavailableError(msg)
 
 
@@ -204,7 +204,9 @@ def _naming(error: PykafkaError, topics: Wanted) -> PykafkaError:
     """
     if not isinstance(error, (BrokerUnavailableError, TimeoutExceededError)):
         return error
-    named = type(error)(f"{format_partitions(_named(topics))}: no leader told the offsets: {error}")
+    named = type(error)(
+        f"{format_partitions(_named(topics))}: no leader returned the offsets: {error}"
+    )
     named.__cause__ = error
     return named
 

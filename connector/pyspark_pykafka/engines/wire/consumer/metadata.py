@@ -209,7 +209,7 @@ class WireMetadata:
                 # Before the pause that it falls into, which may be the last.
                 if tell_at.remaining() <= pause:
                     tell_at, seconds = NEVER, limit.remaining()
-                    logger.warning("%s; asking again, for %.0f s at most", trouble, seconds)
+                    logger.warning("%s; retrying for %.0f s at most", trouble, seconds)
                 logger.info("%s; asking again", trouble)
                 time.sleep(pause)
                 patience *= 2
@@ -352,4 +352,4 @@ def id_text(topic_id: UUID) -> str:
 
 
 def _asking_for(names: Collection[str]) -> str:
-    return f"asking for the partitions of {', '.join(sorted(names)[:20])}"
+    return f"reading the partitions of {', '.join(sorted(names)[:20])}"

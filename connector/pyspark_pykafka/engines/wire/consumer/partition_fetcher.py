@@ -308,7 +308,7 @@ class PartitionFetcher:
         listed = connection.request(request, deadline)
         answer = listed.single()
         if answer.error_code:
-            raise map_error_code(answer.error_code, f"asking for the offsets of {self.tp}")
+            raise map_error_code(answer.error_code, f"reading the offsets of {self.tp}")
         if answer.offset < 0:
             msg = f"the leader of {self.tp} told {answer.offset} for an end of its log"
             raise BrokerUnavailableError(msg)
