@@ -178,7 +178,7 @@ class QueryIdentity:
     The id of a checkpoint's query, the number of the batch that ended there, and the name of its
     progress store.
 
-    Both numbers are the connector's own: Spark passes its ids to tasks, not to the planning
+    Id and number are the connector's own: Spark passes its ids to tasks, not to the planning
     process. Batches are counted from 0, and only those that Spark plans for new offsets.
     """
 

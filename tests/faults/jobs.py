@@ -32,7 +32,7 @@ def start_job(script: Path, arguments: Sequence[str], log: Path) -> subprocess.P
     )
 
 
-def end(job: subprocess.Popen[str]) -> None:
+def kill_job(job: subprocess.Popen[str]) -> None:
     """
     Kill a job if it still runs.
     """

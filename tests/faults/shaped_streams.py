@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.faults import shape_models
-from tests.faults.jobs import end, kill_all, start_job
+from tests.faults.jobs import kill_all, kill_job, start_job
 from tests.support.end_txn import EndTxnGate, Hold
 from tests.support.proxied import ProxiedCluster
 from tests.support.row_checker import Verdict, check_rows, row_of
@@ -316,7 +316,7 @@ class Drivers:
         try:
             return job.wait(SECONDS)
         finally:
-            end(job)
+            kill_job(job)
 
     def killed(self, batch: int, choose: Callable[[int], int]) -> None:
         """

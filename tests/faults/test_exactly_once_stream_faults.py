@@ -24,7 +24,7 @@ import pyspark
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
-from tests.faults.jobs import end, start_job, stop_all
+from tests.faults.jobs import kill_job, start_job, stop_all
 
 from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.transactions.values import (
@@ -167,7 +167,7 @@ class History:
             try:
                 return job.wait(SECONDS)
             finally:
-                end(job)
+                kill_job(job)
 
     def killed(self, fault: dict[str, Any]) -> None:
         """
@@ -399,7 +399,7 @@ def test_paused_drivers_that_wake(history: History, seed: int) -> None:
     finally:
         for zombie in zombies:
             stop_all(zombie, signal.SIGCONT)
-            end(zombie)
+            kill_job(zombie)
 
     verify(history, watcher)
 
@@ -441,7 +441,7 @@ def test_paused_workers_that_wake(cluster: KafkaCluster, tmp_path: Path, seed: i
             wake_late(history, job, at)
         assert job.wait(SECONDS) == 0, history.log()
     finally:
-        end(job)
+        kill_job(job)
 
     assert all(history.again(at) for at in range(BATCHES))
     verify(history, watcher)
@@ -461,7 +461,7 @@ def test_a_batch_that_waited_too_long(history: History) -> None:
         wake_late(history, job, 0)
         assert job.wait(SECONDS) == 1, history.log()
     finally:
-        end(job)
+        kill_job(job)
     assert "the write took longer than kafka.transaction.timeout.ms" in history.log()
     history.completed()
 
@@ -582,7 +582,7 @@ def test_brokers_that_are_killed(three: KafkaCluster, tmp_path: Path, seed: int)
             three.restart(node)
         assert job.wait(SECONDS) == 0, history.log()
     finally:
-        end(job)
+        kill_job(job)
 
     verify(history, watcher)
 

@@ -184,7 +184,7 @@ class _Bisection:
         while waiting:
             part, is_failing = waiting.pop()
             if len(part) == 1:
-                # Run it even if it must fail by elimination: its own error is needed.
+                # A single record is always run, even if only it can be the cause.
                 if self._fails(part):
                     self._suspect(part)
                 continue
