@@ -163,7 +163,7 @@ class AuditListener(StreamingQueryListener):
 
     Add it before the query starts. ``on_report`` is called for each batch; an incomplete batch is
     logged as well. ``on_timeout`` is called with the query's id if the query has neither finished a
-    batch nor been idle for ``timeout`` seconds; once, until the query makes progress again.
+    batch nor been idle for ``timeout`` seconds; then not again before the query makes progress.
     """
 
     def __init__(

@@ -7,6 +7,7 @@ Independent of Spark; reads offsets through a protocol (:class:`PartitionLookup`
 from __future__ import annotations
 
 import logging
+import reprlib
 import time
 import uuid
 from dataclasses import replace
@@ -99,7 +100,9 @@ class MicroBatchStream:
         self.was_limited = False
 
     def __repr__(self) -> str:
-        latest = "unknown" if self._latest is None else offsets_to_json(self._latest.offsets)
+        offsets = None if self._latest is None else offsets_to_json(self._latest.offsets)
+        # Abbreviated: a query can read thousands of partitions.
+        latest = "unknown" if offsets is None else reprlib.repr(offsets)
         fixed = "" if self._fixed_end is None else ", availableNow"
         return f"MicroBatchStream({self._options.strategy}, latest offsets: {latest}{fixed})"
 
@@ -126,7 +129,7 @@ class MicroBatchStream:
 
     def initial_offset(self) -> Document:
         """
-        Return the start of a new query; a query whose first batch failed asks for it again.
+        Return the start of a new query; Spark calls this again after a failed first batch.
         """
         if self._initial is None:
             fixed = self._fixed_end
@@ -235,7 +238,7 @@ class MicroBatchStream:
         new_starts = self._lookup.log_start_offsets(new)
         is_subscribed = partial(matches, self._options.strategy)
         plan = plan_stream(start_offset, end_offset, new_starts, self._split, is_subscribed)
-        # Not checked yet if Spark asked for the end without passing the start.
+        # latest_offset has not checked it if Spark has not passed the start offset.
         self._data_loss.check_truncation(start_offset, end_offset)
         self._data_loss.report_plan(plan)
         if not self._has_planned_end and plan.ranges:

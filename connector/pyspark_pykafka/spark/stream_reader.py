@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# Only tells Spark that the options set a limit; MicroBatchStream applies them.
+# Shows Spark that the options set a limit; MicroBatchStream applies it.
 _ANY_LIMIT = ReadMaxRows(2**63 - 1)
 
 
@@ -63,7 +63,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
 
     def initialOffset(self) -> Document:
         """
-        Return the start of a new query; a query whose first batch failed asks for it again.
+        Return the start of a new query; Spark calls this again after a failed first batch.
         """
         return self._stream.initial_offset()
 
@@ -158,8 +158,8 @@ class _LegacyStreamReader(_Reader):
         """
         if self._assumed_new and start != self._stream.initial_offset():
             msg = (
-                "this query was started before, and Spark asked for the end of its batch without "
-                "the start, so the limits cannot be applied; set "
+                "this query was started before, and Spark called latestOffset without its start "
+                "offset, so the limits cannot be applied; set "
                 "spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or remove "
                 "maxOffsetsPerTrigger and the other limits"
             )
