@@ -216,10 +216,10 @@ def test_query_that_starts_at_latest(
     wait_until(lambda: None if query.lastProgress else "no progress", SECONDS)
     kafka_cluster.produce(name, values(10, 17))
 
-    def seen() -> int:
+    def left() -> int:
         return sum(one.whole_batch.left for one in reports)
 
-    wait_until(lambda: None if seen() == 7 else f"seen {seen()}", SECONDS)
+    wait_until(lambda: None if left() == 7 else f"{left()} records left", SECONDS)
 
     assert all(one.is_complete for one in reports)
 

@@ -70,15 +70,15 @@ def batches(
     """
     Return a function that makes a query with a checkpoint of its own.
     """
-    made: list[Batches] = []
+    created: list[Batches] = []
 
     def make(schema: str | None = None, **options: Any) -> Batches:
         given = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "startingOffsets": "earliest"}
-        made.append(Batches(spark, {**given, **options}, f"{checkpoint}-{len(made)}", schema))
-        return made[-1]
+        created.append(Batches(spark, {**given, **options}, f"{checkpoint}-{len(created)}", schema))
+        return created[-1]
 
     yield make
-    for it in made:
+    for it in created:
         if it.query is not None:
             it.query.stop()
 

@@ -152,7 +152,7 @@ def test_poison_batches(
     """
     A query in which each batch fails, is bisected, and continues without one record leaks nothing.
     """
-    name, letters = topic(1), topic(1)
+    name, dead_letters = topic(1), topic(1)
     where = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
     read = {**where, "subscribe": name, "startingOffsets": "earliest"}
     failed = 0
@@ -161,7 +161,7 @@ def test_poison_batches(
         nonlocal failed
         if frame.filter("cast(value as string) like '%3'").count():
             failed += 1
-            msg = f"batch {batch} cannot be taken"
+            msg = f"batch {batch} cannot be written"
             raise ValueError(msg)
 
     def run(batches: int) -> None:
@@ -170,8 +170,8 @@ def test_poison_batches(
             query.processAllAvailable()
 
     frame = spark.readStream.format("pykafka").options(**read).load()
-    take = isolate_poison(sink, DeadLetterTopic(letters, read))
-    writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
+    write = isolate_poison(sink, DeadLetterTopic(dead_letters, read))
+    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     query = writer.start()
     try:
         run(WARM_UP)
@@ -182,7 +182,7 @@ def test_poison_batches(
         query.stop()
 
     assert failed >= WARM_UP + rounds
-    assert len(kafka_cluster.consume(letters)) == WARM_UP + rounds
+    assert len(kafka_cluster.consume(dead_letters)) == WARM_UP + rounds
 
 
 def test_planted_leaks_are_caught(

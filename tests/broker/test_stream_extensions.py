@@ -225,10 +225,10 @@ def test_byte_limit(
     producer = Producer(
         {"bootstrap.servers": kafka_cluster.bootstrap, "compression.type": codec, "linger.ms": 50}
     )
-    chance = random.Random(codec)
+    rng = random.Random(codec)
     for n in range(6000):
         # Half of each value is noise, which no codec can compress.
-        value = chance.randbytes(500) + b"0" * 500
+        value = rng.randbytes(500) + b"0" * 500
         producer.produce(name, value, partition=n % 2)
     assert producer.flush(30) == 0
     query = stream(subscribe=name, maxBytesPerTrigger="1m")

@@ -17,41 +17,42 @@ if TYPE_CHECKING:
 @dataclass
 class Cluster:
     """
-    Topics as lists of (first offset, end) per partition, and their ids.
+    Topics as lists of (log start, log end) by partition, and their ids.
 
-    The record at an offset is of that time in ms. Leader epochs are told of partitions that have
-    any, with the offsets at which they began.
+    The record at an offset has that timestamp in ms. ``epochs`` holds the start offset of each
+    leader epoch by partition, ``epoch_requests`` the requests for epoch ends so far, and ``stale``
+    the next responses for end offsets.
     """
 
     topics: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     stale: list[Offsets] = field(default_factory=list)
     epochs: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
-    asked: list[dict[TopicPartition, int]] = field(default_factory=list)
+    epoch_requests: list[dict[TopicPartition, int]] = field(default_factory=list)
 
-    def make(self, topic: str, *ends: int, first: int = 0) -> None:
-        self.topics[topic] = [(first, end) for end in ends]
+    def create_topic(self, topic: str, *ends: int, log_start: int = 0) -> None:
+        self.topics[topic] = [(log_start, end) for end in ends]
         self.ids[topic] = f"{topic}{len(self.ids)}{sum(ends)}"
 
-    def elect(self, tp: TopicPartition, epoch: int, end: int, then: int) -> None:
+    def elect(self, tp: TopicPartition, epoch: int, end: int, grown: int) -> None:
         """
-        Make a broker leader whose log ends at an offset, and let the log grow after that.
+        Elect a leader whose log ends at ``end``, and let its log grow to ``grown``.
         """
-        first, _ = self.topics[tp.topic][tp.partition]
-        self.topics[tp.topic][tp.partition] = (first, then)
+        log_start, _ = self.topics[tp.topic][tp.partition]
+        self.topics[tp.topic][tp.partition] = (log_start, grown)
         kept = {old: start for old, start in self.epochs.get(tp, {}).items() if start < end}
         self.epochs[tp] = {**kept, epoch: end}
 
-    def age(self, tp: TopicPartition, first: int) -> None:
+    def delete_before(self, tp: TopicPartition, offset: int) -> None:
         """
-        Let the records before an offset age out, with the epochs that ended before it.
+        Delete the records before an offset, as retention does, and the epochs that end before it.
         """
         _, end = self.topics[tp.topic][tp.partition]
-        self.topics[tp.topic][tp.partition] = (first, end)
-        began = self.epochs[tp]
-        at_first = max(epoch for epoch, start in began.items() if start <= first)
+        self.topics[tp.topic][tp.partition] = (offset, end)
+        starts = self.epochs[tp]
+        first_epoch = max(epoch for epoch, start in starts.items() if start <= offset)
         self.epochs[tp] = {
-            epoch: max(it, first) for epoch, it in began.items() if epoch >= at_first
+            epoch: max(start, offset) for epoch, start in starts.items() if epoch >= first_epoch
         }
 
     def assignment(self, strategy: Strategy) -> Assignment:
@@ -76,23 +77,23 @@ class Cluster:
         return LogEnds(found, {tp: max(self.epochs[tp]) for tp in found if tp in self.epochs})
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
-        self.asked.append(dict(epochs))
+        self.epoch_requests.append(dict(epochs))
         return {tp: self._epoch_end(tp, epoch) for tp, epoch in epochs.items() if self._find(tp)}
 
     def _epoch_end(self, tp: TopicPartition, epoch: int) -> int:
-        # As a broker's cache of leader epochs answers.
-        began = self.epochs.get(tp, {})
-        if epoch == max(began, default=None):
+        # As a broker's leader epoch cache does.
+        starts = self.epochs.get(tp, {})
+        if epoch == max(starts, default=None):
             return self.topics[tp.topic][tp.partition][1]
-        return min((start for later, start in began.items() if later > epoch), default=-1)
+        return min((start for later, start in starts.items() if later > epoch), default=-1)
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
-        borders = {tp: self._find(tp) for tp in times}
+        logs = {tp: self._find(tp) for tp in times}
         return {
             tp: max(found[0], times[tp]) if found and times[tp] < found[1] else None
-            for tp, found in borders.items()
+            for tp, found in logs.items()
         }
 
     def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:

@@ -53,7 +53,7 @@ def planned(prefetch: Prefetch, end: dict[str, Any], *, replayed: bool) -> list[
     Return the values of a micro-batch's input partitions, in a first run or in a replay.
     """
     cluster = Cluster()
-    cluster.make("t", 9_000, 9_000, 9_000)
+    cluster.create_topic("t", 9_000, 9_000, 9_000)
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest"}
     options = parse_stream_source(given)
     reader = _LegacyStreamReader(options, SCHEMA)

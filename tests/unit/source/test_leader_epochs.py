@@ -40,7 +40,7 @@ class Process:
 
     cluster: Cluster
     options: dict[str, str] = field(default_factory=dict)
-    batches: MicroBatchStream = field(init=False)
+    stream: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
         given = {
@@ -50,19 +50,19 @@ class Process:
             "fetchOffset.retryIntervalMs": "0",
             **self.options,
         }
-        self.batches = MicroBatchStream(parse_stream_source(given), self.cluster, lambda _: {})
+        self.stream = MicroBatchStream(parse_stream_source(given), self.cluster, lambda _: {})
 
     def latest_offset(self, start: Any) -> Any:
         """
-        Return the next end, as it comes back from a checkpoint.
+        Return the end of the next batch, as it is read back from the checkpoint.
         """
-        return json.loads(json.dumps(self.batches.latest_offset(start)))
+        return json.loads(json.dumps(self.stream.latest_offset(start)))
 
     def first(self) -> Any:
         """
         Return the end of a new query's first batch.
         """
-        return self.latest_offset(self.batches.initial_offset())
+        return self.latest_offset(self.stream.initial_offset())
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def cluster() -> Cluster:
     Return a cluster with a topic of two partitions with 200 and 50 records, in leader epoch 3.
     """
     made = Cluster()
-    made.make("t", 200, 50)
+    made.create_topic("t", 200, 50)
     made.elect(T0, 3, 0, 200)
     made.elect(T1, 3, 0, 50)
     return made
@@ -135,7 +135,7 @@ def test_allowed_truncation_is_counted_once(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    With failOnDataLoss=false the lost offsets are logged and counted once, and the query goes on.
+    With failOnDataLoss=false the lost offsets are logged and counted once, and the query continues.
     """
     one = allowing_loss(cluster)
     end = one.first()
@@ -150,12 +150,12 @@ def test_allowed_truncation_is_counted_once(
 
     assert caplog.text.count(f"[{LOG_TRUNCATED}]") == 1
     assert "The 80 offsets" in caplog.text
-    assert one.batches.report_latest_offset() == {
+    assert one.stream.report_latest_offset() == {
         "t": {"0": 260, "1": 50},
         "@lost": {"t": {"0": 80}},
     }
     assert later[LEADER_EPOCHS] == {"t": {"0": 5, "1": 3}}
-    assert [(r.start, r.end) for r in one.batches.plan(end, later).ranges] == [(200, 260)]
+    assert [(r.start, r.end) for r in one.stream.plan(end, later).ranges] == [(200, 260)]
 
 
 def test_leader_change_without_truncation_is_no_data_loss(cluster: Cluster) -> None:
@@ -167,14 +167,14 @@ def test_leader_change_without_truncation_is_no_data_loss(cluster: Cluster) -> N
     cluster.elect(T0, 4, 200, 200)
 
     assert [one.latest_offset(end), one.latest_offset(end), one.latest_offset(end)] == [end] * 3
-    assert cluster.asked == [{T0: 3}]
+    assert cluster.epoch_requests == [{T0: 3}]
 
     cluster.elect(T0, 6, 210, 230)
     later = one.latest_offset(end)
-    assert cluster.asked[1:] == [{T0: 4}]
+    assert cluster.epoch_requests[1:] == [{T0: 4}]
     assert later[LEADER_EPOCHS] == {"t": {"0": 6, "1": 3}}
     one.latest_offset(later)
-    assert len(cluster.asked) == 2
+    assert len(cluster.epoch_requests) == 2
 
 
 def test_unchanged_epoch_needs_no_request(cluster: Cluster) -> None:
@@ -187,7 +187,7 @@ def test_unchanged_epoch_needs_no_request(cluster: Cluster) -> None:
         cluster.topics["t"][0] = (0, grown)
         end = one.latest_offset(end)
 
-    assert cluster.asked == []
+    assert cluster.epoch_requests == []
 
 
 @pytest.mark.parametrize("epoch", [0, 3, 9])
@@ -197,14 +197,14 @@ def test_recreated_topic_is_detected_by_its_id(cluster: Cluster, epoch: int) -> 
     """
     one = Process(cluster)
     end = one.first()
-    cluster.make("t", 300, 300)
+    cluster.create_topic("t", 300, 300)
     cluster.epochs = {T0: {epoch: 0}, T1: {epoch: 0}}
 
     later = one.latest_offset(end)
 
     with pytest.raises(DataLossError, match="deleted and recreated"):
-        one.batches.plan(end, later)
-    assert cluster.asked == []
+        one.stream.plan(end, later)
+    assert cluster.epoch_requests == []
     assert later[LEADER_EPOCHS]["t"]["0"] == epoch
 
 
@@ -214,10 +214,10 @@ def test_ranges_of_a_recreated_topic_have_no_start_epoch(cluster: Cluster) -> No
     """
     one = allowing_loss(cluster)
     end = one.first()
-    cluster.make("t", 300, 300)
+    cluster.create_topic("t", 300, 300)
     cluster.epochs = {T0: {7: 0}}
 
-    planned = one.batches.plan(end, one.latest_offset(end)).ranges
+    planned = one.stream.plan(end, one.latest_offset(end)).ranges
 
     assert [(r.start_epoch, r.end_epoch) for r in planned] == [(-1, 7), (-1, -1)]
 
@@ -279,7 +279,7 @@ def test_unknown_epoch_is_no_data_loss(cluster: Cluster) -> None:
     cluster._epoch_end = lambda tp, epoch: -1  # type: ignore[method-assign] # noqa: ARG005
 
     assert Process(cluster).latest_offset(end) == end
-    assert cluster.asked == [{T0: 3}]
+    assert cluster.epoch_requests == [{T0: 3}]
 
 
 def test_checkpoint_without_epochs_is_accepted(cluster: Cluster) -> None:
@@ -292,22 +292,22 @@ def test_checkpoint_without_epochs_is_accepted(cluster: Cluster) -> None:
 
     end = one.latest_offset(start)
 
-    assert cluster.asked == []
+    assert cluster.epoch_requests == []
     assert end[LEADER_EPOCHS] == {"t": {"0": 8, "1": 3}}
-    (planned,) = one.batches.plan(start, end).ranges
+    (planned,) = one.stream.plan(start, end).ranges
     assert (planned.start_epoch, planned.end_epoch) == (-1, 8)
 
 
 def test_plan_checks_truncation_itself(cluster: Cluster) -> None:
     """
-    A plan checks, too: Spark before 4.2 may not pass the start, and a replay asks for no end.
+    A plan checks, too: Spark before 4.2 may not pass the start, and a replay has no call of latest_offset.
     """
     end = Process(cluster).first()
     cluster.elect(T0, 5, 100, 260)
     later = allowing_loss(cluster).latest_offset(end)
 
     with pytest.raises(DataLossError, match="offset 100 now"):
-        Process(cluster).batches.plan(end, later)
+        Process(cluster).stream.plan(end, later)
 
 
 def test_end_beyond_the_log_keeps_its_epoch() -> None:
@@ -331,7 +331,7 @@ def test_log_that_ends_before_the_position_is_data_loss(cluster: Cluster) -> Non
     later = one.latest_offset(end)
 
     with pytest.raises(DataLossError, match=r"changed from 200 to 150.*unclean") as caught:
-        one.batches.plan(end, later)
+        one.stream.plan(end, later)
     assert caught.value.condition == "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED"
 
 
@@ -342,9 +342,9 @@ def test_available_now_checks_the_start_of_its_run(cluster: Cluster) -> None:
     end = Process(cluster).first()
     cluster.elect(T0, 5, 100, 260)
     again = Process(cluster)
-    again.batches.prepare_for_available_now()
+    again.stream.prepare_for_available_now()
 
-    assert LEADER_EPOCHS not in again.batches.initial_offset()
+    assert LEADER_EPOCHS not in again.stream.initial_offset()
     with pytest.raises(DataLossError, match="offset 100 now"):
         again.latest_offset(end)
 
@@ -409,7 +409,7 @@ class Log:
 
     def __init__(self) -> None:
         self.cluster = Cluster()
-        self.cluster.make("t", 0)
+        self.cluster.create_topic("t", 0)
         self.cluster.elect(T0, 0, 0, 0)
         self.records: list[int] = []
         self._written = 0
@@ -433,7 +433,7 @@ class Log:
         self.append(count)
 
     def age(self, count: int) -> None:
-        self.cluster.age(T0, min(self.first + count, len(self.records)))
+        self.cluster.delete_before(T0, min(self.first + count, len(self.records)))
 
     def replaced(self, seen: list[int]) -> int:
         """
@@ -478,5 +478,5 @@ def test_lost_offsets_are_the_replaced_records(
         lost += max(min(log.first, end) - at, 0)
         position = one.latest_offset(position)
         seen = log.records[: position["t"]["0"]]
-        latest = one.batches.report_latest_offset() or {}
+        latest = one.stream.report_latest_offset() or {}
         assert latest.get("@lost", {"t": {"0": 0}}) == {"t": {"0": lost}}

@@ -59,20 +59,20 @@ class Process:
     cluster: Cluster
     options: dict[str, str] = field(default_factory=lambda: OPTIONS)
     recorded: RecordedProgress = field(default_factory=RecordedProgress)
-    batches: MicroBatchStream = field(init=False)
+    stream: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
         ids = map("query-{}".format, itertools.count())
         options = parse_stream_source(self.options)
-        self.batches = MicroBatchStream(
+        self.stream = MicroBatchStream(
             options, self.cluster, lambda _: {}, self.recorded, new_id=lambda: next(ids)
         )
 
     def latest_offset(self, start: Document) -> Document:
         """
-        Return the next end, as it comes back from a checkpoint.
+        Return the end of the next batch, as it is read back from the checkpoint.
         """
-        end: Document = json.loads(json.dumps(self.batches.latest_offset(start)))
+        end: Document = json.loads(json.dumps(self.stream.latest_offset(start)))
         return end
 
 
@@ -82,7 +82,7 @@ def cluster() -> Cluster:
     Return a cluster with the topic t of one partition, three records in it.
     """
     made = Cluster()
-    made.make("t", 3)
+    made.create_topic("t", 3)
     return made
 
 
@@ -91,7 +91,7 @@ def test_batch_is_completed_when_the_next_one_is_planned(cluster: Cluster) -> No
     A batch is recorded as completed when the next one is planned; a new query records none.
     """
     one = Process(cluster)
-    first = one.latest_offset(one.batches.initial_offset())
+    first = one.latest_offset(one.stream.initial_offset())
     assert one.recorded.calls == []
 
     cluster.topics["t"] = [(0, 5)]
@@ -107,7 +107,7 @@ def test_restart_keeps_the_query_id(cluster: Cluster) -> None:
     After a restart the query has the id of its checkpoint, and records its last batch again.
     """
     one = Process(cluster)
-    first = one.latest_offset(one.batches.initial_offset())
+    first = one.latest_offset(one.stream.initial_offset())
     cluster.topics["t"] = [(0, 5)]
 
     again = Process(cluster)
@@ -124,8 +124,8 @@ def test_checkpoint_without_a_store_has_no_query_id(cluster: Cluster) -> None:
     plain = Process(cluster, {**OPTIONS, "progressStore": "none"})
     identified = Process(cluster)
 
-    end = plain.latest_offset(plain.batches.initial_offset())
-    first = identified.latest_offset(identified.batches.initial_offset())
+    end = plain.latest_offset(plain.stream.initial_offset())
+    first = identified.latest_offset(identified.stream.initial_offset())
     cluster.topics["t"] = [(0, 5)]
 
     assert QUERY not in end
@@ -151,10 +151,10 @@ def test_replayed_batch_is_recorded(cluster: Cluster, caplog: pytest.LogCaptureF
     A plan before any latest_offset is a replay: it is recorded, and its ranges are logged.
     """
     one = Process(cluster)
-    first = one.latest_offset(one.batches.initial_offset())
+    first = one.latest_offset(one.stream.initial_offset())
     again = Process(cluster)
 
-    again.batches.plan(again.batches.initial_offset(), first)
+    again.stream.plan(again.stream.initial_offset(), first)
 
     assert again.recorded.calls == [("replaying", 3, "query-0", 0)]
     assert "a micro-batch that did not finish is read again: t-0[0, 3)" in caplog.text
@@ -165,11 +165,11 @@ def test_first_plan_is_no_replay(cluster: Cluster, caplog: pytest.LogCaptureFixt
     A new batch is no replay, nor is the empty one that older Spark versions plan after a restart.
     """
     one = Process(cluster)
-    start = one.batches.initial_offset()
+    start = one.stream.initial_offset()
     first = one.latest_offset(start)
-    one.batches.plan(start, first)
+    one.stream.plan(start, first)
 
-    Process(cluster).batches.plan(first, first)
+    Process(cluster).stream.plan(first, first)
 
     assert one.recorded.calls == []
     assert "read again" not in caplog.text
@@ -180,8 +180,8 @@ def test_end_of_an_available_now_run_is_recorded(cluster: Cluster) -> None:
     The sink is finished when a run with a fixed end has nothing left, and by no other run.
     """
     endless, ending = Process(cluster), Process(cluster)
-    ending.batches.prepare_for_available_now()
-    first = ending.latest_offset(ending.batches.initial_offset())
+    ending.stream.prepare_for_available_now()
+    first = ending.latest_offset(ending.stream.initial_offset())
     assert ("finish", 0, "", 0) not in ending.recorded.calls
 
     ending.latest_offset(first)
@@ -196,9 +196,9 @@ def test_committed_batch_is_recorded(cluster: Cluster) -> None:
     Spark's commit records a batch as completed before the next one is planned.
     """
     one = Process(cluster)
-    first = one.latest_offset(one.batches.initial_offset())
+    first = one.latest_offset(one.stream.initial_offset())
 
-    one.batches.commit(first)
+    one.stream.commit(first)
 
     assert one.recorded.calls == [("completed", 3, "query-0", 0)]
 
@@ -212,8 +212,8 @@ def test_commit_has_the_identity_of_the_next_plan(cluster: Cluster) -> None:
     plain, other = {"t": {"0": 3}}, {"id": "query-7", "batch": 4, "store": "consumerGroup h"}
 
     for end in (plain, {**plain, QUERY: other}):
-        one.batches.commit(end)
-        one.batches.latest_offset(end)
+        one.stream.commit(end)
+        one.stream.latest_offset(end)
 
     assert one.recorded.calls == [
         *[("completed", 3, "query-0", -1)] * 2,

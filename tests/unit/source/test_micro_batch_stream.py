@@ -27,7 +27,7 @@ class Query:
     cluster: Cluster
     options: dict[str, str]
     position: Document | None = None
-    batches: MicroBatchStream = field(init=False)
+    stream: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
         self.restart()
@@ -38,15 +38,15 @@ class Query:
         """
         self.options |= changed
         options = parse_stream_source(self.options)
-        self.batches = MicroBatchStream(options, self.cluster, lambda at: dict.fromkeys(at, 1e6))
+        self.stream = MicroBatchStream(options, self.cluster, lambda at: dict.fromkeys(at, 1e6))
 
     def step(self, *, limited: bool = True) -> list[tuple[str, int, int]]:
         """
         Run one micro-batch if there is one; return (partition, start, end) of each range.
         """
-        start = self.batches.initial_offset() if self.position is None else self.position
-        end = _stored(self.batches.latest_offset(_stored(start), limited=limited))
-        plan = self.batches.plan(_stored(start), end)
+        start = self.stream.initial_offset() if self.position is None else self.position
+        end = _stored(self.stream.latest_offset(_stored(start), limited=limited))
+        plan = self.stream.plan(_stored(start), end)
         self.position = end
         return [(str(r.tp), r.start, r.end) for r in plan.ranges]
 
@@ -65,7 +65,7 @@ def cluster() -> Cluster:
     Return a cluster with the topic t of two partitions.
     """
     made = Cluster()
-    made.make("t", 3, 5)
+    made.create_topic("t", 3, 5)
     return made
 
 
@@ -99,9 +99,9 @@ def test_no_new_records_is_the_same_document(cluster: Cluster) -> None:
     one = query(cluster)
     jvm_offset = {"t": {"0": 3, "1": 5}}
 
-    assert one.batches.latest_offset(jvm_offset) is jvm_offset
+    assert one.stream.latest_offset(jvm_offset) is jvm_offset
     cluster.topics["t"][0] = (0, 4)
-    assert one.batches.latest_offset(jvm_offset) == {
+    assert one.stream.latest_offset(jvm_offset) == {
         "t": {"0": 4, "1": 5},
         "@topicIds": {"t": cluster.ids["t"]},
     }
@@ -112,14 +112,14 @@ def test_first_batch_keeps_its_start(cluster: Cluster) -> None:
     A query from latest whose first batch failed keeps the start that it had first.
     """
     one = query(cluster, startingOffsets="latest")
-    start = one.batches.initial_offset()
+    start = one.stream.initial_offset()
     cluster.topics["t"][0] = (0, 4)
-    end = _stored(one.batches.latest_offset(start))
+    end = _stored(one.stream.latest_offset(start))
     cluster.topics["t"][0] = (0, 9)
     one.restart()
 
-    later = one.batches.initial_offset()
-    plan = one.batches.plan(later, end)
+    later = one.stream.initial_offset()
+    plan = one.stream.plan(later, end)
 
     assert later != start
     assert [(r.start, r.end) for r in plan.ranges] == [(3, 4)]
@@ -140,7 +140,7 @@ def test_recreated_topic_is_data_loss(
     """
     one = query(cluster)
     one.step()
-    cluster.make("t", *ends)
+    cluster.create_topic("t", *ends)
     if not running:
         one.restart()
     with pytest.raises(DataLossError, match="t was deleted and recreated"):
@@ -157,7 +157,7 @@ def test_deleted_topic_is_data_loss(cluster: Cluster) -> None:
     """
     A deleted topic that the pattern still matches is reported as data loss.
     """
-    cluster.make("t2", 4)
+    cluster.create_topic("t2", 4)
     one = query(cluster, subscribePattern="t")
     one.step()
     del cluster.topics["t2"]
@@ -172,7 +172,7 @@ def test_deleted_partitions_with_a_consumer_group(cluster: Cluster) -> None:
     """
     With kafka.group.id the condition is the JVM connector's for that case.
     """
-    cluster.make("t2", 4)
+    cluster.create_topic("t2", 4)
     one = query(cluster, subscribePattern="t", **{"kafka.group.id": "g"})
     one.step()
     del cluster.topics["t2"]
@@ -187,7 +187,7 @@ def test_lost_records_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFix
     """
     one = query(cluster, failOnDataLoss="false")
     one.step()
-    assert one.batches.report_latest_offset() == {"t": {"0": 3, "1": 5}}
+    assert one.stream.report_latest_offset() == {"t": {"0": 3, "1": 5}}
     cluster.topics["t"] = [(0, 9), (8, 20)]
     with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
         one.step()
@@ -198,7 +198,7 @@ def test_lost_records_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFix
         "t-1: 3 offsets from 5 on were deleted by retention before they were read, 3 since"
         in caplog.text
     )
-    assert one.batches.report_latest_offset() == {
+    assert one.stream.report_latest_offset() == {
         "t": {"0": 12, "1": 30},
         "@lost": {"t": {"0": 3, "1": 8}},
     }
@@ -218,7 +218,7 @@ def test_unsubscribed_topic_is_no_data_loss(
     """
     A topic that the options no longer subscribe to is logged, but is no data loss.
     """
-    cluster.make("u", 4)
+    cluster.create_topic("u", 4)
     one = query(cluster, subscribe="t,u")
     one.step()
     one.options.pop("subscribe")
@@ -301,7 +301,7 @@ def test_waiting_batch_hides_no_data_loss(cluster: Cluster) -> None:
     one = query(cluster, minOffsetsPerTrigger="5")
     one.step()
     position = one.position
-    cluster.make("t", 1, 2)
+    cluster.create_topic("t", 1, 2)
 
     assert one.step() == []
     assert one.position == position
@@ -315,8 +315,8 @@ def test_available_now(cluster: Cluster) -> None:
     An availableNow run reads up to the end that was fixed when it began, in batches.
     """
     one = query(cluster, maxOffsetsPerTrigger="6", minOffsetsPerTrigger="6")
-    one.batches.prepare_for_available_now()
-    # A partition added before Spark asks for the start is left to the next run.
+    one.stream.prepare_for_available_now()
+    # A partition added before Spark calls initialOffset is left to the next run.
     cluster.topics["t"] = [(0, 50), (0, 50), (0, 50)]
 
     assert one.step() == [("t-0", 0, 2), ("t-1", 0, 3)]
@@ -329,7 +329,7 @@ def test_available_now_from_latest(cluster: Cluster) -> None:
     Records that arrive between fixing the end and the start of a run are left to the next run.
     """
     one = query(cluster, startingOffsets="latest")
-    one.batches.prepare_for_available_now()
+    one.stream.prepare_for_available_now()
     cluster.topics["t"] = [(0, 9), (0, 9)]
 
     assert one.step() == []
@@ -354,7 +354,7 @@ def test_available_now_with_a_lost_end(
     An availableNow run fails if its fixed end no longer exists (M03, M04).
     """
     one = query(cluster, maxOffsetsPerTrigger="3", failOnDataLoss="false")
-    one.batches.prepare_for_available_now()
+    one.stream.prepare_for_available_now()
     one.step()
     cluster.topics["t"] = partitions
 
@@ -424,9 +424,9 @@ def test_newer_documents_are_refused(cluster: Cluster) -> None:
     one = query(cluster)
 
     with pytest.raises(OffsetsError, match="@epochs.*newer version wrote them"):
-        one.batches.latest_offset({"t": {"0": 3}, "@epochs": {"t": 1}})
+        one.stream.latest_offset({"t": {"0": 3}, "@epochs": {"t": 1}})
     with pytest.raises(OffsetsError, match="@topicIds is 5"):
-        one.batches.latest_offset({"t": {"0": 3}, "@topicIds": 5})
+        one.stream.latest_offset({"t": {"0": 3}, "@topicIds": 5})
 
 
 def test_repr_has_topics_and_offsets_but_no_secrets(cluster: Cluster) -> None:
@@ -436,7 +436,7 @@ def test_repr_has_topics_and_offsets_but_no_secrets(cluster: Cluster) -> None:
     one = query(cluster, **{"kafka.ssl.key.password": "canary"})
     one.step()
 
-    shown = repr(one.batches)
+    shown = repr(one.stream)
 
     assert "Subscribe(topics=('t',))" in shown
     assert "latest offsets: {'t': {'0': 3, '1': 5}}" in shown

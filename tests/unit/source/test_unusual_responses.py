@@ -246,7 +246,7 @@ def test_deleted_partition_has_no_start() -> None:
     to another offset each time.
     """
     cluster = memory_cluster.Cluster()
-    cluster.make("t", 10)
+    cluster.create_topic("t", 10)
 
     cluster.topics["t"] = [(0, 10), (0, 10)]
     cluster.stale = [{P0: 10}]
@@ -261,20 +261,20 @@ def test_end_offset_of_minus_one_is_retried(sentinel: int) -> None:
     """
     A leader's response of -1 without an error, for EARLIEST or LATEST, is retriable.
     """
-    answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, -1)])])
-    wanted = {"t": [ListOffsetsPartition(0, 1, sentinel)]}
+    response = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, -1)])])
+    requested = {"t": [ListOffsetsPartition(0, 1, sentinel)]}
 
     with pytest.raises(BrokerUnavailableError, match="t-0"):
-        read_offsets(answer, wanted)
+        read_offsets(response, requested)
 
 
 def test_a_time_without_a_record_has_no_offset() -> None:
     """
     For a timestamp -1 means that all records are earlier.
     """
-    answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, -1)])])
+    response = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, -1)])])
 
-    assert read_offsets(answer, {"t": [ListOffsetsPartition(0, 1, 1_000)]}).offsets == {P0: -1}
+    assert read_offsets(response, {"t": [ListOffsetsPartition(0, 1, 1_000)]}).offsets == {P0: -1}
 
 
 class RedirectLoop(Behaviour):

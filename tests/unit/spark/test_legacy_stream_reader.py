@@ -52,7 +52,7 @@ def cluster() -> Cluster:
     Return a cluster with a topic of one partition and 30 records.
     """
     made = Cluster()
-    made.make("t", 30)
+    made.create_topic("t", 30)
     return made
 
 
