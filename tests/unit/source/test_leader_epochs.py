@@ -300,7 +300,7 @@ def test_checkpoint_without_epochs_is_accepted(cluster: Cluster) -> None:
 
 def test_plan_checks_truncation_itself(cluster: Cluster) -> None:
     """
-    A plan checks, too: Spark before 4.2 may not pass the start, and a replay has no call of latest_offset.
+    A plan checks, too: Spark before 4.2 may not pass the start, nor is it passed in a replay.
     """
     end = Process(cluster).first()
     cluster.elect(T0, 5, 100, 260)
