@@ -30,6 +30,7 @@ from pyspark_pykafka.engines.wire.producer.producer import (
     transaction_client,
     write_prepared,
 )
+from pyspark_pykafka.engines.wire.producer.response_handler import ResponseHandler
 from pyspark_pykafka.engines.wire.producer.sender import Sender
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch, ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
@@ -319,10 +320,12 @@ def test_refusals_for_acknowledgements_are_caught(
     """
     without_identity(monkeypatch)
 
-    def content(self: Sender, queue: PartitionQueue, batch: ProducerBatch, _error: Any) -> None:
+    def content(
+        self: ResponseHandler, queue: PartitionQueue, batch: ProducerBatch, _error: Any
+    ) -> None:
         self._acknowledge(queue, batch)
 
-    monkeypatch.setattr(Sender, "_retry", content)
+    monkeypatch.setattr(ResponseHandler, "retry", content)
     moving_leaders(three, "forgotten")
 
     assert examined(three, "forgotten").lost
@@ -389,7 +392,7 @@ def test_leader_killed_with_answers_owed(
         yield next(numbered)
         limit = Deadline.after(30)
         # Batches without rows let the writer take answers in, until none is out.
-        while not served or served[-1]._active:
+        while not served or served[-1]._accumulator.active:
             assert not limit.expired
             yield batch_of([])
         three.pause(silent)

@@ -1,8 +1,8 @@
 """
-Sending record batches to the leaders of their partitions until each is acknowledged.
+Sends record batches to the leaders of their partitions until each batch is acknowledged.
 
-One thread does it all: what can be sent goes out, what has been answered is taken in, and only when
-the buffer is full, or nothing is left to encode, is anything waited for.
+The sender has no thread of its own: it sends and receives whenever the caller adds a batch or
+polls, and blocks only when the buffer is full, or in :meth:`Sender.flush`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines import row_errors
-from pyspark_pykafka.engines.error_codes import KafkaErrorCode
-from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.connection import readable
 from pyspark_pykafka.engines.wire.producer import delivery_errors
+from pyspark_pykafka.engines.wire.producer.accumulator import Accumulator
 from pyspark_pykafka.engines.wire.producer.in_flight import InFlight
-from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
+from pyspark_pykafka.engines.wire.producer.response_handler import ResponseHandler
 from pyspark_pykafka.engines.wire.producer.retries import ProducerRetryPolicy
 from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE, produce_request
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch
-from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
+from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -29,25 +27,21 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.network.connection import Connection
-    from pyspark_pykafka.engines.wire.producer.in_flight import Batches
+    from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
     from pyspark_pykafka.engines.wire.producer.session import ProducerSession
-    from pyspark_pykafka.engines.wire.protocol.produce import (
-        PartitionProduceResponse,
-        ProduceResponse,
-    )
     from pyspark_pykafka.engines.wire.records._encoder import Payload
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings.wire_config import ProducerConfig
 
 _MAX_WAIT_SECONDS = 1.0
 
-# What is left of an answer that has begun to arrive may take so long, even after its time.
+# The rest of a response that has begun to arrive may take this long, even after its time-out.
 _REST_SECONDS = 1.0
 
 
 class _Stopwatch:
     """
-    Counts the seconds that are spent in its context.
+    Measures the time that is spent in its context.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -63,18 +57,18 @@ class _Stopwatch:
 
     def seconds(self) -> float:
         """
-        Return how many they are, within the context.
+        Return the seconds so far; to be called within the context.
         """
         return self._before + self._now() - self._since
 
 
 class Sender:
     """
-    Takes batches in the order of each partition, and lets go of them when the broker has them.
+    Sends batches in per-partition order, and releases each once it is acknowledged.
 
-    Not acknowledged batches take at most ``config.buffer_bytes``. Raises the errors of
-    :mod:`pyspark_pykafka.errors`; after one, nothing is known of what was not acknowledged, and the
-    sender must not be used again.
+    Unacknowledged batches take at most ``config.buffer_bytes``. Raises the errors of
+    :mod:`pyspark_pykafka.errors`. After an error, unacknowledged batches may or may not be written,
+    and the sender must not be used again.
     """
 
     def __init__(
@@ -89,75 +83,76 @@ class Sender:
         self._config = config
         self._session = session
         self._now = now
-        # Batches grow old by this one: while the caller waits for rows, nobody can send.
+        # The age of batches excludes the time that the caller waits for rows: nothing is sent then.
         self._active_time = _Stopwatch(now)
-        self._queues = queues
-        self._active: dict[TopicPartition, PartitionQueue] = {}
+        self._accumulator = Accumulator(config, queues)
         self._in_flight = InFlight(config.request_seconds)
         self._retry_policy = ProducerRetryPolicy(config, now)
-        # When the first broker whose quota is used up takes requests again.
+        self._responses = ResponseHandler(
+            cluster, config, self._accumulator, self._retry_policy, now
+        )
+        # When the first throttling broker accepts requests again.
         self._throttled_until = math.inf
-        self._bytes = 0
         self._bytes_since_poll = 0
-        #: Where the last acknowledged batch of each partition begins, as far as brokers have said.
-        self.offsets: dict[TopicPartition, int] = {}
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """
+        The base offset of each partition's last acknowledged batch, as the broker returned it.
+        """
+        return self._responses.offsets
 
     def put(self, tp: TopicPartition, payload: Payload) -> None:
         """
-        Take a batch, once there is room for it.
+        Add a batch, once the buffer has room for it.
         """
         config = self._config
         with self._active_time:
             created = self._active_time.seconds()
             batch = ProducerBatch.of(payload, config.codec, config.level, created)
             self._make_room(tp, batch.size_bytes)
-            queue = self._queues.get(tp)
-            if queue is None:
-                queue = self._queues[tp] = PartitionQueue(tp, config.in_flight)
-            queue.add(batch)
-            self._active[tp] = queue
-            self._bytes += batch.size_bytes
+            self._accumulator.add(tp, batch)
             self._bytes_since_poll += batch.size_bytes
-            # Not for each batch, since a turn looks at every partition.
+            # Not for each batch, since a poll looks at every partition.
             if self._bytes_since_poll >= config.request_bytes:
                 self._poll(0.0)
 
     def poll(self) -> None:
         """
-        Take in what has been answered, and send what that lets go, without waiting.
+        Handle the responses that have arrived, and send what is sendable, without blocking.
         """
         with self._active_time:
             self._poll(0.0)
 
     def flush(self) -> None:
         """
-        Return when everything is acknowledged.
+        Return once every batch is acknowledged.
         """
         with self._active_time:
-            while self._active:
+            while self._accumulator.active:
                 self._poll(_MAX_WAIT_SECONDS)
 
-    def _make_room(self, tp: TopicPartition, size: int) -> None:
+    def _make_room(self, tp: TopicPartition, size_bytes: int) -> None:
         deadline = Deadline.after(self._config.block_seconds, self._now)
-        while self._bytes and self._bytes + size > self._config.buffer_bytes:
+        while not self._accumulator.has_room(size_bytes):
             if deadline.expired:
-                active = self._active.values()
+                active = self._accumulator.active.values()
                 raise delivery_errors.buffer_full_error(tp, self._config.block_seconds, active)
             self._poll(deadline.remaining(max_seconds=_MAX_WAIT_SECONDS))
 
     def _poll(self, seconds: float) -> None:
         """
-        Send what can be sent, then take in answers, waiting at most so long for the first one.
+        Receive, expire and send without blocking; then wait up to ``seconds`` for a response.
         """
         self._bytes_since_poll = 0
-        # An answer that is here is in time, however long we were away.
+        # A response that has arrived is in time, however long ago the last poll was.
         self._receive(0.0)
         self._expire()
         self._send()
         if seconds > 0:
             self._receive(min(seconds, self._seconds_until_due()))
 
-    # --- Out --------------------------------------------------------------------------------------
+    # --- Requests ---------------------------------------------------------------------------------
 
     def _send(self) -> None:
         self._throttled_until = math.inf
@@ -169,48 +164,49 @@ class Sender:
 
     def _has_room(self, connection: Connection) -> bool:
         """
-        Whether a broker takes one more request now.
+        Return whether a broker accepts one more request now.
         """
         if connection.throttled_until > self._now():
             self._throttled_until = min(self._throttled_until, connection.throttled_until)
             return False
-        under_way = self._in_flight.count(connection)
-        if under_way and connection.is_login_due:
-            # A connection logs in again only when all has been answered, and is cut if it does not.
+        in_flight = self._in_flight.count(connection)
+        if in_flight and connection.is_login_due:
+            # A connection re-authenticates (KIP-368) only with nothing in flight; if it does not,
+            # the broker closes it.
             return False
-        return under_way < self._config.in_flight
+        return in_flight < self._config.in_flight
 
     def _ready(self) -> dict[int, list[PartitionQueue]]:
         """
-        Return what can be sent, by the broker that leads.
+        Return the queues with a sendable batch by leader (node id).
         """
         now = self._now()
         ready: dict[int, list[PartitionQueue]] = {}
-        asked: dict[str, PykafkaError] = {}
-        for queue in self._active.values():
+        failed: dict[str, PykafkaError] = {}
+        for queue in self._accumulator.active.values():
             if queue.is_sendable(now):
-                node = self._leader(queue, asked)
+                node = self._leader(queue, failed)
                 if node is not None:
                     ready.setdefault(node, []).append(queue)
-        for topic in asked:
+        for topic in failed:
             self._cluster.invalidate_metadata(topic)
         return ready
 
-    def _leader(self, queue: PartitionQueue, asked: dict[str, PykafkaError]) -> int | None:
+    def _leader(self, queue: PartitionQueue, failed: dict[str, PykafkaError]) -> int | None:
         """
-        Return who leads, or None for the time being.
+        Return the leader's node id, or None if it is not known at the moment.
 
-        ``asked`` has the topics that had trouble in this turn: nobody is asked of them once more,
-        since a broker that hangs would take its time for each partition.
+        ``failed`` holds the topics whose metadata could not be read in this poll. They are not
+        requested again, since a hanging broker would take its time-out for each partition.
         """
         topic = queue.tp.topic
         try:
-            if topic in asked and not self._cluster.has_metadata(topic):
-                raise asked[topic]
+            if topic in failed and not self._cluster.has_metadata(topic):
+                raise failed[topic]
             node = self._cluster.leader(queue.tp, self._request_deadline()).node
         except PykafkaError as error:
             self._retry_policy.raise_if_fatal(error, queue.tp)
-            asked[topic] = error
+            failed[topic] = error
             queue.back_off(self._retry_policy.retry_at(queue.tp), error)
             return None
         self._retry_policy.on_leader_found(queue.tp)
@@ -228,7 +224,7 @@ class Sender:
 
     def _send_one(self, connection: Connection, queues: list[PartitionQueue]) -> bool:
         """
-        Send one batch of each queue, as far as a request may grow; False if that failed.
+        Send one batch of each queue, up to the request's size limit; return False on failure.
         """
         batches = self._take(queues)
         if not batches:
@@ -255,7 +251,7 @@ class Sender:
 
     def _take(self, queues: list[PartitionQueue]) -> dict[TopicPartition, ProducerBatch]:
         """
-        Take a batch from each queue; those that have no more leave the list.
+        Take a batch from each queue; remove the queues without a sendable batch from the list.
         """
         taken: dict[TopicPartition, ProducerBatch] = {}
         size, now = 0, self._now()
@@ -269,16 +265,16 @@ class Sender:
             taken[queue.tp] = queue.send()
         return taken
 
-    # --- In ---------------------------------------------------------------------------------------
+    # --- Responses --------------------------------------------------------------------------------
 
     def _receive(self, seconds: float) -> None:
-        owing = self._in_flight.connections
-        if not owing:
-            if seconds > 0 and self._active:
-                # Everything waits for its next try.
+        connections = self._in_flight.connections
+        if not connections:
+            if seconds > 0 and self._accumulator.active:
+                # Every batch is backing off.
                 time.sleep(seconds)
             return
-        ready = readable(owing, seconds)
+        ready = readable(connections, seconds)
         while ready:
             for connection in ready:
                 self._receive_from(connection)
@@ -287,92 +283,27 @@ class Sender:
     def _receive_from(self, connection: Connection) -> None:
         until = max(self._in_flight.expires_at(connection), self._now() + _REST_SECONDS)
         try:
-            answer = connection.receive(Deadline(until, self._now))
+            response = connection.receive(Deadline(until, self._now))
         except PykafkaError as error:
             self._disconnect(connection, self._name_timeout(error))
             return
-        self._answered(self._in_flight.pop_oldest(connection), answer)
+        self._responses.on_response(self._in_flight.pop_oldest(connection), response)
 
-    def _answered(self, batches: Batches, answer: ProduceResponse) -> None:
-        for tp, batch in batches.items():
-            queue, told = self._queues[tp], answer.partitions.get(tp)
-            if told is None:
-                msg = f"the broker said nothing of the batch for {tp}"
-                self._retry(queue, batch, BrokerUnavailableError(msg))
-            elif told.error_code in {KafkaErrorCode.NONE, KafkaErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
-                self._acknowledge(queue, batch)
-                self.offsets[tp] = told.base_offset
-            else:
-                self._refused(queue, batch, told)
-
-    def _acknowledge(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        queue.acknowledge(batch)
-        self._bytes -= batch.size_bytes
-        self._retry_policy.on_success(queue.tp)
-        if queue.is_empty:
-            del self._active[queue.tp]
-
-    def _refused(
-        self, queue: PartitionQueue, batch: ProducerBatch, told: PartitionProduceResponse
-    ) -> None:
-        code = told.error_code
-        if code in {KafkaErrorCode.MESSAGE_TOO_LARGE, KafkaErrorCode.RECORD_LIST_TOO_LARGE}:
-            self._split(queue, batch)
-            return
-        if code in {KafkaErrorCode.INVALID_RECORD, KafkaErrorCode.INVALID_TIMESTAMP}:
-            first = next(iter(told.record_errors), None)
-            key = self._key(batch, first.batch_index if first else 0)
-            why = (first and first.message) or told.error_message
-            raise delivery_errors.invalid_record_error(queue.tp, key, why)
-        error = self._name_timeout(map_error_code(code, f"writing to {queue.tp}"))
-        if code == KafkaErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.is_behind_failed_batch(
-            batch
-        ):
-            # No try of its own: it goes again right behind the batch that is missing yet.
-            batch.attempts -= 1
-            queue.requeue(batch, self._now(), queue.last_error or error)
-            return
-        if error.retriable:
-            # Whoever cannot reach its replicas, say, may be the leader in its own eyes only.
-            self._cluster.invalidate_metadata(queue.tp.topic)
-        self._retry_policy.raise_if_fatal(error, queue.tp)
-        self._retry(queue, batch, error)
-
-    def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if batch.count == 1:
-            where = row_errors.describe_row(queue.tp.topic, self._key(batch, 0), queue.tp.partition)
-            raise row_errors.too_large(
-                where, f"the broker takes no batch of {batch.size_bytes} bytes"
-            )
-        halves = batch.split(self._config.level, self._max_decompressed_bytes(batch))
-        self._bytes += sum(half.size_bytes for half in halves) - batch.size_bytes
-        queue.replace(batch, halves)
-
-    def _key(self, batch: ProducerBatch, index: int) -> bytes | None:
-        return batch.record_key(index, self._max_decompressed_bytes(batch))
-
-    def _max_decompressed_bytes(self, batch: ProducerBatch) -> int:
-        return max(self._config.batch_bytes, self._config.request_bytes, batch.size_bytes)
-
-    # --- Trouble ----------------------------------------------------------------------------------
+    # --- Failures and time-outs -------------------------------------------------------------------
 
     def _name_timeout(self, error: PykafkaError) -> PykafkaError:
         return delivery_errors.name_timeout_setting(error, self._config.request_seconds)
 
-    def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: PykafkaError) -> None:
-        self._retry_policy.raise_if_exhausted(queue.tp, batch, error)
-        queue.requeue(batch, self._retry_policy.retry_at(queue.tp), error)
-
     def _disconnect(self, connection: Connection, error: PykafkaError) -> None:
         """
-        Give a connection up: nobody knows what of its requests has arrived.
+        Drop a connection and retry its batches, which may or may not have been written.
         """
         self._cluster.drop(connection)
         self._retry_policy.raise_if_fatal(error)
         for batches in self._in_flight.pop_all(connection):
             for tp, batch in batches.items():
                 self._cluster.invalidate_metadata(tp.topic)
-                self._retry(self._queues[tp], batch, error)
+                self._responses.retry(self._accumulator.queue(tp), batch, error)
 
     def _expire(self) -> None:
         for connection in self._in_flight.expired(self._now()):
@@ -380,20 +311,20 @@ class Sender:
             self._disconnect(
                 connection, delivery_errors.request_timeout_error(connection.address, seconds)
             )
-        for queue in self._active.values():
+        for queue in self._accumulator.active.values():
             if self._seconds_left(queue) <= 0:
                 raise delivery_errors.delivery_timeout_error(queue, self._config.delivery_seconds)
 
     def _seconds_left(self, queue: PartitionQueue) -> float:
         """
-        Return the seconds that the oldest batch may take yet.
+        Return the seconds until the oldest batch exceeds ``kafka.delivery.timeout.ms``.
         """
         age = self._active_time.seconds() - next(queue.unacknowledged()).created
         return self._config.delivery_seconds - age
 
     def _seconds_until_due(self) -> float:
         """
-        Return how long nothing will have to be done but to take in answers.
+        Return the seconds until a retry, a time-out or the end of a throttle.
         """
         return max(min(self._due_times()) - self._now(), 0.0)
 
@@ -401,9 +332,9 @@ class Sender:
         now = self._now()
         yield self._throttled_until
         yield from map(self._in_flight.expires_at, self._in_flight.connections)
-        for queue in self._active.values():
+        for queue in self._accumulator.active.values():
             yield now + self._seconds_left(queue)
-            # One that may be sent already waits for its broker to answer.
+            # A queue without backoff waits for a response of its broker.
             if queue.waiting and queue.not_before > now:
                 yield queue.not_before
 
