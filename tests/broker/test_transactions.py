@@ -306,7 +306,7 @@ def test_a_part_that_is_committed_is_told(sink: Sink, monkeypatch: pytest.Monkey
 
     with (
         transaction_client(sink.settings) as transactions,
-        pytest.raises(ExactlyOnceError, match="the rows of 2 of 3 tasks are visible"),
+        pytest.raises(ExactlyOnceError, match="2 of 3 tasks are committed"),
     ):
         commit_write(transactions, waiting, write_pattern(sink.topic), f"{sink.topic}-ended-first")
 

@@ -1,3 +1,3 @@
 """
-What a write does: at least once, or exactly once with a ledger.
+The sink: writes at least once, or exactly once with transactions and a ledger.
 """

@@ -1,5 +1,5 @@
 """
-Ending the transactions of a batch write together: all of them, or none.
+Commits or aborts the transactions of a batch write: all of them, or none.
 """
 
 from __future__ import annotations
@@ -9,38 +9,34 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
-from pyspark_pykafka.engines.wire.transactions.values import (
-    TransactionState,
-)
+from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.sink.transactional_ids import other_attempt_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark_pykafka.engines.transaction_contract import TransactionalIdPattern
-    from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-    from pyspark_pykafka.engines.wire.transactions.values import (
-        TransactionDescription,
+    from pyspark_pykafka.engines.transaction_contract import (
+        PreparedTransaction,
+        TransactionalIdPattern,
     )
-
-    Waiting = Iterable[tuple[str, int, int]]
+    from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: A write of more is warned of.
+#: More transaction markers than this in one write cause a warning.
 MANY_MARKERS = 100_000
 
-# What may be waited for a broker that nothing but attempts that lost are known to be on, if any.
-_CLEARING_SECONDS = 2.0
-# The same, where there probably are some.
+# How long to wait for a broker that coordinates at most some lost attempts, if there are any.
+_OPTIONAL_LOOKUP_SECONDS = 2.0
+# The same, if there probably are some.
 _LISTING_SECONDS = 5.0
 
-# What holds readers up: a partition may not know yet of one that is being aborted.
-_IN_THE_WAY = (
+# States that block read_committed readers; a partition may not have the abort marker yet.
+_BLOCKING_STATES = (
     TransactionState.ONGOING,
     TransactionState.PREPARE_EPOCH_FENCE,
     TransactionState.PREPARE_ABORT,
@@ -48,124 +44,128 @@ _IN_THE_WAY = (
 
 
 def commit_write(
-    transactions: Transactions, prepared: Waiting, names: TransactionalIdPattern, end: str
+    transactions: Transactions,
+    prepared: Sequence[PreparedTransaction],
+    pattern: TransactionalIdPattern,
+    fence_id: str,
 ) -> None:
     """
-    Commit every transaction of a write, once all of them are known to be open still.
+    Commit every transaction of a write, after checking that all of them are open.
 
-    What else is open under its names is of attempts that lost, and is aborted; those that come
-    later find the mark ``end``. A reader of committed records that comes afterwards sees all rows.
-    Raises :class:`FencedError` or :class:`TimeoutExceededError` if none is committed, nor will
-    be, and :class:`ExactlyOnceError` if some are, or that cannot be told.
+    Other open transactions that match ``pattern`` are of lost attempts, and are aborted; attempts
+    that begin later find ``fence_id`` and give up. ``read_committed`` readers that start after the
+    return see all rows. Raises :class:`FencedError` or :class:`TimeoutExceededError` if nothing is
+    or will be committed, and :class:`ExactlyOnceError` if some transactions are, or may be.
     """
-    waiting = [PreparedTransaction(*one) for one in prepared]
-    started = check_open(transactions, waiting)
+    started = check_open(transactions, prepared)
     try:
-        transactions.end_all(waiting, commit=True)
+        transactions.end_all(prepared, commit=True)
     except PykafkaError as error:
-        _check_decided(transactions, waiting, error, started)
+        _check_decided(transactions, prepared, error, started)
     try:
-        swept = _abort_lost_attempts(transactions, waiting, names, end)
-        transactions.wait_until_visible([*(one.transactional_id for one in waiting), *swept])
+        aborted = _abort_lost_attempts(transactions, prepared, pattern, fence_id)
+        transactions.wait_until_visible([*(it.transactional_id for it in prepared), *aborted])
     except PykafkaError as error:
-        # An error would have the user write again what is committed.
+        # Raising would make the user write committed rows again.
         logger.warning(
-            "everything is committed, but the write could not be brought to its end: %s; readers "
-            "see all of it once the brokers have done so, or the transactions' time is over",
+            "everything is committed, but the write could not be finished: %s; readers see all "
+            "rows once the brokers have written markers, or after kafka.transaction.timeout.ms",
             error,
         )
 
 
 def abort_write(
-    transactions: Transactions, prepared: Waiting, names: TransactionalIdPattern, end: str
+    transactions: Transactions,
+    prepared: Sequence[PreparedTransaction],
+    pattern: TransactionalIdPattern,
+    fence_id: str,
 ) -> None:
     """
-    Abort every transaction of a write, and what else is open under its names.
+    Abort every transaction of a write, and all other open transactions that match ``pattern``.
 
-    Spark does not wait for tasks that it stops: those that come later find the mark ``end``. An
-    error is raised when all else has been tried, :class:`ExactlyOnceError` if a commit landed
-    before.
+    Spark does not wait for tasks that it cancels: tasks that begin later find ``fence_id`` and give
+    up. Every step is tried before an error is raised: :class:`ExactlyOnceError` if a transaction is
+    already committed.
     """
     with ExitStack() as steps:
-        # They run from the last to the first, each whether or not those before it have failed.
-        steps.callback(abort_lingering, transactions, names)
-        waiting = [PreparedTransaction(*one) for one in prepared]
-        steps.callback(transactions.end_all, waiting, commit=False)
-        steps.callback(transactions.register_id, end)
+        # The last callback runs first; each runs whether or not those before it have failed.
+        steps.callback(abort_lingering, transactions, pattern)
+        steps.callback(transactions.end_all, prepared, commit=False)
+        steps.callback(transactions.register_id, fence_id)
 
 
 def _check_decided(
     transactions: Transactions,
-    waiting: Sequence[PreparedTransaction],
+    prepared: Sequence[PreparedTransaction],
     error: PykafkaError,
     started: Mapping[str, int] | None = None,
 ) -> None:
     """
-    Raise an error after which nothing is committed, or say what is; return if everything is.
+    Settle the transactions after a commit failed: return if all are committed, or else raise.
 
-    Whatever is still under way for the transactions is refused before anything is said of them.
+    Requests that are still in flight are fenced before anything is reported.
     """
-    outcomes = Counter(settle(transactions, waiting, started).values())
-    done, total = outcomes[Outcome.COMMITTED], len(waiting)
+    outcomes = Counter(settle(transactions, prepared, started).values())
+    done, total = outcomes[Outcome.COMMITTED], len(prepared)
     if done == total:
         logger.info("%s; but all of the %d transactions are committed", error, total)
         return
     if outcomes[Outcome.ABORTED] == total:
-        raise _came_to_nothing(error) from error
-    later = ", and may still become visible" if outcomes[Outcome.UNKNOWN] else ""
+        raise _aborted_error(error) from error
+    later = " (they may still become visible)" if outcomes[Outcome.UNKNOWN] else ""
     unknown = outcomes[Outcome.UNKNOWN] + outcomes[Outcome.LOST]
     condition = "EXACTLY_ONCE_COMMITTED_IN_PART" if done else "EXACTLY_ONCE_OUTCOME_UNKNOWN"
+    what = "the write was committed in part" if done else "the outcome of the write is unknown"
     msg = (
-        f"the rows of {done} of {total} tasks are visible to readers of committed records, or will "
-        f"be; of {unknown} tasks it is not known whether they are{later}; the other "
-        f"{outcomes[Outcome.ABORTED]} are not, and will not be: {error}. To write all of them "
-        "again would repeat those that are there; pykafka transactions list --all shows their state"
+        f"{what}: {done} of {total} tasks are committed, the state of {unknown} is unknown{later}, "
+        f"the other {outcomes[Outcome.ABORTED]} are aborted: {error}. Writing all of them again "
+        "would duplicate the committed rows; pykafka transactions list --all shows the states"
     )
     raise ExactlyOnceError(condition, msg) from error
 
 
-def _came_to_nothing(error: PykafkaError) -> PykafkaError:
+def _aborted_error(error: PykafkaError) -> PykafkaError:
     msg = (
-        f"{error}. The transactions were aborted: nothing of this write is visible to readers of "
-        "committed records, nor will be; run it again"
+        f"{error}. The transactions were aborted: nothing of this write is visible to "
+        "read_committed readers, nor will be; run it again"
     )
     return FencedError(msg) if isinstance(error, FencedError) else TimeoutExceededError(msg)
 
 
 def check_open(
-    transactions: Transactions, waiting: Sequence[PreparedTransaction]
+    transactions: Transactions, prepared: Sequence[PreparedTransaction]
 ) -> dict[str, int]:
     """
-    Raise :class:`FencedError` unless all are open; warn of what ending them costs the brokers.
+    Raise :class:`FencedError` unless all transactions are open; warn if they have many partitions.
 
-    Returns when they were begun, in milliseconds, by their names.
+    Returns the start times in milliseconds by transactional id.
     """
-    described = transactions.describe_all([one.transactional_id for one in waiting])
-    for one in waiting:
-        _check(one, described[one.transactional_id])
+    described = transactions.describe_all([it.transactional_id for it in prepared])
+    for one in prepared:
+        _check_one_open(one, described[one.transactional_id])
     markers = sum(it.partitions for it in described.values() if it is not None)
     if markers > MANY_MARKERS:
         logger.warning(
             "%d tasks of this write have rows in %d partitions on average, and the brokers write "
-            "one marker for each when they end its transaction: %d, which takes them long, and "
-            "holds up readers of committed records. Write fewer, larger tasks, or let each write "
-            "to fewer partitions (docs/scaling.md)",
-            *(len(waiting), round(markers / len(waiting)), markers),
+            "one marker for each when they end its transaction: %d in all, which takes long and "
+            "delays read_committed readers. Write fewer, larger tasks, or let each write to fewer "
+            "partitions (docs/scaling.md)",
+            *(len(prepared), round(markers / len(prepared)), markers),
         )
     return {name: it.started_ms for name, it in described.items() if it is not None}
 
 
-def _check(wanted: PreparedTransaction, found: TransactionDescription | None) -> None:
-    ours = found is not None and found.prepared == wanted
+def _check_one_open(prepared: PreparedTransaction, found: TransactionDescription | None) -> None:
+    ours = found is not None and found.prepared == prepared
     if found is not None and ours and found.state is TransactionState.ONGOING:
         return
     what = "unknown to the brokers" if found is None else f"in the state {found.state.value}"
     if found is not None and not ours:
         what += " of another producer"
     msg = (
-        f"the transaction {wanted.transactional_id} is {what}: the write took longer than "
+        f"the transaction {prepared.transactional_id} is {what}: the write took longer than "
         "kafka.transaction.timeout.ms, or another one uses the same transactionalIdPrefix. "
-        "Nothing of this write is visible to readers of committed records; run it again"
+        "Nothing of this write is visible to read_committed readers; run it again"
     )
     raise FencedError(msg)
 
@@ -173,40 +173,36 @@ def _check(wanted: PreparedTransaction, found: TransactionDescription | None) ->
 def _abort_lost_attempts(
     transactions: Transactions,
     winners: Sequence[PreparedTransaction],
-    names: TransactionalIdPattern,
-    end: str,
+    pattern: TransactionalIdPattern,
+    fence_id: str,
 ) -> list[str]:
     """
-    Abort what attempts that lost have left open, and return its names.
+    Abort what lost attempts have left open, and return its transactional ids.
     """
-    quick = transactions.with_time_limit(_CLEARING_SECONDS)
-    _best_effort(lambda: quick.register_id(end))
-    found = find_lost_attempts(transactions, [one.transactional_id for one in winners], names)
+    limited = transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
+    _best_effort(lambda: limited.register_id(fence_id))
+    found = find_lost_attempts(transactions, [it.transactional_id for it in winners], pattern)
     _best_effort(lambda: transactions.abort_ids(found))
     return found
 
 
 def find_lost_attempts(
-    transactions: Transactions, winners: Iterable[str], names: TransactionalIdPattern
+    transactions: Transactions, winners: Iterable[str], pattern: TransactionalIdPattern
 ) -> list[str]:
     """
-    Return what attempts of the winners' tasks that lost have left open.
+    Return the ids that other attempts of the winners' tasks have left open.
 
-    They are looked up by the names that they would have; all brokers are asked for more only where
-    Spark has run a task again. Nobody can commit them, and they end by themselves when their time
-    is over: a broker that is needed for nothing else is waited for a moment only.
+    These ids are derived and described; brokers are asked for lists only if Spark has retried a
+    task. Lost attempts are never committed, and end by their time-out: so a broker that is needed
+    for nothing else gets only a moment to answer.
     """
     won = set(winners)
     others = other_attempt_ids(won)
-    quick = transactions.with_time_limit(_CLEARING_SECONDS)
-    described = quick.describe_reachable([*others.transactional_ids, *others.notice_ids])
-    found = {name for name, it in described.items() if it and it.state in _IN_THE_WAY}
-    if (
-        found
-        or others.were_retried
-        or any(described.get(notice_id) for notice_id in others.notice_ids)
-    ):
-        found |= set(list_open_ids(transactions, names))
+    limited = transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
+    described = limited.describe_reachable([*others.transactional_ids, *others.notice_ids])
+    found = {name for name, it in described.items() if it and it.state in _BLOCKING_STATES}
+    if found or others.were_retried or any(map(described.get, others.notice_ids)):
+        found |= set(list_open_ids(transactions, pattern))
     return sorted(found - won)
 
 
@@ -215,24 +211,24 @@ def _best_effort(step: Callable[[], None]) -> None:
         step()
     except PykafkaError as error:
         logger.warning(
-            "everything is committed, but %s; attempts of tasks that lost may hold up readers "
-            "until their transactions' time is over",
+            "everything is committed, but %s; lost attempts of tasks may block read_committed "
+            "readers for up to kafka.transaction.timeout.ms",
             error,
         )
 
 
-def abort_lingering(transactions: Transactions, names: TransactionalIdPattern) -> list[str]:
+def abort_lingering(transactions: Transactions, pattern: TransactionalIdPattern) -> list[str]:
     """
-    Abort what is open still, and return its names; it would hold readers up until its time is over.
+    Abort what is open, and return its ids; it would block readers until its time-out.
     """
-    found = list_open_ids(transactions, names)
+    found = list_open_ids(transactions, pattern)
     transactions.abort_ids(found)
     return found
 
 
-def list_open_ids(transactions: Transactions, names: TransactionalIdPattern) -> list[str]:
+def list_open_ids(transactions: Transactions, pattern: TransactionalIdPattern) -> list[str]:
     """
-    Return what is open, as far as brokers say so in time.
+    Return the ids of open transactions, from the brokers that answer in time.
     """
-    quick = transactions.with_time_limit(_LISTING_SECONDS)
-    return quick.list_reachable_ids(names, _IN_THE_WAY)
+    limited = transactions.with_time_limit(_LISTING_SECONDS)
+    return limited.list_reachable_ids(pattern, _BLOCKING_STATES)

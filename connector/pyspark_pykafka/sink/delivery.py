@@ -1,5 +1,5 @@
 """
-How often rows are delivered: what a task does with them, and what the driver does in the end.
+Delivery guarantees: how a task writes its rows, and how the driver commits or aborts them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class SinkTask:
     """
-    The task that writes; ``query`` and ``batch`` are those of a stream, empty and -1 else.
+    Identifies the writing task.
 
-    ``attempt`` counts the attempts in one run of a stage, ``attempt_id`` is another for each.
+    ``query`` and ``batch`` are the streaming query's id and the micro-batch's id; ``""`` and -1 in
+    a batch write. ``attempt`` numbers the attempts in one run of a stage; ``attempt_id`` is unique.
     """
 
     partition: int
@@ -58,10 +59,10 @@ class SinkTask:
 @dataclass(frozen=True, slots=True)
 class TaskCommitMessage:
     """
-    What a task tells the driver; ``committable`` is its open transaction, None without one.
+    A task's message to the driver; ``committable`` is its open transaction, or None without one.
 
-    ``prefix``, ``query`` and ``write`` say whose it is, for a stream: the writer that commits it is
-    another one than its tasks had, where a batch has the same.
+    ``prefix``, ``query`` and ``write`` identify a streaming write: the writer that commits is
+    another instance than the tasks' writer. In a batch write it is the same instance.
     """
 
     committable: Committable | None = None
@@ -72,31 +73,33 @@ class TaskCommitMessage:
 
 class Delivery(Protocol):
     """
-    Crosses with the writer to the executors; ``tasks`` below is the messages of the tasks.
+    How rows are delivered; pickled with the writer to the executors.
     """
 
     def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
         """
-        Write a task's rows; all of them are acknowledged then.
+        Write a task's rows; return once all of them are acknowledged.
         """
 
     def commit(self, messages: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
         """
-        Make everything visible, once all tasks are done; ``tasks`` is their number.
+        Make all rows visible, after every task has succeeded; ``tasks`` is their number.
         """
 
     def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
-        Leave nothing visible, after a task has failed for good, or the commit has.
+        Leave no row visible, after a task or the commit has failed.
+
+        ``messages`` are those of the tasks that have succeeded, out of ``tasks``.
         """
 
 
 def make_delivery(options: SinkOptions, *, streaming: bool) -> Delivery:
     """
-    Return what the options ask for.
+    Return the delivery for the option ``deliveryGuarantee``.
 
-    Raises :class:`OptionsError` if it needs transactions, and the settings do not allow them; or if
-    a stream would write into its own ledger.
+    Raises :class:`OptionsError` if it needs transactions that the settings do not allow, or if a
+    stream would write into its own ledger.
     """
     if options.delivery_guarantee == "at-least-once":
         return AtLeastOnce(options)
@@ -112,15 +115,15 @@ def _check_ledger_apart(options: SinkOptions) -> None:
     if prefix is None or options.topic != ledger_topic(prefix):
         return
     msg = (
-        f"topic is '{options.topic}', the ledger of transactionalIdPrefix '{prefix}', whose "
-        "entries tell what is committed; it must be another topic, or the prefix another one"
+        f"topic is '{options.topic}', the ledger of transactionalIdPrefix '{prefix}', which "
+        "records what is committed; give another topic, or another transactionalIdPrefix"
     )
     raise OptionsError((msg,))
 
 
 class AtLeastOnce:
     """
-    Rows are visible once they are acknowledged; a task or batch that fails is written again.
+    Rows are visible once acknowledged; a failed task or batch is written again.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -136,18 +139,18 @@ class AtLeastOnce:
 
     def commit(self, messages: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
         """
-        Do nothing: all is visible.
+        Do nothing: all rows are visible.
         """
 
     def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
-        Do nothing: what is visible stays.
+        Do nothing: visible rows stay visible.
         """
 
 
 class ExactlyOnceBatch:
     """
-    Every attempt of a task has a transaction of its own, and the driver commits those that won.
+    Each task attempt writes its own transaction; the driver commits those of the winners.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -157,12 +160,12 @@ class ExactlyOnceBatch:
 
     def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
         """
-        Write a task's rows, and leave them invisible.
+        Write a task's rows into a transaction that stays open.
         """
         options = self._options
         name = task_id(self._prefix, task.partition, task.attempt)
-        # Where the user has given the prefix, whoever has the name is a write before this one, of
-        # which nothing may be committed any more: its names are taken over.
+        # With a prefix from the user, an open transaction with this id is of an earlier write, of
+        # which nothing may be committed any more: its ids are taken over.
         given = options.transactional_id_prefix
         fallback = None if given else fallback_id(name, task.attempt_id)
         opened = write_prepared(
@@ -172,9 +175,9 @@ class ExactlyOnceBatch:
 
     def commit(self, messages: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:  # noqa: ARG002
         """
-        Commit all tasks, if all are open still.
+        Commit all tasks if all of their transactions are still open.
         """
-        # Nobody else needs it, and each import is a part of a task's start.
+        # Imported by the driver only: each import delays the start of a task.
         from pyspark_pykafka.sink.batch_committer import commit_write
 
         with transaction_client(self._options.kafka) as transactions:
@@ -184,7 +187,7 @@ class ExactlyOnceBatch:
 
     def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:  # noqa: ARG002
         """
-        Abort all tasks, and what attempts that lost have left.
+        Abort all tasks, and the open transactions of lost attempts.
         """
         from pyspark_pykafka.sink.batch_committer import abort_write
 
@@ -196,17 +199,17 @@ class ExactlyOnceBatch:
 
 class ExactlyOnceStream:
     """
-    Each micro-batch is committed as a batch is, and a ledger tells what was committed of it before.
+    Each micro-batch is committed like a batch; a ledger records which of its tasks are committed.
     """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        # A writer is made for each execution of a micro-batch, and its tasks get copies of it.
+        # Spark makes one writer for each execution of a micro-batch, and the tasks get copies.
         self._write = uuid4().hex
 
     def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
         """
-        Write a task's rows and its entry for the ledger, and leave them invisible.
+        Write a task's rows and its ledger marker into a transaction that stays open.
         """
         from pyspark_pykafka.sink.ledger_topic import (
             LedgerTopic,
@@ -215,21 +218,21 @@ class ExactlyOnceStream:
         )
 
         options = self._options
-        # The query's id stays the same for as long as its checkpoint is there.
+        # The query id lives as long as the checkpoint.
         prefix = options.transactional_id_prefix or f"pykafka-{task.query}"
         topic = ledger_topic(prefix)
         durability = (options.ledger_replication_factor, options.ledger_min_insync_replicas)
         write = MicroBatchWrite(prefix, task.query, is_first=task.batch <= 0)
         ensure_ledger_topic(options.kafka, LedgerTopic(topic, *durability), write)
 
-        def entry(records: int, content: str) -> tuple[bytes, bytes]:
-            it = (task.query, task.batch, self._write, task.partition, records, content)
+        def make_marker(records: int, content_hash: str) -> tuple[bytes, bytes]:
+            it = (task.query, task.batch, self._write, task.partition, records, content_hash)
             return to_record(Marker(*it))
 
         name = stream_task_id(prefix, task.query, task.batch, task.partition, task.attempt)
-        # Whose the name is does not matter: the ledger decides.
+        # Whichever attempt has the id: the ledger decides.
         fallback = fallback_id(name, task.attempt_id)
-        ledger_record = LedgerRecord(topic, entry)
+        ledger_record = LedgerRecord(topic, make_marker)
         opened = write_prepared(
             batches,
             options.kafka,
@@ -244,21 +247,23 @@ class ExactlyOnceStream:
 
     def commit(self, messages: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
         """
-        Commit all tasks but those that an earlier execution of the batch has committed.
+        Commit all tasks except those that an earlier execution of the batch has committed.
         """
         if not messages:
             return
         from pyspark_pykafka.sink.micro_batch_committer import commit_micro_batch
 
-        # Without any row, too: the batch may have had some before, and a part be committed.
+        # Even without rows: an earlier execution may have had some, and committed a part.
         committables, first = _committables(messages), messages[0]
-        done = CommittableBatch(first.prefix, first.query, batch, first.write, tasks, committables)
+        committable_batch = CommittableBatch(
+            first.prefix, first.query, batch, first.write, tasks, committables
+        )
         with transaction_client(self._options.kafka) as transactions:
-            commit_micro_batch(transactions, done)
+            commit_micro_batch(transactions, committable_batch)
 
     def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
-        Abort all tasks, and what attempts that lost have left, unless the commit was decided.
+        Abort all tasks and lost attempts, unless the commit is already decided.
         """
         if not messages:
             return
@@ -266,11 +271,11 @@ class ExactlyOnceStream:
 
         first = messages[0]
         with transaction_client(self._options.kafka) as transactions:
-            # Where a task has failed the driver has not begun to commit.
+            # If a task has failed, the driver has not begun to commit.
             maybe_committing = len(messages) == tasks
-            whose = (first.prefix, first.query, first.write)
+            ids = (first.prefix, first.query, first.write)
             abort_micro_batch(
-                transactions, *whose, _committables(messages), maybe_committing=maybe_committing
+                transactions, *ids, _committables(messages), maybe_committing=maybe_committing
             )
 
 

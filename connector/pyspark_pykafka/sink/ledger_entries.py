@@ -1,8 +1,8 @@
 """
-What stands in the ledger of an exactly-once stream, and what its writers know of a micro-batch.
+The entries of an exactly-once stream's ledger, and the values that are committed.
 
-Each task tells the ledger of its rows within the transaction that holds them, so what a reader of
-committed records finds there is what was committed.
+Each task writes a marker into the ledger in the same transaction as its rows. So a
+``read_committed`` reader finds exactly the markers of the tasks that are committed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Marker:
     """
-    The rows of one task, told in their own transaction.
+    Describes the rows of one task; written in their transaction.
 
-    ``write`` names one execution of the batch; each has another. ``content`` is a hash of the rows
-    in any order, empty where an older version wrote them.
+    ``write`` identifies one execution of the batch. ``content`` is a hash of the rows in any order,
+    empty if an older version wrote the marker.
     """
 
     query: str
@@ -38,7 +38,7 @@ class Marker:
     @property
     def key(self) -> str:
         """
-        Return what older entries are compacted by.
+        The compaction key: a newer marker of the task replaces an older one.
         """
         return f"task-{self.task}"
 
@@ -46,10 +46,11 @@ class Marker:
 @dataclass(frozen=True, slots=True)
 class Intent:
     """
-    Says, before the first transaction of a write is committed, how many tasks it had.
+    Declares, before the first commit of a write, which transactions the driver commits.
 
-    ``written`` counts those that had rows. ``first`` is the offset of the write's first marker, and
-    ``named`` holds the transactions to commit (:mod:`intents`); older versions tell neither.
+    ``tasks`` counts all tasks, ``written`` those with rows. ``first`` is the offset of the write's
+    first marker, and ``named`` encodes the transactions (see :mod:`intents`); older versions write
+    neither.
     """
 
     query: str
@@ -63,7 +64,7 @@ class Intent:
     @property
     def key(self) -> str:
         """
-        Return what older entries are compacted by: intents of two writes both stay.
+        The compaction key: the intents of two writes both stay.
         """
         return f"{INTENT_KEY}{self.write}"
 
@@ -71,7 +72,7 @@ class Intent:
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
     """
-    Says that a write is aborted: an intent of it that comes later decides nothing.
+    Declares that a write is aborted: a later intent of the write is not binding.
     """
 
     query: str
@@ -82,7 +83,7 @@ class Withdrawal:
 @dataclass(frozen=True, slots=True)
 class Completion:
     """
-    Says that a batch is done as it is: the rows that are not committed are given up.
+    Declares that a batch is done as it is: rows that are not committed are given up.
     """
 
     query: str
@@ -93,9 +94,10 @@ class Completion:
 @dataclass(frozen=True, slots=True)
 class Release:
     """
-    Says that the query is over, so that another may have its prefix.
+    Declares that the query has ended, so that another query may use its prefix.
 
-    The last one stays for ever: older markers of tasks that later batches do not have stay, too.
+    Compaction keeps the last release for ever. It has to: old markers of tasks that later batches
+    do not have stay, too.
     """
 
     query: str
@@ -104,10 +106,10 @@ class Release:
 
 Entry: TypeAlias = "Marker | Intent | Release | Withdrawal | Completion"
 
-#: Entries with their offsets.
+#: Pairs of offset and entry, in log order.
 EntriesWithOffsets: TypeAlias = "Sequence[tuple[int, Entry]]"
 
-#: What the keys of intents begin with; once a later batch is written, a tombstone removes them.
+#: The prefix of the keys of intents; once a later batch is written, a tombstone removes them.
 INTENT_KEY = "intent-"
 
 _KINDS: dict[str, type[Entry]] = {
@@ -122,9 +124,10 @@ _KINDS: dict[str, type[Entry]] = {
 @dataclass(frozen=True, slots=True)
 class Committable:
     """
-    A task whose rows are in the open transaction ``prepared``.
+    A task's open transaction, ready to be committed.
 
-    ``marker_offset`` is the offset of its marker in the ledger, ``content_hash`` the hash in it.
+    ``marker_offset`` is the offset of the task's marker in the ledger, or -1 in a batch write;
+    ``content_hash`` is the hash in that marker.
     """
 
     task: int
@@ -137,7 +140,9 @@ class Committable:
 @dataclass(frozen=True, slots=True)
 class CommittableBatch:
     """
-    A micro-batch whose tasks are done; ``written`` are those that had rows, ``tasks`` counts all.
+    A micro-batch whose tasks have all succeeded.
+
+    ``committables`` are the transactions of the tasks with rows; ``tasks`` counts all tasks.
     """
 
     prefix: str
@@ -150,21 +155,21 @@ class CommittableBatch:
     @property
     def first_marker_offset(self) -> int | None:
         """
-        The offset of the first marker; earlier ones are of earlier writes. None without rows.
+        The offset of the first marker, or None without rows; earlier markers are of other writes.
         """
         return min((task.marker_offset for task in self.committables), default=None)
 
 
 def ledger_topic(prefix: str) -> str:
     """
-    Return the topic that the queries of a prefix keep their ledger in.
+    Return the ledger's topic for a transactional-id prefix.
     """
     return f"{prefix}-ledger"
 
 
 def to_record(entry: Entry) -> tuple[bytes, bytes]:
     """
-    Return the entry as a record's key and value.
+    Return an entry as the key and value of a record.
     """
     kind = next(name for name, it in _KINDS.items() if isinstance(entry, it))
     return entry.key.encode(), json.dumps({"kind": kind, **asdict(entry)}).encode()
@@ -172,17 +177,17 @@ def to_record(entry: Entry) -> tuple[bytes, bytes]:
 
 def from_record(value: bytes | None, where: str) -> Entry:
     """
-    Return the entry of a record.
+    Return the entry in a record's value; ``where`` is the record's place, for the error.
 
-    Raises :class:`ExactlyOnceError` for one that is none, with the place that ``where`` says.
+    Raises :class:`ExactlyOnceError` for a record that is not an entry.
     """
     try:
         fields = json.loads(value or b"")
         return _KINDS[fields.pop("kind")](**fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         msg = (
-            f"{where} is no entry of an exactly-once write's ledger: {error!r}; nobody else may "
+            f"{where} is no entry of an exactly-once write's ledger: {error!r}; nothing else may "
             "write to this topic: give another transactionalIdPrefix, or delete the topic if no "
-            "query with this prefix is to go on"
+            "query with this prefix will continue"
         )
         raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_MALFORMED", msg) from error

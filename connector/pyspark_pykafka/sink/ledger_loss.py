@@ -1,5 +1,5 @@
 """
-Whether a ledger that says nothing has lost what it said: brokers know transactions by themselves.
+Detects a lost ledger: brokers remember committed transactions independently of the ledger.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ def list_committed_task_ids(
     transactions: Transactions, prefix: str, query: str, *, max_seconds: float | None = None
 ) -> list[str]:
     """
-    Return the transactional ids of a query's tasks of which the last transaction was committed.
+    Return the ids of a query's tasks whose last transaction was committed.
 
-    Brokers remember them for ``transactional.id.expiration.ms``, seven days. All have to answer,
-    unless ``max_seconds`` limits how long to wait for them.
+    Brokers remember ids for ``transactional.id.expiration.ms`` (seven days). Every broker must
+    answer, unless ``max_seconds`` limits the wait.
     """
     return transactions.list_committed_ids(query_pattern(prefix, query), max_seconds=max_seconds)
 
@@ -29,18 +29,18 @@ def check_ledger_not_emptied(
     transactions: Transactions, prefix: str, query: str, batch: int, topic: str
 ) -> None:
     """
-    Raise :class:`ExactlyOnceError` if the query has committed what the ledger does not tell.
+    Raise :class:`ExactlyOnceError` if the query has committed rows, but the ledger is empty.
 
-    To be called where nothing at all is committed in the ledger. The batch before this one has
-    other names than its tasks, which nothing but a batch that was committed leaves committed.
+    To be called if the ledger holds no committed entry. The previous batch has other ids than this
+    one, and such an id is only left committed by a batch that was committed.
     """
     if batch <= 0:
         return
-    turn = stream_task_id(prefix, query, batch - 1, 0, 0).removesuffix("-0-0")
+    id_prefix = stream_task_id(prefix, query, batch - 1, 0, 0).removesuffix("-0-0")
     known = [
         it
         for it in list_committed_task_ids(transactions, prefix, query)
-        if it.startswith(f"{turn}-")
+        if it.startswith(f"{id_prefix}-")
     ]
     if known:
         raise ledger_lost_error(prefix, query, topic, known[0], "is empty")
@@ -50,13 +50,13 @@ def ledger_lost_error(
     prefix: str, query: str, topic: str, known: str, how: str
 ) -> ExactlyOnceError:
     """
-    Return the error for a ledger that is missing or empty, though ``known`` was committed.
+    Return the error for a ledger that is missing or empty, although ``known`` was committed.
     """
     msg = (
-        f"the topic {topic} {how}, in which the query {query} told what it has committed, {known} "
-        "among it: whether this micro-batch is there already cannot be told any more. Nothing of "
-        "this write is visible. Restore the topic; or, if the rows of the last micro-batch may be "
-        "repeated, or are known to be missing, start it anew: pykafka transactions release "
-        f"--prefix {prefix}; or give the query another transactionalIdPrefix"
+        f"the topic {topic} {how}, in which the query {query} recorded what it has committed, "
+        f"{known} among it: whether this micro-batch is already committed can no longer be known. "
+        "Nothing of this write is visible. Restore the topic; or, if the rows of the last "
+        "micro-batch may be repeated, or are known to be missing, start a new ledger: pykafka "
+        f"transactions release --prefix {prefix}; or give the query another transactionalIdPrefix"
     )
     return ExactlyOnceError("EXACTLY_ONCE_LEDGER_LOST", msg)

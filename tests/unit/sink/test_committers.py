@@ -356,7 +356,7 @@ def test_an_end_that_lands_while_it_is_fenced() -> None:
 
         assert stubs.now.before is None
     assert isinstance(error, ExactlyOnceError)
-    assert "of 1 tasks it is not known" in str(error)
+    assert "the state of 1 is unknown" in str(error)
     assert "nothing" not in str(error)
 
 
@@ -417,8 +417,8 @@ def test_what_cannot_be_told_may_become_visible() -> None:
 
     assert isinstance(error, ExactlyOnceError)
     assert error.condition == "EXACTLY_ONCE_COMMITTED_IN_PART"
-    assert "the rows of 3 of 5 tasks are visible" in str(error)
-    assert "of 2 tasks it is not known whether they are, and may still become visible" in str(error)
+    assert "3 of 5 tasks are committed" in str(error)
+    assert "the state of 2 is unknown (they may still become visible)" in str(error)
 
 
 @pytest.mark.parametrize("verb", ["abort", "end"])
