@@ -306,7 +306,7 @@ def test_a_driver_that_is_killed(history: History) -> None:
     watcher = watch(history)
     history.killed(fault_at("some committed", 2, 1))
     history.completed(fault_at("worker", 5))
-    assert "of its 3 transactions those were committed that were open still" in history.log()
+    assert "of its 3 transactions that were still open are committed now" in history.log()
 
     verify(history, watcher)
 
@@ -320,7 +320,7 @@ def test_drivers_that_are_killed(history: History) -> None:
     history.killed(fault_at("all prepared", 2))
     history.killed(fault_at("some committed", 4, 1))
     history.killed(fault_at("all committed", 5))
-    assert "of its 3 transactions those were committed that were open still" in history.log()
+    assert "of its 3 transactions that were still open are committed now" in history.log()
     history.completed()
     assert "of 3 tasks 3 were not written again" in history.log()
 

@@ -14,6 +14,7 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from pyspark_pykafka.engines.contract import Watermarks
 from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, Transaction
 from pyspark_pykafka.engines.wire.producer.producer import choose_free_id
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
@@ -413,8 +414,8 @@ class MemoryLedger(Ledger):
         process: Process = self.process  # type: ignore[attr-defined]
         return process.call(what, lambda: effect(process.world))
 
-    def watermarks(self) -> tuple[int, int]:
-        return (0, self._call("last stable offset", lambda world: world.stable))
+    def watermarks(self) -> Watermarks:
+        return Watermarks(0, self._call("last stable offset", lambda world: world.stable))
 
     def high_watermark(self) -> int:
         found: int = self._call("end of the ledger", lambda world: len(world.log) - world.lag)
@@ -422,9 +423,9 @@ class MemoryLedger(Ledger):
 
     def wait_until_stable(self, offset: int) -> None:
         for _ in range(PATIENCE):
-            if self.watermarks()[1] >= offset:
+            if self.watermarks().visible_end >= offset:
                 return
-        raise TimeoutExceededError("wait_until_ended")
+        raise TimeoutExceededError("wait_until_stable")
 
     def append(self, entry: Entry, outdated: Sequence[Intent] = ()) -> int:  # noqa: ARG002
         found: int = self._call(

@@ -1,5 +1,5 @@
 """
-The topic in which exactly-once streams tell what they have committed: read to a point, appended to.
+The ledger: a topic in which exactly-once streams record what they have committed.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The one partition of every ledger: its order is what decides.
+#: A ledger has one partition: the order of its entries decides between concurrent writes.
 PARTITION = 0
 
 _COMMITTED, _ALL = "read_committed", "read_uncommitted"
 _SCHEMA = pa.schema([(name, SOURCE_TYPES[name]) for name in ("offset", "key", "value")])
 _MEMORY_BYTES = 64 * 2**20
-_LEAST_PAUSE = 0.005
-# What one look for its offsets may take, before another one.
-_LOOK_MS = 5_000
+_INITIAL_BACKOFF_SECONDS = 0.005
+# The time-out of one ListOffsets request before a retry.
+_LIST_OFFSETS_MS = 5_000
 
-# Who appends an intent needs no sequence numbers: told twice, it says the same.
+# Entries are appended without sequence numbers: a duplicate entry has the same meaning.
 _NO_PRODUCER_ID = ProducerIdAndEpoch(-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """
-    One ledger over a cluster's connections; each call takes ``config.block_seconds`` at most.
+    A ledger, read and appended to; each call takes at most ``config.block_seconds``.
 
     Raises the errors of :mod:`pyspark_pykafka.errors`.
     """
@@ -65,86 +65,86 @@ class Ledger:
     @property
     def tp(self) -> TopicPartition:
         """
-        Return where its entries lie.
+        The ledger's partition.
         """
         return TopicPartition(self.topic, PARTITION)
 
     def watermarks(self) -> Watermarks:
         """
-        Return the log start, and the offset before which every transaction has ended.
+        Return the log start and the last stable offset: before it every transaction has ended.
         """
-        return self._patiently(lambda _: self._fetcher(_COMMITTED).watermarks())
+        return self._retry(lambda _: self._fetcher(_COMMITTED).watermarks())
 
     def high_watermark(self) -> int:
         """
-        Return the offset of the next entry.
+        Return the high watermark: the offset of the next entry.
         """
-        return self._patiently(lambda _: self._fetcher(_ALL).watermarks()).visible_end
+        return self._retry(lambda _: self._fetcher(_ALL).watermarks()).visible_end
 
     def wait_until_stable(self, offset: int) -> None:
         """
         Return once every transaction before an offset has ended.
         """
         deadline = Deadline.after(self.config.block_seconds)
-        backoff = Backoff(_LEAST_PAUSE, self.config.direct.retry_backoff_max_seconds)
-        while self.watermarks()[1] < offset:
+        backoff = Backoff(_INITIAL_BACKOFF_SECONDS, self.config.direct.retry_backoff_max_seconds)
+        while self.watermarks().visible_end < offset:
             if deadline.expired:
                 msg = (
                     f"transactions of other writers stayed open in {self.tp} before offset "
                     f"{offset} for {self.config.block_seconds * 1000:.0f} ms (kafka.max.block.ms); "
-                    "pykafka transactions list shows who they are"
+                    "pykafka transactions list shows them"
                 )
                 raise TimeoutExceededError(msg)
             time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
 
     def read_committed(self, start: int, end: int) -> list[Entry]:
         """
-        Return what was committed between two offsets.
+        Return the committed entries in ``[start, end)``.
         """
         return [entry for _, entry in self._read(start, end, _COMMITTED)]
 
-    def read_committed_back(self, low: int, end: int, batch: int, width: int) -> list[Entry]:
+    def read_committed_back(self, start: int, end: int, batch: int, window: int) -> list[Entry]:
         """
-        Return what was committed between two offsets, as far back as it can be about a batch.
+        Return committed entries before ``end``, back to where none can be about the batch.
 
-        ``width`` is how many offsets to look at first.
+        Reads back to ``start`` at most: first ``window`` offsets, then twice as many each time.
         """
         entries: list[Entry] = []
-        while end > low and not covers_batch(entries, batch):
-            start = max(low, end - width)
-            entries = self.read_committed(start, end) + entries
-            end, width = start, 2 * width
+        while end > start and not covers_batch(entries, batch):
+            window_start = max(start, end - window)
+            entries = self.read_committed(window_start, end) + entries
+            end, window = window_start, 2 * window
         return entries
 
     def read_all_from(self, start: int) -> EntriesWithOffsets:
         """
-        Return what stands from an offset on, whether it was committed or not, and where.
+        Return all entries from an offset on, committed or not.
         """
         return self.read_all(start, self.high_watermark())
 
     def read_all(self, start: int, end: int) -> EntriesWithOffsets:
         """
-        Return what stands between two offsets, whether it was committed or not, and where.
+        Return all entries in ``[start, end)``, committed or not.
         """
         return self._read(start, end, _ALL)
 
     def append(self, entry: Entry, outdated: Sequence[Intent] = ()) -> int:
         """
-        Add an entry outside of any transaction, and return the offset of the next one.
+        Append an entry outside of any transaction; return the offset after it.
 
-        All replicas in sync have it then. Those that are ``outdated`` may be compacted away.
+        All in-sync replicas have the entry then. The ``outdated`` intents get tombstones.
         """
         sender = Sender(self.cluster, self.config, IdempotentSession(_NO_PRODUCER_ID), {})
-        gone = [(it.key.encode(), None) for it in outdated]
-        sender.put(self.tp, encode_records(self.topic, [*gone, to_record(entry)]))
+        tombstones = [(it.key.encode(), None) for it in outdated]
+        sender.put(self.tp, encode_records(self.topic, [*tombstones, to_record(entry)]))
         sender.flush()
-        return sender.offsets[self.tp] + len(gone) + 1
+        return sender.offsets[self.tp] + len(tombstones) + 1
 
     def _read(self, start: int, end: int, isolation_level: str) -> list[tuple[int, Entry]]:
         if start >= end:
             return []
-        wanted = OffsetRange(self.tp, start, end)
-        batches = self._patiently(lambda seconds: self._fetched(wanted, isolation_level, seconds))
+        requested = OffsetRange(self.tp, start, end)
+        batches = self._retry(lambda seconds: self._fetch(requested, isolation_level, seconds))
         return [
             (offset, from_record(value, f"{self.tp} at offset {offset}"))
             for batch in batches
@@ -152,26 +152,23 @@ class Ledger:
             if not _is_tombstone(key, value)
         ]
 
-    def _patiently(self, look: Callable[[float], T]) -> T:
-        """
-        Look again, as long as a writer may be blocked, after whatever may pass.
-        """
-        return retry_ledger_read(self.tp, look, self.cluster, self.config)
+    def _retry(self, read: Callable[[float], T]) -> T:
+        return retry_ledger_read(self.tp, read, self.cluster, self.config)
 
-    def _fetched(
-        self, wanted: OffsetRange, isolation_level: str, seconds: float
+    def _fetch(
+        self, requested: OffsetRange, isolation_level: str, seconds: float
     ) -> list[pa.RecordBatch]:
         try:
             settings = self._settings(isolation_level, int(seconds * 1000))
-            return list(fetch_from(self.cluster, wanted, settings))
+            return list(fetch_from(self.cluster, requested, settings))
         except DataLossError as error:
             partition = PartitionFetcher(self.cluster, self.tp, _ALL)
-            low, _ = partition.watermarks(Deadline.after(_LOOK_MS / 1000))
-            raise missing_entries_error(wanted, low, error) from error
+            log_start, _ = partition.watermarks(Deadline.after(_LIST_OFFSETS_MS / 1000))
+            raise missing_entries_error(requested, log_start, error) from error
 
     def _fetcher(self, isolation_level: str) -> RetryingFetcher:
         partition = PartitionFetcher(self.cluster, self.tp, isolation_level)
-        return RetryingFetcher(partition, _LOOK_MS)
+        return RetryingFetcher(partition, _LIST_OFFSETS_MS)
 
     def _settings(self, isolation_level: str, timeout_ms: int) -> FetchSettings:
         return FetchSettings(
@@ -185,7 +182,7 @@ class Ledger:
             end_retries=0,
             end_retry_ms=0,
             memory_bytes=_MEMORY_BYTES,
-            # A commit has its own time, kafka.max.block.ms.
+            # A commit is bounded by kafka.max.block.ms.
             max_throttle_seconds=timeout_ms / 1000,
         )
 

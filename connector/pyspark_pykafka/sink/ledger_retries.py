@@ -1,5 +1,5 @@
 """
-How long a ledger is waited for: as long as a writer may be blocked; what passes is no lost data.
+Retries for reading a ledger, for ``kafka.max.block.ms``: transient failures are no data loss.
 """
 
 from __future__ import annotations
@@ -29,82 +29,84 @@ T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
 
-_LEAST_PAUSE = 0.02
-# One look may take so long, and then another broker may lead.
-_LOOK_SECONDS, _LEAST_LOOK_SECONDS = 10.0, 1.0
-# A wait that is longer is told.
-_LONG_SECONDS = 5.0
+_INITIAL_BACKOFF_SECONDS = 0.02
+# The time-out of one attempt; after it another broker may lead.
+_MAX_ATTEMPT_SECONDS, _MIN_ATTEMPT_SECONDS = 10.0, 1.0
+# A longer wait is logged.
+_LOG_AFTER_SECONDS = 5.0
 
 
 def retry_ledger_read(
-    tp: TopicPartition, look: Callable[[float], T], cluster: Cluster, config: ProducerConfig
+    tp: TopicPartition, read: Callable[[float], T], cluster: Cluster, config: ProducerConfig
 ) -> T:
     """
-    Look until it succeeds, for ``kafka.max.block.ms``; ``look`` gets how many seconds it may take.
+    Call ``read`` until it succeeds, for ``kafka.max.block.ms``; it gets its time-out in seconds.
 
-    Raises :class:`TimeoutExceededError` when time is over, and :class:`ExactlyOnceError` if no
-    broker has known the topic all the time.
+    Raises :class:`TimeoutExceededError` after that time, or :class:`ExactlyOnceError` if no broker
+    has known the topic in all that time.
     """
     deadline = Deadline.after(config.block_seconds)
-    backoff = Backoff(_LEAST_PAUSE, config.direct.retry_backoff_max_seconds)
-    telling = Deadline.after(_LONG_SECONDS)
-    trouble: BaseException | None = None
-    missing, told = True, False
+    backoff = Backoff(_INITIAL_BACKOFF_SECONDS, config.direct.retry_backoff_max_seconds)
+    log_at = Deadline.after(_LOG_AFTER_SECONDS)
+    last_error: BaseException | None = None
+    missing, logged = True, False
     while True:
         try:
-            return look(max(deadline.remaining(_LOOK_SECONDS), _LEAST_LOOK_SECONDS))
+            return read(max(deadline.remaining(_MAX_ATTEMPT_SECONDS), _MIN_ATTEMPT_SECONDS))
         except PykafkaError as error:
             if not error.retriable:
                 raise
-            # The last look is often cut off by the deadline, which says nothing of the cause.
-            if trouble is None or not deadline.expired:
-                trouble = _cause(error)
-                missing = missing and isinstance(trouble, UnknownTopicError)
+            # The deadline often cuts the last attempt off, whose error then hides the cause.
+            if last_error is None or not deadline.expired:
+                last_error = _cause(error)
+                missing = missing and isinstance(last_error, UnknownTopicError)
             if deadline.expired:
-                raise _given_up(tp, trouble, config, missing=missing) from error
-            if telling.expired and not told:
-                told = True
-                logger.info("waiting for the ledger %s: %s", tp, trouble)
+                raise _deadline_error(tp, last_error, config, missing=missing) from error
+            if log_at.expired and not logged:
+                logged = True
+                logger.info("waiting for the ledger %s: %s", tp, last_error)
             cluster.invalidate_metadata(tp.topic)
             time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
 
 
-def missing_entries_error(wanted: OffsetRange, low: int, error: DataLossError) -> PykafkaError:
+def missing_entries_error(
+    requested: OffsetRange, log_start: int, error: DataLossError
+) -> PykafkaError:
     """
-    Return the error for entries that are not where they were seen; ``low`` is the log start now.
+    Return the error for entries that are missing, given the current log start.
 
-    Another leader may have them, or know of them a moment later; what lies before the log start is
-    gone for good, and a ledger is never made to forget.
+    It is retriable for entries after the log start: another leader may have them, or the same one a
+    moment later. Entries before the log start are lost, which a ledger's configuration rules out.
     """
-    if low <= wanted.start:
+    if log_start <= requested.start:
         return BrokerUnavailableError(error.explanation)
     msg = (
-        f"the ledger {wanted.tp} begins at offset {low}, and had entries from {wanted.start} on: "
-        "somebody has deleted them, or its cleanup.policy is not compact; what was committed "
-        "cannot be told any more. Set it to compact; if the rows of the last micro-batch may be "
-        "repeated, run: pykafka transactions release"
+        f"the ledger {requested.tp} begins at offset {log_start}, and had entries from "
+        f"{requested.start} on: they were deleted, or its cleanup.policy is not compact; what was "
+        "committed can no longer be known. Set it to compact; if the rows of the last micro-batch "
+        "may be repeated, run: pykafka transactions release"
     )
     return ExactlyOnceError("EXACTLY_ONCE_LEDGER_LOST", msg)
 
 
-def _given_up(
-    tp: TopicPartition, trouble: BaseException, config: ProducerConfig, *, missing: bool
+def _deadline_error(
+    tp: TopicPartition, last_error: BaseException, config: ProducerConfig, *, missing: bool
 ) -> PykafkaError:
     seconds = f"{config.block_seconds * 1000:.0f} ms (kafka.max.block.ms)"
     if not missing:
-        msg = f"the ledger {tp} could not be read within {seconds}: {trouble}"
+        msg = f"the ledger {tp} could not be read within {seconds}: {last_error}"
         return TimeoutExceededError(msg)
     msg = (
         f"the brokers have not had the ledger {tp.topic} for {seconds}: it was deleted; what was "
-        "committed cannot be told any more. Restore it; or, if the rows of the last micro-batch "
-        "may be repeated, run: pykafka transactions release"
+        "committed can no longer be known. Restore it; or, if the rows of the last micro-batch may "
+        "be repeated, run: pykafka transactions release"
     )
     return ExactlyOnceError("EXACTLY_ONCE_LEDGER_LOST", msg)
 
 
 def _cause(error: PykafkaError) -> BaseException:
     """
-    Return what is behind a time-out of the reading path, which names settings of readers.
+    Return the cause of a time-out of the reader, whose own message names settings of reads.
     """
     inner = error.__cause__
     return inner if isinstance(error, TimeoutExceededError) and inner is not None else error

@@ -1,5 +1,5 @@
 """
-Making the topic that an exactly-once stream keeps its ledger in, where there is none yet.
+Creates the topic of an exactly-once stream's ledger if there is none yet.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: One partition, for its order; compacted, so that it stays small and never forgets a last entry.
-#: The rest lets that happen soon, since a ledger grows with every micro-batch; what is not ended
-#: yet is never compacted, so there is no lag. A replica that is behind never becomes its leader.
-CONFIG = {
+#: Compacted, so that a ledger stays small and keeps the last entry of each key. Segments are small
+#: so that compaction starts early, since a ledger grows with every micro-batch; open transactions
+#: are never compacted, so it needs no lag. An out-of-sync replica never becomes the leader.
+TOPIC_CONFIG = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 * 2**20),
     "segment.ms": str(24 * 3_600_000),
     "min.cleanable.dirty.ratio": "0.1",
     "unclean.leader.election.enable": "false",
-    # The intent of 10,000 tasks, compressed or not.
+    # Enough for the intent of 10,000 tasks, even uncompressed.
     "max.message.bytes": str(4 * 2**20),
 }
 
-#: Where the cluster has so many brokers.
+#: The replication factor on a cluster with at least this many brokers.
 MAX_REPLICAS = 3
 
-_LEAST_PAUSE, _MOST_PAUSE = 0.02, 0.5
-# For a look that is not needed for certain.
-_LOOK_SECONDS = 5.0
+_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.02, 0.5
+# For a look-up that is probably not needed.
+_OPTIONAL_LOOKUP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerTopic:
     """
-    A ledger's topic, and how it is made; None is what the cluster allows, up to 3 and 2.
+    A ledger's topic, and how to create it; None means what the cluster allows, up to 3 and 2.
     """
 
     name: str
@@ -56,9 +56,9 @@ class LedgerTopic:
 
     def durability(self, brokers: int) -> tuple[int, int]:
         """
-        Return the replication factor and ``min.insync.replicas`` of a new one.
+        Return the replication factor and ``min.insync.replicas`` of a new topic.
 
-        One replica may be away, where there is more than one.
+        With more than one replica, one may be unavailable.
         """
         factor = self.replication_factor or max(min(brokers, MAX_REPLICAS), 1)
         return factor, self.min_insync_replicas or max(min(factor - 1, MAX_REPLICAS - 1), 1)
@@ -67,7 +67,7 @@ class LedgerTopic:
 @dataclass(frozen=True, slots=True)
 class MicroBatchWrite:
     """
-    Which micro-batch is about to be written: of a later one than the first, there are earlier ones.
+    Identifies the micro-batch that is about to be written.
     """
 
     prefix: str
@@ -75,26 +75,26 @@ class MicroBatchWrite:
     is_first: bool
 
 
-# Asked by every task; once there is one, it stays.
+# Called by every task; an existing topic stays.
 @lru_cache(maxsize=16)
 def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, write: MicroBatchWrite) -> None:
     """
-    Return once the brokers have the topic, made if it was missing and never there.
+    Return once the topic exists; create it if it is missing and never existed.
 
-    Raises :class:`ExactlyOnceError` if the query has committed something before, of which the topic
-    would tell, :class:`AuthorizationError` if the brokers do not let us make it, and the other
-    errors of :mod:`pyspark_pykafka.errors`.
+    Raises :class:`ExactlyOnceError` if the topic is missing and the query has committed before,
+    :class:`AuthorizationError` if the topic may not be created, and the other errors of
+    :mod:`pyspark_pykafka.errors`.
     """
     with transaction_client(kafka) as transactions:
-        found = _look(transactions, topic.name)
+        found = _find_replicas(transactions, topic.name)
         if found.replication_factor is None:
-            _check_never_there(transactions, kafka, topic, write)
+            _check_never_existed(transactions, kafka, topic, write)
             create_ledger_topic(transactions, kafka, topic, found.broker_count)
         elif found.replication_factor == 1 < found.broker_count:
             logger.warning(
                 "the ledger %s has one replica on a cluster of %d brokers: while that broker is "
-                "away no micro-batch commits, and if its disk is lost, so is what the query has "
-                "committed. Give it more: kafka-reassign-partitions.sh, and min.insync.replicas=2",
+                "down no micro-batch commits, and if its disk is lost, so is the record of what is "
+                "committed. Add replicas: kafka-reassign-partitions.sh, and min.insync.replicas=2",
                 *(topic.name, found.broker_count),
             )
 
@@ -103,10 +103,10 @@ def create_ledger_topic(
     transactions: Transactions, kafka: KafkaSettings, topic: LedgerTopic, brokers: int
 ) -> None:
     """
-    Make the topic, and return once brokers know it.
+    Create the topic, and return once brokers know it.
     """
     _create(kafka, topic, brokers)
-    logger.info("made the topic %s, the ledger of an exactly-once stream", topic.name)
+    logger.info("created the topic %s, the ledger of an exactly-once stream", topic.name)
     cluster, config = transactions.cluster, transactions.config
 
     def find() -> None:
@@ -114,16 +114,16 @@ def create_ledger_topic(
         cluster.partitions(topic.name, Deadline.after(config.request_seconds))
 
     deadline = Deadline.after(config.block_seconds)
-    retry_until(find, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
+    retry_until(find, deadline, Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS))
 
 
 def recreate_ledger(transactions: Transactions, kafka: KafkaSettings, topic: LedgerTopic) -> None:
     """
-    Let queries start again with a ledger that was lost, made anew if it is missing.
+    Replace a lost ledger, so that queries can start again; create the topic if it is missing.
 
-    The entry that it begins with says that this was meant.
+    The first entry is a release, which marks the loss as accepted.
     """
-    found = _look(transactions, topic.name)
+    found = _find_replicas(transactions, topic.name)
     if found.replication_factor is None:
         create_ledger_topic(transactions, kafka, topic, found.broker_count)
     Ledger(transactions.cluster, transactions.config, topic.name).append(Release(""))
@@ -131,14 +131,14 @@ def recreate_ledger(transactions: Transactions, kafka: KafkaSettings, topic: Led
 
 def ledger_exists(transactions: Transactions, topic: str) -> bool:
     """
-    Return whether the brokers have a ledger.
+    Return whether a ledger's topic exists.
     """
-    return _look(transactions, topic).replication_factor is not None
+    return _find_replicas(transactions, topic).replication_factor is not None
 
 
 def is_ledger_empty(transactions: Transactions, topic: str) -> bool:
     """
-    Return whether a ledger is missing, or nothing is committed in it.
+    Return whether a ledger is missing, or holds no committed entry.
     """
     if not ledger_exists(transactions, topic):
         return True
@@ -146,30 +146,30 @@ def is_ledger_empty(transactions: Transactions, topic: str) -> bool:
     return not ledger.read_committed(*ledger.watermarks())
 
 
-def _look(transactions: Transactions, topic: str) -> TopicReplicas:
-    def ask() -> TopicReplicas:
+def _find_replicas(transactions: Transactions, topic: str) -> TopicReplicas:
+    def find() -> TopicReplicas:
         limit = Deadline.after(transactions.config.request_seconds)
         return fetch_topic_replicas(transactions.cluster, topic, limit)
 
     deadline = Deadline.after(transactions.config.block_seconds)
-    return retry_until(ask, deadline, Backoff(_LEAST_PAUSE, _MOST_PAUSE))
+    return retry_until(find, deadline, Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS))
 
 
-def _check_never_there(
+def _check_never_existed(
     transactions: Transactions, kafka: KafkaSettings, topic: LedgerTopic, write: MicroBatchWrite
 ) -> None:
     """
     Raise :class:`ExactlyOnceError` if the query has committed transactions under this prefix.
 
-    Brokers know them for ``transactional.id.expiration.ms``, seven days, whatever becomes of the
-    ledger. All brokers have to answer, but for a query's first batch, which has nothing before it
+    Brokers remember them for ``transactional.id.expiration.ms`` (seven days), independently of the
+    ledger. Every broker must answer, except before a query's first batch: it has no predecessor
     unless it is a replay.
     """
-    max_seconds = _LOOK_SECONDS if write.is_first else None
+    max_seconds = _OPTIONAL_LOOKUP_SECONDS if write.is_first else None
     known = list_committed_task_ids(
         transactions, write.prefix, write.query, max_seconds=max_seconds
     )
-    # A broker that has not heard of the topic yet is not the last word: the controller is.
+    # A broker may not have heard of the topic yet: the controller decides.
     if known and _create(kafka, topic, 1, validate_only=True):
         raise ledger_lost_error(write.prefix, write.query, topic.name, known[0], "is gone")
 
@@ -178,17 +178,17 @@ def _create(
     kafka: KafkaSettings, topic: LedgerTopic, brokers: int, *, validate_only: bool = False
 ) -> bool:
     """
-    Make the topic, or only look whether that could be done; False if it is there.
+    Create the topic, or only validate that; return False if it exists.
     """
-    # Once in the life of a query, and an import that every other task can do without.
+    # Needed once in the life of a query: no other task pays for the import.
     from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
     factor, in_sync = topic.durability(brokers)
-    doing = f"making the topic {topic.name}, the ledger of an exactly-once stream"
-    config = {**CONFIG, "min.insync.replicas": str(in_sync)}
+    action = f"creating the topic {topic.name}, the ledger of an exactly-once stream"
+    config = {**TOPIC_CONFIG, "min.insync.replicas": str(in_sync)}
     try:
         return RetryingAdmin(kafka).create_topic(
-            topic.name, config, doing, replication_factor=factor, validate_only=validate_only
+            topic.name, config, action, replication_factor=factor, validate_only=validate_only
         )
     except KafkaClientError as error:
         if error.name != "INVALID_REPLICATION_FACTOR":

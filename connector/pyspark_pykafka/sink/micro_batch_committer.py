@@ -1,5 +1,5 @@
 """
-Ending the transactions of a micro-batch: what the ledger says of it decides.
+Commits or aborts the transactions of a micro-batch; the ledger decides which.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import logging
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
@@ -23,12 +22,12 @@ from pyspark_pykafka.sink.batch_committer import (
 )
 from pyspark_pykafka.sink.intents import (
     check_binding,
+    find_conflict,
     find_intents,
-    find_objection,
     is_binding,
     make_intent,
     named_transactions,
-    outdated,
+    outdated_intents,
 )
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import (
@@ -53,6 +52,7 @@ from pyspark_pykafka.sink.transactional_ids import any_query_pattern, query_patt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.engines.wire.transactions.values import (
         TransactionDescription,
@@ -69,20 +69,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# Offsets to look back for each task: its marker and the end of its transaction, in two batches.
+# Offsets per task in the first window: a marker and a control record, for two batches.
 _OFFSETS_PER_TASK = 4
-_LEAST_OFFSETS = 64
+_MIN_OFFSETS = 64
 
-_LEAST_PAUSE, _MOST_PAUSE = 0.01, 1.0
+_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.01, 1.0
 
 
 def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> None:
     """
-    Commit what tasks of a micro-batch wrote, but for what an earlier write of it has committed.
+    Commit the tasks of a micro-batch, except those that an earlier write of it has committed.
 
-    An earlier write that had begun to commit is completed first, whatever its tasks look like.
-    Raises :class:`ExactlyOnceError` if that cannot be told or is not allowed, and
-    :class:`FencedError` if a transaction is not open any more. None has been committed then.
+    The commit of an earlier write that was decided is completed first, however that write divided
+    its rows. Raises :class:`ExactlyOnceError` if the committed tasks cannot be identified, or this
+    write may not commit, and :class:`FencedError` if a transaction is no longer open. Nothing of
+    this write is committed then.
     """
     ledger = _ledger(transactions, batch.prefix)
     before = _committed_before(transactions, ledger, batch)
@@ -108,47 +109,47 @@ def abort_micro_batch(
     prefix: str,
     query: str,
     write: str,
-    written: Sequence[Committable],
+    committables: Sequence[Committable],
     *,
     maybe_committing: bool = True,
 ) -> None:
     """
-    Abort what tasks of a micro-batch wrote, and what else is open under the query's names.
+    Abort the tasks of a micro-batch, and other open transactions of the query.
 
-    What its driver has decided to commit stays open (``maybe_committing`` unless some task has
-    failed): the next run commits it. If another process has gone on with the query, or may have,
-    what is open is that one's.
+    Transactions that the driver has decided to commit stay open, and the next run commits them;
+    ``maybe_committing`` is False if a task has failed, so that no commit was decided. If another
+    process has continued the query, or may have, other open transactions belong to that process.
     """
-    if not written:
-        # Nothing tells whether another process has gone on; the next micro-batch clears up.
+    if not committables:
+        # Without a marker another process cannot be detected; the next micro-batch cleans up.
         return
-    ledger, first = _ledger(transactions, prefix), min(task.marker_offset for task in written)
+    ledger, first = _ledger(transactions, prefix), min(it.marker_offset for it in committables)
     # Invariant I5 (intent first): without a binding intent all of it may be aborted.
     if maybe_committing:
-        # An intent that is still under way comes behind this, and decides nothing.
+        # An intent that is still in flight lands behind this entry, and is not binding.
         end = ledger.append(Withdrawal(query, write))
-        # Up to there, whatever a leader that has only now become it tells of the end.
+        # Up to that offset, whatever high watermark a newly elected leader reports.
         if _is_decided(ledger.read_all(first, end), query, write):
             logger.warning(
                 "the commit of a micro-batch of the query %s failed after it was decided; nothing "
-                "is aborted: the next run commits what is still open",
+                "is aborted: the next run commits the open transactions",
                 query,
             )
             return
-    transactions.end_all(_prepared(written), commit=False)
+    transactions.end_all(_prepared(committables), commit=False)
     try:
         _abort_lingering_if_alone(transactions, ledger, (prefix, query, write), first)
     except PykafkaError as error:
         logger.warning(
-            "it cannot be told whether another process has gone on with the query %s: %s; what "
-            "attempts that lost have left open is left to the next micro-batch",
+            "whether another process has continued the query %s is not known: %s; the next "
+            "micro-batch aborts the open transactions of lost attempts",
             *(query, error),
         )
 
 
 def read_prefix_owner(transactions: Transactions, prefix: str) -> Marker | None:
     """
-    Return the last committed entry of the query that a prefix belongs to, or None.
+    Return the last committed marker of the query that owns a prefix, or None.
 
     Raises :class:`UnknownTopicError` if the prefix never had a ledger.
     """
@@ -156,60 +157,60 @@ def read_prefix_owner(transactions: Transactions, prefix: str) -> Marker | None:
     return prefix_owner(ledger.read_committed(*ledger.watermarks()))
 
 
-def read_batch_state(transactions: Transactions, held: Marker, prefix: str) -> BatchState:
+def read_batch_state(transactions: Transactions, owner: Marker, prefix: str) -> BatchState:
     """
-    Return what is committed of the last batch of the query that has a prefix.
+    Return what is committed of the last batch of the query that owns a prefix.
     """
     ledger = _ledger(transactions, prefix)
-    low, _ = ledger.watermarks()
-    return _batch_state(ledger, held, ledger.read_all(low, ledger.high_watermark()))
+    log_start, _ = ledger.watermarks()
+    return _batch_state(ledger, owner, ledger.read_all(log_start, ledger.high_watermark()))
 
 
 def find_partly_committed(transactions: Transactions, prefix: str) -> list[PreparedTransaction]:
     """
-    Return what is open still of writes that have decided to commit it, and have begun to.
+    Return the open transactions of writes that are committed in part.
     """
     ledger = _ledger(transactions, prefix)
-    low, ended = ledger.watermarks()
-    placed = ledger.read_all(ended, ledger.high_watermark())
+    log_start, stable_end = ledger.watermarks()
+    entries = ledger.read_all(stable_end, ledger.high_watermark())
     found: list[PreparedTransaction] = []
-    for query in sorted({it.query for _, it in placed if isinstance(it, Intent)}):
-        for offset, intent in find_intents(query, placed):
-            waiting = [PreparedTransaction(*one) for one in named_transactions(prefix, intent)]
-            still = _still_open(transactions, waiting)
-            since = max(low, intent.first)
-            if 0 < len(still) < len(waiting) and is_binding(
-                intent, ledger.read_all(since, offset + 1)
+    for query in sorted({it.query for _, it in entries if isinstance(it, Intent)}):
+        for offset, intent in find_intents(query, entries):
+            prepared = named_transactions(prefix, intent)
+            still_open = _still_open(transactions, prepared)
+            start = max(log_start, intent.first)
+            if 0 < len(still_open) < len(prepared) and is_binding(
+                intent, ledger.read_all(start, offset + 1)
             ):
-                found += still
+                found += still_open
     return found
 
 
-def release_prefix(transactions: Transactions, held: Marker, prefix: str) -> None:
+def release_prefix(transactions: Transactions, owner: Marker, prefix: str) -> None:
     """
-    Let another query have the prefix, and the same one write a batch whole again.
+    Free the prefix for another query, and let the same query write its last batch whole again.
 
-    What queries have open under the prefix is aborted.
+    All open transactions of queries with the prefix are aborted.
     """
     abort_lingering(transactions, any_query_pattern(prefix))
-    _ledger(transactions, prefix).append(Release(held.query))
+    _ledger(transactions, prefix).append(Release(owner.query))
 
 
-def complete_batch(transactions: Transactions, held: Marker, prefix: str) -> BatchState:
+def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> BatchState:
     """
-    Count the last batch of the query that has the prefix as done, and return what is visible of it.
+    Declare the last batch of the query that owns the prefix complete; return what is committed.
 
-    What a driver had decided to commit, and is open still, is committed; the rest is given up.
+    Open transactions that a driver had decided to commit are committed; the others are aborted.
     """
     ledger = _ledger(transactions, prefix)
     end = ledger.high_watermark()
-    low, ended = ledger.watermarks()
-    _roll_forward(transactions, ledger, (prefix, held.query), low, (ended, end))
-    abort_lingering(transactions, query_pattern(prefix, held.query))
+    log_start, stable_end = ledger.watermarks()
+    _roll_forward(transactions, ledger, (prefix, owner.query), log_start, (stable_end, end))
+    abort_lingering(transactions, query_pattern(prefix, owner.query))
     ledger.wait_until_stable(end)
-    found = _batch_state(ledger, held, ledger.read_all(low, end))
+    found = _batch_state(ledger, owner, ledger.read_all(log_start, end))
     if not found.is_whole:
-        ledger.append(Completion(held.query, held.batch))
+        ledger.append(Completion(owner.query, owner.batch))
     return found
 
 
@@ -217,138 +218,139 @@ def _ledger(transactions: Transactions, prefix: str) -> Ledger:
     return Ledger(transactions.cluster, transactions.config, ledger_topic(prefix))
 
 
-def _prepared(written: Sequence[Committable]) -> list[PreparedTransaction]:
-    return [task.prepared for task in written]
+def _prepared(committables: Sequence[Committable]) -> list[PreparedTransaction]:
+    return [it.prepared for it in committables]
 
 
-def _batch_state(ledger: Ledger, held: Marker, everything: EntriesWithOffsets) -> BatchState:
-    low, ended = ledger.watermarks()
-    # An intent counts wherever it stands; a marker only once it is committed.
-    intents = [it for _, it in everything if isinstance(it, Intent)]
-    return batch_state(held.query, held.batch, [*ledger.read_committed(low, ended), *intents])
+def _batch_state(ledger: Ledger, owner: Marker, entries: EntriesWithOffsets) -> BatchState:
+    log_start, stable_end = ledger.watermarks()
+    # An intent counts at any offset; a marker only once it is committed.
+    intents = [it for _, it in entries if isinstance(it, Intent)]
+    committed = ledger.read_committed(log_start, stable_end)
+    return batch_state(owner.query, owner.batch, [*committed, *intents])
 
 
 def _decide(
     ledger: Ledger, batch: CommittableBatch, new: list[Committable], before: Entries
 ) -> None:
     """
-    Tell the ledger what is committed now, unless somebody else was first.
+    Append the intent of a write, and raise unless it is binding.
     """
     intent = make_intent(batch, new)
-    end = ledger.append(intent, outdated(batch.query, batch.batch, before))
+    end = ledger.append(intent, outdated_intents(batch.query, batch.batch, before))
     # Invariant I4 (exclusion).
     check_binding(batch, ledger.read_all(intent.first, end))
 
 
-def _is_decided(placed: EntriesWithOffsets, query: str, write: str) -> bool:
-    own = [intent for _, intent in find_intents(query, placed) if intent.write == write]
-    return any(is_binding(intent, placed) for intent in own)
+def _is_decided(entries: EntriesWithOffsets, query: str, write: str) -> bool:
+    own = [intent for _, intent in find_intents(query, entries) if intent.write == write]
+    return any(is_binding(intent, entries) for intent in own)
 
 
 def _committed_before(
     transactions: Transactions, ledger: Ledger, batch: CommittableBatch
 ) -> Entries:
     """
-    Return what earlier writes have committed, once every earlier one has ended.
+    Return the entries that earlier writes have committed, once every earlier write has ended.
     """
-    # Without rows there is no marker: then all counts that is there now.
+    # Without rows there is no marker: then all current entries are earlier.
     first = (
         ledger.high_watermark() if batch.first_marker_offset is None else batch.first_marker_offset
     )
-    low, ended = ledger.watermarks()
-    ended = min(ended, first)
-    width = _OFFSETS_PER_TASK * batch.tasks + _LEAST_OFFSETS
-    committed = ledger.read_committed_back(low, ended, batch.batch, width)
+    log_start, stable_end = ledger.watermarks()
+    stable_end = min(stable_end, first)
+    window = _OFFSETS_PER_TASK * batch.tasks + _MIN_OFFSETS
+    committed = ledger.read_committed_back(log_start, stable_end, batch.batch, window)
     check_owner(batch, committed)
     check_not_superseded(batch, committed)
     decided: list[PreparedTransaction] = []
-    if ended < first:
-        whose = (batch.prefix, batch.query)
-        decided = _roll_forward(transactions, ledger, whose, low, (ended, first))
-    since = first if batch.committables else ended
+    if stable_end < first:
+        ids = (batch.prefix, batch.query)
+        decided = _roll_forward(transactions, ledger, ids, log_start, (stable_end, first))
+    start = first if batch.committables else stable_end
     _abort_lost_attempts_if_alone(
-        transactions, ledger, batch, since, decided if ended < first else None
+        transactions, ledger, batch, start, decided if stable_end < first else None
     )
-    if ended < first:
+    if stable_end < first:
         if prefix_owner(committed) is not None:
-            _abort_foreign(transactions, ledger, batch, (ended, first))
+            _abort_foreign(transactions, ledger, batch, (stable_end, first))
         ledger.wait_until_stable(first)
-        committed += ledger.read_committed(ended, first)
+        committed += ledger.read_committed(stable_end, first)
         check_owner(batch, committed)
     if batch.committables and not committed:
         check_ledger_not_emptied(transactions, batch.prefix, batch.query, batch.batch, ledger.topic)
     if batch.committables and not batch_state(batch.query, batch.batch, committed).markers:
-        # Whether this write is alone is decided together with its intent.
+        # The intent decides whether this write may commit.
         return committed
     later = ledger.read_all_from(first)
     check_single_writer(batch, [entry for _, entry in later])
-    # A driver that has died may have a process that tells of its intent only now.
+    # A request of a dead driver may append its intent only now.
     return [*committed, *(it for _, it in later if isinstance(it, Intent))]
 
 
 def _roll_forward(
     transactions: Transactions,
     ledger: Ledger,
-    whose: tuple[str, str],
-    low: int,
-    between: tuple[int, int],
+    ids: tuple[str, str],
+    log_start: int,
+    offsets: tuple[int, int],
 ) -> list[PreparedTransaction]:
     """
-    Commit what earlier writes of a query had decided to commit, and is still open; return all that
-    they had decided.
+    Commit the open transactions that earlier writes of a query had decided to commit.
 
-    An intent stands behind the markers of what it names, and the last stable offset lies before the
-    first that is open.
+    ``ids`` are prefix and query; ``offsets`` are the ledger's ``[start, end)`` to search. An intent
+    lies behind the markers of the transactions that it names, and the last stable offset before the
+    marker of the first open one, so a search from there finds it. Returns all decided transactions.
     """
-    prefix, query = whose
+    prefix, query = ids
     decided: list[PreparedTransaction] = []
-    for offset, intent in find_intents(query, ledger.read_all(*between)):
-        waiting = [PreparedTransaction(*one) for one in named_transactions(prefix, intent)]
-        placed = ledger.read_all(max(low, intent.first), offset + 1)
-        if not is_binding(intent, placed):
+    for offset, intent in find_intents(query, ledger.read_all(*offsets)):
+        prepared = named_transactions(prefix, intent)
+        entries = ledger.read_all(max(log_start, intent.first), offset + 1)
+        if not is_binding(intent, entries):
             continue
-        # Invariant I3 (delegation): anyone may commit what a binding intent names.
-        decided += waiting
-        if _commit_open(transactions, waiting):
+        # Invariant I3 (delegation): any process may commit what a binding intent names.
+        decided += prepared
+        if _commit_open(transactions, prepared):
             logger.warning(
-                "batch %d of the query %s had been decided before a failure: of its %d "
-                "transactions those were committed that were open still",
-                *(intent.batch, query, len(waiting)),
+                "the commit of batch %d of the query %s had been decided before a failure: those "
+                "of its %d transactions that were still open are committed now",
+                *(intent.batch, query, len(prepared)),
             )
     return decided
 
 
-def _commit_open(transactions: Transactions, waiting: Sequence[PreparedTransaction]) -> bool:
+def _commit_open(transactions: Transactions, prepared: Sequence[PreparedTransaction]) -> bool:
     """
-    Commit those that are open still, and return whether any was.
+    Commit the transactions that are still open, and return whether there were any.
     """
     deadline = Deadline.after(transactions.config.block_seconds)
-    backoff = Backoff(_LEAST_PAUSE, _MOST_PAUSE)
-    any_was = False
-    while still := _still_open(transactions, waiting):
-        any_was = True
+    backoff = Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS)
+    any_open = False
+    while still_open := _still_open(transactions, prepared):
+        any_open = True
         try:
-            transactions.end_all(still, commit=True)
-        except FencedError as gone:
-            # Its time was over just now; the others are asked for again.
+            transactions.end_all(still_open, commit=True)
+        except FencedError as error:
+            # One has just timed out; the others are retried.
             if deadline.expired:
                 msg = (
-                    f"{len(still)} transactions that are to be committed are open, and refuse it, "
-                    f"{still[0].transactional_id} among them: {gone}"
+                    f"{len(still_open)} transactions that must be committed are open, and their "
+                    f"commit is rejected, {still_open[0].transactional_id} among them: {error}"
                 )
-                raise TimeoutExceededError(msg) from gone
-            logger.info("%s", gone)
+                raise TimeoutExceededError(msg) from error
+            logger.info("%s", error)
             time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
-    return any_was
+    return any_open
 
 
 def _still_open(
-    transactions: Transactions, waiting: Sequence[PreparedTransaction]
+    transactions: Transactions, prepared: Sequence[PreparedTransaction]
 ) -> list[PreparedTransaction]:
-    found = transactions.describe_all([one.transactional_id for one in waiting])
+    found = transactions.describe_all([one.transactional_id for one in prepared])
     return [
         one
-        for one in waiting
+        for one in prepared
         if (it := found[one.transactional_id]) is not None
         and it.prepared == one
         and it.state is TransactionState.ONGOING
@@ -359,50 +361,49 @@ def _abort_lost_attempts_if_alone(
     transactions: Transactions,
     ledger: Ledger,
     batch: CommittableBatch,
-    since: int,
+    start: int,
     decided: Sequence[PreparedTransaction] | None,
 ) -> None:
     """
-    Abort what earlier writes have left open, once it is sure that this one is the last.
+    Abort the open transactions of earlier writes, after checking that no later write exists.
 
-    All brokers are asked what that is where the ledger shows something; None says that it does not.
+    ``decided`` are transactions to spare, or None if the ledger shows no open transactions: then
+    only lost attempts of this write are looked up, instead of all transactions of the query.
     """
-    names, ours = (
-        query_pattern(batch.prefix, batch.query),
-        [it.prepared[0] for it in batch.committables],
-    )
+    pattern = query_pattern(batch.prefix, batch.query)
+    ours = [it.prepared.transactional_id for it in batch.committables]
     if decided is not None:
-        open_names = sorted(set(list_open_ids(transactions, names)) - set(ours))
-        left = _undecided(transactions, open_names, decided)
+        open_ids = sorted(set(list_open_ids(transactions, pattern)) - set(ours))
+        left = _undecided(transactions, open_ids, decided)
     else:
-        left = find_lost_attempts(transactions, ours, names)
+        left = find_lost_attempts(transactions, ours, pattern)
     if not left:
         return
-    check_single_writer(batch, [entry for _, entry in ledger.read_all_from(since)])
+    check_single_writer(batch, [entry for _, entry in ledger.read_all_from(start)])
     transactions.abort_ids(left)
 
 
 def _undecided(
-    transactions: Transactions, open_names: Sequence[str], decided: Sequence[PreparedTransaction]
+    transactions: Transactions, open_ids: Sequence[str], decided: Sequence[PreparedTransaction]
 ) -> list[str]:
     """
-    Return the names under which something else is open than what is decided.
+    Return the ids whose open transaction is not one that is decided to be committed.
 
-    A coordinator that has lost its office may have said that a transaction is not open which is:
-    such a one is left to whoever asks next, and meanwhile holds up the ledger.
+    A former coordinator may have reported a decided transaction as not open although it is. Such a
+    transaction is spared: the next run commits it, and until then the ledger is blocked.
     """
-    by_name = {one.transactional_id: one for one in decided}
-    doubtful = [name for name in open_names if name in by_name]
+    by_id = {it.transactional_id: it for it in decided}
+    doubtful = [name for name in open_ids if name in by_id]
     found = transactions.describe_all(doubtful)
-    kept = {name for name in doubtful if not _is_later(by_name[name], found[name])}
-    for name in sorted(kept):
+    spared = {name for name in doubtful if not _is_later(by_id[name], found[name])}
+    for name in sorted(spared):
         logger.info("%s is decided to be committed, and seems to be open still", name)
-    return [name for name in open_names if name not in kept]
+    return [name for name in open_ids if name not in spared]
 
 
 def _is_later(decided: PreparedTransaction, found: TransactionDescription | None) -> bool:
     """
-    Whether what is open under a name was begun after what was decided.
+    Return whether the open transaction of an id was begun after the decided one.
     """
     if found is None or found.state is not TransactionState.ONGOING:
         return False
@@ -410,39 +411,41 @@ def _is_later(decided: PreparedTransaction, found: TransactionDescription | None
 
 
 def _abort_lingering_if_alone(
-    transactions: Transactions, ledger: Ledger, whose: tuple[str, str, str], first: int
+    transactions: Transactions, ledger: Ledger, ids: tuple[str, str, str], first: int
 ) -> None:
     """
-    Abort what is open under a query's names if no other write has gone on with it.
+    Abort a query's open transactions if no other write has continued it.
 
-    What an earlier write had decided to commit is for the next run to commit.
+    ``ids`` are prefix, query and write. Transactions that an earlier write had decided to commit
+    are spared: the next run commits them.
     """
-    prefix, query, write = whose
-    _, ended = ledger.watermarks()
+    prefix, query, write = ids
+    _, stable_end = ledger.watermarks()
     decided = {
         name
         for _, intent in find_intents(
-            query, ledger.read_all(min(ended, first), ledger.high_watermark())
+            query, ledger.read_all(min(stable_end, first), ledger.high_watermark())
         )
         for name, *_ in named_transactions(prefix, intent)
     }
-    names = [
-        it for it in list_open_ids(transactions, query_pattern(prefix, query)) if it not in decided
-    ]
+    pattern = query_pattern(prefix, query)
+    open_ids = [it for it in list_open_ids(transactions, pattern) if it not in decided]
     later = ledger.read_all_from(first)
     own = [it for _, it in later if isinstance(it, Marker) and it.write == write]
     markers = [(at, it) for at, it in later if isinstance(it, Marker)]
-    if own and find_objection(query, own[0].batch, write, markers) is None:
-        transactions.abort_ids(names)
+    if own and find_conflict(query, own[0].batch, write, markers) is None:
+        transactions.abort_ids(open_ids)
 
 
 def _abort_foreign(
-    transactions: Transactions, ledger: Ledger, batch: CommittableBatch, between: tuple[int, int]
+    transactions: Transactions, ledger: Ledger, batch: CommittableBatch, offsets: tuple[int, int]
 ) -> None:
     """
-    Abort what queries have open that do not own the prefix, but stand before our first marker.
+    Abort the open transactions of queries that do not own the prefix, but precede our first marker.
+
+    ``offsets`` are the ledger's ``[start, end)`` to search.
     """
-    entries = [entry for _, entry in ledger.read_all(*between)]
-    strangers = {it.query for it in entries if isinstance(it, Marker)} - {batch.query}
-    for query in sorted(strangers):
+    entries = [entry for _, entry in ledger.read_all(*offsets)]
+    foreign = {it.query for it in entries if isinstance(it, Marker)} - {batch.query}
+    for query in sorted(foreign):
         abort_lingering(transactions, query_pattern(batch.prefix, query))

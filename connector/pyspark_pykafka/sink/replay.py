@@ -1,8 +1,8 @@
 """
-What the ledger of an exactly-once stream says of a micro-batch that may have been written before.
+Decides from the ledger which tasks of a replayed micro-batch are already committed. Pure: no I/O.
 
-The order of the ledger decides between several writes of one batch: whoever comes later waits until
-all before have ended.
+The ledger's order decides between several writes of one batch: a later write waits until all
+earlier ones have ended.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, Entry
 
-# So many tasks are listed in a message.
-_SHOWN = 10
+# The number of tasks that a message lists.
+_MAX_LISTED = 10
 
 
 def covers_batch(entries: Iterable[Entry], batch: int) -> bool:
     """
-    Whether nothing before these entries can be about the batch.
+    Return whether no entry before these committed ones can be about the batch.
 
-    Only what is committed counts: all of a batch is, before the next one is begun.
+    A batch is committed whole before the next one begins, so a marker of an earlier batch suffices.
     """
     return any(
         isinstance(entry, Release) or (isinstance(entry, Marker) and entry.batch < batch)
@@ -36,7 +36,7 @@ def covers_batch(entries: Iterable[Entry], batch: int) -> bool:
 
 def prefix_owner(committed: Sequence[Entry]) -> Marker | None:
     """
-    Return the last entry of the query that has the prefix, or None if nobody has.
+    Return the last marker of the query that owns the prefix, or None if no query does.
     """
     markers = [it for it in _since_release(committed) if isinstance(it, Marker)]
     return markers[-1] if markers else None
@@ -44,14 +44,14 @@ def prefix_owner(committed: Sequence[Entry]) -> Marker | None:
 
 def check_owner(batch: CommittableBatch, committed: Sequence[Entry]) -> None:
     """
-    Raise :class:`ExactlyOnceError` if the prefix is another query's.
+    Raise :class:`ExactlyOnceError` if another query owns the prefix.
     """
-    held = prefix_owner(committed)
-    if held is None or held.query == batch.query:
+    owner = prefix_owner(committed)
+    if owner is None or owner.query == batch.query:
         return
     msg = (
-        f"transactionalIdPrefix '{batch.prefix}' belongs to the query {held.query}, which wrote "
-        f"its batch {held.batch}; this is the query {batch.query}. Give each query another "
+        f"transactionalIdPrefix '{batch.prefix}' belongs to the query {owner.query}, which wrote "
+        f"its batch {owner.batch}; this is the query {batch.query}. Give each query another "
         "prefix; if that query is over (its checkpoint was deleted), run: pykafka transactions "
         f"release --prefix {batch.prefix}"
     )
@@ -62,27 +62,27 @@ def check_not_superseded(batch: CommittableBatch, committed: Sequence[Entry]) ->
     """
     Raise :class:`ExactlyOnceError` if a later batch is committed.
 
-    What was said of this one may be compacted away then.
+    The entries of this batch may be compacted away then.
     """
     markers = [it.batch for it in _since_release(committed) if isinstance(it, Marker)]
     newest = max(markers, default=batch.batch)
     if newest > batch.batch:
         msg = (
             f"batch {newest} of the query {batch.query} is committed already, and this is batch "
-            f"{batch.batch}: the query runs twice, or its checkpoint was set back. Nothing of "
-            "this write is visible. Stop the other process; or, if the rows are to be written "
-            f"again, run: pykafka transactions release --prefix {batch.prefix}"
+            f"{batch.batch}: the query runs twice, or its checkpoint was reset. Nothing of this "
+            "write is visible. Stop the other process; or, to write the rows again, run: pykafka "
+            f"transactions release --prefix {batch.prefix}"
         )
         raise ExactlyOnceError("EXACTLY_ONCE_BATCH_OVERTAKEN", msg)
 
 
 def concurrent_writer(query: str, write: str, batch: int, later: Iterable[Entry]) -> Marker | None:
     """
-    Return an entry of another write of the query's batch, or of a later batch, or None.
+    Return a marker of another write of the same or a later batch of the query, or None.
 
-    ``later`` is what stands in the ledger from the write's first marker on, committed or not. An
-    entry of an earlier batch is that of a task which was overtaken by another attempt, and ended
-    late; if it is another process's instead, that one finds our markers behind its own, and stops.
+    ``later`` are the entries from the write's first marker on, committed or not. A marker of an
+    earlier batch is ignored: it is of a lost attempt that ended late. If another process wrote it
+    instead, that process finds our markers behind its own, and stops.
     """
     for entry in later:
         if not isinstance(entry, Marker) or entry.query != query:
@@ -94,31 +94,31 @@ def concurrent_writer(query: str, write: str, batch: int, later: Iterable[Entry]
 
 def check_single_writer(batch: CommittableBatch, later: Iterable[Entry]) -> None:
     """
-    Raise :class:`ConcurrentWriteError` if another write came in between with its markers.
+    Raise :class:`ConcurrentWriteError` if another write has added markers in between.
 
-    ``later`` is what :func:`concurrent_writer` looks at. A write without rows has no marker that
-    others would find, and adds nothing to its batch: only one of a later batch is in its way.
+    ``later`` is as for :func:`concurrent_writer`. A write without rows has no marker that others
+    would find, and adds nothing to its batch: only markers of a later batch conflict with it.
     """
-    least = batch.batch if batch.committables else batch.batch + 1
-    entry = concurrent_writer(batch.query, batch.write, least, later)
+    min_batch = batch.batch if batch.committables else batch.batch + 1
+    entry = concurrent_writer(batch.query, batch.write, min_batch, later)
     if entry is None:
         return
     msg = (
-        f"batch {batch.batch} of the query {batch.query} is being written by another "
-        f"process too ('{batch.prefix}', task {entry.task} of batch {entry.batch}); is "
-        "the query running twice? Nothing of this write is visible; start it again when "
-        "it is the only one"
+        f"another process writes batch {batch.batch} of the query {batch.query}, too "
+        f"('{batch.prefix}', task {entry.task} of batch {entry.batch}); is the query running "
+        "twice? Nothing of this write is visible; start it again when no other process runs the "
+        "query"
     )
     raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
 
 
 def committed_tasks(batch: CommittableBatch, committed: Sequence[Entry]) -> frozenset[int]:
     """
-    Return the tasks whose rows earlier writes of the batch have committed already.
+    Return the tasks whose rows earlier writes of the batch have already committed.
 
-    Those are all tasks if the whole batch is there or was declared done, whatever this write looks
-    like. Raises :class:`ExactlyOnceError` if a part is there and this write divides the rows in
-    another way, since nobody can tell then which of them are in the topic; and as
+    Those are all tasks if the batch is committed whole or declared complete, however this write
+    divides its rows. Raises :class:`ExactlyOnceError` if a part is committed and this write divides
+    the rows differently: then the rows in the topic cannot be identified. Raises as
     :func:`check_not_superseded` does.
     """
     check_not_superseded(batch, committed)
@@ -127,14 +127,16 @@ def committed_tasks(batch: CommittableBatch, committed: Sequence[Entry]) -> froz
         return frozenset(task.task for task in batch.committables)
     now = {task.task: task for task in batch.committables}
     for marker in found.markers:
-        _check_same(batch, marker, now.get(marker.task), found)
+        _check_same_rows(batch, marker, now.get(marker.task), found)
     return frozenset(found.tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
     """
-    What is committed of a batch; ``intents`` are by write, ``completed`` says that it is done so.
+    What is committed of a batch; ``completed`` if it is declared complete as it is.
+
+    ``markers`` are those of committed tasks, in log order; ``intents`` are by write.
     """
 
     markers: tuple[Marker, ...]
@@ -144,44 +146,46 @@ class BatchState:
     @property
     def tasks(self) -> tuple[int, ...]:
         """
-        Return the tasks whose rows are there.
+        The committed tasks.
         """
         return tuple(sorted({marker.task for marker in self.markers}))
 
     @property
     def records(self) -> int:
         """
-        Return how many rows are there.
+        The number of committed rows.
         """
         return sum(marker.records for marker in self.markers)
 
     @property
-    def last(self) -> Intent | None:
+    def last_intent(self) -> Intent | None:
         """
-        Return the intent of the last write that has committed anything, None if it is not known.
+        The intent of the last write that has committed anything, or None if it is not known.
 
-        What was there before that write was a part of its own rows.
+        What earlier writes had committed was a part of that write's rows.
         """
         return self.intents.get(self.markers[-1].write) if self.markers else None
 
     @property
     def is_whole(self) -> bool:
         """
-        Whether nothing of the batch is to be written any more.
+        Whether no task of the batch remains to be committed.
         """
-        known = self.last
-        return self.completed or (known is not None and len(self.tasks) == known.written)
+        intent = self.last_intent
+        return self.completed or (intent is not None and len(self.tasks) == intent.written)
 
     def __str__(self) -> str:
-        of = "an unknown number of" if self.last is None else str(self.last.written)
-        which = ", ".join(map(str, self.tasks[:_SHOWN])) + ("…" if len(self.tasks) > _SHOWN else "")
+        of = "an unknown number of" if self.last_intent is None else str(self.last_intent.written)
+        which = ", ".join(map(str, self.tasks[:_MAX_LISTED])) + (
+            "…" if len(self.tasks) > _MAX_LISTED else ""
+        )
         count = len(self.tasks)
         return f"{self.records} rows, those of {count} of {of} tasks with rows ({which})"
 
 
 def batch_state(query: str, batch: int, committed: Sequence[Entry]) -> BatchState:
     """
-    Return what the committed entries of the ledger say of a query's batch.
+    Return what is committed of a query's batch, by the committed entries of the ledger.
     """
     entries = [it for it in _since_release(committed) if it.query == query]
     return BatchState(
@@ -191,25 +195,25 @@ def batch_state(query: str, batch: int, committed: Sequence[Entry]) -> BatchStat
     )
 
 
-def _check_same(
+def _check_same_rows(
     batch: CommittableBatch, marker: Marker, now: Committable | None, found: BatchState
 ) -> None:
     intent = found.intents.get(marker.write)
     if intent is None:
-        raise _differs(batch, found, "it is not known of how many tasks it consisted")
+        raise _replay_differs_error(batch, found, "the number of its tasks is not known")
     if intent.tasks != batch.tasks:
-        why = f"it had {intent.tasks} tasks then, and has {batch.tasks} now"
-        raise _differs(batch, found, why)
+        reason = f"it had {intent.tasks} tasks then, and has {batch.tasks} now"
+        raise _replay_differs_error(batch, found, reason)
     records = 0 if now is None else now.records
     if marker.records != records:
-        why = f"its task {marker.task} wrote {marker.records} rows then, and {records} now"
-        raise _differs(batch, found, why)
+        reason = f"its task {marker.task} wrote {marker.records} rows then, and {records} now"
+        raise _replay_differs_error(batch, found, reason)
     if not marker.content:
-        why = f"an older version wrote its task {marker.task}, and did not tell which rows"
-        raise _differs(batch, found, why)
+        reason = f"an older version wrote its task {marker.task}, without a hash of its rows"
+        raise _replay_differs_error(batch, found, reason)
     if now is not None and marker.content != now.content_hash:
-        why = f"its task {marker.task} wrote other rows then, though as many ({records})"
-        raise _differs(batch, found, why)
+        reason = f"its task {marker.task} wrote other rows then, though as many ({records})"
+        raise _replay_differs_error(batch, found, reason)
 
 
 def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -217,14 +221,16 @@ def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
     return entries[max(after, default=0) :]
 
 
-def _differs(batch: CommittableBatch, found: BatchState, why: str) -> ExactlyOnceError:
+def _replay_differs_error(
+    batch: CommittableBatch, found: BatchState, reason: str
+) -> ExactlyOnceError:
     tool, given = "pykafka transactions", f"--prefix {batch.prefix}"
     msg = (
         f"batch {batch.batch} of the query {batch.query} was committed in part, its other "
-        "transactions were aborted before they could be (kafka.transaction.timeout.ms), and it "
-        f"cannot be completed: {why}. Visible are {found}; nothing of this write is. Run it as it "
-        "ran before (spark.sql.shuffle.partitions, the same input, nothing of chance); or repeat "
-        f"what is visible, and let the batch be written whole: {tool} release {given}; or give up "
-        f"what is not, and count the batch as done: {tool} complete {given}"
+        "transactions were aborted before their commit (kafka.transaction.timeout.ms), and it "
+        f"cannot be completed: {reason}. Visible are {found}; nothing of this write is. Run it as "
+        "it ran before (spark.sql.shuffle.partitions, the same input, no randomness); or repeat "
+        f"the visible rows, and let the batch be written whole: {tool} release {given}; or give up "
+        f"the others, and count the batch as done: {tool} complete {given}"
     )
     return ExactlyOnceError("EXACTLY_ONCE_REPLAY_DIFFERS", msg)

@@ -16,7 +16,7 @@ from pyspark_pykafka.sink.intents import (
     is_binding,
     make_intent,
     named_transactions,
-    outdated,
+    outdated_intents,
 )
 from pyspark_pykafka.sink.ledger_entries import (
     Committable,
@@ -140,4 +140,6 @@ def test_old_intents_are_removed() -> None:
     """
     old = Intent(QUERY, 6, "before", 2, 2)
 
-    assert outdated(QUERY, 7, [old, *MARKERS, old, OURS, Intent(OTHER, 3, "x", 1, 1)]) == [old]
+    assert outdated_intents(QUERY, 7, [old, *MARKERS, old, OURS, Intent(OTHER, 3, "x", 1, 1)]) == [
+        old
+    ]

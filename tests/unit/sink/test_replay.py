@@ -229,7 +229,7 @@ def test_without_the_intent_it_is_refused() -> None:
     """
     A ledger that lost what the driver wrote cannot vouch for the number of tasks.
     """
-    with pytest.raises(ExactlyOnceError, match="not known of how many tasks"):
+    with pytest.raises(ExactlyOnceError, match="the number of its tasks is not known"):
         committed_tasks(written(10, 20), [marker(1, 20)])
 
 
