@@ -13,7 +13,7 @@ import json
 import zlib
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.wire.transactions.values import PreparedTransaction
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.errors import ConcurrentWriteError
 from pyspark_pykafka.sink.ledger_entries import Completion, Intent, Marker, Release, Withdrawal
 from pyspark_pykafka.sink.transactional_ids import micro_batch_id_prefix
