@@ -119,7 +119,9 @@ def _default(option: Option[Any]) -> str:
 
 
 def _remarks(option: Option[Any]) -> str:
-    return f" No effect in a {scope_names(option.no_effect)}." if option.no_effect else ""
+    if not option.no_effect:
+        return ""
+    return f" No effect in a {scope_names(option.no_effect).replace(', ', ' or ')}."
 
 
 def _translated() -> Iterator[tuple[str, str]]:

@@ -225,7 +225,9 @@ def topic_name(name: str) -> str:
 
 BOOLEAN = Parser(_read_boolean, "one of: true, false")
 TEXT = Parser(_read_text, "a non-empty string")
-DURATION = Parser(_read_duration, "a duration with a unit (us, ms, s, m, min, h, d), such as 15m")
+DURATION = Parser(
+    _read_duration, "a duration with a unit (us, ms, s, m, min, h, d), such as 15m or 500ms"
+)
 TOPICS = Parser(_read_topics, "one or more topics, such as orders,payments")
 TOPIC = Parser(lambda text: topic_name(_read_text(text)), "a topic name")
 HOSTS = Parser(_read_hosts, "server addresses, such as host:2181,host2:2181")
