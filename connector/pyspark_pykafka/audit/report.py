@@ -39,9 +39,13 @@ class Verdict(enum.Enum):
     """
 
     COMPLETE = "complete"
+    #: Fewer records left than entered.
     MISSING = "records are missing"
+    #: More records left than entered.
     DUPLICATED = "records are duplicated"
+    #: One record is missing for each duplicated one.
     REPLACED = "as many records, but not the same"
+    #: Both sides differ, and retention or compaction has deleted records since.
     UNKNOWN = "unknown, since the log no longer holds what entered"
 
 
@@ -71,7 +75,12 @@ class AuditReport:
     """
     The audit of one micro-batch; ``name`` is the auditor's, ``batch_id`` is Spark's.
 
-    As text: ``audit flights, micro-batch 7: flights-0: records are missing: 40 entered, 39 left``.
+    ::
+
+        if report.has_mismatch:
+            # audit flights, micro-batch 7: flights-0: records are missing: 40 entered, 39 left
+            print(report)
+            wrong = [it.scope for it in report.by_partition if it.entered != it.left]
     """
 
     name: str

@@ -1,3 +1,3 @@
 """
-What a read does: offset limits, planning, filters, micro-batches, data loss.
+The source: offset limits, planning, filter push-down, micro-batches, data loss.
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import Offsets, TopicPartition
 
 
-#: Estimates the bytes per offset at the given positions; without an entry where none has records.
+#: Returns the estimated bytes per offset at each position; no entry for one without records.
 BytesPerOffset = Callable[["Offsets"], Mapping["TopicPartition", float]]
 
 # The longest partitions are sampled for their record sizes, several times each; a sample costs one

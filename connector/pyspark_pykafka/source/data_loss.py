@@ -1,5 +1,5 @@
 """
-Reports records of a stream that were lost before they were read: by an error, or log and progress.
+Reports records of a stream that were lost unread: raises, or logs and counts them.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class OffsetLookup(OffsetSource, Protocol):
         """
         Return the offset after the last record of each epoch; -1 if the leader does not know it.
 
-        Partitions without a reachable leader are left out.
+        Partitions are left out if their leader or the engine does not support the request.
         """
 
 
 class DataLossReporter:
     """
-    Reports data loss as ``failOnDataLoss`` asks, and counts the lost offsets of one query.
+    Raises or logs data loss, by ``failOnDataLoss``, and counts the lost offsets of one query.
     """
 
     def __init__(self, options: SourceOptions, lookup: OffsetLookup) -> None:
