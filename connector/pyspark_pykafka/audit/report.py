@@ -80,7 +80,7 @@ class AuditReport:
         if report.has_mismatch:
             # audit flights, micro-batch 7: flights-0: records are missing: 40 entered, 39 left
             print(report)
-            wrong = [it.scope for it in report.by_partition if it.entered != it.left]
+            scopes = [it.scope for it in report.findings if it.verdict is Verdict.MISSING]
     """
 
     name: str

@@ -106,7 +106,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
 
     def __repr__(self) -> str:
         # __getstate__ leaves the stream on the driver.
-        return f"{type(self).__name__}({self.__dict__['_stream'] or 'on an executor'})"
+        return f"{type(self).__name__}({self.__dict__.get('_stream') or 'on an executor'})"
 
     def _make_prefetch(self, quick: FetchSettings) -> Prefetch:
         """
