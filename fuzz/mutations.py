@@ -148,33 +148,33 @@ def decode_mutated(
     Errors other than the three expected ones, and invalid arrays, fail the run.
     """
     start = choices.number(0, 5)
-    columns = ArrowDecoder(TopicPartition("t", 0), SCHEMA, _decoder(start, choices))
+    arrow_decoder = ArrowDecoder(TopicPartition("t", 0), SCHEMA, _decoder(start, choices))
     assert next_offset(exact_copy(records), start) >= start
     decoded: list[pa.RecordBatch] = []
     offset = start
     try:
-        for batch in columns.batches(exact_copy(records), aborted):
+        for batch in arrow_decoder.batches(exact_copy(records), aborted):
             decoded.append(batch)  # noqa: PERF402 (batches before an error count)
     except (MalformedBatch, OldFormat, TimestampTooLarge) as error:
         offset = error.offset
     assert start <= offset < 2**63
-    after = columns.position
-    decoded += _valid_records(columns)
-    check(decoded, start, columns.position)
+    after = arrow_decoder.position
+    decoded += _valid_records(arrow_decoder)
+    check(decoded, start, arrow_decoder.position)
     if after + 2 <= END:
         assert [row for batch in decoded for row in _rows(batch)][-2:] == _valid_rows(after)
     return decoded
 
 
-def _valid_records(columns: ArrowDecoder) -> Iterator[pa.RecordBatch]:
+def _valid_records(arrow_decoder: ArrowDecoder) -> Iterator[pa.RecordBatch]:
     """
     Decode two valid records: nothing of the malformed ones may be left in the columns.
     """
-    base = columns.position
+    base = arrow_decoder.position
     headers = ((b"h", None), (b"i", b"1"))
     records = (Record(base, key=b"k", value=None, headers=headers), Record(base + 1))
-    yield from columns.batches(Batch(base, base + 1, records).encode(), ())
-    yield from columns.flush()
+    yield from arrow_decoder.batches(Batch(base, base + 1, records).encode(), ())
+    yield from arrow_decoder.flush()
 
 
 def _valid_rows(base: int) -> list[tuple[Any, ...]]:

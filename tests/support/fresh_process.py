@@ -1,5 +1,5 @@
 """
-What a process says, and has imported, that has done nothing else yet.
+Runs programs in a fresh process, and returns their output or the modules that they import.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 
-def said(program: str) -> str:
+def output_of(program: str) -> str:
     """
-    Return what a program prints in a fresh process.
+    Return the output of a program in a fresh process.
     """
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
@@ -21,11 +21,11 @@ def said(program: str) -> str:
         check=True,
         cwd=Path(__file__).parents[2],
     )
-    return found.stdout.strip()
+    return done.stdout.strip()
 
 
 def modules_after(program: str) -> set[str]:
     """
-    Return what a fresh process has imported when it has run a program.
+    Return the modules that a fresh process has imported after running a program.
     """
-    return set(said(f"{program}\nimport sys\nprint(*sys.modules)").split())
+    return set(output_of(f"{program}\nimport sys\nprint(*sys.modules)").split())

@@ -1,5 +1,5 @@
 """
-What the tests of messages share: values of each kind, and both ways to write and read.
+Strategies for the values of messages, and helpers to encode and decode them in both ways.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.just
 names = texts.filter(bool)
 ids = st.none() | st.uuids().filter(lambda value: value.int)
 tps = st.builds(TopicPartition, names, int32)
-# More than 127 replicas make the length of an array take two bytes.
+# With more than 127 replicas, the length of an array has two bytes.
 nodes = st.lists(int32, max_size=3) | st.just(list(range(130)))
 
 
-def versions(api: ApiSpec) -> st.SearchStrategy[int]:
+def versions(api: ApiSpec[Any]) -> st.SearchStrategy[int]:
     """
-    Return the versions that we know of a message.
+    Return the versions of an API that we support.
     """
     return st.integers(*api.valid_versions)
 
 
 def sent_by_kafka_python(request: Any) -> bytes:
     """
-    Return a request with the header that ours has in these tests.
+    Return the bytes of a request of kafka-python, with the same header as :func:`sent`.
     """
     request.with_header(7, "client-é")
     return bytes(request.encode(header=True, framed=True))
 
 
-def sent(request: Request) -> bytes:
+def sent(request: Request[Any]) -> bytes:
     """
-    Return a request as a connection sends it.
+    Return the bytes of our request as a connection sends it.
     """
     return request.encode(7, "client-é")
 
 
-def read(api: ApiSpec, version: int, body: bytes) -> Any:
+def read(api: ApiSpec[Any], version: int, body: bytes) -> Any:
     """
-    Return an answer as a connection hands it over.
+    Return a response as a connection decodes it.
     """
     return Frame(api.response, version, memoryview(bytearray(body))).decode()

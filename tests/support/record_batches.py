@@ -1,5 +1,5 @@
 """
-Record batches of Kafka's current format (magic 2), built from its definition in plain Python.
+Builds record batches of Kafka's current format (magic 2) from its definition in plain Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 
 LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
 
-#: The header: base offset, length, leader epoch, magic, checksum; then what the checksum covers:
+#: The header: base offset, length, leader epoch, magic, checksum; covered by the checksum:
 #: attributes, last offset delta, base and maximum timestamp, producer id, epoch, sequence, count.
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = _HEADER.size
@@ -32,7 +32,7 @@ _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 @dataclass(frozen=True, slots=True)
 class Record:
     """
-    One record as its producer sees it, at the offset that it got.
+    One record with its offset.
     """
 
     offset: int
@@ -43,7 +43,7 @@ class Record:
 
     def body(self, base_offset: int, base_timestamp: int) -> bytes:
         """
-        Return the record without the length that precedes it.
+        Return the encoded record without its length.
         """
         parts = [b"\0", varint(self.timestamp - base_timestamp), varint(self.offset - base_offset)]
         parts += [span(self.key), span(self.value), varint(len(self.headers))]
@@ -54,7 +54,7 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Batch:
     """
-    One record batch; compaction may have taken records out at any place, all of them too.
+    One record batch; compaction may have removed any of its records, or all.
     """
 
     base_offset: int
@@ -65,7 +65,7 @@ class Batch:
     producer_id: int = -1
     transactional: bool = False
     control: bool = False
-    #: What snappy's bytes are cut into with Java's framing; 0 is for none, as in librdkafka.
+    #: The block size of snappy in Java's framing; 0 means no framing, as in librdkafka.
     xerial_block: int = 0
 
     @property
@@ -77,7 +77,7 @@ class Batch:
 
     def encode(self) -> bytes:
         plain = b"".join(varint(len(body)) + body for body in self.bodies())
-        # The cleaner leaves only a header of what it has emptied.
+        # The log cleaner keeps only the header of an empty batch.
         payload = compress(plain, self.codec, self.xerial_block) if self.records else b""
         return seal(self._header() + payload)
 
@@ -114,14 +114,14 @@ class Batch:
 
 def batch_of(*records: Record, **fields: int | bool | None) -> Batch:
     """
-    Return a batch that begins and ends with these records.
+    Return a batch of these records without gaps at its ends.
     """
     return Batch(records[0].offset, records[-1].offset, records, **fields)  # type: ignore[arg-type]
 
 
 def marker(offset: int, producer_id: int, *, abort: bool) -> Batch:
     """
-    Return the control batch that ends a producer's transaction.
+    Return the control batch that commits or aborts a producer's transaction.
     """
     record = Record(offset, key=struct.pack(">hh", 0, 0 if abort else 1), value=b"\0" * 6)
     return batch_of(record, producer_id=producer_id, transactional=True, control=True)
@@ -129,7 +129,7 @@ def marker(offset: int, producer_id: int, *, abort: bool) -> Batch:
 
 def seal(batch: bytes, *, length: bool = True) -> bytes:
     """
-    Return a batch with its checksum made right, and its length too unless that is to stay a lie.
+    Return a batch with a corrected checksum and, by default, a corrected length.
     """
     sealed = bytearray(batch)
     if length:
@@ -140,7 +140,7 @@ def seal(batch: bytes, *, length: bool = True) -> bytes:
 
 def patched(batch: bytes, at: int, form: str, value: int) -> bytes:
     """
-    Return a batch with one field of its header overwritten, and the checksum made right.
+    Return a batch with one header field overwritten and a corrected checksum.
     """
     changed = bytearray(batch)
     struct.pack_into(form, changed, at, value)
@@ -149,7 +149,7 @@ def patched(batch: bytes, at: int, form: str, value: int) -> bytes:
 
 def with_payload(payload: bytes, count: int, *, codec: int = NONE, last_delta: int = 0) -> bytes:
     """
-    Return a batch at offset 0 of any bytes whatever for its records.
+    Return a batch at offset 0 with arbitrary bytes instead of records.
     """
     header = Batch(0, last_delta, ())._header()
     batch = seal(header + payload)
@@ -159,7 +159,7 @@ def with_payload(payload: bytes, count: int, *, codec: int = NONE, last_delta: i
 
 def varint(number: int) -> bytes:
     """
-    Return a number in zigzag form, seven bits a byte; it wraps at 64 bits, as Java's numbers do.
+    Return a zigzag varint; numbers wrap at 64 bits, as in Java.
     """
     wrapped = (number + 2**63) % 2**64 - 2**63
     bits = ((wrapped << 1) ^ (wrapped >> 63)) & (2**64 - 1)
@@ -173,14 +173,14 @@ def varint(number: int) -> bytes:
 
 def span(data: bytes | None) -> bytes:
     """
-    Return bytes after their length; null has the length -1.
+    Return bytes preceded by their length; null has the length -1.
     """
     return varint(-1) if data is None else varint(len(data)) + data
 
 
 def compress(plain: bytes, codec: int, xerial_block: int = 0) -> bytes:
     """
-    Return the records of a batch as the codec with this number packs them.
+    Return the compressed records of a batch.
     """
     if codec == SNAPPY and xerial_block:
         blocks = [plain[i : i + xerial_block] for i in range(0, len(plain), xerial_block)]
@@ -190,7 +190,7 @@ def compress(plain: bytes, codec: int, xerial_block: int = 0) -> bytes:
 
 def xerial(blocks: Sequence[bytes]) -> bytes:
     """
-    Return snappy blocks in the frame that Java's SnappyOutputStream writes.
+    Return snappy blocks in the framing of Java's SnappyOutputStream.
     """
     return _XERIAL_HEADER + b"".join(struct.pack(">i", len(b)) + b for b in blocks)
 

@@ -1,5 +1,5 @@
 """
-What a log of record batches means, computed the slow and plain way, and strategies for such logs.
+A plain model of a log of record batches: its visible records, and strategies for such logs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEADER_KEYS = st.sampled_from([b"", b"trace", b"trace", "\u00fc".encode()])
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """
-    A transaction in a log: its first record, its marker, and how it ended.
+    A transaction in a log: the offsets of its first record and its marker, and its outcome.
     """
 
     producer_id: int
@@ -39,7 +39,7 @@ class Transaction:
 @dataclass(frozen=True, slots=True)
 class Log:
     """
-    Some record batches, and the transactions that they belong to.
+    Record batches and the transactions that they belong to.
     """
 
     batches: tuple[Batch, ...]
@@ -51,7 +51,7 @@ class Log:
 
     def aborted(self, first: int, last: int) -> list[tuple[int, int]]:
         """
-        Return what a broker names for an answer of these offsets: (first offset, producer id).
+        Return the aborted transactions of a fetch of these offsets: (first offset, producer id).
         """
         return [
             (t.first, t.producer_id)
@@ -61,7 +61,7 @@ class Log:
 
     def visible(self, start: int, end: int, *, committed: bool) -> Iterator[tuple[Batch, int]]:
         """
-        Yield each record that a reader of [start, end) gets, as its batch and its place there.
+        Yield each visible record of [start, end), as its batch and its index there.
         """
         for batch in self.batches:
             if batch.control or (committed and self._is_aborted(batch)):
@@ -80,23 +80,23 @@ class Log:
 
 def expected(rows: Sequence[tuple[Batch, int]], names: Sequence[str]) -> dict[str, list[Any]]:
     """
-    Return the columns that these records are to become.
+    Return the expected columns of these records.
     """
     return {name: [_CELLS[name](batch, batch.records[i]) for batch, i in rows] for name in names}
 
 
 def batch_sizes(lengths: Sequence[int], max_records: int, max_bytes: int) -> list[int]:
     """
-    Return into how many rows each Arrow batch is closed: when the next record would be too much.
+    Return the number of rows of each Arrow batch, which ends before a record that would not fit.
     """
     sizes: list[int] = []
-    taken = 0
+    size = 0
     for length in lengths:
-        if not sizes or sizes[-1] >= max_records or taken + length > max_bytes:
+        if not sizes or sizes[-1] >= max_records or size + length > max_bytes:
             sizes.append(0)
-            taken = 0
+            size = 0
         sizes[-1] += 1
-        taken += length
+        size += length
     return sizes
 
 
@@ -124,7 +124,7 @@ _CELLS: dict[str, Callable[[Batch, Record], Any]] = {
 @st.composite
 def batches(draw: st.DrawFn, base: int, data: st.SearchStrategy[bytes | None]) -> Batch:
     """
-    Return a batch of a producer without transactions, with gaps before, within and after it.
+    Return a batch without a transaction, with offset gaps before, within and after it.
     """
     first = base + draw(st.integers(0, 2))
     offset = first - 1
@@ -150,18 +150,18 @@ def _records(draw: st.DrawFn, offset: int, data: st.SearchStrategy[bytes | None]
 @st.composite
 def logs(draw: st.DrawFn, *, text: bool) -> Log:
     """
-    Return a log of plain batches and of interleaved transactions, all of them ended.
+    Return a log of non-transactional batches and interleaved transactions, all of them ended.
     """
     offset = draw(st.sampled_from([0, 7, 2**40, 2**63 - 1000]))
-    growing = _Growing(draw, offset, _TEXT if text else _BYTES)
+    builder = _LogBuilder(draw, offset, _TEXT if text else _BYTES)
     for _ in range(draw(st.integers(1, 7))):
-        growing.step(draw(st.sampled_from([None, 1, 1, 2, 3])))
-    for producer in list(growing.open):
-        growing.end(producer)
-    return Log(tuple(growing.batches), tuple(growing.transactions))
+        builder.step(draw(st.sampled_from([None, 1, 1, 2, 3])))
+    for producer in list(builder.open):
+        builder.end(producer)
+    return Log(tuple(builder.batches), tuple(builder.transactions))
 
 
-class _Growing:
+class _LogBuilder:
     def __init__(self, draw: st.DrawFn, offset: int, data: st.SearchStrategy[bytes | None]) -> None:
         self.draw = draw
         self.offset = offset

@@ -1,5 +1,5 @@
 """
-Ways to read record batches in tests.
+Decoders of record batches for tests.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 ALL_COLUMNS = frozenset({"key", "value", "offset", "timestamp", "timestampType", "headers"})
 
 
-def columns_of(
+def make_arrow_decoder(
     schema: pa.Schema, start: int, end: int, *, max_records: int = 1000, max_bytes: int = 1 << 20
 ) -> ArrowDecoder:
     """
-    Return the columns of a range, which decompress no more than 1 MiB.
+    Return an ArrowDecoder for a range that decompresses at most 1 MiB.
     """
     return ArrowDecoder.of_range(
         TopicPartition(TOPIC, PARTITION),
@@ -41,20 +41,20 @@ def columns_of(
 
 def decoder(start: int = 0, end: int = 100, columns: frozenset[str] = ALL_COLUMNS) -> RecordDecoder:
     """
-    Return a decoder that checks and decompresses.
+    Return a RecordDecoder that verifies checksums and decompresses.
     """
     return RecordDecoder(columns, start, end, crc32c, Decompressor(1 << 20), 1000, 1 << 20)
 
 
 def rows_before(error: type[Exception], records: bytes, match: str, start: int = 0) -> int:
     """
-    Return how many records come before an error, which comes again if the reader goes on.
+    Return the number of records before an error, which must be raised again on the next call.
     """
-    reading = decoder(start)
-    reading.feed(records)
+    record_decoder = decoder(start)
+    record_decoder.feed(records)
     for _ in range(2):
         with pytest.raises(error, match=match):
-            reading.fill()
-    rows, *columns = reading.take()
+            record_decoder.fill()
+    rows, *columns = record_decoder.take()
     assert all(column[0] == rows for column in columns if isinstance(column, tuple))
     return rows

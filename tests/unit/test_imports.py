@@ -25,12 +25,12 @@ from pyspark_pykafka.engines.wire.records.compression import Decompressor
 from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
 from tests.support.record_batches import Batch, Record
 
-columns = ArrowDecoder.of_range(
+arrow_decoder = ArrowDecoder.of_range(
     TopicPartition("t", 3), 0, 2, pa.schema(SOURCE_TYPES.items()), Decompressor(1 << 20),
     max_records=10, max_bytes=1 << 20, check_crcs=True,
 )
 records = Batch(0, 1, (Record(0, value=b"a"), Record(1, value=b"b"))).encode()
-batches = [*columns.batches(records, ()), *columns.flush()]
+batches = [*arrow_decoder.batches(records, ()), *arrow_decoder.flush()]
 rows = pa.Table.from_batches(batches)
 assert rows["topic"].to_pylist() == ["t", "t"]
 assert rows["partition"].to_pylist() == [3, 3]

@@ -5,7 +5,7 @@ Garbage collection in a worker: it does not walk all loaded modules after each t
 from __future__ import annotations
 
 import pytest
-from tests.support.fresh_process import said
+from tests.support.fresh_process import output_of
 
 READING = """
 import gc, weakref
@@ -30,7 +30,7 @@ def test_first_read_freezes_loaded_modules(first: str, frozen: bool) -> None:
     """
     After a task's first read the collector no longer walks thousands of objects of modules.
     """
-    left = int(said(f"{READING}{first}\nprint(len(gc.get_objects()))"))
+    left = int(output_of(f"{READING}{first}\nprint(len(gc.get_objects()))"))
 
     assert (left < 2_000) is frozen
     assert (left > 20_000) is not frozen
@@ -50,4 +50,4 @@ del node
 gc.collect()
 print(gone() is None, frozen == gc.get_freeze_count())
 """
-    assert said(READING + program) == "True True"
+    assert output_of(READING + program) == "True True"

@@ -1,5 +1,5 @@
 """
-Fetch responses, read where they lie: held against kafka-python's own encoder.
+Fetch responses, decoded without a copy and compared with kafka-python's encoder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ versions = st.integers(MIN_FETCH_VERSION, NEWEST)
 
 def frame(version: int, partitions: list[PARTITION], error: int = 0, throttle: int = 0) -> Frame:
     """
-    Return a response as a connection hands it over, written by kafka-python.
+    Return a response encoded by kafka-python, in the frame of a connection.
     """
     topic = TOPIC(topic="orders", topic_id=uuid.UUID(int=7), partitions=partitions)
     response = consumer.FetchResponse(
@@ -47,7 +47,7 @@ def frame(version: int, partitions: list[PARTITION], error: int = 0, throttle: i
 
 def partition(**values: object) -> PARTITION:
     """
-    Return what a broker says of one partition; what is not given is as for an empty log.
+    Return the partition of a response; the defaults are those of an empty log.
     """
     usual = {
         "partition_index": 5,
@@ -81,7 +81,7 @@ def test_same_as_kafka_python(
     records: bytes | None,
 ) -> None:
     """
-    Every version that brokers from 2.4 on speak gives back what was put into it.
+    In every version of brokers from 2.4 on, all fields are decoded.
     """
     high, stable, start = numbers
     transactions = aborted and [
@@ -120,7 +120,7 @@ def test_same_as_kafka_python(
 
 def test_records_are_a_view() -> None:
     """
-    The records are not copied: they are bytes of the frame itself.
+    The records are a view of the frame, not a copy.
     """
     body = bytearray(frame(NEWEST, [partition(records=b"abc")]).body)
     answer = read_fetch_response(Frame(consumer.FetchResponse, NEWEST, memoryview(body)))
@@ -133,7 +133,7 @@ def test_records_are_a_view() -> None:
 @pytest.mark.parametrize("version", [7, 12, 17])
 def test_error_of_the_whole_response(version: int) -> None:
     """
-    An error without any partition is the answer's error.
+    An error of a response without partitions is its error.
     """
     assert read_fetch_response(frame(version, [], error=70)).error_code == 70
 
@@ -142,16 +142,16 @@ def test_error_of_the_whole_response(version: int) -> None:
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_other_than_one_partition(version: int, partitions: int) -> None:
     """
-    An answer for none or several partitions is none to what was asked.
+    A response without partitions, or with several, is refused.
     """
     with pytest.raises(KafkaClientError, match="no valid FetchResponse for one partition"):
         read_fetch_response(frame(version, [partition()] * partitions))
 
 
 @given(versions, st.data())
-def test_responses_that_break_off(version: int, data: st.DataObject) -> None:
+def test_truncated_responses(version: int, data: st.DataObject) -> None:
     """
-    A response that ends anywhere before its end is an error, unless only tags are missing.
+    A truncated response raises an error, unless only tagged fields are missing.
     """
     whole = frame(version, [partition(records=b"r" * 40, aborted_transactions=[])])
     cut = data.draw(st.integers(0, len(whole.body) - 1))
@@ -168,7 +168,7 @@ def test_responses_that_break_off(version: int, data: st.DataObject) -> None:
 @given(versions, st.binary(max_size=200))
 def test_garbage(version: int, body: bytes) -> None:
     """
-    Whatever the bytes, there is an answer or the one named error.
+    Arbitrary bytes give a response or KafkaClientError.
     """
     with suppress(KafkaClientError):
         read_fetch_response(Frame(consumer.FetchResponse, version, memoryview(body)))

@@ -1,5 +1,5 @@
 """
-Answers that end too early, are damaged, or say more than we know: an error with a name, or no harm.
+Truncated, damaged and newer responses: a named error, or unknown fields that are skipped.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ PARTITIONS_WRITTEN = [
     )
     for at in (0, 1)
 ]
-# The same in each version, as kafka-python writes it.
-TOLD: dict[ApiSpec, Any] = {
+# Responses that kafka-python encodes in each version.
+RESPONSES: dict[ApiSpec[Any], Any] = {
     METADATA: metadata.MetadataResponse(
         brokers=[
             metadata.MetadataResponse.MetadataResponseBroker(
@@ -149,7 +149,7 @@ TOLD: dict[ApiSpec, Any] = {
 
 class Case(NamedTuple):
     """
-    An answer in one version.
+    A response in one version.
     """
 
     api: ApiSpec
@@ -163,28 +163,28 @@ class Case(NamedTuple):
         """
         The bytes that a broker sends.
         """
-        return bytes(TOLD[self.api].encode(version=self.version))
+        return bytes(RESPONSES[self.api].encode(version=self.version))
 
 
-def known_versions(api: ApiSpec) -> list[Case]:
+def known_versions(api: ApiSpec[Any]) -> list[Case]:
     """
-    Return an answer in each version of it that we know.
+    Return a response in each version that we support.
     """
     least, most = api.valid_versions
     return [Case(api, version) for version in range(least, most + 1)]
 
 
-CASES = list(chain.from_iterable(map(known_versions, TOLD)))
-# Nothing but ones makes lengths that are far too long, or null.
+CASES = list(chain.from_iterable(map(known_versions, RESPONSES)))
+# Only one bits: lengths that are far too long, or null.
 noise = st.binary(max_size=200) | st.integers(0, 60).map(lambda size: b"\xff" * size)
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
-each_api = pytest.mark.parametrize("api", TOLD, ids=lambda api: api.name)
+each_api = pytest.mark.parametrize("api", RESPONSES, ids=lambda api: api.name)
 
 
 @each_case
-def test_answer_that_is_cut_off_is_refused(case: Case) -> None:
+def test_truncated_response_is_refused(case: Case) -> None:
     """
-    Wherever an answer ends too early, the error is a named one that may pass.
+    A response truncated anywhere raises a retriable KafkaClientError.
     """
     body = case.body
     for size in range(len(body)):
@@ -194,9 +194,9 @@ def test_answer_that_is_cut_off_is_refused(case: Case) -> None:
 
 
 @each_case
-def test_damaged_bytes_give_a_named_error_or_an_answer(case: Case) -> None:
+def test_damaged_byte_gives_an_error_or_a_response(case: Case) -> None:
     """
-    A single byte of another value never makes anything else of an answer.
+    A response with one changed byte raises KafkaClientError or is decoded.
     """
     for at in range(len(case.body)):
         for value in (0x00, 0x01, 0x7F, 0x80, 0xFF):
@@ -205,30 +205,30 @@ def test_damaged_bytes_give_a_named_error_or_an_answer(case: Case) -> None:
             try:
                 read(case.api, case.version, bytes(body))
             except KafkaClientError as error:
-                assert error.retriable  # noqa: PT017 - an answer is as good
+                assert error.retriable  # noqa: PT017 (a response is valid, too)
 
 
 @each_api
 @given(st.data())
-def test_noise_gives_a_named_error_or_an_answer(api: ApiSpec, data: st.DataObject) -> None:
+def test_noise_gives_an_error_or_a_response(api: ApiSpec[Any], data: st.DataObject) -> None:
     """
-    Whatever bytes come, nothing but the connector's own error is raised.
+    Arbitrary bytes raise KafkaClientError or are decoded.
     """
     version, body = data.draw(versions(api)), data.draw(noise)
     try:
         read(api, version, body)
     except KafkaClientError as error:
-        assert error.retriable  # noqa: PT017 - an answer is as good
+        assert error.retriable  # noqa: PT017 (a response is valid, too)
 
 
 @each_api
-def test_unknown_tags_are_skipped(api: ApiSpec) -> None:
+def test_unknown_tags_are_skipped(api: ApiSpec[Any]) -> None:
     """
-    Fields that a later broker tags on do not change what is read.
+    Tagged fields of newer brokers are skipped.
     """
     version = api.valid_versions[1]
     body = Case(api, version).body
-    # Two tags that nobody knows in the place of none, behind the whole answer.
+    # Two unknown tagged fields instead of none, at the end of the response.
     tagged = body[:-1] + b"\x02" + b"\x90\x4e\x03abc" + b"\x91\x4e\x00"
 
     assert read(api, version, tagged) == read(api, version, body)
@@ -236,7 +236,7 @@ def test_unknown_tags_are_skipped(api: ApiSpec) -> None:
 
 def test_unknown_tags_of_inner_structures_are_skipped() -> None:
     """
-    The same behind a refused record, and behind a partition.
+    Tagged fields after a rejected record and after a partition are skipped.
     """
     body = Case(PRODUCE, 9).body
     refused, message = b"\x00\x00\x00\x01\x00", b"\x04bad"
@@ -249,7 +249,7 @@ def test_unknown_tags_of_inner_structures_are_skipped() -> None:
 
 def test_unknown_tags_of_a_partition_are_skipped() -> None:
     """
-    The same between two partitions, where a shortcut is taken for none.
+    Tagged fields between two partitions are skipped, although the fast path expects none.
     """
     tail = b"\x00\x00\x00\x01" + b"\x01"
     body = Case(METADATA, 12).body

@@ -1,5 +1,5 @@
 """
-The reading path's own messages, held against kafka-python's encoder and decoder.
+The messages of the reading path, compared with kafka-python's encoder and decoder.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ RANGE = metadata.ApiVersionsResponse.ApiVersion
 
 
 @given(versions(API_VERSIONS), texts, texts)
-def test_api_versions_are_asked_for_in_the_same_bytes(version: int, name: str, its: str) -> None:
+def test_api_versions_request_equals_kafka_pythons(version: int, name: str, its: str) -> None:
     """
     An ApiVersions request is kafka-python's, byte for byte.
     """
@@ -74,11 +74,11 @@ def test_api_versions_are_asked_for_in_the_same_bytes(version: int, name: str, i
 
 
 @given(versions(METADATA), st.none() | st.lists(names, max_size=3), st.booleans())
-def test_metadata_is_asked_for_in_the_same_bytes(
+def test_metadata_request_equals_kafka_pythons(
     version: int, topics: list[str] | None, creates: bool
 ) -> None:
     """
-    A Metadata request is kafka-python's, byte for byte, with topics, without, and for all of them.
+    A Metadata request is kafka-python's, byte for byte, with topics, without, and for all topics.
     """
     topic = metadata.MetadataRequest.MetadataRequestTopic
     theirs = metadata.MetadataRequest(
@@ -90,17 +90,17 @@ def test_metadata_is_asked_for_in_the_same_bytes(
     assert sent(metadata_request(version, topics, creates=creates)) == sent_by_kafka_python(theirs)
 
 
-wanted_offsets = st.dictionaries(
+requested_offsets = st.dictionaries(
     names, st.lists(st.builds(ListOffsetsPartition, int32, int32, int64), max_size=4), max_size=3
 )
 
 
-@given(versions(LIST_OFFSETS), wanted_offsets, int8)
-def test_offsets_are_asked_for_in_the_same_bytes(
-    version: int, wanted: dict[str, list[ListOffsetsPartition]], isolation: int
+@given(versions(LIST_OFFSETS), requested_offsets, int8)
+def test_list_offsets_request_equals_kafka_pythons(
+    version: int, partitions_by_topic: dict[str, list[ListOffsetsPartition]], isolation: int
 ) -> None:
     """
-    A ListOffsets request is kafka-python's, byte for byte, whatever number of partitions it has.
+    A ListOffsets request is kafka-python's, byte for byte, for any number of partitions.
     """
     topic = consumer.ListOffsetsRequest.ListOffsetsTopic
     topics = [
@@ -115,25 +115,27 @@ def test_offsets_are_asked_for_in_the_same_bytes(
                 for one in partitions
             ],
         )
-        for name, partitions in wanted.items()
+        for name, partitions in partitions_by_topic.items()
     ]
     theirs = consumer.ListOffsetsRequest(
         replica_id=-1, isolation_level=isolation, topics=topics, version=version
     )
 
-    assert sent(list_offsets_request(version, wanted, isolation)) == sent_by_kafka_python(theirs)
+    assert sent(
+        list_offsets_request(version, partitions_by_topic, isolation)
+    ) == sent_by_kafka_python(theirs)
 
 
-wanted_epochs = st.dictionaries(
+requested_epochs = st.dictionaries(
     names,
     st.lists(st.builds(OffsetForLeaderPartition, int32, int32, int32), max_size=4),
     max_size=3,
 )
 
 
-@given(versions(OFFSET_FOR_LEADER_EPOCH), wanted_epochs)
-def test_ends_of_epochs_are_asked_for_in_the_same_bytes(
-    version: int, wanted: dict[str, list[OffsetForLeaderPartition]]
+@given(versions(OFFSET_FOR_LEADER_EPOCH), requested_epochs)
+def test_offset_for_leader_epoch_request_equals_kafka_pythons(
+    version: int, partitions_by_topic: dict[str, list[OffsetForLeaderPartition]]
 ) -> None:
     """
     An OffsetForLeaderEpoch request is kafka-python's, byte for byte.
@@ -151,11 +153,13 @@ def test_ends_of_epochs_are_asked_for_in_the_same_bytes(
                 for one in partitions
             ],
         )
-        for name, partitions in wanted.items()
+        for name, partitions in partitions_by_topic.items()
     ]
     theirs = consumer.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics, version=version)
 
-    assert sent(offset_for_leader_epoch_request(version, wanted)) == sent_by_kafka_python(theirs)
+    assert sent(
+        offset_for_leader_epoch_request(version, partitions_by_topic)
+    ) == sent_by_kafka_python(theirs)
 
 
 fetch_fields = st.builds(
@@ -172,9 +176,9 @@ fetch_fields = st.builds(
 
 
 @given(versions(FETCH), fetch_fields)
-def test_records_are_asked_for_in_the_same_bytes(version: int, fields: FetchRequest) -> None:
+def test_fetch_request_equals_kafka_pythons(version: int, fields: FetchRequest) -> None:
     """
-    A Fetch request is kafka-python's, byte for byte, by name and by id.
+    A Fetch request is kafka-python's, byte for byte, by topic name and by topic id.
     """
     topic = consumer.FetchRequest.FetchTopic
     partition = topic.FetchPartition(
@@ -199,15 +203,15 @@ def test_records_are_asked_for_in_the_same_bytes(version: int, fields: FetchRequ
     assert sent(fetch_request(version, fields)) == sent_by_kafka_python(theirs)
 
 
-# --- Answers --------------------------------------------------------------------------------------
+# --- Responses ------------------------------------------------------------------------------------
 
 
 @given(versions(API_VERSIONS), st.dictionaries(int16, st.tuples(int16, int16)), int32)
-def test_api_versions_are_read(
+def test_api_versions_response_is_decoded(
     version: int, ranges: dict[int, tuple[int, int]], throttle: int
 ) -> None:
     """
-    What a broker says that it speaks is read as kafka-python writes it, features skipped.
+    Supported versions are decoded as kafka-python encodes them; features are skipped.
     """
     feature = metadata.ApiVersionsResponse.SupportedFeatureKey
     theirs = metadata.ApiVersionsResponse(
@@ -227,16 +231,16 @@ def test_api_versions_are_read(
     assert answer.throttle_time_ms == (throttle if version else 0)
 
 
-@pytest.mark.parametrize("asked", [0, 3])
-def test_refusal_of_a_version_is_read(asked: int) -> None:
+@pytest.mark.parametrize("requested", [0, 3])
+def test_unsupported_version_is_decoded(requested: int) -> None:
     """
-    A broker without the version asked for says so in version 0.
+    A broker that does not support the requested version answers in version 0.
     """
     theirs = metadata.ApiVersionsResponse(
         error_code=35, api_keys=[RANGE(api_key=18, min_version=0, max_version=2)]
     )
 
-    answer = read(API_VERSIONS, asked, theirs.encode(version=0))
+    answer = read(API_VERSIONS, requested, theirs.encode(version=0))
 
     assert answer.error_code == 35
     assert answer.ranges == {}
@@ -261,7 +265,7 @@ topics_told = st.builds(
     partitions=st.lists(partitions, max_size=4),
 )
 brokers = st.builds(BROKER, node_id=int32, host=texts, port=int32, rack=st.none() | texts)
-told = st.builds(
+metadata_responses = st.builds(
     metadata.MetadataResponse,
     throttle_time_ms=int32,
     brokers=st.lists(brokers, max_size=3),
@@ -271,10 +275,10 @@ told = st.builds(
 )
 
 
-@given(versions(METADATA), told)
-def test_metadata_is_read(version: int, theirs: Any) -> None:
+@given(versions(METADATA), metadata_responses)
+def test_metadata_response_is_decoded(version: int, theirs: Any) -> None:
     """
-    Brokers, topics and leaders are read as kafka-python reads them, in every version.
+    Brokers, topics and leaders are decoded as by kafka-python, in every version.
     """
     body = bytes(theirs.encode(version=version))
     expected = metadata.MetadataResponse.decode(body, version=version, header=False)
@@ -283,18 +287,20 @@ def test_metadata_is_read(version: int, theirs: Any) -> None:
 
     assert answer.throttle_time_ms == expected.throttle_time_ms
     assert answer.brokers == [BrokerMetadata(b.node_id, b.host, b.port) for b in expected.brokers]
-    assert [_told(topic) for topic in answer.topics] == [_told(topic) for topic in expected.topics]
+    assert [_topic_fields(topic) for topic in answer.topics] == [
+        _topic_fields(topic) for topic in expected.topics
+    ]
 
 
-def _told(topic: Any) -> tuple[Any, ...]:
+def _topic_fields(topic: Any) -> tuple[Any, ...]:
     topic_id = topic.topic_id if topic.topic_id and topic.topic_id.int else None
     leaders = [(p.partition_index, p.leader_id, p.leader_epoch) for p in topic.partitions]
     return topic.error_code, topic.name, topic_id, leaders, topic.is_internal
 
 
-def test_topic_without_a_name_is_read() -> None:
+def test_topic_without_a_name_is_decoded() -> None:
     """
-    From version 12 on a topic that was asked for by its id may have no name.
+    From version 12 on, a topic requested by its id may have no name.
     """
     topic = TOPIC(error_code=100, name=None, topic_id=UUID(int=5), partitions=[])
     theirs = metadata.MetadataResponse(brokers=[], controller_id=1, topics=[topic])
@@ -318,9 +324,9 @@ topics_listed = st.lists(
 
 
 @given(versions(LIST_OFFSETS), topics_listed, int32)
-def test_offsets_are_read(version: int, topics: list[Any], throttle: int) -> None:
+def test_list_offsets_response_is_decoded(version: int, topics: list[Any], throttle: int) -> None:
     """
-    The offsets of all partitions are read as kafka-python writes them, in every version.
+    The offsets of all partitions are decoded as kafka-python encodes them, in every version.
     """
     theirs = consumer.ListOffsetsResponse(throttle_time_ms=throttle, topics=topics)
 
@@ -348,9 +354,11 @@ topics_ended = st.lists(
 
 
 @given(versions(OFFSET_FOR_LEADER_EPOCH), topics_ended, int32)
-def test_ends_of_epochs_are_read(version: int, topics: list[Any], throttle: int) -> None:
+def test_offset_for_leader_epoch_response_is_decoded(
+    version: int, topics: list[Any], throttle: int
+) -> None:
     """
-    The ends of all partitions' epochs are read as kafka-python writes them, in every version.
+    The epoch ends of all partitions are decoded as kafka-python encodes them, in every version.
     """
     theirs = consumer.OffsetForLeaderEpochResponse(throttle_time_ms=throttle, topics=topics)
 
@@ -367,11 +375,11 @@ def test_ends_of_epochs_are_read(version: int, topics: list[Any], throttle: int)
 
 
 @given(st.lists(st.builds(ListOffsetsPartitionResponse, int32, int16, int64), max_size=3))
-def test_only_one_offset_is_the_answer_for_one_partition(
+def test_single_needs_exactly_one_partition(
     partitions: list[ListOffsetsPartitionResponse],
 ) -> None:
     """
-    An answer of none, or of several, is a named error that may pass.
+    A response with no partition, or with several, raises a retriable error.
     """
     answer = ListOffsetsResponse(0, [("t", partitions)])
     if len(partitions) == 1:
@@ -386,16 +394,16 @@ def test_only_one_offset_is_the_answer_for_one_partition(
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_varint_comes_back(value: int) -> None:
+def test_varint_round_trip(value: int) -> None:
     """
-    Every length that can be sent is read as it was written.
+    Every possible length is decoded as it was encoded.
     """
     assert Reader(varint(value), 1, 0).varint() == value
 
 
 def test_varint_without_an_end_is_refused() -> None:
     """
-    A length of megabytes of continued digits ends early, for adding them up would take minutes.
+    A varint of megabytes is refused after five bytes; summing it would take minutes.
     """
     with pytest.raises(ValueError, match="the varint before byte 5 does not end"):
         Reader(b"\xff" * 1_000_000, 1, 0).varint()
@@ -403,9 +411,9 @@ def test_varint_without_an_end_is_refused() -> None:
 
 @pytest.mark.parametrize("flexible", [False, True])
 @pytest.mark.parametrize("text", [None, "", "topic", "é" * 200])
-def test_text_comes_back(text: str | None, flexible: bool) -> None:
+def test_string_round_trip(text: str | None, flexible: bool) -> None:
     """
-    Texts are read as they were written, null and empty ones told apart.
+    Strings are decoded as they were encoded; null and empty strings differ.
     """
     written = encoding(flexible=flexible).string(text)
 
@@ -436,6 +444,6 @@ for request in (
 
 def test_reading_path_leaves_kafka_python_out() -> None:
     """
-    A fresh process encodes all that a first read asks, and has imported no Kafka client for it.
+    A fresh process encodes the requests of a first read without importing a Kafka client.
     """
     assert not {"kafka", "confluent_kafka", "ssl", "crc32c", "pandas"} & modules_after(ENCODING)

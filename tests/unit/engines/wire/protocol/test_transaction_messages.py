@@ -1,5 +1,5 @@
 """
-The writing path's own messages, held against kafka-python's encoder and decoder.
+The messages of the writing path, compared with kafka-python's encoder and decoder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pyspark_pykafka.offsets import TopicPartition
 if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import ApiSpec
 
-# More than 127 make the length of an array take two bytes.
+# With more than 127 elements, the length of an array has two bytes.
 some_names = st.lists(names, min_size=1, max_size=3) | st.just([f"n{at}" for at in range(130)])
 identities = st.builds(ProducerIdAndEpoch, int64, int16)
 messages = st.none() | texts
@@ -57,11 +57,11 @@ messages = st.none() | texts
 
 
 @given(versions(INIT_PRODUCER_ID), st.none() | names, int32)
-def test_identity_is_asked_for_in_the_same_bytes(
+def test_init_producer_id_request_equals_kafka_pythons(
     version: int, name: str | None, timeout: int
 ) -> None:
     """
-    An InitProducerId request is kafka-python's, byte for byte, in a transaction and without.
+    An InitProducerId request is kafka-python's, byte for byte, with and without a transaction.
     """
     theirs = producer.InitProducerIdRequest(
         transactional_id=name,
@@ -75,7 +75,7 @@ def test_identity_is_asked_for_in_the_same_bytes(
 
 
 @given(versions(ADD_PARTITIONS_TO_TXN), names, identities, st.lists(tps, max_size=4, unique=True))
-def test_partitions_are_added_in_the_same_bytes(
+def test_add_partitions_to_txn_request_equals_kafka_pythons(
     version: int, name: str, identity: ProducerIdAndEpoch, added: list[TopicPartition]
 ) -> None:
     """
@@ -97,7 +97,7 @@ def test_partitions_are_added_in_the_same_bytes(
 
 
 @given(versions(END_TXN), names, identities, st.booleans())
-def test_transaction_is_ended_in_the_same_bytes(
+def test_end_txn_request_equals_kafka_pythons(
     version: int, name: str, identity: ProducerIdAndEpoch, commit: bool
 ) -> None:
     """
@@ -116,9 +116,9 @@ def test_transaction_is_ended_in_the_same_bytes(
     assert sent(ours) == sent_by_kafka_python(theirs)
 
 
-def test_versions_that_would_mean_something_else_are_not_known() -> None:
+def test_versions_with_another_meaning_are_not_supported() -> None:
     """
-    EndTxn 5 changes the epoch, AddPartitionsToTxn 4 is brokers' own, FindCoordinator 0 of groups.
+    EndTxn 5 raises the epoch, AddPartitionsToTxn 4 is for brokers, FindCoordinator 0 for groups.
     """
     assert END_TXN.valid_versions == (0, 4)
     assert ADD_PARTITIONS_TO_TXN.valid_versions == (0, 3)
@@ -126,44 +126,48 @@ def test_versions_that_would_mean_something_else_are_not_known() -> None:
 
 
 @given(versions(FIND_COORDINATOR), some_names)
-def test_coordinators_are_asked_for_in_the_same_bytes(version: int, asked: list[str]) -> None:
+def test_find_coordinator_request_equals_kafka_pythons(
+    version: int, transactional_ids: list[str]
+) -> None:
     """
-    A FindCoordinator request is kafka-python's, byte for byte, for one name and for many.
+    A FindCoordinator request is kafka-python's, byte for byte, for one id and for many.
     """
-    asked = asked if version >= 4 else asked[:1]
+    transactional_ids = transactional_ids if version >= 4 else transactional_ids[:1]
     theirs = metadata.FindCoordinatorRequest(
-        key=asked[0], key_type=1, coordinator_keys=asked, version=version
+        key=transactional_ids[0], key_type=1, coordinator_keys=transactional_ids, version=version
     )
 
-    assert sent(find_coordinator_request(version, asked)) == sent_by_kafka_python(theirs)
+    assert sent(find_coordinator_request(version, transactional_ids)) == sent_by_kafka_python(
+        theirs
+    )
 
 
 @given(some_names)
-def test_descriptions_are_asked_for_in_the_same_bytes(asked: list[str]) -> None:
+def test_describe_transactions_request_equals_kafka_pythons(transactional_ids: list[str]) -> None:
     """
     A DescribeTransactions request is kafka-python's, byte for byte.
     """
-    theirs = admin.DescribeTransactionsRequest(transactional_ids=asked, version=0)
+    theirs = admin.DescribeTransactionsRequest(transactional_ids=transactional_ids, version=0)
 
-    assert sent(describe_transactions_request(0, asked)) == sent_by_kafka_python(theirs)
+    assert sent(describe_transactions_request(0, transactional_ids)) == sent_by_kafka_python(theirs)
 
 
 @given(st.just([]) | some_names)
-def test_transactions_are_listed_in_the_same_bytes(states: list[str]) -> None:
+def test_list_transactions_request_equals_kafka_pythons(states: list[str]) -> None:
     """
-    A ListTransactions request is kafka-python's, byte for byte, with states and without.
+    A ListTransactions request is kafka-python's, byte for byte, with and without states.
     """
     theirs = admin.ListTransactionsRequest(state_filters=states, producer_id_filters=[], version=0)
 
     assert sent(list_transactions_request(0, states)) == sent_by_kafka_python(theirs)
 
 
-# --- Answers --------------------------------------------------------------------------------------
+# --- Responses ------------------------------------------------------------------------------------
 
 
-def _both(api: ApiSpec, version: int, theirs: Any) -> tuple[Any, Any]:
+def _both(api: ApiSpec[Any], version: int, theirs: Any) -> tuple[Any, Any]:
     """
-    Return what we and kafka-python read of the same bytes.
+    Return what we and kafka-python decode from the same bytes.
     """
     body = bytes(theirs.encode(version=version))
     expected = type(theirs).decode(body, version=version, header=False)
@@ -173,11 +177,11 @@ def _both(api: ApiSpec, version: int, theirs: Any) -> tuple[Any, Any]:
 
 
 @given(versions(INIT_PRODUCER_ID), int32, int16, identities)
-def test_identity_is_read(
+def test_init_producer_id_response_is_decoded(
     version: int, throttle: int, error: int, identity: ProducerIdAndEpoch
 ) -> None:
     """
-    The identity is read as kafka-python reads it, in every version.
+    The producer id and epoch are decoded as by kafka-python, in every version.
     """
     theirs = producer.InitProducerIdResponse(
         throttle_time_ms=throttle,
@@ -200,9 +204,11 @@ added_topics = st.builds(
 
 
 @given(versions(ADD_PARTITIONS_TO_TXN), int32, st.lists(added_topics, max_size=3))
-def test_partitions_added_are_read(version: int, throttle: int, topics: list[Any]) -> None:
+def test_add_partitions_to_txn_response_is_decoded(
+    version: int, throttle: int, topics: list[Any]
+) -> None:
     """
-    The code of every partition is read as kafka-python reads it, in every version.
+    The error code of every partition is decoded as by kafka-python, in every version.
     """
     theirs = producer.AddPartitionsToTxnResponse(
         throttle_time_ms=throttle, results_by_topic_v3_and_below=topics
@@ -218,9 +224,9 @@ def test_partitions_added_are_read(version: int, throttle: int, topics: list[Any
 
 
 @given(versions(END_TXN), int32, int16)
-def test_end_is_read(version: int, throttle: int, error: int) -> None:
+def test_end_txn_response_is_decoded(version: int, throttle: int, error: int) -> None:
     """
-    Whether a transaction has ended is read as kafka-python reads it, in every version.
+    The error code is decoded as by kafka-python, in every version.
     """
     theirs = producer.EndTxnResponse(throttle_time_ms=throttle, error_code=error)
 
@@ -230,7 +236,7 @@ def test_end_is_read(version: int, throttle: int, error: int) -> None:
 
 
 FOUND = metadata.FindCoordinatorResponse.Coordinator
-found = st.builds(
+coordinators = st.builds(
     FOUND,
     key=names,
     node_id=int32,
@@ -241,12 +247,14 @@ found = st.builds(
 )
 
 
-@given(versions(FIND_COORDINATOR), int32, st.lists(found, min_size=1, max_size=3))
-def test_coordinators_are_read(version: int, throttle: int, told: list[Any]) -> None:
+@given(versions(FIND_COORDINATOR), int32, st.lists(coordinators, min_size=1, max_size=3))
+def test_find_coordinator_response_is_decoded(
+    version: int, throttle: int, entries: list[Any]
+) -> None:
     """
-    One coordinator or many are read as kafka-python reads them, with messages and without.
+    One or many coordinators are decoded as by kafka-python, with and without error messages.
     """
-    (first, *_) = told
+    (first, *_) = entries
     theirs = metadata.FindCoordinatorResponse(
         throttle_time_ms=throttle,
         error_code=first.error_code,
@@ -254,7 +262,7 @@ def test_coordinators_are_read(version: int, throttle: int, told: list[Any]) -> 
         node_id=first.node_id,
         host=first.host,
         port=first.port,
-        coordinators=told,
+        coordinators=entries,
     )
 
     answer, expected = _both(FIND_COORDINATOR, version, theirs)
@@ -283,11 +291,13 @@ states = st.builds(
 
 
 @given(int32, st.lists(states, max_size=3))
-def test_descriptions_are_read(throttle: int, told: list[Any]) -> None:
+def test_describe_transactions_response_is_decoded(throttle: int, entries: list[Any]) -> None:
     """
-    Where transactions stand is read as kafka-python reads it; of partitions only their number.
+    Transaction states are decoded as by kafka-python; partitions are only counted.
     """
-    theirs = admin.DescribeTransactionsResponse(throttle_time_ms=throttle, transaction_states=told)
+    theirs = admin.DescribeTransactionsResponse(
+        throttle_time_ms=throttle, transaction_states=entries
+    )
 
     answer, expected = _both(DESCRIBE_TRANSACTIONS, 0, theirs)
 
@@ -304,17 +314,17 @@ listed = st.builds(LISTED, transactional_id=texts, producer_id=int64, transactio
 
 
 @given(int32, int16, st.lists(texts, max_size=2), st.lists(listed, max_size=3))
-def test_list_of_transactions_is_read(
-    throttle: int, error: int, unknown: list[str], told: list[Any]
+def test_list_transactions_response_is_decoded(
+    throttle: int, error: int, unknown: list[str], entries: list[Any]
 ) -> None:
     """
-    The names of transactions are read as kafka-python reads them.
+    Transactional ids are decoded as by kafka-python.
     """
     theirs = admin.ListTransactionsResponse(
         throttle_time_ms=throttle,
         error_code=error,
         unknown_state_filters=unknown,
-        transaction_states=told,
+        transaction_states=entries,
     )
 
     answer, expected = _both(LIST_TRANSACTIONS, 0, theirs)
@@ -354,9 +364,9 @@ written = st.builds(
 
 
 @given(versions(PRODUCE), written)
-def test_acknowledgements_are_read(version: int, theirs: Any) -> None:
+def test_produce_response_is_decoded(version: int, theirs: Any) -> None:
     """
-    What became of each batch is read as kafka-python reads it; who leads now is left out.
+    The result of each batch is decoded as by kafka-python; the current leader is skipped.
     """
     answer, expected = _both(PRODUCE, version, theirs)
 
@@ -405,7 +415,7 @@ with transaction_client(KafkaSettings(tuple(settings.items()))):
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_writing_path_leaves_kafka_python_out(protocol: str) -> None:
     """
-    A fresh process encodes all that a write and a commit say, and has imported no Kafka client.
+    A fresh process encodes the requests of a write and a commit without importing a Kafka client.
     """
     program = ENCODING.replace("PROTOCOL", protocol)
 

@@ -1,5 +1,5 @@
 """
-Record batches to Arrow, held against a plain model of what a log means.
+Decoding of record batches to Arrow, compared with a plain model of a log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.record_batches import Batch, Record, batch_of, marker
 from tests.support.record_model import Log, batch_sizes, expected, logs
-from tests.support.record_reading import columns_of, decoder
+from tests.support.record_reading import decoder, make_arrow_decoder
 
 from pyspark_pykafka.engines.wire.records._decoder import next_offset
 from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES
@@ -31,7 +31,7 @@ _SETTINGS = settings(max_examples=120, suppress_health_check=[HealthCheck.too_sl
 @st.composite
 def schemas(draw: st.DrawFn, *, text: bool) -> pa.Schema:
     """
-    Return some of the columns in some order, keys and values as STRING or as BINARY.
+    Return some columns in any order, with keys and values as STRING or as BINARY.
     """
     names = draw(st.lists(st.sampled_from(list(SOURCE_TYPES)), min_size=1, unique=True))
     types = {**SOURCE_TYPES}
@@ -43,32 +43,37 @@ def schemas(draw: st.DrawFn, *, text: bool) -> pa.Schema:
 @st.composite
 def ranges(draw: st.DrawFn, log: Log) -> tuple[int, int]:
     """
-    Return a start and an end that may lie before, in and behind a log.
+    Return a start and an end, which may be before, in or after a log.
     """
-    low = max(log.batches[0].base_offset - 2, 0)
-    start = draw(st.integers(low, log.end))
+    min_start = max(log.batches[0].base_offset - 2, 0)
+    start = draw(st.integers(min_start, log.end))
     return start, draw(st.integers(start, log.end + 3))
 
 
-def answers(
+def responses(
     log: Log, start: int, cuts: Sequence[tuple[int, int]]
 ) -> list[tuple[list[Batch], bytes]]:
     """
-    Cut a log into answers: some batches each, and a part of the next one behind them.
+    Split a log into responses: some batches each, then a part of the next batch.
     """
-    rest = [batch for batch in log.batches if batch.last_offset >= start]
+    remaining = [batch for batch in log.batches if batch.last_offset >= start]
     cut = []
     for count, partial in cycle(cuts):
-        if not rest:
+        if not remaining:
             return cut
-        behind = rest[count].encode() if len(rest) > count else b""
-        cut.append((rest[:count], behind[: min(partial, len(behind) - 1)] if behind else b""))
-        rest = rest[count:]
+        next_batch = remaining[count].encode() if len(remaining) > count else b""
+        cut.append(
+            (
+                remaining[:count],
+                next_batch[: min(partial, len(next_batch) - 1)] if next_batch else b"",
+            )
+        )
+        remaining = remaining[count:]
     return cut
 
 
 def read(
-    columns: ArrowDecoder,
+    arrow_decoder: ArrowDecoder,
     end: int,
     log: Log,
     cut: list[tuple[list[Batch], bytes]] | None = None,
@@ -76,20 +81,20 @@ def read(
     committed: bool = False,
 ) -> list[pa.RecordBatch]:
     """
-    Feed answers as a reader does, and spoil the memory of each as soon as it is used up.
+    Feed responses as a reader does, and overwrite the memory of each after use.
     """
     found: list[pa.RecordBatch] = []
     for batches, partial in [(list(log.batches), b"")] if cut is None else cut:
-        if columns.done:
+        if arrow_decoder.done:
             break
         first, last = batches[0].base_offset, batches[-1].last_offset
         records = bytearray(b"".join(batch.encode() for batch in batches) + partial)
-        after = max(columns.position, last + 1)
-        assert next_offset(records, columns.position) == after
-        found += columns.batches(records, log.aborted(first, last) if committed else ())
+        after = max(arrow_decoder.position, last + 1)
+        assert next_offset(records, arrow_decoder.position) == after
+        found += arrow_decoder.batches(records, log.aborted(first, last) if committed else ())
         records[:] = b"\xaa" * len(records)
-        assert columns.position == min(after, end)
-    found += columns.flush()
+        assert arrow_decoder.position == min(after, end)
+    found += arrow_decoder.flush()
     return found
 
 
@@ -104,23 +109,23 @@ def plain(column: pa.ChunkedArray) -> list[Any]:
 
 @_SETTINGS
 @given(st.data(), st.booleans(), st.booleans())
-def test_a_log_becomes_the_table_that_it_means(
-    data: st.DataObject, text: bool, committed: bool
-) -> None:
+def test_each_visible_record_is_one_row(data: st.DataObject, text: bool, committed: bool) -> None:
     """
-    Whatever is in the log, and however it is cut into answers, each visible record is one row.
+    For any log, split into any responses, each visible record is one row.
     """
     log = data.draw(logs(text=text))
     schema = data.draw(schemas(text=text))
     start, end = data.draw(ranges(log))
     cuts = data.draw(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 200)), min_size=1))
     max_records, max_bytes = data.draw(st.tuples(st.integers(1, 6), st.integers(1, 5000)))
-    columns = columns_of(schema, start, end, max_records=max_records, max_bytes=max_bytes)
+    arrow_decoder = make_arrow_decoder(
+        schema, start, end, max_records=max_records, max_bytes=max_bytes
+    )
 
-    cut = answers(log, start, cuts)
-    found = read(columns, end, log, cut, committed=committed)
-    position, done = columns.position, columns.done
-    del columns
+    cut = responses(log, start, cuts)
+    found = read(arrow_decoder, end, log, cut, committed=committed)
+    position, done = arrow_decoder.position, arrow_decoder.done
+    del arrow_decoder
     gc.collect(0)
 
     rows = list(log.visible(start, end, committed=committed))
@@ -137,58 +142,62 @@ def test_a_log_becomes_the_table_that_it_means(
     assert all(batch.validate(full=True) is None for batch in found)
 
 
-def test_no_record_is_no_batch() -> None:
+def test_range_without_visible_records_has_no_batch() -> None:
     """
-    A range of which nothing is visible gives no batch at all.
+    A range without visible records yields no batch.
     """
-    columns = columns_of(pa.schema([("key", pa.binary())]), 0, 2)
+    arrow_decoder = make_arrow_decoder(pa.schema([("key", pa.binary())]), 0, 2)
 
-    assert read(columns, 2, Log((marker(0, 1, abort=False), Batch(1, 5, ())), ())) == []
-    assert columns.done
+    assert read(arrow_decoder, 2, Log((marker(0, 1, abort=False), Batch(1, 5, ())), ())) == []
+    assert arrow_decoder.done
 
 
-def test_record_larger_than_the_bound_comes_alone() -> None:
+def test_record_larger_than_the_limit_is_a_batch() -> None:
     """
-    A record that alone exceeds the bound is a batch, and so are those on both its sides.
+    A record that exceeds the limit is a batch by itself, between the batches before and after it.
     """
     values = [b"a" * 10, b"b" * 200, b"c" * 10, b"d" * 10]
     batch = batch_of(*(Record(i, value=value) for i, value in enumerate(values)))
-    columns = columns_of(pa.schema([("value", pa.binary())]), 0, 4, max_bytes=50)
+    arrow_decoder = make_arrow_decoder(pa.schema([("value", pa.binary())]), 0, 4, max_bytes=50)
 
-    found = read(columns, 4, Log((batch,), ()))
+    found = read(arrow_decoder, 4, Log((batch,), ()))
 
     assert [b.column(0).to_pylist() for b in found] == [values[:1], values[1:2], values[2:]]
 
 
-def test_headers_count_for_the_bound() -> None:
+def test_headers_count_towards_the_limit() -> None:
     """
-    Headers fill a batch as well as values do, wanted or not: their ends are 32 bit numbers too.
+    Headers count towards the size of a batch, as their offsets have 32 bits too.
     """
     headers = ((b"h" * 30, b"v" * 30),)
     batch = batch_of(*(Record(i, headers=headers) for i in range(5)))
-    columns = columns_of(pa.schema([("headers", HEADERS)]), 0, 5, max_bytes=200)
+    arrow_decoder = make_arrow_decoder(pa.schema([("headers", HEADERS)]), 0, 5, max_bytes=200)
 
-    assert [b.num_rows for b in read(columns, 5, Log((batch,), ()))] == [2, 2, 1]
+    assert [b.num_rows for b in read(arrow_decoder, 5, Log((batch,), ()))] == [2, 2, 1]
 
 
 @pytest.mark.parametrize(("rows", "size"), [(0, 1), (-1, 1), (1, 0), (1, (1 << 30) + 1)])
-def test_bounds_that_bound_nothing(rows: int, size: int) -> None:
+def test_invalid_limits_are_refused(rows: int, size: int) -> None:
     """
-    Columns have 32 bit ends, so that a bound above 1 GiB is refused from the start.
+    Columns have 32-bit offsets, so a limit above 1 GiB is refused at construction.
     """
     with pytest.raises(ValueError, match="cannot bound a batch"):
-        columns_of(pa.schema([("key", pa.binary())]), 0, 2, max_records=rows, max_bytes=size)
+        make_arrow_decoder(
+            pa.schema([("key", pa.binary())]), 0, 2, max_records=rows, max_bytes=size
+        )
 
 
-def test_text_that_is_no_utf8() -> None:
+def test_invalid_utf8() -> None:
     """
-    A STRING keeps the bytes as CAST does; a header's key is replaced in part, as Java does it.
+    A STRING keeps invalid UTF-8, as CAST does; in a header key it is replaced, as in Java.
     """
     headers = ((b"ok", b"\xff"), (b"caf\xe9", None))
     batch = batch_of(Record(0, key=b"\xff\xfe", headers=headers), Record(1))
-    columns = columns_of(pa.schema([("key", pa.string()), ("headers", HEADERS)]), 0, 2)
+    arrow_decoder = make_arrow_decoder(
+        pa.schema([("key", pa.string()), ("headers", HEADERS)]), 0, 2
+    )
 
-    (found,) = read(columns, 2, Log((batch,), ()))
+    (found,) = read(arrow_decoder, 2, Log((batch,), ()))
 
     assert found.column(0).cast(pa.binary()).to_pylist() == [b"\xff\xfe", None]
     assert found.column(1).validate(full=True) is None
@@ -196,47 +205,47 @@ def test_text_that_is_no_utf8() -> None:
     assert found.column(1).to_pylist() == [pairs, None]
 
 
-def test_arrays_outlive_the_reader() -> None:
+def test_arrays_outlive_the_decoder() -> None:
     """
-    An array keeps its memory when its siblings, the reader and the answer are gone.
+    An array stays valid after its batch, the decoder and the response are freed.
     """
     values = [b"%d" % i * 50 for i in range(1000)]
     batch = batch_of(*(Record(i, key=b"k", value=v) for i, v in enumerate(values)))
     schema = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
-    (found,) = read(columns_of(schema, 0, 1000), 1000, Log((batch,), ()))
+    (found,) = read(make_arrow_decoder(schema, 0, 1000), 1000, Log((batch,), ()))
     array = found.column(1)
     del found
     gc.collect()
-    read(columns_of(schema, 0, 1000), 1000, Log((batch,), ()))
+    read(make_arrow_decoder(schema, 0, 1000), 1000, Log((batch,), ()))
 
     assert array.to_pylist() == values
 
 
 def test_skipping_goes_forward_only() -> None:
     """
-    A reader can be told that there is nothing before an offset, but not to go back.
+    skip_to() moves the position forward, never back.
     """
-    reading = decoder(5, 10)
+    record_decoder = decoder(5, 10)
 
     positions = []
     for offset in (3, 7, 6, 99):
-        reading.skip_to(offset)
-        positions.append(reading.position)
+        record_decoder.skip_to(offset)
+        positions.append(record_decoder.position)
 
     assert positions == [5, 7, 7, 10]
-    assert reading.done
+    assert record_decoder.done
 
 
-def test_reader_lets_go_of_an_answer() -> None:
+def test_decoder_releases_a_response() -> None:
     """
-    The memory of an answer is free again when it is used up, and when there is a next one.
+    The memory of a response is released when it has been decoded.
     """
-    reading = decoder(0, 100)
-    answer = bytearray(batch_of(Record(0)).encode())
-    reading.feed(answer)
+    record_decoder = decoder(0, 100)
+    response = bytearray(batch_of(Record(0)).encode())
+    record_decoder.feed(response)
     with pytest.raises(BufferError, match="cannot be re-sized"):
-        answer.clear()
-    assert not reading.fill()
-    answer.clear()
-    assert not reading.fill()
+        response.clear()
+    assert not record_decoder.fill()
+    response.clear()
+    assert not record_decoder.fill()

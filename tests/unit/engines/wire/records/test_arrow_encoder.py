@@ -1,5 +1,5 @@
 """
-Arrow rows to record batches: what is encoded is read back by decoders that are not the encoder's.
+Encoding of Arrow rows to record batches, verified by independent decoders.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ROWS = st.fixed_dictionaries(
 
 def arrow(rows: Sequence[dict[str, Any]], **types: pa.DataType) -> pa.RecordBatch:
     """
-    Return the rows as Spark hands them over, with the columns that the rows have.
+    Return the rows as Spark passes them, with the columns of the first row.
     """
     names = [name for name in _TYPES if rows and name in rows[0]]
     schema = pa.schema([pa.field(name, types.get(name, _TYPES[name])) for name in names])
@@ -65,7 +65,7 @@ def arrow(rows: Sequence[dict[str, Any]], **types: pa.DataType) -> pa.RecordBatc
 
 def four_partitions(_: str) -> tuple[int, list[int]]:
     """
-    Return what is known of every topic.
+    Return four partitions, all with a leader.
     """
     return 4, [0, 1, 2, 3]
 
@@ -79,15 +79,15 @@ def encoder_of(
     """
     Return an encoder for topics of four partitions.
     """
-    made = RecordEncoder(batch_bytes, record_bytes, seed=1)
-    return ArrowEncoder(topic, four_partitions, made, max_open_bytes, now=lambda: NOW)
+    record_encoder = RecordEncoder(batch_bytes, record_bytes, seed=1)
+    return ArrowEncoder(topic, four_partitions, record_encoder, max_open_bytes, now=lambda: NOW)
 
 
 def encoded(
     batches: Iterable[pa.RecordBatch], encoder: ArrowEncoder, codec: str = "none"
 ) -> dict[TopicPartition, list[ProducerBatch]]:
     """
-    Return the record batches that come out, by partition and in order, with their sequences.
+    Return the record batches by partition, in order, with their sequence numbers.
     """
     out: defaultdict[TopicPartition, list[ProducerBatch]] = defaultdict(list)
     for batch in batches:
@@ -95,24 +95,24 @@ def encoded(
             out[tp].append(ProducerBatch.of(payload, codec, -1, NOW))
     for tp, payload in encoder.flush():
         out[tp].append(ProducerBatch.of(payload, codec, -1, NOW))
-    for made in out.values():
-        at = 0
-        for one in made:
-            one.sequence = at
-            at += one.count
+    for produced in out.values():
+        sequence = 0
+        for batch in produced:
+            batch.sequence = sequence
+            sequence += batch.count
     return dict(out)
 
 
 def bytes_of(batch: ProducerBatch) -> bytes:
     """
-    Return the batch as it goes out.
+    Return the encoded batch.
     """
     return b"".join(bytes(piece) for piece in batch.encode(WRITER))
 
 
 def logged(batches: Sequence[ProducerBatch]) -> bytes:
     """
-    Return the batches as they lie in a log: each begins where the last one ended.
+    Return the batches as in a log, with consecutive offsets.
     """
     log, offset = b"", 0
     for batch in batches:
@@ -123,9 +123,9 @@ def logged(batches: Sequence[ProducerBatch]) -> bytes:
 
 def read(tp: TopicPartition, batches: Sequence[ProducerBatch]) -> list[dict[str, Any]]:
     """
-    Return the rows that the reading side decodes.
+    Return the rows as ArrowDecoder decodes them.
     """
-    columns = ArrowDecoder.of_range(
+    arrow_decoder = ArrowDecoder.of_range(
         tp,
         0,
         sum(batch.count for batch in batches),
@@ -135,13 +135,13 @@ def read(tp: TopicPartition, batches: Sequence[ProducerBatch]) -> list[dict[str,
         max_bytes=1 << 22,
         check_crcs=True,
     )
-    found = [*columns.batches(logged(batches), ()), *columns.flush()]
+    found = [*arrow_decoder.batches(logged(batches), ()), *arrow_decoder.flush()]
     return [row for batch in found for row in batch.to_pylist()]
 
 
 def murmur2(key: bytes) -> int:
     """
-    Return Java's hash of a key, from its definition: little-endian words, then what is left.
+    Return Java's hash of a key, computed from its definition.
     """
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ len(key)
@@ -157,7 +157,7 @@ def murmur2(key: bytes) -> int:
 
 def partition_of(row: dict[str, Any]) -> int | None:
     """
-    Return where a row must go, or None if anywhere.
+    Return the expected partition of a row, or None for any.
     """
     if row["partition"] is not None:
         return int(row["partition"])
@@ -171,12 +171,12 @@ def partition_of(row: dict[str, Any]) -> int | None:
     st.sampled_from([100, 1_000, 1 << 16]),
     st.sampled_from([1, 1 << 30]),
 )
-def test_rows_come_back_from_the_batches(
+def test_rows_round_trip(
     parts: list[list[dict[str, Any]]], codec: str, batch_bytes: int, max_open_bytes: int
 ) -> None:
     """
-    Whatever the rows, the codec and the sizes: each is in its topic and partition, whole, once and
-    in order. A row's time is its number here.
+    For any rows, codec and sizes, each row is in its topic and partition once, complete and in
+    order. Each row's timestamp is its number.
     """
     rows = [row for part in parts for row in part]
     for number, row in enumerate(rows, 1):
@@ -185,7 +185,7 @@ def test_rows_come_back_from_the_batches(
 
     out = encoded([arrow(part) for part in parts], encoder, codec)
 
-    met = []
+    written = []
     for tp, batches in out.items():
         numbers = []
         for record in read(tp, batches):
@@ -196,15 +196,15 @@ def test_rows_come_back_from_the_batches(
             assert (record["key"], record["value"]) == (row["key"], row["value"])
             assert (record["headers"] or []) == (row["headers"] or [])
         assert numbers == sorted(numbers)
-        met += numbers
-    assert sorted(met) == list(range(1, len(rows) + 1))
+        written += numbers
+    assert sorted(written) == list(range(1, len(rows) + 1))
 
 
 @settings(max_examples=30)
 @given(st.lists(_ROWS, min_size=1, max_size=20), st.sampled_from(["none", "gzip"]))
-def test_kafka_python_reads_the_batches(rows: list[dict[str, Any]], codec: str) -> None:
+def test_kafka_python_decodes_the_batches(rows: list[dict[str, Any]], codec: str) -> None:
     """
-    The batches are those that another client knows: numbers, times, checksum, records.
+    kafka-python decodes the batches: producer id, timestamps, checksum and records.
     """
     for row in rows:
         row["partition"] = 1
@@ -235,7 +235,7 @@ def test_kafka_python_reads_the_batches(rows: list[dict[str, Any]], codec: str) 
 )
 def test_keys_are_hashed_as_in_java(key: bytes, expected: int) -> None:
     """
-    The hashes that Kafka's own tests (UtilsTest) list.
+    The hashes are those of Kafka's own tests (UtilsTest).
     """
     assert murmur2(key) == expected % 2**32
     assert partition_for(key, MANY) == (expected & 0x7FFFFFFF) % MANY
@@ -244,15 +244,15 @@ def test_keys_are_hashed_as_in_java(key: bytes, expected: int) -> None:
 @given(st.binary(max_size=40), st.integers(1, 100))
 def test_any_key_is_hashed_as_in_java(key: bytes, partitions: int) -> None:
     """
-    The same for any key, by the definition in plain Python.
+    The hash of any key equals the definition in plain Python.
     """
     assert partition_for(key, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.large_binary()], ids=str)
-def test_text_and_wide_columns(kind: pa.DataType) -> None:
+def test_string_and_large_columns(kind: pa.DataType) -> None:
     """
-    Text is written as UTF-8, and columns with 64-bit lengths as others.
+    Strings are written as UTF-8, and columns with 64-bit offsets like others.
     """
     rows = [{"key": "k", "value": "Grüße"}, {"key": "k", "value": None}]
     if kind == pa.large_binary():
@@ -264,9 +264,9 @@ def test_text_and_wide_columns(kind: pa.DataType) -> None:
     assert [row["value"] for row in read(tp, batches)] == ["Grüße".encode(), None]
 
 
-def test_slices_are_written_from_where_they_begin() -> None:
+def test_slices_are_written_from_their_offset() -> None:
     """
-    A slice shares its buffers with the whole; nulls and nested headers shift with it.
+    A slice shares the buffers of its batch, so nulls and nested headers need its offset.
     """
     rows = [
         {
@@ -285,9 +285,9 @@ def test_slices_are_written_from_where_they_begin() -> None:
     ]
 
 
-def test_a_batch_is_closed_before_it_grows_too_large() -> None:
+def test_batches_stay_within_their_size() -> None:
     """
-    Batches stay within their size, but for a record that is larger by itself.
+    A batch exceeds its size only for a single larger record.
     """
     rows = [{"value": b"x" * size, "partition": 0} for size in [300, 300, 5_000, 300, 300, 300]]
     (batches,) = encoded([arrow(rows)], encoder_of("t", batch_bytes=1_000)).values()
@@ -296,30 +296,30 @@ def test_a_batch_is_closed_before_it_grows_too_large() -> None:
     assert [batch.size_bytes <= 1_000 for batch in batches] == [True, False, True, True]
 
 
-def test_rows_without_a_key_stay_together_and_move_on() -> None:
+def test_rows_without_a_key_use_the_sticky_partitioner() -> None:
     """
-    They go to one partition until its batch is full (KIP-480), and to another one then, never to
-    one without a leader.
+    Rows without a key go to one partition until its batch is full (KIP-480), then to another, and
+    never to one without a leader.
     """
-    asked = []
+    requested = []
 
     def partitions(topic: str) -> tuple[int, list[int]]:
-        asked.append(topic)
+        requested.append(topic)
         return 4, [1, 3]
 
     encoder = ArrowEncoder("t", partitions, RecordEncoder(1_000, 1 << 20, seed=5), 1 << 30)
     rows = [{"value": b"x" * 90} for _ in range(100)]
     out = [(tp.partition, payload.count) for tp, payload in encoder.batches(arrow(rows))]
 
-    places = [place for place, _ in out]
-    assert set(places) == {1, 3}
-    assert all(a != b for a, b in itertools.pairwise(places))
-    assert asked == ["t"]
+    chosen = [partition for partition, _ in out]
+    assert set(chosen) == {1, 3}
+    assert all(a != b for a, b in itertools.pairwise(chosen))
+    assert requested == ["t"]
 
 
 def test_open_batches_are_bounded() -> None:
     """
-    Rows for many partitions are sent early rather than held without bound.
+    Open batches are flushed when their total size exceeds the limit.
     """
     encoder = encoder_of("t", max_open_bytes=1_500)
     rows = [{"value": b"x" * 400, "partition": at} for at in range(4)]
@@ -353,9 +353,9 @@ def test_open_batches_are_bounded() -> None:
         ({"topic": "a", "value": b"v", "headers": [None]}, "a header without a key"),
     ],
 )
-def test_rows_that_no_record_can_hold(row: dict[str, Any], match: str) -> None:
+def test_invalid_rows_are_refused(row: dict[str, Any], match: str) -> None:
     """
-    Each is an error that names what it is about, behind a row that is fine.
+    An invalid row after a valid one raises an error that describes it.
     """
     fine = {**dict.fromkeys(row), "topic": "a", "value": b"v"}
     encoder = encoder_of(record_bytes=1_500)
@@ -364,9 +364,9 @@ def test_rows_that_no_record_can_hold(row: dict[str, Any], match: str) -> None:
         encoded([arrow([fine, row])], encoder)
 
 
-def test_a_missing_topic_names_its_first_row() -> None:
+def test_unknown_topic_error_names_the_first_row() -> None:
     """
-    The topic may come from the rows, so the error says which one.
+    The topic may come from a column, so the error names the first row with it.
     """
 
     def partitions(topic: str) -> tuple[int, list[int]]:
@@ -385,12 +385,12 @@ def test_a_missing_topic_names_its_first_row() -> None:
         list(encoder.batches(arrow(rows)))
 
 
-def test_a_row_for_the_ledger_is_refused() -> None:
+def test_row_for_the_ledger_is_refused() -> None:
     """
-    Before its topic is asked for; rows of other topics go on.
+    A row for the ledger topic is refused before metadata are requested.
     """
-    made = RecordEncoder(1 << 16, 1 << 20, seed=1)
-    encoder = ArrowEncoder(None, four_partitions, made, 1 << 30, ledger_topic="b")
+    record_encoder = RecordEncoder(1 << 16, 1 << 20, seed=1)
+    encoder = ArrowEncoder(None, four_partitions, record_encoder, 1 << 30, ledger_topic="b")
     fine = {"topic": "a", "key": b"1", "value": b"v"}
     encoded([arrow([fine])], encoder)
 
@@ -401,9 +401,9 @@ def test_a_row_for_the_ledger_is_refused() -> None:
     assert "transactionalIdPrefix" in str(caught.value)
 
 
-def test_a_topic_for_all_wins_over_the_rows_own() -> None:
+def test_topic_option_overrides_the_column() -> None:
     """
-    The option decides, also over rows without a topic.
+    The option overrides the column, also for rows without a topic.
     """
     rows = [{"topic": None, "value": b"v"}, {"topic": "a", "value": b"v"}]
 

@@ -1,5 +1,5 @@
 """
-The checksum of record batches: the package's own function, got at without the package.
+CRC-32C of record batches: the function of the package crc32c, loaded without the package.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ assert package.crc32c(b"123456789") == 0xE3069283
 
 
 @given(st.binary(max_size=5000), st.binary(max_size=100))
-def test_checksum_is_that_of_the_package(data: bytes, more: bytes) -> None:
+def test_checksum_equals_that_of_the_package(data: bytes, more: bytes) -> None:
     """
-    Both functions agree, also on bytes that come in two parts.
+    Both functions agree, also on bytes in two parts.
     """
     assert crc32c(memoryview(data)) == package.crc32c(data)
     assert crc32c(more, crc32c(data)) == package.crc32c(data + more)
 
 
-def test_package_stays_unloaded_and_can_be_loaded_later() -> None:
+def test_package_is_not_imported() -> None:
     """
-    In a fresh process the function works without the package, and does not stand in its way.
+    In a fresh process, the function works without the package, which can still be imported later.
     """
     subprocess.run([sys.executable, "-c", ALONE], check=True, timeout=60)

@@ -1,5 +1,5 @@
 """
-The hash of a task's rows: the same for the same rows in any order, another for any others.
+The hash of a task's rows: equal for equal rows in any order, different for other rows.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ rows = st.fixed_dictionaries(
 )
 
 
-def content(*batches: list[dict[str, Any]], topic: str | None = None, seed: int = 1) -> str:
+def content_hash(*batches: list[dict[str, Any]], topic: str | None = None, seed: int = 1) -> str:
     """
-    Return the hash of rows that come in some batches.
+    Return the hash of the rows of some batches.
     """
     encoder = RecordEncoder(200, 1 << 20, seed, hashes=True)
     it = ArrowEncoder(topic, lambda _: (4, range(4)), encoder, 1 << 20, now=lambda: seed)
@@ -70,26 +70,28 @@ def content(*batches: list[dict[str, Any]], topic: str | None = None, seed: int 
 
 @given(st.lists(rows, max_size=8), st.integers(0, 8), st.randoms(use_true_random=False))
 def test_order_and_batches_do_not_matter(
-    given_rows: list[dict[str, Any]], cut: int, chance: random.Random
+    given_rows: list[dict[str, Any]], cut: int, generator: random.Random
 ) -> None:
     """
-    Nor does when it is, nor where rows without a key go.
+    The hash does not depend on order, batches, time, or the partition of rows without a key.
     """
-    mixed = chance.sample(given_rows, len(given_rows))
+    shuffled = generator.sample(given_rows, len(given_rows))
 
-    assert content(mixed[:cut], mixed[cut:], seed=7) == content(given_rows)
+    assert content_hash(shuffled[:cut], shuffled[cut:], seed=7) == content_hash(given_rows)
 
 
 @given(st.lists(rows, max_size=4), st.lists(rows, max_size=4))
-def test_other_rows_have_another(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+def test_different_rows_have_different_hashes(
+    ours: list[dict[str, Any]], theirs: list[dict[str, Any]]
+) -> None:
     """
-    Whatever differs: a row more, a field, null for empty.
+    The hash differs for an additional row, a changed field, or null instead of empty.
     """
 
     def plain(some: list[dict[str, Any]]) -> list[str]:
         return sorted(repr(sorted({**it, "headers": it["headers"] or []}.items())) for it in some)
 
-    assert (content(ours) == content(theirs)) == (plain(ours) == plain(theirs))
+    assert (content_hash(ours) == content_hash(theirs)) == (plain(ours) == plain(theirs))
 
 
 @pytest.mark.parametrize(
@@ -117,43 +119,44 @@ def test_other_rows_have_another(ours: list[dict[str, Any]], theirs: list[dict[s
 )
 def test_each_field_counts(change: dict[str, Any]) -> None:
     """
-    As does to which field the bytes belong.
+    The hash depends on every field, and on the field that bytes belong to.
     """
-    assert content([{**ROW, **change}]) != content([ROW])
+    assert content_hash([{**ROW, **change}]) != content_hash([ROW])
 
 
 @pytest.mark.parametrize("size", [*range(1, 70), 1_000, 4_097])
 def test_each_byte_counts(size: int) -> None:
     """
-    Of values of all lengths that are hashed in their own way.
+    The hash depends on every byte, for all lengths that are hashed differently.
     """
     value = bytes(size)
-    found = {
-        content([{**ROW, "value": value[:at] + b"\x01" + value[at + 1 :]}]) for at in range(size)
+    hashes = {
+        content_hash([{**ROW, "value": value[:at] + b"\x01" + value[at + 1 :]}])
+        for at in range(size)
     }
 
-    assert len(found | {content([{**ROW, "value": value}])}) == size + 1
+    assert len(hashes | {content_hash([{**ROW, "value": value}])}) == size + 1
 
 
-def test_two_of_a_kind_are_not_none() -> None:
+def test_equal_rows_add_up() -> None:
     """
-    Equal rows add up, where an exclusive or would lose them.
+    Two equal rows do not cancel out, as they would with exclusive or.
     """
-    assert len({content([ROW] * count) for count in range(4)}) == 4
-    assert content([]) == "0" * 16
+    assert len({content_hash([ROW] * count) for count in range(4)}) == 4
+    assert content_hash([]) == "0" * 16
 
 
-def test_the_topic_of_the_option_counts_as_the_rows_own() -> None:
+def test_topic_option_hashes_like_a_topic_column() -> None:
     """
-    It is the same row, wherever its topic was said.
+    A row has the same hash, whether its topic is in a column or in the option.
     """
-    assert content([{**ROW, "topic": None}], topic="t") == content([ROW])
+    assert content_hash([{**ROW, "topic": None}], topic="t") == content_hash([ROW])
 
 
-def test_it_is_the_same_everywhere() -> None:
+def test_hash_is_stable() -> None:
     """
-    A restart may run on another machine, with another version: what the ledger holds must count.
+    The ledger stores hashes, so they must not change between machines and versions.
     """
     long = {**ROW, "value": bytes(range(256)), "headers": None}
 
-    assert [content([ROW]), content([long])] == ["6edffe61ec982ea4", "89b493a3578e075b"]
+    assert [content_hash([ROW]), content_hash([long])] == ["6edffe61ec982ea4", "89b493a3578e075b"]

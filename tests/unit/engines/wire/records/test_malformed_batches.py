@@ -1,5 +1,5 @@
 """
-Record batches that contradict themselves: each is named with its offset, and none is skipped.
+Inconsistent record batches: each raises an error with its offset, and none is skipped.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from pyspark_pykafka.engines.wire.records.compression import Decompressor
 
 LAST = 2**63 - 2
 
-# A record of no bytes at all: length, attributes, time, offset, key, value, number of headers.
+# An empty record: length, attributes, timestamp, offset, key, value, number of headers.
 ONE = varint(6) + b"\0" + varint(0) + varint(0) + varint(-1) + varint(-1) + varint(0)
 
 GOOD = batch_of(Record(10), Record(11), Record(13, headers=((b"h", b"1"), (b"h", None))))
-# Read whole before the one that lies: its records must be there all the same.
+# A valid batch before the malformed one: its records must be decoded.
 BEFORE = batch_of(Record(0), Record(1))
 
 
@@ -53,9 +53,9 @@ BEFORE = batch_of(Record(0), Record(1))
         (2**31 - 1, "says it has 2147483647 records at offsets 0 to 9", 0),
     ],
 )
-def test_record_count_that_lies(count: int, match: str, rows: int) -> None:
+def test_wrong_record_count(count: int, match: str, rows: int) -> None:
     """
-    A batch has exactly as many records as its header says, and no more of them than offsets.
+    A batch must have as many records as its header says, and no more records than offsets.
     """
     batch = patched(with_payload(ONE, 1, last_delta=9), COUNT_AT, ">i", count)
 
@@ -64,16 +64,16 @@ def test_record_count_that_lies(count: int, match: str, rows: int) -> None:
 
 def test_record_count_one_too_low() -> None:
     """
-    The last record that is counted must end where the batch does.
+    The last record of the count must end at the end of the batch.
     """
     batch = with_payload(ONE + ONE[:3] + varint(1) + ONE[4:], 1, last_delta=1)
 
     assert rows_before(MalformedBatch, batch, "^offset 0: a record is the last one of a batch") == 0
 
 
-def test_checksum_names_the_offset() -> None:
+def test_wrong_checksum_raises_with_the_offset() -> None:
     """
-    A flipped bit anywhere that the checksum covers is found, and nothing of the batch is used.
+    A flipped bit under the checksum is detected, and no record of the batch is used.
     """
     batch = GOOD.encode()
     for at in range(ATTRIBUTES_AT, len(batch)):
@@ -85,7 +85,7 @@ def test_checksum_names_the_offset() -> None:
 
 def test_checksum_of_a_large_batch() -> None:
     """
-    A batch of more than a few bytes is checked too, and one that is read from its middle.
+    A large batch is verified too, even if it is read from the middle.
     """
     batch = bytearray(batch_of(*(Record(i, value=b"v" * 100) for i in range(50))).encode())
     batch[-1] ^= 1
@@ -93,21 +93,21 @@ def test_checksum_of_a_large_batch() -> None:
     assert rows_before(MalformedBatch, bytes(batch), "^offset 20: .* checksum", start=20) == 0
 
 
-def test_checksums_can_be_trusted() -> None:
+def test_checksum_verification_can_be_off() -> None:
     """
-    Without a checksum to compute, none is compared.
+    Without a checksum function, checksums are not verified.
     """
     batch = patched(GOOD.encode(), CRC_AT, ">I", 1)[:CRC_AT] + b"1234" + GOOD.encode()[CRC_AT + 4 :]
-    reading = RecordDecoder(ALL_COLUMNS, 0, 100, None, Decompressor(1), 1000, 1 << 20)
-    reading.feed(batch)
+    record_decoder = RecordDecoder(ALL_COLUMNS, 0, 100, None, Decompressor(1), 1000, 1 << 20)
+    record_decoder.feed(batch)
 
-    assert (reading.fill(), reading.rows) == (False, 3)
+    assert (record_decoder.fill(), record_decoder.rows) == (False, 3)
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 48])
 def test_length_too_small_for_a_header(length: int) -> None:
     """
-    A batch is at least as long as its header.
+    A batch shorter than its header is malformed.
     """
     batch = patched(GOOD.encode(), LENGTH_AT, ">i", length)
 
@@ -117,9 +117,9 @@ def test_length_too_small_for_a_header(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [49, 60])
-def test_length_that_cuts_records_off(length: int) -> None:
+def test_length_that_truncates_records(length: int) -> None:
     """
-    A batch that is cut within its records is malformed, though its checksum is right.
+    A batch truncated within its records is malformed, even with a correct checksum.
     """
     batch = seal(GOOD.encode()[: length + 12])
 
@@ -127,28 +127,32 @@ def test_length_that_cuts_records_off(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 2**31 - 1], ids=["one more", "most"])
-def test_length_beyond_the_answer(length: int) -> None:
+def test_length_beyond_the_response(length: int) -> None:
     """
-    A batch that is longer than what has come is the part of one that answers end with.
+    A batch longer than the rest of the response is a partial batch, with which responses may end.
     """
     batch = GOOD.encode()
     longer = patched(batch, LENGTH_AT, ">i", length or len(batch) - 12 + 1)
-    reading = decoder()
-    reading.feed(BEFORE.encode() + longer)
+    record_decoder = decoder()
+    record_decoder.feed(BEFORE.encode() + longer)
 
-    assert (reading.fill(), reading.rows, reading.position) == (False, 2, 2)
+    assert (record_decoder.fill(), record_decoder.rows, record_decoder.position) == (False, 2, 2)
     assert next_offset(BEFORE.encode() + longer, 0) == 2
 
 
-def test_part_of_a_batch_at_the_end() -> None:
+def test_partial_batch_at_the_end() -> None:
     """
-    However little or much of a batch an answer ends with, it is left for the next answer.
+    A partial batch at the end of a response is ignored and fetched again.
     """
     whole, part = BEFORE.encode(), GOOD.encode()
     for size in range(len(part)):
-        reading = decoder()
-        reading.feed(whole + part[:size])
-        assert (reading.fill(), reading.rows, reading.position) == (False, 2, 2)
+        record_decoder = decoder()
+        record_decoder.feed(whole + part[:size])
+        assert (record_decoder.fill(), record_decoder.rows, record_decoder.position) == (
+            False,
+            2,
+            2,
+        )
         assert next_offset(whole + part[:size], 0) == 2
 
 
@@ -156,7 +160,7 @@ def test_part_of_a_batch_at_the_end() -> None:
 @pytest.mark.parametrize("size", [17, 40, 1000])
 def test_old_format(magic: int, size: int) -> None:
     """
-    A message of the formats before record batches is known by its magic, as small as it may be.
+    A message of a format before record batches is recognised by its magic, however small.
     """
     message = bytearray(size)
     struct.pack_into(">qi", message, 0, 2, size - 12)
@@ -168,7 +172,7 @@ def test_old_format(magic: int, size: int) -> None:
 @pytest.mark.parametrize("magic", [3, 127, 255])
 def test_unknown_format(magic: int) -> None:
     """
-    A format that is newer than all we know is not taken for an old one.
+    An unknown newer format is not reported as an old one.
     """
     batch = bytearray(GOOD.encode())
     batch[MAGIC_AT] = magic
@@ -181,9 +185,9 @@ def test_unknown_format(magic: int) -> None:
     ("base", "last_delta"),
     [(-1, 0), (-(2**63), 0), (LAST + 1, 0), (LAST, 1), (2**63 - 2**31, 2**31 - 1), (10, -1)],
 )
-def test_offsets_that_cannot_be(base: int, last_delta: int) -> None:
+def test_impossible_offsets(base: int, last_delta: int) -> None:
     """
-    A batch's offsets are not negative, and the one after the last is a number of 64 bits.
+    Offsets are not negative, and the offset after the last one must fit into 64 bits.
     """
     batch = patched(GOOD.encode(), LAST_DELTA_AT, ">i", last_delta)
     batch = patched(batch, 0, ">q", base)
@@ -193,23 +197,23 @@ def test_offsets_that_cannot_be(base: int, last_delta: int) -> None:
     assert next_offset(BEFORE.encode() + batch, 0) == 2
 
 
-def test_last_offset_that_can_be() -> None:
+def test_largest_possible_offset() -> None:
     """
-    The greatest offset is read, and its range can be ended.
+    A record at the largest offset is decoded, and its range ends.
     """
     batch = batch_of(Record(LAST))
-    reading = decoder(LAST - 1, LAST + 1)
-    reading.feed(batch.encode())
+    record_decoder = decoder(LAST - 1, LAST + 1)
+    record_decoder.feed(batch.encode())
 
-    assert (reading.fill(), reading.rows) == (False, 1)
-    assert (reading.position, reading.done) == (LAST + 1, True)
+    assert (record_decoder.fill(), record_decoder.rows) == (False, 1)
+    assert (record_decoder.position, record_decoder.done) == (LAST + 1, True)
     assert next_offset(batch.encode(), 0) == LAST + 1
 
 
 @pytest.mark.parametrize("base", [0, 1])
-def test_batches_that_go_back(base: int) -> None:
+def test_overlapping_batches(base: int) -> None:
     """
-    A batch that begins before the last one ended is damage, since its base has no checksum.
+    A batch that starts before the end of the previous one is malformed.
     """
     again = batch_of(Record(base), Record(8)).encode()
 
@@ -217,69 +221,69 @@ def test_batches_that_go_back(base: int) -> None:
     assert rows_before(MalformedBatch, BEFORE.encode() + again, match) == 2
 
 
-def test_answer_that_begins_too_early() -> None:
+def test_response_that_starts_too_early() -> None:
     """
-    The first batch of an answer holds the offset that was asked for, or lies behind it.
+    The first batch of a response must contain the requested offset or a later one.
     """
     early, fitting, behind = (batch_of(Record(at), Record(at + 1)).encode() for at in (1, 2, 9))
 
     match = "^offset 3: the first record batch of the answer ends at offset 2"
     assert rows_before(MalformedBatch, early + behind, match, start=3) == 0
     for first in (fitting, behind):
-        reading = decoder(3)
-        reading.feed(first)
-        assert not reading.fill()
-        assert reading.rows > 0
+        record_decoder = decoder(3)
+        record_decoder.feed(first)
+        assert not record_decoder.fill()
+        assert record_decoder.rows > 0
 
 
 @pytest.mark.parametrize("base", [0, 1])
-def test_answers_that_go_back(base: int) -> None:
+def test_overlapping_responses(base: int) -> None:
     """
-    The first batch of an answer begins after the last one of the answer before.
+    The first batch of a response must start after the last batch of the previous response.
     """
-    reading = decoder()
-    reading.feed(BEFORE.encode())
-    assert not reading.fill()
-    reading.feed(batch_of(Record(base), Record(8)).encode())
+    record_decoder = decoder()
+    record_decoder.feed(BEFORE.encode())
+    assert not record_decoder.fill()
+    record_decoder.feed(batch_of(Record(base), Record(8)).encode())
 
     with pytest.raises(MalformedBatch, match=f"holds offsets {base} to .*after one that ends at 1"):
-        reading.fill()
-    assert (reading.rows, reading.position) == (2, 2)
+        record_decoder.fill()
+    assert (record_decoder.rows, record_decoder.position) == (2, 2)
 
 
-def test_log_that_was_truncated_may_go_back() -> None:
+def test_truncated_log_may_go_back() -> None:
     """
-    Where a reader is to go on in another log, its batches need not fit to those before.
+    After log_changed(), batches need not follow those decoded before.
     """
-    reading = decoder()
-    reading.feed(BEFORE.encode())
-    assert not reading.fill()
-    reading.log_changed()
-    reading.feed(batch_of(Record(1), Record(8)).encode())
+    record_decoder = decoder()
+    record_decoder.feed(BEFORE.encode())
+    assert not record_decoder.fill()
+    record_decoder.log_changed()
+    record_decoder.feed(batch_of(Record(1), Record(8)).encode())
 
-    assert not reading.fill()
-    assert (reading.rows, reading.position) == (3, 9)
+    assert not record_decoder.fill()
+    assert (record_decoder.rows, record_decoder.position) == (3, 9)
 
 
 @pytest.mark.parametrize("millis", [2**63 - 1, -(2**63), (2**63 - 1) // 1000 + 1])
-def test_time_too_large(millis: int) -> None:
+def test_timestamp_too_large(millis: int) -> None:
     """
-    A time that microseconds cannot hold is named, if it is asked for; of the batch or the record.
+    A timestamp beyond 64-bit microseconds raises an error if the column is requested.
     """
     by_record = batch_of(Record(5), Record(6, millis))
     by_batch = batch_of(Record(5), log_append_time=millis)
 
     assert rows_before(TimestampTooLarge, by_record.encode(), rf"\(6, {millis}\)") == 1
     assert rows_before(TimestampTooLarge, by_batch.encode(), rf"\(5, {millis}\)") == 0
-    reading = decoder(columns=ALL_COLUMNS - {"timestamp"})
-    reading.feed(by_record.encode())
-    assert (reading.fill(), reading.rows) == (False, 2)
+    record_decoder = decoder(columns=ALL_COLUMNS - {"timestamp"})
+    record_decoder.feed(by_record.encode())
+    assert (record_decoder.fill(), record_decoder.rows) == (False, 2)
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_unknown_codec(codec: int) -> None:
     """
-    A codec that Kafka does not have is named.
+    An unknown codec is malformed.
     """
     batch = patched(GOOD.encode(), ATTRIBUTES_AT, ">h", codec)
 
@@ -289,9 +293,9 @@ def test_unknown_codec(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 @pytest.mark.parametrize("payload", [b"", b"\0", b"no such thing" * 9, b"\xff" * 99])
-def test_bytes_that_do_not_decompress(codec: int, payload: bytes) -> None:
+def test_invalid_compressed_bytes(codec: int, payload: bytes) -> None:
     """
-    What is no output of its codec is malformed, and not empty.
+    Bytes that do not decompress are malformed, not empty.
     """
     batch = with_payload(payload, 1, codec=codec)
 

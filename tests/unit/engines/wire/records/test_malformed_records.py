@@ -1,5 +1,5 @@
 """
-Records that contradict themselves: each is named with its offset, and none is skipped.
+Malformed records: each raises an error with its offset, and none is skipped.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from tests.support.record_batches import Record, batch_of, compress, span, varint, with_payload
-from tests.support.record_reading import columns_of, rows_before
+from tests.support.record_reading import make_arrow_decoder, rows_before
 
 from pyspark_pykafka.engines.wire.records._decoder import MalformedBatch
 from pyspark_pykafka.schema import HEADERS
@@ -23,7 +23,7 @@ def record(
     headers: bytes = varint(0),
 ) -> bytes:
     """
-    Return a record of parts that may be anything; the length is right unless it is given.
+    Return a record of arbitrary parts; its length is correct unless given.
     """
     body = b"\0" + time + delta + key + value + headers
     return varint(len(body) if length is None else length) + body
@@ -82,56 +82,58 @@ LIES = {
 
 @pytest.mark.parametrize(("payload", "match"), LIES.values(), ids=LIES)
 @pytest.mark.parametrize("codec", [0, 4], ids=["plain", "zstd"])
-def test_lie_in_a_record(payload: bytes, match: str, codec: int) -> None:
+def test_malformed_record(payload: bytes, match: str, codec: int) -> None:
     """
-    A record whose numbers cannot be is named by its offset, compressed or not.
+    A record with impossible numbers raises an error with its offset, compressed or not.
     """
     batch = with_payload(compress(payload, codec), 1, codec=codec)
 
     assert rows_before(MalformedBatch, batch, f"^offset 0: a record .*{match}") == 0
 
 
-def test_records_before_the_lie_are_kept() -> None:
+def test_records_before_a_malformed_one_are_kept() -> None:
     """
-    What came before a malformed record is whole in every column, and nothing of that one is there.
+    Records before a malformed one are complete in every column, and it leaves nothing.
     """
     good = varint(2) + span(b"h") + span(b"1") + span(b"i") + span(None)
     bad = varint(3) + span(b"j") + span(None) + span(b"k") + span(b"2") + span(b"l") + varint(-2)
     payload = record(headers=good) + record(delta=varint(1), headers=bad)
-    columns = columns_of(SCHEMA, 0, 10)
+    arrow_decoder = make_arrow_decoder(SCHEMA, 0, 10)
 
     with pytest.raises(MalformedBatch, match="^offset 1: a record has a header value"):
-        list(columns.batches(with_payload(payload, 2, last_delta=5), ()))
-    (kept,) = columns.flush()
+        list(arrow_decoder.batches(with_payload(payload, 2, last_delta=5), ()))
+    (kept,) = arrow_decoder.flush()
 
     assert kept.validate(full=True) is None
     assert kept.to_pylist() == [
         {"key": b"k", "headers": [{"key": "h", "value": b"1"}, {"key": "i", "value": None}]}
     ]
-    assert columns.position == 1
+    assert arrow_decoder.position == 1
 
 
-def test_record_after_the_lie() -> None:
+def test_decoding_continues_after_an_error() -> None:
     """
-    A reader that is fed again after an error goes on in sound columns.
+    After an error, the next response is decoded into consistent columns.
     """
     bad = varint(2) + span(b"j") + span(None) + span(b"k") + varint(-2)
-    lie = with_payload(record(headers=bad), 1)
-    columns = columns_of(SCHEMA, 0, 10)
+    malformed = with_payload(record(headers=bad), 1)
+    arrow_decoder = make_arrow_decoder(SCHEMA, 0, 10)
     with pytest.raises(MalformedBatch, match="^offset 0: "):
-        list(columns.batches(lie, ()))
+        list(arrow_decoder.batches(malformed, ()))
 
-    assert list(columns.batches(batch_of(Record(0, headers=((b"m", b"3"),))).encode(), ())) == []
-    (kept,) = columns.flush()
+    assert (
+        list(arrow_decoder.batches(batch_of(Record(0, headers=((b"m", b"3"),))).encode(), ())) == []
+    )
+    (kept,) = arrow_decoder.flush()
 
     assert kept.validate(full=True) is None
     assert kept.column(1).to_pylist() == [[{"key": "m", "value": b"3"}]]
 
 
 @pytest.mark.parametrize(("second", "offset"), [(0, 3), (2, 3)], ids=["smaller", "same"])
-def test_offsets_that_do_not_grow(second: int, offset: int) -> None:
+def test_offsets_must_increase(second: int, offset: int) -> None:
     """
-    Within a batch each record's offset is greater than the last one's.
+    Within a batch, the offset of each record must be larger than the previous one.
     """
     payload = record(delta=varint(2)) + record(delta=varint(second))
     batch = with_payload(payload, 2, last_delta=5)

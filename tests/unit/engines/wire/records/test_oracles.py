@@ -1,5 +1,5 @@
 """
-The builder and the decoder of record batches, each held against code that others wrote.
+The test builder and the decoder of record batches, each compared with other implementations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.record_batches import (
     marker,
 )
 from tests.support.record_model import MAX_MILLIS, batches
-from tests.support.record_reading import columns_of
+from tests.support.record_reading import make_arrow_decoder
 
 from pyspark_pykafka.schema import SOURCE_TYPES
 
@@ -39,20 +39,20 @@ _RECORDS = st.lists(st.tuples(_TIMES, _DATA, _DATA, _HEADERS), min_size=1, max_s
 
 @settings(max_examples=30)
 @given(_RECORDS, st.sampled_from([NONE, GZIP]))
-def test_batches_that_kafka_python_built(
+def test_batches_of_kafka_python_are_decoded(
     records: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
     codec: int,
 ) -> None:
     """
-    What kafka-python's producer would send is read as it was given.
+    Batches of kafka-python's producer are decoded to the original records.
     """
     builder = MemoryRecordsBuilder(magic=2, compression_type=codec, batch_size=1 << 20)
     for time, key, value, headers in records:
         builder.append(timestamp=time, key=key, value=value, headers=headers)
     builder.close()
-    columns = columns_of(SCHEMA, 0, len(records))
+    arrow_decoder = make_arrow_decoder(SCHEMA, 0, len(records))
 
-    found = [*columns.batches(builder.buffer(), ()), *columns.flush()]
+    found = [*arrow_decoder.batches(builder.buffer(), ()), *arrow_decoder.flush()]
 
     table = pa.Table.from_batches(found)
     table.validate(full=True)
@@ -65,9 +65,9 @@ def test_batches_that_kafka_python_built(
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**40).flatmap(lambda base: batches(base, _DATA)))
-def test_builder_writes_what_kafka_python_reads(batch: Batch) -> None:
+def test_kafka_python_decodes_built_batches(batch: Batch) -> None:
     """
-    kafka-python finds in our builder's batches what went into them.
+    kafka-python decodes our builder's batches to the original records.
     """
     if batch.codec not in {NONE, GZIP}:
         batch = Batch(batch.base_offset, batch.last_offset, batch.records, GZIP)
@@ -88,9 +88,9 @@ def test_builder_writes_what_kafka_python_reads(batch: Batch) -> None:
     )
 
 
-def test_marker_is_one_to_kafka_python() -> None:
+def test_kafka_python_recognises_built_markers() -> None:
     """
-    kafka-python takes our markers for what they are.
+    kafka-python recognises our markers as commits and aborts.
     """
     for abort in (True, False):
         read = MemoryRecords(marker(5, 9, abort=abort).encode()).next_batch()
@@ -99,10 +99,10 @@ def test_marker_is_one_to_kafka_python() -> None:
 
 
 @pytest.mark.parametrize(("codec", "name"), [(LZ4, "lz4"), (ZSTD, "zstd"), (GZIP, "gzip")])
-def test_codecs_are_those_of_arrow(codec: int, name: str) -> None:
+def test_codecs_agree_with_arrow(codec: int, name: str) -> None:
     """
-    Arrow's codecs, which are not cramjam's, decompress what our builder compressed, and our
-    decoder what they compressed.
+    Arrow's codecs, which are independent of cramjam's, decompress our builder's data, and our
+    decoder theirs.
     """
     plain = b"".join(b"%d," % i for i in range(50_000))
     theirs = pa.Codec(name)
@@ -115,9 +115,9 @@ def test_codecs_are_those_of_arrow(codec: int, name: str) -> None:
     assert _values_of(packed, codec) == [plain]
 
 
-def test_raw_snappy_is_that_of_arrow() -> None:
+def test_raw_snappy_agrees_with_arrow() -> None:
     """
-    The same for snappy without a frame, as librdkafka sends it.
+    The same holds for snappy without framing, as librdkafka sends it.
     """
     plain = b"".join(b"%d," % i for i in range(50_000))
     theirs = pa.Codec("snappy")
@@ -130,19 +130,19 @@ def test_raw_snappy_is_that_of_arrow() -> None:
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 40, 491, 492, 5000])
 def test_checksum_of_any_size(size: int) -> None:
     """
-    Small batches are checked by our own code: it must agree with the library that made them.
+    Small batches are verified by our own code, which must agree with the library.
     """
     assert crc32c(b"123456789") == 0xE3069283
     batch = batch_of(Record(0, value=bytes(i * 7 % 256 for i in range(size))))
-    columns = columns_of(SCHEMA, 0, 1)
+    arrow_decoder = make_arrow_decoder(SCHEMA, 0, 1)
 
-    assert list(columns.batches(batch.encode(), ())) == []
-    assert columns.done
+    assert list(arrow_decoder.batches(batch.encode(), ())) == []
+    assert arrow_decoder.done
 
 
 def _values_of(payload: bytes, codec: int) -> list[bytes | None]:
     from tests.support.record_batches import with_payload
 
-    columns = columns_of(pa.schema([("value", pa.binary())]), 0, 1)
-    found = columns.batches(with_payload(payload, 1, codec=codec), ())
-    return [value for b in [*found, *columns.flush()] for value in b.column(0).to_pylist()]
+    arrow_decoder = make_arrow_decoder(pa.schema([("value", pa.binary())]), 0, 1)
+    found = arrow_decoder.batches(with_payload(payload, 1, codec=codec), ())
+    return [value for b in [*found, *arrow_decoder.flush()] for value in b.column(0).to_pylist()]

@@ -1,5 +1,5 @@
 """
-Batches on their way: sequence numbers, halves, and the request around them.
+Record batches to be produced: sequence numbers, splitting, and the Produce request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ P1 = TopicPartition("t", 1)
 
 def batch_of(count: int, codec: str = "none") -> ProducerBatch:
     """
-    Return a batch of records, the first of which is not the youngest.
+    Return a batch of records whose timestamps are not in order.
     """
     rows = [
         {
@@ -46,9 +46,9 @@ def batch_of(count: int, codec: str = "none") -> ProducerBatch:
 
 
 @given(st.integers(2, 50), st.sampled_from(sorted(CODECS)))
-def test_halves_are_the_whole(count: int, codec: str) -> None:
+def test_split_keeps_all_records(count: int, codec: str) -> None:
     """
-    A batch that is cut keeps its records, their order, times and sequence numbers.
+    Splitting a batch keeps its records, their order, timestamps and sequence numbers.
     """
     whole = batch_of(count, codec)
     whole.sequence = 2**31 - 2
@@ -64,16 +64,16 @@ def test_halves_are_the_whole(count: int, codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS))
-def test_a_record_is_named_by_its_key(codec: str) -> None:
+def test_record_key_is_found_by_index(codec: str) -> None:
     """
-    The broker tells which record of a batch it refuses by its place.
+    Brokers identify a rejected record by its index in the batch.
     """
     assert batch_of(5, codec).record_key(3, 1 << 20) == b"k3"
 
 
-def test_sequences_begin_anew() -> None:
+def test_sequence_numbers_wrap_around() -> None:
     """
-    Behind the largest comes 0, as in Java's DefaultRecordBatch.
+    After the largest number comes 0, as in Java's DefaultRecordBatch.
     """
     assert next_sequence(2**31 - 1, 1) == 0
     assert next_sequence(2**31 - 3, 5) == 2
@@ -82,9 +82,9 @@ def test_sequences_begin_anew() -> None:
 
 @pytest.mark.parametrize("version", range(3, 13))
 @pytest.mark.parametrize("transactional_id", [None, "writer"])
-def test_the_request_is_kafkas(version: int, transactional_id: str | None) -> None:
+def test_produce_request_equals_kafka_pythons(version: int, transactional_id: str | None) -> None:
     """
-    Byte for byte what kafka-python makes of the same, in every version.
+    A Produce request is that of kafka-python, byte for byte, in every version.
     """
     batches = {tp: batch_of(2) for tp in (P1, TopicPartition("t", 2), TopicPartition("ü", 0))}
     encoded_batches = {tp: [bytes_of(batch)] for tp, batch in batches.items()}
