@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.broker.conftest import ENGINES, in_order
 from tests.support import fetching
-from tests.support.log_files import stored
+from tests.support.log_files import stored_batches
 from tests.support.old_broker import old_broker
 from tests.support.producing import batch_of, placed, settings, write
 
@@ -102,7 +102,7 @@ def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
 @pytest.mark.parametrize("version", FORMATS)
 def test_old_formats(spark: SparkSession, kafka: OldBroker, version: str) -> None:
     """
-    Every engine reads what was stored in an old format, alone and before newer records, as the
+    Every engine reads records in an old format, alone and before newer records, as the
     JVM connector does.
     """
     topic = kafka.create_topic(f"old-{version}", 2, {"message.format.version": version})
@@ -148,7 +148,7 @@ def magics(kafka: OldBroker, topic: str) -> set[int]:
     """
     Return which formats a topic's log holds, by the byte that all of them have at one place.
     """
-    return {batch[MAGIC_AT] for batch in stored(kafka.data_folder, topic)}
+    return {batch[MAGIC_AT] for batch in stored_batches(kafka.data_folder, topic)}
 
 
 def store_as(kafka: OldBroker, topic: str, version: str) -> None:

@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
 )
 from tests.broker.test_wire_connection import SCRAM_MODULE, create_scram_users, login
 from tests.broker.test_wire_connection import write_certificates as make_certificates
-from tests.support.console_tool import printed
-from tests.support.log_files import stored
+from tests.support.console_tool import consume
+from tests.support.log_files import stored_batches
 from tests.support.producing import batch_of, placed, write
 
 from pyspark_pykafka.errors import (
@@ -106,7 +106,7 @@ def codecs_in_log(kafka: KafkaCluster, topic: str) -> set[int]:
     """
     return {
         int.from_bytes(batch[_ATTRIBUTES], "big") & 7
-        for batch in stored(kafka.data_folder(), topic)
+        for batch in stored_batches(kafka.data_folder(), topic)
     }
 
 
@@ -156,7 +156,7 @@ def test_console_consumer_reads_every_codec(
         write(kafka_cluster.bootstrap, [batch_of(rows)], name, compression_type=codec)
         written += rows
 
-    assert printed(kafka_cluster.bootstrap, name, len(written)) == placed(written)
+    assert consume(kafka_cluster.bootstrap, name, len(written)) == placed(written)
 
 
 @pytest.mark.side_by_side

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
-from tests.support.group_tool import described
+from tests.support.group_tool import describe_group
 from tests.support.proxied import ProxiedCluster
 from tests.support.streams import SECONDS, Stream, texts, values
 
@@ -133,10 +133,10 @@ def test_kafka_tool_shows_the_lag(
     query.await_values(texts(0, 10))
     await_offsets(query, _ends(kafka_cluster, name))
 
-    shown = described(kafka_cluster.bootstrap, name)
+    shown = describe_group(kafka_cluster.bootstrap, name)
     query.stop()
     kafka_cluster.produce(name, values(10, 13))
-    later = described(kafka_cluster.bootstrap, name)
+    later = describe_group(kafka_cluster.bootstrap, name)
 
     query_id = query.logged_offsets()[-1]["@query"]["id"]
     assert {(row.lag, row.client) for row in shown.values()} == {("0", f"pykafka-{query_id}")}

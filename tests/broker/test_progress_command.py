@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.group_tool import described
+from tests.support.group_tool import describe_group
 from tests.support.streams import values
 
 from pyspark_pykafka.cli import main
@@ -125,7 +125,7 @@ def test_lag(
     assert found["lag"] == 17
     assert text.splitlines()[-1] == "Total lag: 17"
     if "--group" in arguments:
-        groups = described(kafka_cluster.bootstrap, name)
+        groups = describe_group(kafka_cluster.bootstrap, name)
         assert lags == {tp: shown.lag for tp, shown in groups.items()}
 
 

@@ -328,7 +328,7 @@ class Drivers:
         kill_all(job)
         # What the proxies have received behind the held requests goes with the connections.
         for proxy in self.cluster.proxies.values():
-            proxy.cut()
+            proxy.disconnect()
         self.cluster.gate.open()
         for hold in holds:
             hold.drop()

@@ -147,7 +147,7 @@ def test_a_broker_that_nobody_needs(three: ProxiedCluster, how: str) -> None:
     stream(three, topic, 0)
     proxy = three.proxies[spare]
     getattr(proxy, how)()
-    proxy.cut()
+    proxy.disconnect()
     try:
         begun = time.monotonic()
         commit_one(three, topic)

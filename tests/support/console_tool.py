@@ -1,5 +1,5 @@
 """
-What Kafka's own kafka-console-consumer tool shows of a topic.
+Reads topics with Kafka's own kafka-console-consumer.
 """
 
 from __future__ import annotations
@@ -9,28 +9,28 @@ from tests.support.kafka_tool import SECONDS, run
 from pyspark_pykafka.testing import Record
 
 _NULL = "(null)"
-_BETWEEN = "|"
-_SHOWN = ("timestamp", "partition", "offset", "headers", "key", "value")
+_SEPARATOR = "|"
+_FIELDS = ("timestamp", "partition", "offset", "headers", "key", "value")
 
 
-def printed(bootstrap: str, topic: str, count: int) -> list[Record]:
+def consume(bootstrap: str, topic: str, count: int) -> list[Record]:
     """
-    Return the records that the tool prints, by partition and offset; they must be plain text.
+    Return ``count`` records in order of partition and offset; their contents must be plain text.
     """
     formats = {
-        **{f"print.{name}": "true" for name in _SHOWN},
-        "key.separator": _BETWEEN,
+        **{f"print.{name}": "true" for name in _FIELDS},
+        "key.separator": _SEPARATOR,
         "headers.separator": ",",
         "null.literal": _NULL,
     }
-    answer = run(
+    output = run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *(bootstrap, "--topic", topic, "--from-beginning"),
         *("--max-messages", str(count), "--timeout-ms", str(SECONDS * 500)),
         *(it for pair in formats.items() for it in ("--formatter-property", "=".join(pair))),
     )
-    found = [_record(*line.split(_BETWEEN)) for line in answer.splitlines()]
-    return sorted(found, key=lambda record: (record.partition or 0, record.offset or 0))
+    records = [_record(*line.split(_SEPARATOR)) for line in output.splitlines()]
+    return sorted(records, key=lambda record: (record.partition or 0, record.offset or 0))
 
 
 def _record(time: str, partition: str, offset: str, headers: str, key: str, value: str) -> Record:

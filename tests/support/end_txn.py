@@ -1,5 +1,5 @@
 """
-Holds commits on their way to the coordinator, so that a driver can die between any two of them.
+Holds commits in front of the coordinator, so that a driver can die between any two of them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _FIRST_FLEXIBLE = 3
 _HEADER = struct.Struct(">hhih")
 _LENGTH = struct.Struct(">h")
 _CORRELATION = struct.Struct(">i")
-# No client has sent so many requests on a connection.
-_FIRST_NUMBER = 1 << 30
-# Producer id and epoch.
-_IDENTITY_BYTES = 10
+# Above the correlation ids that any client reaches in a test.
+_FIRST_TAG = 1 << 30
+# The producer id and epoch.
+_PRODUCER_BYTES = 10
 
 
 class EndTxn(NamedTuple):
     """
-    What a request to end a transaction asks for.
+    The transaction of an EndTxn request, and whether to commit it.
     """
 
     transactional_id: str
@@ -37,7 +37,7 @@ class EndTxn(NamedTuple):
 
 def read_end_txn(frame: bytes) -> EndTxn:
     """
-    Return what an EndTxn request says, after Kafka's ``EndTxnRequest.json``.
+    Parse an EndTxn request, as ``EndTxnRequest.json`` of Kafka defines it.
     """
     _, version, _, client = _HEADER.unpack_from(frame)
     at = _HEADER.size + max(client, 0)
@@ -45,11 +45,11 @@ def read_end_txn(frame: bytes) -> EndTxn:
         (length,) = _LENGTH.unpack_from(frame, at)
         at += _LENGTH.size
     else:
-        # After the header's empty tags; a compact string is one longer than it says.
+        # After the empty tagged fields of the header; a compact string's length is stored plus 1.
         length, at = _varint(frame, at + 1)
         length -= 1
     name = frame[at : at + length].decode()
-    return EndTxn(name, commit=bool(frame[at + length + _IDENTITY_BYTES]))
+    return EndTxn(name, commit=bool(frame[at + length + _PRODUCER_BYTES]))
 
 
 def _varint(frame: bytes, at: int) -> tuple[int, int]:
@@ -66,10 +66,11 @@ def _varint(frame: bytes, at: int) -> tuple[int, int]:
 @dataclass(eq=False)
 class Hold:
     """
-    Lets ``choose()`` transactions be committed, from the first commit on for which it ``is_due``.
+    Passes ``choose()`` commits and holds the rest, from the first commit on when ``is_due()``.
 
-    The answer to the last of them is held, too, so that the driver does not hear that all is done.
-    ``passed`` are the transactional ids that were let through, ``held`` counts what waits.
+    The response to the last commit that passes is held as well, so that the driver does not learn
+    that all are done. ``passed`` are the transactional ids that passed, ``held`` counts the frames
+    that wait.
     """
 
     is_due: Callable[[], bool]
@@ -82,32 +83,32 @@ class Hold:
 
     def forward(self) -> None:
         """
-        Send on what is held, and hold nothing any more.
+        Forward the held frames, and hold no more.
         """
         self._finish(forwards=True)
 
     def drop(self) -> None:
         """
-        Never send on what is held: a host without power takes it with it.
+        Drop the held frames, as a host that loses power does.
         """
         self._finish(forwards=False)
 
     def commit(self, name: str) -> bool:
         """
-        Wait until a transaction may be committed; return whether it is to be.
+        Wait until a commit may be forwarded; return False if it is dropped.
         """
         with self._change:
-            return not self._begun() or self._passes(name) or self._wait()
+            return not self._is_active() or self._passes(name) or self._wait()
 
-    def answer(self) -> bool:
+    def respond(self) -> bool:
         """
-        Wait until an answer may be sent; return whether it is to be.
+        Wait until a response may be forwarded; return False if it is dropped.
         """
         with self._change:
             more = self.allowed is None or len(self.passed) < self.allowed
             return more or self._wait()
 
-    def _begun(self) -> bool:
+    def _is_active(self) -> bool:
         if self.allowed is None and self._forwards is None and self.is_due():
             self.allowed = self.choose()
         return self.allowed is not None
@@ -131,15 +132,15 @@ class Hold:
 
 class EndTxnGate:
     """
-    Stands in the proxies of a cluster, and holds commits by the prefix of their transactional ids.
+    Hooks into the proxies of a cluster, and holds commits by transactional-id prefix.
 
-    A commit gets a correlation id that no other request has, by which its answer is known.
+    A commit gets a unique correlation id, by which its response is recognised.
     """
 
     def __init__(self, proxies: Iterable[Proxy]) -> None:
         self._holds: dict[str, Hold] = {}
-        self._made: list[Hold] = []
-        self._numbers = count(_FIRST_NUMBER)
+        self._all_holds: list[Hold] = []
+        self._tags = count(_FIRST_TAG)
         self._sent: dict[int, tuple[int, Hold]] = {}
         for proxy in proxies:
             proxy.on_request = self._request
@@ -147,46 +148,46 @@ class EndTxnGate:
 
     def hold(self, prefix: str, is_due: Callable[[], bool], choose: Callable[[], int]) -> Hold:
         """
-        Return a hold that takes in the prefix's requests from now on, in place of another one.
+        Return a hold for the prefix's commits from now on, replacing an earlier hold.
         """
         self._holds[prefix] = hold = Hold(is_due, choose)
-        self._made.append(hold)
+        self._all_holds.append(hold)
         return hold
 
     def open(self) -> None:
         """
-        Hold nothing new; what is held stays so until its own hold says what becomes of it.
+        Hold no more commits; held frames wait for :meth:`Hold.forward` or :meth:`Hold.drop`.
         """
         self._holds.clear()
 
     def close(self) -> None:
         """
-        Hold nothing new, and send nothing on that is held.
+        Hold no more commits, and drop the held frames.
         """
         self.open()
-        for hold in self._made:
+        for hold in self._all_holds:
             hold.drop()
 
     def _request(self, key: int, frame: bytes) -> bytes | None:
         if key != END_TXN:
             return frame
         name, commit = read_end_txn(frame)
-        found = (hold for prefix, hold in self._holds.items() if name.startswith(prefix))
-        hold = next(found, None)
+        matching = (hold for prefix, hold in self._holds.items() if name.startswith(prefix))
+        hold = next(matching, None)
         if hold is None or not commit:
             return frame
-        return self._tagged(frame, hold) if hold.commit(name) else None
+        return self._tag(frame, hold) if hold.commit(name) else None
 
-    def _tagged(self, frame: bytes, hold: Hold) -> bytes:
-        number = next(self._numbers)
+    def _tag(self, frame: bytes, hold: Hold) -> bytes:
+        tag = next(self._tags)
         key, version, correlation, client = _HEADER.unpack_from(frame)
-        self._sent[number] = (correlation, hold)
-        return _HEADER.pack(key, version, number, client) + frame[_HEADER.size :]
+        self._sent[tag] = (correlation, hold)
+        return _HEADER.pack(key, version, tag, client) + frame[_HEADER.size :]
 
     def _response(self, _: int, frame: bytes) -> bytes | None:
-        (number,) = _CORRELATION.unpack_from(frame)
-        if number not in self._sent:
+        (tag,) = _CORRELATION.unpack_from(frame)
+        if tag not in self._sent:
             return frame
-        correlation, hold = self._sent.pop(number)
-        answer = _CORRELATION.pack(correlation) + frame[_CORRELATION.size :]
-        return answer if hold.answer() else None
+        correlation, hold = self._sent.pop(tag)
+        response = _CORRELATION.pack(correlation) + frame[_CORRELATION.size :]
+        return response if hold.respond() else None

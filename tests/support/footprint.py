@@ -1,5 +1,5 @@
 """
-What a driver and its processes hold: files, threads, Python processes and memory.
+Measures the resources of a driver: files, threads, Python processes and memory.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from pyspark_pykafka.testing.waiting import NotReadyError, wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Spark's pools of threads, which grow with the load and empty themselves after a minute.
-_OF_POOLS = (
+# Threads of Spark's pools, which grow with the load and shrink after a minute.
+_POOL_THREADS = (
     *("block-manager-", "shuffle-exchange-", "broadcast-exchange-", "map-output-dispatcher-"),
     *("ResultQueryStageExecution-", "QueryStageCreator-"),
 )
 
 _MEGABYTE = 1 << 20
 
-# Spark ends Python workers that had nothing to do for a minute, and looks every ten seconds
+# Spark stops Python workers that were idle for a minute, and checks every ten seconds
 # (PythonWorkerFactory).
-_ENDS_LATER = 90.0
+_RELEASE_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
 class Footprint:
     """
-    Of the driver's Python, of its JVM, and how many Python processes that JVM has; memory in MB.
+    Resources of the driver's Python process and JVM, and the number of the JVM's Python processes.
     """
 
     files: int
@@ -43,20 +43,20 @@ class Footprint:
     jvm_megabytes: int
     processes: int
 
-    def beyond(self, limits: Footprint) -> str | None:
+    def excess_over(self, limits: Footprint) -> str | None:
         """
-        Return what is more than the limits allow as text, None if nothing is.
+        Return the values that exceed the limits as text, or None.
         """
         over = [
-            f"{field.name}: {mine}, not more than {most}"
+            f"{field.name}: {mine}, limit {limit}"
             for field in fields(self)
-            if (mine := getattr(self, field.name)) > (most := getattr(limits, field.name))
+            if (mine := getattr(self, field.name)) > (limit := getattr(limits, field.name))
         ]
         return "; ".join(over) or None
 
     def grown_since(self, before: Footprint) -> Footprint:
         """
-        Return how much more this is, 0 of what is less.
+        Return the growth of each value, 0 where it shrank.
         """
         more = {
             f.name: max(getattr(self, f.name) - getattr(before, f.name), 0) for f in fields(self)
@@ -65,14 +65,14 @@ class Footprint:
 
     def with_room(self, room: Footprint) -> Footprint:
         """
-        Return the limits that leave so much room to grow.
+        Return the limits that allow this much growth.
         """
         sums = {f.name: getattr(self, f.name) + getattr(room, f.name) for f in fields(self)}
         return Footprint(**sums)
 
 
-#: What may come and go by itself, however many batches have failed: pools and caches fill up, and
-#: the JVM takes memory before it collects garbage.
+#: Growth that is normal, however many batches have failed: pools and caches fill up, and the JVM
+#: takes memory before it collects garbage.
 ROOM = Footprint(
     files=2,
     threads=2,
@@ -86,7 +86,7 @@ ROOM = Footprint(
 
 def footprint(spark: SparkSession) -> Footprint:
     """
-    Measure, after both have collected their garbage.
+    Return the present footprint, after a garbage collection in Python and the JVM.
     """
     gc.collect()
     virtual: Any = spark.sparkContext._jvm
@@ -99,19 +99,19 @@ def footprint(spark: SparkSession) -> Footprint:
         threads=mine.num_threads(),
         megabytes=mine.memory_info().rss // _MEGABYTE,
         jvm_files=jvm.num_fds(),
-        jvm_threads=threads.count("Thread[") - sum(map(threads.count, _OF_POOLS)),
+        jvm_threads=threads.count("Thread[") - sum(map(threads.count, _POOL_THREADS)),
         jvm_megabytes=jvm.memory_info().rss // _MEGABYTE,
         processes=len(jvm.children(recursive=True)),
     )
 
 
-def check_growth(spark: SparkSession, before: Footprint, seconds: float = _ENDS_LATER) -> None:
+def check_growth(spark: SparkSession, before: Footprint, seconds: float = _RELEASE_SECONDS) -> None:
     """
-    Fail if more is held than before, once what ends a little later has had the time to.
+    Fail if the footprint is larger than before, after waiting for resources to be released.
     """
     limits = before.with_room(ROOM)
     try:
-        wait_until(lambda: footprint(spark).beyond(limits), seconds)
+        wait_until(lambda: footprint(spark).excess_over(limits), seconds)
     except NotReadyError as late:
-        msg = f"more is held than before: {late}"
+        msg = f"the footprint has grown: {late}"
         raise AssertionError(msg) from late

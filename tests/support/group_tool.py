@@ -1,5 +1,5 @@
 """
-What Kafka's own kafka-consumer-groups tool shows of a group.
+Describes consumer groups with Kafka's own kafka-consumer-groups.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import NamedTuple
 from tests.support.kafka_tool import run
 
 
-class Shown(NamedTuple):
+class GroupRow(NamedTuple):
     """
-    A line of the tool's table.
+    One partition in the output of ``--describe``.
     """
 
     current: str
@@ -20,17 +20,17 @@ class Shown(NamedTuple):
     client: str
 
 
-def described(bootstrap: str, group: str) -> dict[tuple[str, int], Shown]:
+def describe_group(bootstrap: str, group: str) -> dict[tuple[str, int], GroupRow]:
     """
-    Return the table of --describe, by topic and partition.
+    Return the output of ``--describe``, by topic and partition.
     """
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-    answer = run(tool, bootstrap, "--describe", "--group", group)
-    rows = [line.split() for line in answer.splitlines() if line.startswith(f"{group} ")]
-    return {(row[1], int(row[2])): _shown(row) for row in rows}
+    output = run(tool, bootstrap, "--describe", "--group", group)
+    rows = [line.split() for line in output.splitlines() if line.startswith(f"{group} ")]
+    return {(row[1], int(row[2])): _group_row(row) for row in rows}
 
 
-def _shown(row: list[str]) -> Shown:
+def _group_row(row: list[str]) -> GroupRow:
     # GROUP TOPIC PARTITION [LEADER-EPOCH] CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT
     current, end, lag = row[-6:-3]
-    return Shown(current, end, lag, row[-1])
+    return GroupRow(current, end, lag, row[-1])

@@ -1,5 +1,5 @@
 """
-Kafka's own command-line tools, run as their scripts run them.
+Runs Kafka's own command-line tools, as their scripts do.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ SECONDS = 120
 
 def run(tool: str, bootstrap: str, *arguments: str) -> str:
     """
-    Return what a tool prints, given its Java class; a failure is an error with all it said.
+    Return the output of a tool, given its Java class; raises with the whole output if it fails.
     """
     command = [
         *(str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         *("-cp", os.pathsep.join(map(str, kafka_tools_jars(KAFKA_VERSION)))),
         *(tool, "--bootstrap-server", bootstrap, *arguments),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, f"{tool}: {done.stdout}{done.stderr}"
-    return done.stdout
+    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert result.returncode == 0, f"{tool}: {result.stdout}{result.stderr}"
+    return result.stdout

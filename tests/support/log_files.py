@@ -1,5 +1,5 @@
 """
-What lies on a broker's disk.
+The record batches in a broker's log files.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_LENGTH_AT, _AFTER_LENGTH = 8, 12
+_LENGTH_START, _LENGTH_END = 8, 12
 
 
-def stored(data_folder: Path, topic: str) -> Iterator[bytes]:
+def stored_batches(data_folder: Path, topic: str) -> Iterator[bytes]:
     """
-    Yield a topic's record batches, or its messages of a format from before them, as they are.
+    Yield a topic's record batches, or its messages in an older format, as bytes.
     """
     for segment in data_folder.glob(f"{topic}-*/*.log"):
         data, at = segment.read_bytes(), 0
         while at < len(data):
-            length = int.from_bytes(data[at + _LENGTH_AT : at + _AFTER_LENGTH], "big")
-            yield data[at : at + _AFTER_LENGTH + length]
-            at += _AFTER_LENGTH + length
+            length = int.from_bytes(data[at + _LENGTH_START : at + _LENGTH_END], "big")
+            yield data[at : at + _LENGTH_END + length]
+            at += _LENGTH_END + length

@@ -1,5 +1,5 @@
 """
-A broker of the oldest version that the wire engine speaks to, and the ZooKeeper that it needs.
+A broker of the oldest version that the wire engine supports, with the ZooKeeper that it needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME = "old-kafka"
 
 class OldBroker(ExternalCluster):
     """
-    The broker, whose log can be looked at.
+    The broker, with the folder of its log.
     """
 
     def __init__(self, bootstrap: str, data_folder: Path) -> None:
@@ -35,25 +35,25 @@ class OldBroker(ExternalCluster):
 @contextmanager
 def old_broker() -> Iterator[OldBroker]:
     """
-    Run the broker while the body runs; topics are made and filled as in any cluster.
+    Run the broker during the ``with`` block.
     """
     with ZooKeeper() as zookeeper, closing(Processes(NAME)) as processes:
         (port,) = free_ports(1)
-        found = OldBroker(f"127.0.0.1:{port}", processes.folder / "data")
-        _start(processes, zookeeper.hosts, found)
-        yield found
+        broker = OldBroker(f"127.0.0.1:{port}", processes.folder / "data")
+        _start(processes, zookeeper.hosts, broker)
+        yield broker
 
 
-def _start(processes: Processes, zookeeper: str, found: OldBroker) -> None:
+def _start(processes: Processes, zookeeper: str, broker: OldBroker) -> None:
     settings = processes.folder / "server.properties"
     settings.write_text(
-        f"broker.id=1\nzookeeper.connect={zookeeper}\nlog.dirs={found.data_folder}\n"
-        f"listeners=PLAINTEXT://{found.bootstrap}\nauto.create.topics.enable=false\n"
+        f"broker.id=1\nzookeeper.connect={zookeeper}\nlog.dirs={broker.data_folder}\n"
+        f"listeners=PLAINTEXT://{broker.bootstrap}\nauto.create.topics.enable=false\n"
         "offsets.topic.replication.factor=1\noffsets.topic.num.partitions=1\n"
         "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
         "transaction.state.log.num.partitions=1\n"
-        # The records of tests are older than a week, and the broker looks 30 s after its start.
+        # Records of tests are older than a week; retention would delete them 30 s after the start.
         "log.retention.ms=-1\n"
     )
     processes.start(NAME, [*java_command(VERSION), "kafka.Kafka", str(settings)])
-    processes.wait_ready(NAME, partial(readiness.missing_brokers, found.admin, {1}), START_SECONDS)
+    processes.wait_ready(NAME, partial(readiness.missing_brokers, broker.admin, {1}), START_SECONDS)

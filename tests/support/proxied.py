@@ -1,5 +1,5 @@
 """
-Real brokers whose clients go through proxies, while they talk to each other directly.
+Real brokers whose clients connect through proxies; the brokers connect to each other directly.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class ProxiedCluster:
     """
     One broker or three; ``bootstrap`` are the proxies, which the brokers advertise to clients.
 
-    ``direct`` are listeners of the brokers' own, which advertise themselves: what a test asks there
-    is not disturbed by what it does to the proxies. ``kafka`` kills, pauses and restarts.
+    ``direct`` are listeners that advertise the brokers themselves: requests there bypass the
+    proxies and their faults. ``kafka`` kills, pauses and restarts brokers.
     """
 
     def __init__(self, brokers: int = 3, config: Mapping[str, Setting] | None = None) -> None:
@@ -46,7 +46,7 @@ class ProxiedCluster:
     @property
     def direct(self) -> str:
         """
-        The brokers' addresses without proxies.
+        The brokers' own addresses, which bypass the proxies.
         """
         return self.kafka.bootstrap
 
@@ -60,7 +60,7 @@ class ProxiedCluster:
 
 class _Cluster(KafkaCluster):
     """
-    Adds to each node a listener that is advertised at its proxy.
+    Adds a listener to each node that is advertised at its proxy.
     """
 
     def __init__(

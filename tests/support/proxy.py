@@ -1,8 +1,8 @@
 """
-A TCP proxy that understands Kafka's framing, for faults that killed processes cannot show.
+A TCP proxy that forwards Kafka frames, for network faults that killing processes cannot produce.
 
-Each direction of each connection has a thread, which forwards whole frames. What a test sets on the
-proxy counts for the frames that come from then on.
+Each direction of each connection has a thread that forwards whole frames. A setting that a test
+changes applies to the frames that arrive afterwards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    #: Gets the API key and a frame without its size; returns what is sent instead, or None.
+    #: Takes the API key and a frame without its size; returns the frame to send, None for none.
     Rewrite = Callable[[int, bytes], bytes | None]
 
 _SIZE = struct.Struct(">i")
@@ -30,27 +30,27 @@ _REQUEST = struct.Struct(">hhi")
 _PIECE_BYTES = 4096
 _BACKLOG = 128
 _CONNECT_SECONDS = 5.0
-_LOOK_SECONDS = 0.02
-# By default a socket that is closed sends FIN; with a linger of no time it sends RST.
+_POLL_SECONDS = 0.02
+# A closed socket normally sends FIN; with a linger time of 0 it sends RST.
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 @dataclass(eq=False)
 class _Pair:
     """
-    One client's connection and its twin to the broker.
+    A client's connection, and the proxy's own connection to the broker.
     """
 
     number: int
     client: socket.socket
     broker: socket.socket
-    #: The API key of each request that is not answered yet, by its correlation id.
+    #: The API keys of the requests in flight, by correlation id.
     keys: dict[int, int] = field(default_factory=dict)
     is_reset: bool = False
 
     def close(self) -> None:
         """
-        End both; shutting down wakes the threads that read, and sends FIN if it is for writing too.
+        Close both; shutdown() wakes the reading threads, and sends FIN unless this is a reset.
         """
         how = socket.SHUT_RD if self.is_reset else socket.SHUT_RDWR
         for one in (self.client, self.broker):
@@ -63,11 +63,11 @@ class _Pair:
 
 class Proxy:
     """
-    Stands before one broker.
+    Proxies one broker.
 
-    ``delay`` is in seconds, for each direction; ``rate`` limits responses, in bytes per second, and
-    0 does not. ``requests`` counts what came by API key, ``accepted`` the connections, ``held`` the
-    requests that wait to be released.
+    ``delay`` is in seconds, for each direction; ``rate`` limits responses, in bytes per second (0
+    for no limit). ``requests`` counts requests by API key, ``accepted`` connections, and ``held``
+    the requests that wait to be released.
     """
 
     def __init__(self, target: tuple[str, int], host: str = "127.0.0.1", port: int = 0) -> None:
@@ -95,20 +95,20 @@ class Proxy:
     @property
     def address(self) -> str:
         """
-        Host and port, as bootstrap servers are given.
+        Host and port, as in ``bootstrap.servers``.
         """
         return f"{self.host}:{self.port}"
 
     def hold(self, api_keys: Collection[int]) -> None:
         """
-        Let requests with these API keys wait until :meth:`release`.
+        Hold requests with these API keys until :meth:`release`.
         """
         with self._change:
             self._holding = frozenset(api_keys)
 
     def release(self) -> None:
         """
-        Send on what was held, and hold nothing any more.
+        Forward the held requests, and hold no more.
         """
         with self._change:
             self._holding = frozenset()
@@ -116,54 +116,54 @@ class Proxy:
 
     def drop_responses(self, api_keys: Collection[int]) -> None:
         """
-        Forward no response to these API keys from now on; the broker has done what was asked.
+        Drop the responses to these API keys from now on; the broker still handles the requests.
         """
         self._dropping = frozenset(api_keys)
 
     def black_hole(self) -> None:
         """
-        Forward nothing any more; new connections are accepted, and silent.
+        Forward nothing; new connections are accepted but get no data.
         """
         self._black_hole = True
 
-    def forget(self) -> None:
+    def forget_connections(self) -> None:
         """
-        Let all connections that are open now be silent for ever; new ones are well.
+        Forward nothing on the present connections, as a firewall that forgot them; new ones work.
         """
         self._forgotten = self.accepted
 
-    def refuse(self) -> None:
+    def refuse_connections(self) -> None:
         """
-        Refuse attempts to connect; what is open goes on.
+        Refuse new connections; open ones continue.
         """
         self._stop_listening()
 
     def drop_syns(self) -> None:
         """
-        Leave attempts to connect without any answer, and what is open silent: a host without power.
+        Ignore connection attempts, and forward nothing: as a host without power.
         """
         self._black_hole = True
         self._stop_listening()
         self._listener = self._listen(self.port, 0)
-        # The kernel drops SYNs once the queue of those who wait to be accepted is full.
+        # The kernel drops SYNs once the accept queue is full.
         while self._connects():
             pass
 
     def heal(self) -> None:
         """
-        Forward everything again, and accept; what was swallowed or forgotten stays so.
+        Accept and forward again; frames and connections that were lost stay lost.
         """
         self.release()
         self.drop_responses(())
         self._stop_listening()
-        self.forget()
+        self.forget_connections()
         self._black_hole = False
         self._listener = self._listen(self.port, _BACKLOG)
         self._serve()
 
-    def cut(self, *, reset: bool = False) -> None:
+    def disconnect(self, *, reset: bool = False) -> None:
         """
-        End what is open now: by FIN, or by RST.
+        Close the open connections, by FIN or by RST.
         """
         with self._change:
             pairs, self._pairs = self._pairs, []
@@ -173,12 +173,12 @@ class Proxy:
 
     def close(self) -> None:
         """
-        End everything.
+        Stop listening and close all connections.
         """
         self._closed = True
         self.release()
         self._stop_listening()
-        self.cut()
+        self.disconnect()
 
     def __enter__(self) -> Self:
         return self
@@ -204,7 +204,7 @@ class Proxy:
             filler.close()
         self._fillers.clear()
         with contextlib.suppress(OSError):
-            # Wakes the thread that accepts, which close() alone would not.
+            # Wakes the accepting thread; close() alone would not.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
@@ -248,7 +248,7 @@ class Proxy:
         try:
             forward(pair)
         except (OSError, EOFError):
-            # Who is cut off hears nothing of an end, either.
+            # A client that is partitioned off does not see the end of the connection, either.
             self._wait_while_silent(pair.number)
             pair.close()
 
@@ -280,8 +280,8 @@ class Proxy:
         if not self.rate:
             client.sendall(data)
             return
-        for at in range(0, len(data), _PIECE_BYTES):
-            piece = data[at : at + _PIECE_BYTES]
+        for start in range(0, len(data), _PIECE_BYTES):
+            piece = data[start : start + _PIECE_BYTES]
             time.sleep(len(piece) / self.rate)
             client.sendall(piece)
 
@@ -294,16 +294,16 @@ class Proxy:
 
     def _wait_while_silent(self, number: int) -> None:
         while not self._closed and (self._black_hole or number <= self._forgotten):
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 def _frames(source: socket.socket) -> Iterator[bytes]:
     while True:
-        (size,) = _SIZE.unpack(_exactly(source, _SIZE.size))
-        yield _exactly(source, size)
+        (size,) = _SIZE.unpack(_read_exactly(source, _SIZE.size))
+        yield _read_exactly(source, size)
 
 
-def _exactly(source: socket.socket, size: int) -> bytes:
+def _read_exactly(source: socket.socket, size: int) -> bytes:
     data = bytearray(size)
     rest = memoryview(data)
     while rest:

@@ -1,5 +1,5 @@
 """
-Compares the rows that are there with those that must be, in the words of Jepsen's queue checker.
+Compares the rows found with the rows expected, in the terms of Jepsen's total-queue checker.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-#: So many rows of each kind are named.
-_NAMED = 5
+#: How many rows of each kind are shown.
+_MAX_SHOWN = 5
 
 
 def row_of(values: Mapping[str, Any], ignored: Collection[str] = ()) -> str:
     """
-    Return a row as one text, equal for equal rows; columns that differ by chance are ignored.
+    Return a row as JSON, equal for equal rows, without the ignored columns.
     """
     kept = {name: value for name, value in values.items() if name not in ignored}
     return json.dumps(kept, sort_keys=True)
@@ -27,10 +27,10 @@ def row_of(values: Mapping[str, Any], ignored: Collection[str] = ()) -> str:
 @dataclass(frozen=True)
 class Verdict:
     """
-    What is wrong with the rows that were found, each with how often.
+    The differences between expected and found rows, with their number.
 
-    ``lost`` were not found as often as they must be, ``duplicated`` more often, and ``unexpected``
-    ones must not be there at all.
+    ``lost`` rows were found too rarely, ``duplicated`` rows too often, and ``unexpected`` rows
+    should not exist at all.
     """
 
     lost: Counter[str] = field(default_factory=Counter)
@@ -40,7 +40,7 @@ class Verdict:
     @property
     def valid(self) -> bool:
         """
-        Whether each row is there as often as it must be, and no other.
+        Whether each row was found exactly as often as expected, and no other.
         """
         return not (self.lost or self.duplicated or self.unexpected)
 
@@ -50,23 +50,23 @@ class Verdict:
             "duplicated": self.duplicated,
             "unexpected": self.unexpected,
         }
-        return "; ".join(_told(kind, rows) for kind, rows in kinds.items() if rows) or "valid"
+        return "; ".join(_summary(kind, rows) for kind, rows in kinds.items() if rows) or "valid"
 
 
 def check_rows(expected: Iterable[str], found: Iterable[str]) -> Verdict:
     """
-    Return the verdict on rows, each of which may be there more than once.
+    Compare two multisets of rows.
     """
-    wanted, there = Counter(expected), Counter(found)
-    surplus = there - wanted
+    needed, actual = Counter(expected), Counter(found)
+    surplus = actual - needed
     return Verdict(
-        lost=wanted - there,
-        duplicated=Counter({row: times for row, times in surplus.items() if row in wanted}),
-        unexpected=Counter({row: times for row, times in surplus.items() if row not in wanted}),
+        lost=needed - actual,
+        duplicated=Counter({row: times for row, times in surplus.items() if row in needed}),
+        unexpected=Counter({row: times for row, times in surplus.items() if row not in needed}),
     )
 
 
-def _told(kind: str, rows: Counter[str]) -> str:
-    named = ", ".join(sorted(rows)[:_NAMED])
-    more = ", …" if len(rows) > _NAMED else ""
+def _summary(kind: str, rows: Counter[str]) -> str:
+    named = ", ".join(sorted(rows)[:_MAX_SHOWN])
+    more = ", …" if len(rows) > _MAX_SHOWN else ""
     return f"{rows.total()} {kind}: {named}{more}"

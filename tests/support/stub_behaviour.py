@@ -1,8 +1,8 @@
 """
-What a stub broker answers: a small cluster in memory, of which a test overrides what is to be odd.
+The responses of stub brokers: a small cluster in memory, whose methods a test overrides.
 
-Messages are read and written with kafka-python's classes, which nobody here wrote. Logs and
-transactions are kept, but nothing is hidden from readers of committed records.
+Messages are decoded and encoded with kafka-python, independently of the code under test. Logs and
+transactions are kept, but uncommitted records are visible to every reader.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ _INVALID_STATE, _UNSUPPORTED_VERSION = 48, 35
 _EARLIEST = -2
 _NO_BYTES = b""
 
-# Of a record batch: where its base offset, its length, its epoch and its last delta lie.
+# Positions in a record batch: base offset, length, partition leader epoch, last offset delta.
 _BASE, _LENGTH, _EPOCH, _LAST_DELTA = 0, 8, 12, 23
-_BEFORE_LENGTH = 12
+_LENGTH_END = 12
 
 
 class FetchAnswer(NamedTuple):
     """
-    What a stub answers for one partition; ``preferred`` names a replica to go to, -1 none.
+    A stub's Fetch response for one partition; ``preferred`` is a read replica (KIP-392) or -1.
     """
 
     error: int
@@ -91,7 +91,7 @@ class FetchAnswer(NamedTuple):
 @dataclass
 class StubTransaction:
     """
-    Where a transactional id stands, in Kafka's words.
+    The state of a transactional id; ``state`` is Kafka's name of it.
     """
 
     producer_id: int
@@ -103,7 +103,7 @@ class StubTransaction:
 
 def record_batch(first: int, values: list[bytes], epoch: int = 0) -> bytes:
     """
-    Return a record batch of format 2 as a broker stores it; the epoch is outside its checksum.
+    Return a record batch (magic 2) as a broker stores it; the checksum does not cover the epoch.
     """
     from kafka.record import MemoryRecordsBuilder
 
@@ -119,10 +119,10 @@ def record_batch(first: int, values: list[bytes], epoch: int = 0) -> bytes:
 
 class Behaviour:
     """
-    Answers for ``brokers`` nodes, numbered from 0, that share ``topics``: names and partitions.
+    The responses of ``brokers`` nodes, numbered from 0; ``topics`` maps names to partition counts.
 
-    Every partition has ``high_watermark`` records ``v0``, ``v1``..., unless something was produced
-    to it. A test overrides methods or sets attributes; it runs in a process of its own.
+    Every partition has ``high_watermark`` records ``v0``, ``v1``..., unless records were produced
+    to it. A test overrides methods or sets attributes; the behaviour runs in its own process.
     """
 
     def __init__(self, **attributes: Any) -> None:
@@ -146,10 +146,10 @@ class Behaviour:
         }
         self.transactions: dict[str, StubTransaction] = {}
         self.logs: dict[tuple[str, int], list[bytes]] = {}
-        #: Set by the process: the port of each node.
+        #: The port of each node, set by the process.
         self.ports: list[int] = []
         self.requests: Counter[int] = Counter()
-        #: For how many seconds the last answer is to be kept back, since nothing is there to fetch.
+        #: How long to delay the last response because there is nothing to fetch.
         self.wait_seconds = 0.0
         self._next_producer_id = 1000
         self._metadata: dict[tuple[Any, ...], Any] = {}
@@ -157,90 +157,90 @@ class Behaviour:
 
     # --- What tests override --------------------------------------------------------------------
 
-    def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002 (for those who override it)
+    def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002 (for overriding methods)
         """
-        Return how many seconds an answer takes; requests of one connection wait for each other.
+        Return the seconds that a response takes; a connection's requests are handled in order.
         """
         return 0.0
 
     def host(self, node: int) -> str:  # noqa: ARG002
         """
-        Return where a node says that it is.
+        Return the advertised host of a node.
         """
         return "127.0.0.1"
 
     def port(self, node: int) -> int:
         """
-        Return the port that a node is advertised at.
+        Return the advertised port of a node.
         """
         return self.ports[node]
 
     def throttle_ms(self, node: int, api_key: int) -> int:  # noqa: ARG002
         """
-        Return the time for which a client is to hold back.
+        Return the throttle time of a response.
         """
         return 0
 
     def leader(self, topic: str, partition: int) -> int:  # noqa: ARG002
         """
-        Return who leads a partition, -1 for nobody.
+        Return the leader of a partition, -1 for none.
         """
         return partition % self.brokers
 
     def leader_epoch(self, topic: str, partition: int) -> int:  # noqa: ARG002
         """
-        Return the epoch of the partition's leader.
+        Return the partition's leader epoch.
         """
         return 0
 
     def topic_error(self, node: int, topic: str) -> int:  # noqa: ARG002
         """
-        Return the error that a node's metadata give for a topic.
+        Return the error code of a topic in a node's metadata.
         """
         return 0
 
     def topics_of(self, node: int) -> dict[str, int]:  # noqa: ARG002
         """
-        Return the topics that a node knows.
+        Return the topics in a node's metadata.
         """
         return self.topics
 
     def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:  # noqa: ARG002
         """
-        Return an error and the offset for a time, or one of Kafka's words for the log's ends.
+        Return an error code, and the offset for a timestamp (-2 earliest, -1 latest).
         """
         return 0, 0 if timestamp == _EARLIEST else self.end(topic, partition)
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:  # noqa: ARG002
         """
-        Return what a leader has from an offset on.
+        Return the records from an offset on.
         """
         end = self.end(topic, partition)
         if not 0 <= offset <= end:
             return FetchAnswer(_OUT_OF_RANGE, -1)
         log = self.logs.get((topic, partition))
         if log is not None:
-            return FetchAnswer(0, end, b"".join(it for it in log if _after(it) > offset))
+            return FetchAnswer(0, end, b"".join(it for it in log if _next_offset(it) > offset))
         last = min(offset + self.batch_records, end)
-        values = [b"v%d" % at for at in range(offset, last)]
+        values = [b"v%d" % number for number in range(offset, last)]
         epoch = self.leader_epoch(topic, partition)
         return FetchAnswer(0, end, record_batch(offset, values, epoch) if values else _NO_BYTES)
 
     def epoch_end(self, node: int, topic: str, partition: int, epoch: int) -> tuple[int, int]:  # noqa: ARG002
         """
-        Return the largest epoch up to this one, and the offset after its last record.
+        Return the largest epoch up to the given one, and its end offset.
         """
         return min(epoch, self.leader_epoch(topic, partition)), self.end(topic, partition)
 
     def coordinator(self, name: str) -> int:
         """
-        Return who coordinates a transactional id.
+        Return the coordinator of a transactional id.
         """
         return sum(name.encode()) % self.brokers
 
     def end_txn(self, node: int, name: str, producer_id: int, epoch: int, *, commit: bool) -> int:  # noqa: ARG002
         """
-        End a transaction, and return an error.
+        End a transaction, and return an error code.
         """
         found = self.transactions.get(name)
         if found is None or (found.producer_id, found.epoch) != (producer_id, epoch):
@@ -251,28 +251,28 @@ class Behaviour:
         found.state = ended
         return 0
 
-    # --- Answers --------------------------------------------------------------------------------
+    # --- Responses ------------------------------------------------------------------------------
 
     def end(self, topic: str, partition: int) -> int:
         """
-        Return the offset of the next record.
+        Return the log end offset.
         """
         log = self.logs.get((topic, partition))
         if log is None:
             return self.high_watermark
-        return _after(log[-1]) if log else 0
+        return _next_offset(log[-1]) if log else 0
 
     def answer(self, node: int, api_key: int, version: int, body: bytes) -> bytes | None:
         """
-        Return the body of the answer to a request's body, or None for no answer.
+        Return the body of the response to a request's body, or None for no response.
         """
         if api_key == API_VERSIONS:
             return self._api_versions(version)
         request = _REQUESTS[api_key].decode(body, version=version, header=False)
-        answered = getattr(self, f"_on_{api_key}")(node, request)
-        if isinstance(answered, bytes):
-            return answered
-        return bytes(answered.encode(version=version, header=False))
+        response = getattr(self, f"_on_{api_key}")(node, request)
+        if isinstance(response, bytes):
+            return response
+        return bytes(response.encode(version=version, header=False))
 
     def _api_versions(self, version: int) -> bytes:
         known = version <= self.versions[API_VERSIONS][1]
@@ -307,7 +307,7 @@ class Behaviour:
         count = known[name] if not error else 0
         leaders = [(self.leader(name, at), self.leader_epoch(name, at)) for at in range(count)]
         key = (name, error, tuple(leaders))
-        # Thousands of objects, mostly the same again.
+        # Cached: thousands of objects that rarely change.
         if key not in self._metadata:
             self._metadata[key] = topic(
                 error_code=error,
@@ -427,7 +427,7 @@ class Behaviour:
         first, at = self.end(topic, partition), 0
         while at < len(records):
             (length,) = struct.unpack_from(">i", records, at + _LENGTH)
-            batch = bytearray(records[at : at + _BEFORE_LENGTH + length])
+            batch = bytearray(records[at : at + _LENGTH_END + length])
             struct.pack_into(">q", batch, _BASE, self.end(topic, partition))
             struct.pack_into(">i", batch, _EPOCH, self.leader_epoch(topic, partition))
             log.append(bytes(batch))
@@ -537,13 +537,13 @@ class Behaviour:
 
     def _on_66(self, node: int, request: Any) -> Any:
         kind = ListTransactionsResponse.TransactionState
-        wanted = request.state_filters
+        filters = request.state_filters
         states = [
             kind(
                 transactional_id=name, producer_id=found.producer_id, transaction_state=found.state
             )
             for name, found in self.transactions.items()
-            if self.coordinator(name) == node and (not wanted or found.state in wanted)
+            if self.coordinator(name) == node and (not filters or found.state in filters)
         ]
         return ListTransactionsResponse(
             throttle_time_ms=0, error_code=0, unknown_state_filters=[], transaction_states=states
@@ -552,12 +552,12 @@ class Behaviour:
 
 def has_flexible_header(api_key: int, version: int) -> bool:
     """
-    Return whether the headers of a request and its answer have tagged fields.
+    Return whether the headers of a request and its response have tagged fields.
     """
     return bool(_REQUESTS[api_key].flexible_version_q(version))
 
 
-def _after(batch: bytes) -> int:
+def _next_offset(batch: bytes) -> int:
     (base,) = struct.unpack_from(">q", batch, _BASE)
     (delta,) = struct.unpack_from(">i", batch, _LAST_DELTA)
     return int(base + delta + 1)

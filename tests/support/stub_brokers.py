@@ -1,5 +1,5 @@
 """
-Stub brokers in a process of their own: as many as a test wants, and as odd.
+Stub brokers in a process of their own, with responses that a test defines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
 from tests.support.stub_behaviour import Behaviour, FetchAnswer, StubTransaction, record_batch
-from tests.support.stub_process import hear, say
+from tests.support.stub_process import read_value, write_value
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,7 +24,7 @@ _END_SECONDS = 10
 
 class StubCluster:
     """
-    Runs a behaviour; its class may be one of a test module, and goes there by value.
+    Runs a behaviour; its class may be defined in a test module, and is pickled by value.
     """
 
     def __init__(self, behaviour: Behaviour) -> None:
@@ -47,13 +47,13 @@ class StubCluster:
 
     def stats(self) -> dict[str, Any]:
         """
-        Return the number of ``connections``, of those ``closed``, and ``requests`` by API key.
+        Return the numbers of ``connections``, ``closed`` ones, and ``requests`` by API key.
         """
         return dict(self._command("stats", None))
 
     def set(self, **attributes: Any) -> None:
         """
-        Change attributes of the behaviour; they count once this returns.
+        Set attributes of the behaviour; they are in effect when this returns.
         """
         self._command("set", attributes)
 
@@ -72,7 +72,7 @@ class StubCluster:
         )
         self._pipe.write(_pickled(self._behaviour))
         self._pipe.flush()
-        self.ports = self._hear()
+        self.ports = self._receive()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,21 +83,21 @@ class StubCluster:
     def _pipe(self) -> Any:
         return self._process.stdin
 
-    def _hear(self) -> Any:
+    def _receive(self) -> Any:
         try:
-            return hear(self._process.stdout)  # type: ignore[arg-type] # it is a pipe
+            return read_value(self._process.stdout)  # type: ignore[arg-type] # it is a pipe
         except EOFError:
             msg = f"the stub brokers ended with exit code {self._process.wait(_END_SECONDS)}"
             raise RuntimeError(msg) from None
 
     def _command(self, name: str, value: Any) -> Any:
-        say((name, value), self._pipe)
-        return self._hear()
+        write_value((name, value), self._pipe)
+        return self._receive()
 
 
 def _pickled(behaviour: Behaviour) -> bytes:
     """
-    Return a behaviour as the process reads it, with its class by value where a test defines it.
+    Return a pickled behaviour with its length, with its class by value if a test defines it.
     """
     module = sys.modules[type(behaviour).__module__]
     by_value = type(behaviour) is not Behaviour

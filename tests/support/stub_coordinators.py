@@ -1,9 +1,9 @@
 """
-Transaction coordinators in a process of their own, with Kafka's states and answers, and no records.
+Stub transaction coordinators in a process of their own, with Kafka's states but without records.
 
-A cluster of brokers that answer ApiVersions, Metadata and what is said of transactions. Each name
-belongs to the broker that :func:`home` says. A connection's requests are answered in turn, as
-brokers do; those that change a transaction take ``replication`` seconds each.
+A cluster of brokers that handle ApiVersions, Metadata and the transaction APIs. :func:`home` is the
+first coordinator of a transactional id. A connection's requests are handled in order, as brokers
+do; those that change a transaction take ``replication`` seconds each.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NOT_FOUND, _UNSUPPORTED = 105, 35
 
 def home(name: str, brokers: int) -> int:
     """
-    Return who coordinates a name at first.
+    Return the first coordinator of a transactional id.
     """
     return zlib.crc32(name.encode()) % brokers
 
@@ -52,7 +52,7 @@ def home(name: str, brokers: int) -> int:
 @dataclass
 class Known:
     """
-    One transactional id.
+    The state of one transactional id.
     """
 
     producer_id: int
@@ -64,23 +64,23 @@ class Known:
 @dataclass
 class Coordination:
     """
-    What all brokers do; a test sets the attributes, also while they run.
+    The state of all coordinators; a test sets attributes, also while they run.
     """
 
     brokers: int = 1
-    #: Seconds that a change of a transaction takes.
+    #: How many seconds a change of a transaction takes.
     replication: float = 0.0
-    #: Brokers that take requests and say nothing.
+    #: Brokers that accept requests without responding.
     silent: frozenset[int] = frozenset()
-    #: Requests of these kinds wait until this changes, and are done then, answered or not.
+    #: Requests with these API keys wait until this changes, and are then handled.
     held: frozenset[int] = frozenset()
-    #: Who coordinates instead.
+    #: Coordinators by the node that they replace.
     moved: dict[int, int] = field(default_factory=dict)
-    #: The code that each name's requests of a kind are answered with, as often.
+    #: By API key: an error code, and how often each transactional id gets it.
     errors: dict[int, tuple[int, int]] = field(default_factory=dict)
-    #: Partitions learn of an end only when this is true.
+    #: Whether an ended transaction completes; otherwise it stays in its Prepare state.
     completes: bool = True
-    #: The end of a transaction that is done just before a request: (kind, name, commit).
+    #: A transaction that ends just before a request: (API key, transactional id, commit).
     before: tuple[int, str, bool] | None = None
     names: dict[str, Known] = field(default_factory=dict)
     requests: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -139,7 +139,7 @@ class Coordination:
         return code if self._failed[key, name] <= times else 0
 
 
-# --- The protocol, just enough of it --------------------------------------------------------------
+# --- The protocol, as far as needed ---------------------------------------------------------------
 
 
 def _string(text: str | None) -> bytes:
@@ -194,12 +194,12 @@ class _Body:
         return [self.compact() for _ in range(self.varint() - 1)]
 
 
-class _Answers:
-    def __init__(self, them: Coordination) -> None:
-        self._them = them
+class _Responses:
+    def __init__(self, state: Coordination) -> None:
+        self._state = state
 
     def to(self, node: int, key: int, body: _Body) -> bytes:
-        said = {
+        handler = {
             VERSIONS: self._versions,
             METADATA: self._metadata,
             FIND: self._find,
@@ -209,7 +209,7 @@ class _Answers:
             DESCRIBE: self._describe,
             LIST: self._list,
         }[key]
-        return said(node, body)
+        return handler(node, body)
 
     def _versions(self, _: int, __: _Body) -> bytes:
         ranges = (struct.pack(">hhh", key, *both) for key, both in _VERSIONS.items())
@@ -219,41 +219,41 @@ class _Answers:
         topics = [body.text() for _ in range(max(body.number("i"), 0))]
         brokers = b"".join(
             struct.pack(">i", node) + _string("127.0.0.1") + struct.pack(">i", port) + _string(None)
-            for node, port in enumerate(self._them.ports)
+            for node, port in enumerate(self._state.ports)
         )
         missing = b"".join(
             struct.pack(">h", 3) + _string(topic) + struct.pack(">bi", 0, 0) for topic in topics
         )
-        head = struct.pack(">ii", 0, self._them.brokers) + brokers + _string("c")
+        head = struct.pack(">ii", 0, self._state.brokers) + brokers + _string("c")
         return head + struct.pack(">ii", 0, len(topics)) + missing
 
     def _find(self, _: int, body: _Body) -> bytes:
         body.number("b")
         found = []
         for name in body.compacts():
-            node = self._them.coordinator(name)
+            node = self._state.coordinator(name)
             place = struct.pack(">i", node) + _compact("127.0.0.1")
-            port = struct.pack(">ih", self._them.ports[node], 0)
+            port = struct.pack(">ih", self._state.ports[node], 0)
             found.append(_compact(name) + place + port + b"\x00\x00")
         return struct.pack(">i", 0) + _varint(len(found) + 1) + b"".join(found) + b"\x00"
 
-    def _refusal(self, node: int, key: int, name: str) -> int:
-        if self._them.coordinator(name) != node:
+    def _error(self, node: int, key: int, name: str) -> int:
+        if self._state.coordinator(name) != node:
             return _NOT_COORDINATOR
-        return self._them.planned_error(key, name)
+        return self._state.planned_error(key, name)
 
     def _init(self, node: int, body: _Body) -> bytes:
         name = body.text()
-        refused = self._refusal(node, INIT, name)
-        told = (refused, -1, -1) if refused else self._them.initialise(name)
-        return struct.pack(">ihqh", 0, *told)
+        refused = self._error(node, INIT, name)
+        result = (refused, -1, -1) if refused else self._state.initialise(name)
+        return struct.pack(">ihqh", 0, *result)
 
     def _add(self, node: int, body: _Body) -> bytes:
         name, identity, tps = body.text(), (body.number("q"), body.number("h")), []
         for _ in range(body.number("i")):
             topic = body.text()
             tps += [(topic, body.number("i")) for _ in range(body.number("i"))]
-        code = self._refusal(node, ADD, name) or self._them.join(name, identity, tps)
+        code = self._error(node, ADD, name) or self._state.join(name, identity, tps)
         head = struct.pack(">ii", 0, len(tps))
         each = (_string(topic) + struct.pack(">iih", 1, number, code) for topic, number in tps)
         return head + b"".join(each)
@@ -261,7 +261,7 @@ class _Answers:
     def _end(self, node: int, body: _Body) -> bytes:
         name, identity = body.text(), (body.number("q"), body.number("h"))
         commit = bool(body.number("b"))
-        code = self._refusal(node, END, name) or self._them.end(name, identity, commit=commit)
+        code = self._error(node, END, name) or self._state.end(name, identity, commit=commit)
         return struct.pack(">ih", 0, code)
 
     def _describe(self, node: int, body: _Body) -> bytes:
@@ -270,8 +270,8 @@ class _Answers:
         return struct.pack(">i", 0) + _varint(len(names) + 1) + found + b"\x00"
 
     def _described(self, node: int, name: str) -> bytes:
-        known = self._them.names.get(name)
-        refused = self._refusal(node, DESCRIBE, name)
+        known = self._state.names.get(name)
+        refused = self._error(node, DESCRIBE, name)
         if known is None or refused:
             none = _compact(name) + _compact("Empty") + struct.pack(">iqqh", 0, 0, -1, -1)
             return struct.pack(">h", refused or _NOT_FOUND) + none + b"\x01\x00"
@@ -287,8 +287,8 @@ class _Answers:
         states = set(body.compacts())
         listed = [
             _compact(name) + struct.pack(">q", known.producer_id) + _compact(known.state) + b"\x00"
-            for name, known in self._them.names.items()
-            if self._them.coordinator(name) == node and (not states or known.state in states)
+            for name, known in self._state.names.items()
+            if self._state.coordinator(name) == node and (not states or known.state in states)
         ]
         head = struct.pack(">ih", 0, 0) + b"\x01" + _varint(len(listed) + 1)
         return head + b"".join(listed) + b"\x00"
@@ -298,33 +298,33 @@ class _Answers:
 
 
 class _Brokers:
-    def __init__(self, them: Coordination, listeners: list[socket.socket], pipe: Pipe) -> None:
-        self._them, self._listeners, self._pipe = them, listeners, pipe
-        self._answers = _Answers(them)
+    def __init__(self, state: Coordination, listeners: list[socket.socket], pipe: Pipe) -> None:
+        self._state, self._listeners, self._pipe = state, listeners, pipe
+        self._responses = _Responses(state)
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         for node, listener in enumerate(self._listeners):
             await asyncio.start_server(self._serving(node), sock=listener)
-        loop.add_reader(self._pipe.fileno(), self._told, over)
+        loop.add_reader(self._pipe.fileno(), self._on_command, over)
         await over.wait()
 
-    def _told(self, over: asyncio.Event) -> None:
+    def _on_command(self, over: asyncio.Event) -> None:
         try:
-            wanted = self._pipe.recv()
+            attributes = self._pipe.recv()
         except EOFError:
             over.set()
             return
-        for name, value in wanted.items():
-            setattr(self._them, name, value)
+        for name, value in attributes.items():
+            setattr(self._state, name, value)
         self._changed.set()
         self._changed = asyncio.Event()
-        self._pipe.send(self._them)
+        self._pipe.send(self._state)
 
     def _serving(self, node: int) -> Any:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self._them.connections[node] += 1
+            self._state.connections[node] += 1
             try:
                 while True:
                     await self._one(node, reader, writer)
@@ -339,41 +339,41 @@ class _Brokers:
         (size,) = struct.unpack(">i", await reader.readexactly(4))
         frame = await reader.readexactly(size)
         key, version, correlation, client = struct.unpack(">hhih", frame[:10])
-        self._them.requests[node, key] += 1
-        while node in self._them.silent or key in self._them.held:
+        self._state.requests[node, key] += 1
+        while node in self._state.silent or key in self._state.held:
             await self._changed.wait()
-        if key in _CHANGING and self._them.replication:
-            await asyncio.sleep(self._them.replication)
-        if self._them.before is not None and self._them.before[0] == key:
-            _, name, commit = self._them.before
-            known, self._them.before = self._them.names[name], None
-            self._them.end(name, (known.producer_id, known.epoch), commit=commit)
+        if key in _CHANGING and self._state.replication:
+            await asyncio.sleep(self._state.replication)
+        if self._state.before is not None and self._state.before[0] == key:
+            _, name, commit = self._state.before
+            known, self._state.before = self._state.names[name], None
+            self._state.end(name, (known.producer_id, known.epoch), commit=commit)
         at = 10 + max(client, 0) + (key in _FLEXIBLE)
         tags = b"\x00" if key in _FLEXIBLE else b""
-        body = tags + self._answers.to(node, key, _Body(frame[at:]))
+        body = tags + self._responses.to(node, key, _Body(frame[at:]))
         if key == VERSIONS and version:
-            # Ours is the first version, in which the others are listed, too.
+            # The body is version 0, which every client can read.
             body = struct.pack(">h", _UNSUPPORTED) + body[2:]
         writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
         await writer.drain()
 
 
-def _run(them: Coordination, listeners: list[socket.socket], pipe: Pipe) -> None:
-    asyncio.run(_Brokers(them, listeners, pipe).run())
+def _run(state: Coordination, listeners: list[socket.socket], pipe: Pipe) -> None:
+    asyncio.run(_Brokers(state, listeners, pipe).run())
 
 
 class StubCoordinators:
     """
-    Runs them within its context.
+    Runs the coordinators during its ``with`` block.
     """
 
-    def __init__(self, them: Coordination) -> None:
-        listeners = [_listener() for _ in range(them.brokers)]
-        them.ports = self.ports = [it.getsockname()[1] for it in listeners]
+    def __init__(self, state: Coordination) -> None:
+        listeners = [_listener() for _ in range(state.brokers)]
+        state.ports = self.ports = [it.getsockname()[1] for it in listeners]
         self.bootstrap = f"127.0.0.1:{self.ports[0]}"
         self._pipe, theirs = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("fork").Process(
-            target=_run, args=(them, listeners, theirs), daemon=True
+            target=_run, args=(state, listeners, theirs), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -382,22 +382,22 @@ class StubCoordinators:
 
     def set(self, **attributes: Any) -> Coordination:
         """
-        Set attributes of the brokers' :class:`Coordination`; return it as it is now.
+        Set attributes of the :class:`Coordination`, and return its present state.
         """
         self._pipe.send(attributes)
-        told: Coordination = self._pipe.recv()
-        return told
+        state: Coordination = self._pipe.recv()
+        return state
 
     @property
     def now(self) -> Coordination:
         """
-        What they know.
+        The present state of the coordinators.
         """
         return self.set()
 
     def __enter__(self) -> Self:
         """
-        Return this, whose brokers listen already.
+        Return self; the brokers are listening already.
         """
         return self
 
@@ -412,8 +412,8 @@ class StubCoordinators:
 
 
 def _listener() -> socket.socket:
-    made = socket.socket()
-    made.bind(("127.0.0.1", 0))
-    made.listen(128)
-    made.settimeout(0)
-    return made
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(128)
+    listener.settimeout(0)
+    return listener

@@ -1,7 +1,7 @@
 """
-The process of a stub cluster: one event loop that listens for all its brokers.
+The process of a stub cluster: one event loop that serves all its brokers.
 
-It gets a behaviour, and then commands, as pickles on its standard input; each is answered on its
+It reads a behaviour and then commands from standard input, as pickles, and writes the replies to
 standard output.
 """
 
@@ -42,14 +42,14 @@ class _Server:
             self.connections += 1
             try:
                 while True:
-                    await self._answer(node, reader, writer)
+                    await self._respond(node, reader, writer)
             except (asyncio.IncompleteReadError, ConnectionError):
                 self.closed += 1
                 writer.close()
 
         return serve
 
-    async def _answer(
+    async def _respond(
         self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
@@ -68,10 +68,10 @@ class _Server:
             return
         seconds, behaviour.wait_seconds = behaviour.wait_seconds, 0.0
         if seconds:
-            # As a broker does at the end of a log, of which a client would ask without a pause.
+            # As a broker at the end of a log; otherwise the client would fetch in a tight loop.
             await asyncio.sleep(seconds)
-        answer = _SIZE.pack(correlation) + bytes(flexible) + body
-        writer.write(_SIZE.pack(len(answer)) + answer)
+        response = _SIZE.pack(correlation) + bytes(flexible) + body
+        writer.write(_SIZE.pack(len(response)) + response)
         await writer.drain()
 
     def command(self, name: str, value: Any) -> Any:
@@ -86,35 +86,35 @@ class _Server:
         }
 
 
-def say(value: Any, pipe: BinaryIO) -> None:
+def write_value(value: Any, pipe: BinaryIO) -> None:
     """
-    Write a value that the other end can read.
+    Write a value to the other process.
     """
     data = pickle.dumps(value)
     pipe.write(_SIZE.pack(len(data)) + data)
     pipe.flush()
 
 
-def hear(pipe: BinaryIO) -> Any:
+def read_value(pipe: BinaryIO) -> Any:
     """
-    Return the value that the other end has written; raises EOFError at the end.
+    Return the next value from the other process; raises EOFError at the end.
     """
     head = pipe.read(_SIZE.size)
     if len(head) < _SIZE.size:
         raise EOFError
-    return pickle.loads(pipe.read(*_SIZE.unpack(head)))  # noqa: S301 (from our own parent)
+    return pickle.loads(pipe.read(*_SIZE.unpack(head)))  # noqa: S301 (from our parent process)
 
 
 async def _main() -> None:
     loop = asyncio.get_running_loop()
-    server = _Server(hear(sys.stdin.buffer))
-    say(await server.listen(), sys.stdout.buffer)
+    server = _Server(read_value(sys.stdin.buffer))
+    write_value(await server.listen(), sys.stdout.buffer)
     while True:
         try:
-            name, value = await loop.run_in_executor(None, hear, sys.stdin.buffer)
+            name, value = await loop.run_in_executor(None, read_value, sys.stdin.buffer)
         except EOFError:
             return
-        say(server.command(name, value), sys.stdout.buffer)
+        write_value(server.command(name, value), sys.stdout.buffer)
 
 
 if __name__ == "__main__":

@@ -207,7 +207,7 @@ def test_refuses(proxy: Proxy) -> None:
     """
     with connect(proxy) as client:
         ask(client)
-        proxy.refuse()
+        proxy.refuse_connections()
         with pytest.raises(ConnectionRefusedError):
             connect(proxy)
         assert ask(client)
@@ -219,7 +219,7 @@ def test_forgets_what_is_open(proxy: Proxy) -> None:
     """
     with connect(proxy) as old:
         ask(old)
-        proxy.forget()
+        proxy.forget_connections()
         with pytest.raises(TimeoutError):
             ask(old, seconds=SOON)
         with connect(proxy) as new:
@@ -233,6 +233,6 @@ def test_cuts_what_is_open(proxy: Proxy, error: type[Exception], *, reset: bool)
     """
     with connect(proxy) as client:
         ask(client)
-        proxy.cut(reset=reset)
+        proxy.disconnect(reset=reset)
         with pytest.raises(error):
             receive(client)

@@ -310,7 +310,7 @@ def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
     # So long all are idle; what was used in the meantime is trusted.
     time.sleep(0.5)
     for proxy in proxied:
-        proxy.forget()
+        proxy.forget_connections()
     took = timed(lambda: [ask(node) for node in range(4)])
     cluster.close()
 
@@ -324,7 +324,7 @@ def test_a_plan_over_forgotten_connections(proxied: list[Proxy]) -> None:
     query = stream(proxied[0].address)
     at = query.latest_offset(query.initial_offset())
     for proxy in proxied:
-        proxy.forget()
+        proxy.forget_connections()
 
     assert timed(lambda: query.latest_offset(at)) < 8
 
