@@ -623,7 +623,7 @@ def test_recreated_topic_is_data_loss(
     kafka_cluster.produce(name, values(10, 10 + count))
 
     # A running query may plan while there is no topic, or read a range planned before.
-    between = "|partitions no longer exist|does not exist any more|made again" if running else ""
+    between = "|partitions no longer exist|no longer exists|recreated" if running else ""
     recreated = f"was deleted and recreated{between}"
     complaint = {"pykafka": recreated, "kafka": "was changed from 2 to 1"}
     for one in queries.streams if count < 2 else [ours]:

@@ -237,7 +237,7 @@ def test_near_replica(three: KafkaCluster) -> None:
     client.send_fetch(0, 100_000, 1000, deadline)
     named = client.receive_fetch(deadline)
     client.send_fetch(0, 100_000, 1000, deadline)
-    served_by = client.node
+    served_by = client.in_flight_node
     given = client.receive_fetch(deadline)
     cluster.close()
 
@@ -290,7 +290,7 @@ def test_topic_made_again_amid_a_range(three: KafkaCluster) -> None:
             admin.delete_topics(["made-again"])["made-again"].result(30)
             filled(three, "made-again")
 
-    with pytest.raises(DataLossError, match="does not exist any more"):
+    with pytest.raises(DataLossError, match="no longer exists"):
         read(wanted, replace(settings(three, "wire"), poll_timeout_ms=5_000), make_again)
     # The same worker reads the new topic, of which it knew the old id.
     assert read(wanted, settings(three, "wire")) == list(range(RECORDS))

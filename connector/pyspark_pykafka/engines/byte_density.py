@@ -1,9 +1,9 @@
 """
-How far a limit in bytes reaches into what is pending, from as few looks at the log as it takes.
+Finds how far a limit in bytes reaches into the pending offsets, by sampling the log. Pure: no I/O.
 
-Brokers tell no sizes of ranges, and records differ along a log: those of the morning may be ten
-times as large as those of the night. So the log is looked at where most is uncertain yet, until the
-bytes up to the limit are known well enough, or there were looks enough.
+Brokers do not report the sizes of ranges, and record sizes vary along a log: they may be ten times
+as large by day as by night. So the log is sampled where the size is most uncertain, until the bytes
+up to the limit are known well enough or the number of samples is used up.
 """
 
 from __future__ import annotations
@@ -16,103 +16,113 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Of the limit, so much may be uncertain.
+#: The acceptable uncertainty, as a fraction of the limit.
 _TOLERANCE = 0.05
-#: One look sees so many bytes (and more, where a batch is larger): all there is, if it is not more.
-LOOK_BYTES = 32 * 1024
-#: Where the whole comes to this part of the limit by two looks, it fits, and nobody looks closer.
-_SURELY = 0.5
+#: The bytes that one sample fetches (more if a batch is larger); fewer pending bytes fit whole.
+SAMPLE_BYTES = 32 * 1024
+#: If two samples put the whole at up to this fraction of the limit, it fits without more samples.
+_CERTAIN_FRACTION = 0.5
 
 
-class _Look(NamedTuple):
+class _Sample(NamedTuple):
     """
-    How many bytes all that is pending would take if it were everywhere as it is at this part of it.
+    The density at ``position``, a fraction from 0 to 1 of the pending offsets.
+
+    The density is the bytes of all pending offsets if all were as large as here.
     """
 
-    at: float
+    position: float
     density: float
 
 
-def reach(density: Callable[[float], float], limit: float, least: int, most: int) -> float:
+def fraction_within(
+    density: Callable[[float], float], limit: float, min_samples: int, max_samples: int
+) -> float:
     """
-    Return the part of what is pending, from 0 to 1, that takes ``limit`` bytes.
+    Return the fraction of the pending offsets, from 0 to 1, that takes ``limit`` bytes.
 
-    ``density`` looks at the log at such a part, and returns the bytes of the whole if all of it
-    were as it is there; it is called ``least`` to ``most`` times.
+    ``density`` samples the log at a fraction of the pending offsets, and returns the bytes of all
+    of them if all were as large as there. It is called ``min_samples`` to ``max_samples`` times,
+    and fewer times if everything certainly fits.
     """
-    looks = [_Look(0.0, density(0.0))]
-    if looks[0].density <= min(LOOK_BYTES, limit):
+    samples = [_Sample(0.0, density(0.0))]
+    if samples[0].density <= min(SAMPLE_BYTES, limit):
         return 1.0
-    end = _end(looks, limit)
+    end = _end(samples, limit)
     if end >= 1:
-        looks.append(_Look(1.0, density(1.0)))
-        if _area(*looks) <= _SURELY * limit:
+        samples.append(_Sample(1.0, density(1.0)))
+        if _bytes_between(*samples) <= _CERTAIN_FRACTION * limit:
             return 1.0
-        end = _end(looks, limit)
-    while len(looks) < least or (len(looks) < most and _doubt(looks, end) > _TOLERANCE * limit):
-        at = _most_uncertain(looks, end)
-        insort(looks, _Look(at, density(at)))
-        end = _end(looks, limit)
+        end = _end(samples, limit)
+    while len(samples) < min_samples or (
+        len(samples) < max_samples and _uncertainty(samples, end) > _TOLERANCE * limit
+    ):
+        position = _next_position(samples, end)
+        insort(samples, _Sample(position, density(position)))
+        end = _end(samples, limit)
     return end
 
 
-def _end(looks: list[_Look], limit: float) -> float:
+def _end(samples: list[_Sample], limit: float) -> float:
     """
-    Return where the bytes come to the limit: between two looks they change evenly.
+    Return the position where the bytes reach the limit; between samples the density is linear.
     """
     left = limit
-    for one, other in pairwise(looks):
-        size = _area(one, other)
+    for first, second in pairwise(samples):
+        size = _bytes_between(first, second)
         if size >= left:
-            return one.at + _within(one, other, left)
+            return first.position + _distance(first, second, left)
         left -= size
-    last = looks[-1]
-    return min(last.at + left / max(last.density, 1.0), 1.0)
+    last = samples[-1]
+    return min(last.position + left / max(last.density, 1.0), 1.0)
 
 
-def _within(one: _Look, other: _Look, size: float) -> float:
+def _distance(first: _Sample, second: _Sample, size: float) -> float:
     """
-    Return how far into the stretch between two looks so many bytes reach.
+    Return the distance from the first sample, towards the second, that takes ``size`` bytes.
     """
-    low, high = 0.0, other.at - one.at
-    slope = (other.density - one.density) / high
-    # Bisected, since the formula divides by a slope that may be next to nothing.
+    lower, upper = 0.0, second.position - first.position
+    slope = (second.density - first.density) / upper
+    # By bisection, since the formula divides by the slope, which may be close to zero.
     for _ in range(50):
-        middle = (low + high) / 2
-        if middle * (one.density + slope * middle / 2) < size:
-            low = middle
+        middle = (lower + upper) / 2
+        if middle * (first.density + slope * middle / 2) < size:
+            lower = middle
         else:
-            high = middle
-    return (low + high) / 2
+            upper = middle
+    return (lower + upper) / 2
 
 
-def _most_uncertain(looks: list[_Look], end: float) -> float:
+def _next_position(samples: list[_Sample], end: float) -> float:
     """
-    Return where to look next: at the end, or half way where the log changes most up to there.
+    Return the next position to sample: the end, or the middle of the most uncertain interval.
     """
-    if looks[-1].at < end:
+    if samples[-1].position < end:
         return end
-    one, other = max(_stretches(looks, end), key=lambda it: (_change(*it), it[1].at - it[0].at))
-    return (one.at + other.at) / 2
+    first, second = max(
+        _intervals(samples, end),
+        key=lambda it: (_interval_uncertainty(*it), it[1].position - it[0].position),
+    )
+    return (first.position + second.position) / 2
 
 
-def _doubt(looks: list[_Look], end: float) -> float:
+def _uncertainty(samples: list[_Sample], end: float) -> float:
     """
-    Return how many bytes more or less there may be up to the end; any number beyond the last look.
+    Return the possible error in bytes up to the end; infinite beyond the last sample.
     """
-    if looks[-1].at < end:
+    if samples[-1].position < end:
         return inf
-    return sum(_change(*it) for it in _stretches(looks, end))
+    return sum(_interval_uncertainty(*it) for it in _intervals(samples, end))
 
 
-def _stretches(looks: list[_Look], end: float) -> list[tuple[_Look, _Look]]:
-    reached = [(one, other) for one, other in pairwise(looks) if one.at < end]
-    return reached or [(looks[0], looks[1])]
+def _intervals(samples: list[_Sample], end: float) -> list[tuple[_Sample, _Sample]]:
+    reached = [(first, second) for first, second in pairwise(samples) if first.position < end]
+    return reached or [(samples[0], samples[1])]
 
 
-def _change(one: _Look, other: _Look) -> float:
-    return abs(one.density - other.density) * (other.at - one.at) / 2
+def _interval_uncertainty(first: _Sample, second: _Sample) -> float:
+    return abs(first.density - second.density) * (second.position - first.position) / 2
 
 
-def _area(one: _Look, other: _Look) -> float:
-    return (other.at - one.at) * (one.density + other.density) / 2
+def _bytes_between(first: _Sample, second: _Sample) -> float:
+    return (second.position - first.position) * (first.density + second.density) / 2

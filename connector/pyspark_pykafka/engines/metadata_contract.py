@@ -43,7 +43,7 @@ class MetadataBackend(Protocol):
         Return the topics of these names; none is made by asking.
         """
 
-    def describe_matching_topics(self, chosen: Callable[[str], object]) -> dict[str, Topic]:
+    def describe_matching_topics(self, matches: Callable[[str], object]) -> dict[str, Topic]:
         """
         Return the topics whose names are chosen, of all that we may see.
         """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.byte_density import reach
+from pyspark_pykafka.engines.byte_density import fraction_within
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _limit_bytes(
         return sum(size * found.get(tp, average) for tp, size in backlog.items())
 
     few, many = (max(n // len(sampled), _MIN_SAMPLES) for n in (_FEW_SAMPLES, _MANY_SAMPLES))
-    fraction = reach(density, limit, few, many)
+    fraction = fraction_within(density, limit, few, many)
     if fraction >= 1:
         return dict(latest)
     ends = dict(latest)

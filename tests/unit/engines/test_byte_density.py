@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.record_batches import HEADER_SIZE, Batch, Record
 
-from pyspark_pykafka.engines.wire.consumer.record_size import measured
+from pyspark_pykafka.engines.wire.consumer.record_size import measure_batches
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.source.admission import AdmissionPolicy
 
@@ -55,7 +55,7 @@ class Log:
 
     def sizes(self, positions: Offsets) -> dict[TopicPartition, float]:
         self.looks += 1
-        size, offsets = measured(self.fetch(positions[TP]), positions[TP])
+        size, offsets = measure_batches(self.fetch(positions[TP]), positions[TP])
         return {TP: size / offsets} if offsets else {}
 
     def apply_limits(self, limit: int) -> int:
@@ -151,9 +151,9 @@ def test_bytes_and_offsets_of_a_look_belong_together() -> None:
     second = Batch(11, 60, (Record(11, value=b"y" * 5000),)).encode()
 
     whole = (len(first) + len(second), 51)
-    assert measured(memoryview(first + second), 10) == whole
-    assert measured(memoryview((first + second)[: len(first) + HEADER_SIZE]), 10) == whole
-    assert measured(memoryview((first + second)[: len(first) + 20]), 10) == (len(first), 1)
+    assert measure_batches(memoryview(first + second), 10) == whole
+    assert measure_batches(memoryview((first + second)[: len(first) + HEADER_SIZE]), 10) == whole
+    assert measure_batches(memoryview((first + second)[: len(first) + 20]), 10) == (len(first), 1)
     # Offsets that compaction has emptied take no bytes, and are passed over all the same.
-    assert measured(memoryview(first), 5) == (len(first), 6)
-    assert measured(memoryview(b""), 5) == (0, 0)
+    assert measure_batches(memoryview(first), 5) == (len(first), 6)
+    assert measure_batches(memoryview(b""), 5) == (0, 0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
 from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.engines.wire.consumer.list_offsets import read_offsets
-from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata, id_text
+from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata, format_topic_id
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -41,7 +41,7 @@ def test_ids_are_written_as_librdkafka_writes_them(topic_id: UUID) -> None:
     halves = (topic_id.int >> 64, topic_id.int & (2**64 - 1))
     theirs = Uuid(*(half - 2**64 if half >= 2**63 else half for half in halves))
 
-    assert id_text(topic_id) == str(theirs)
+    assert format_topic_id(topic_id) == str(theirs)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.engines.wire.consumer.list_offsets import read_offsets
 from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
-from pyspark_pykafka.engines.wire.consumer.record_size import bytes_per_offset, measured
+from pyspark_pykafka.engines.wire.consumer.record_size import bytes_per_offset, measure_batches
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.network.metadata_freshness import FreshnessCheck, LastSeenEpochs
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
@@ -205,7 +205,7 @@ def test_record_sizes_of_old_formats() -> None:
     """
     message = struct.pack(">qi", 7, 50) + b"\x00\x00\x00\x00\x01\x00" + b"\x7f" * 44
 
-    assert measured(memoryview(message), 7) == (62, 1)
+    assert measure_batches(memoryview(message), 7) == (62, 1)
 
 
 class WithoutTopicIds(Behaviour):

@@ -255,7 +255,7 @@ class _RangeReader:
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
             self._on_out_of_range()
         elif code in _MISSING:
-            self._on_missing(f"the partition does not exist any more ({error.str()})")
+            self._on_missing(f"the partition no longer exists ({error.str()})")
         else:
             mapped = map_kafka_error(error, f"reading {self.range}")
             if not mapped.retriable:

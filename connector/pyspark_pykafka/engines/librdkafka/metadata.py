@@ -58,14 +58,14 @@ class AdminMetadata:
         """
         return {name: _topic(found) for name, found in self._describe(names).items()}
 
-    def describe_matching_topics(self, chosen: Callable[[str], object]) -> dict[str, Topic]:
+    def describe_matching_topics(self, matches: Callable[[str], object]) -> dict[str, Topic]:
         """
-        Return the visible topics whose names ``chosen`` accepts.
+        Return the visible topics with matching names.
         """
         with translating_errors("listing topics"):
             self._admin.call(_describe_cluster, "connecting")
             found = self._admin.client().list_topics(timeout=self._admin.timeout_seconds)
-        return self.describe_topics([name for name in found.topics if chosen(name)])
+        return self.describe_topics([name for name in found.topics if matches(name)])
 
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """

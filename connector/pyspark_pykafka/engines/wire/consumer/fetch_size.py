@@ -1,14 +1,15 @@
 """
-How many bytes the next fetch of a range may bring.
+The number of bytes to request in the next fetch of a range.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# A range of unknown record size starts with this: one round trip for nearly every micro-batch.
+# The first fetch of a range, whose record size is unknown: one round trip for nearly every
+# micro-batch.
 _FIRST_BYTES = 1024 * 1024
-# What a fetch at the tail asks for beyond the estimate, so that it is seldom one record short.
+# What the last fetch requests beyond the estimate, so that it seldom ends one record short.
 _SLACK_BYTES = 16 * 1024
 _SLACK = 1.1
 
@@ -16,26 +17,26 @@ _SLACK = 1.1
 @dataclass(slots=True)
 class FetchSizing:
     """
-    Asks for ``most`` bytes while the range is long, and for what is left at its tail.
+    Requests ``max_bytes`` while the range is long, and what is left at its end.
 
-    Without that, each range of a long log would be over-fetched by up to a whole fetch.
+    With ``max_bytes`` only, each range of a long log would over-fetch by up to a whole fetch.
     """
 
-    most: int
+    max_bytes: int
     _bytes_per_offset: float = field(init=False, default=0.0)
 
-    def record_response(self, offsets: int, size: int) -> None:
+    def record_response(self, offsets: int, size_bytes: int) -> None:
         """
-        Note that a response covered so many offsets with so many bytes.
+        Record the number of offsets that a response covered, and its size.
         """
         if offsets > 0:
-            self._bytes_per_offset = size / offsets
+            self._bytes_per_offset = size_bytes / offsets
 
     def next_fetch_bytes(self, offsets_left: int) -> int:
         """
-        Return how many bytes to ask for.
+        Return the number of bytes to request.
         """
         if not self._bytes_per_offset:
-            return min(_FIRST_BYTES, self.most)
+            return min(_FIRST_BYTES, self.max_bytes)
         expected = int(offsets_left * self._bytes_per_offset * _SLACK) + _SLACK_BYTES
-        return min(expected, self.most)
+        return min(expected, self.max_bytes)

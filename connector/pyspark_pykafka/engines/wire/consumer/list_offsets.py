@@ -1,5 +1,5 @@
 """
-Asking the leaders of many partitions for offsets: all at once, each with one request.
+Lists the offsets of many partitions: one request to each leader, all sent at once.
 """
 
 from __future__ import annotations
@@ -41,26 +41,28 @@ if TYPE_CHECKING:
     )
     from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
-    #: What to ask a broker, by topic.
-    Wanted = Mapping[str, Sequence[ListOffsetsPartition | OffsetForLeaderPartition]]
+    #: The partitions to request from one broker, by topic.
+    RequestedPartitions = Mapping[str, Sequence[ListOffsetsPartition | OffsetForLeaderPartition]]
+    LeaderResponse = ListOffsetsResponse | OffsetForLeaderEpochResponse
 
+# The least time for the rest of a response that has begun to arrive.
 _REST_SECONDS = 1.0
 
 
-class Listed(NamedTuple):
+class LeaderResponses(NamedTuple):
     """
-    What the brokers have answered in time, by node, and the errors of the others.
+    The responses that arrived in time, by broker id, and the errors of the other brokers.
     """
 
-    answers: dict[int, ListOffsetsResponse | OffsetForLeaderEpochResponse]
-    troubles: list[PykafkaError]
+    responses: dict[int, LeaderResponse]
+    errors: list[PykafkaError]
 
 
-class LeaderQuestion(NamedTuple):
+class LeaderApi(NamedTuple):
     """
-    What leaders are asked: an API, and how a request of it is made for a version.
+    An API of leaders; ``request`` makes its request from a version and the partitions.
 
-    Brokers that do not have an ``optional`` one are left out.
+    Brokers without an ``optional`` API are skipped.
     """
 
     api: ApiSpec[Any]
@@ -68,54 +70,59 @@ class LeaderQuestion(NamedTuple):
     optional: bool = False
 
 
-def log_offsets(isolation: int) -> LeaderQuestion:
+def list_offsets_api(isolation: int) -> LeaderApi:
     """
-    Return the question for offsets by time, and for the ends of logs.
+    Return the API that lists offsets by timestamp, and log start and end offsets.
     """
-    return LeaderQuestion(LIST_OFFSETS, partial(list_offsets_request, isolation_level=isolation))
+    return LeaderApi(LIST_OFFSETS, partial(list_offsets_request, isolation_level=isolation))
 
 
-#: Where the records of leader epochs end.
-EPOCH_ENDS = LeaderQuestion(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch_request, optional=True)
+#: The API that returns the end offsets of leader epochs.
+LEADER_EPOCH_API = LeaderApi(
+    OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch_request, optional=True
+)
 
 
-def ask_leaders(
-    cluster: Cluster, wanted: Mapping[int, Wanted], question: LeaderQuestion, deadline: Deadline
-) -> Listed:
+def request_from_leaders(
+    cluster: Cluster,
+    requested: Mapping[int, RequestedPartitions],
+    leader_api: LeaderApi,
+    deadline: Deadline,
+) -> LeaderResponses:
     """
-    Return the brokers' answers; all are connected to at once, and asked before one is awaited.
+    Return the leaders' responses; all requests are sent before the first response is awaited.
 
-    Who does not answer in time keeps its connection. Raises errors that would not pass.
+    A connection without a response in time is kept. Raises errors that are not retriable.
     """
-    asked = _Asked(cluster, wanted, Listed({}, []))
+    requests = _LeaderRequests(cluster, requested, LeaderResponses({}, []))
     try:
-        asked.send(question, deadline)
-        asked.receive(deadline)
+        requests.send(leader_api, deadline)
+        requests.receive(deadline)
     finally:
-        asked.leave()
-    return asked.found
+        requests.drain()
+    return requests.result
 
 
 @dataclass(slots=True)
-class _Asked:
+class _LeaderRequests:
     cluster: Cluster
-    wanted: Mapping[int, Wanted]
-    found: Listed
+    requested: Mapping[int, RequestedPartitions]
+    result: LeaderResponses
     pending: dict[Connection, int] = field(init=False, default_factory=dict)
 
-    def send(self, question: LeaderQuestion, deadline: Deadline) -> None:
-        for node, one in self.cluster.connections(self.wanted, deadline):
-            if isinstance(one, PykafkaError):
-                self._failed(node, one)
+    def send(self, leader_api: LeaderApi, deadline: Deadline) -> None:
+        for node, connection_or_error in self.cluster.connections(self.requested, deadline):
+            if isinstance(connection_or_error, PykafkaError):
+                self._on_error(node, connection_or_error)
                 continue
             try:
-                connection = self._idle(node, one, deadline)
-                if question.optional and not connection.supports(question.api):
+                connection = self._idle(node, connection_or_error, deadline)
+                if leader_api.optional and not connection.supports(leader_api.api):
                     continue
-                version = connection.version(question.api)
-                connection.send(question.request(version, self.wanted[node]), deadline)
+                version = connection.version(leader_api.api)
+                connection.send(leader_api.request(version, self.requested[node]), deadline)
             except PykafkaError as error:
-                self._failed(node, error)
+                self._on_error(node, error)
             else:
                 self.pending[connection] = node
 
@@ -123,19 +130,20 @@ class _Asked:
         while self.pending and not deadline.expired:
             for connection in readable(list(self.pending), deadline.remaining()):
                 node = self.pending.pop(connection)
-                # What has begun to arrive is taken in, however late it began.
+                # A response that has begun to arrive is read, even shortly before the deadline.
                 rest = Deadline.after(max(deadline.remaining(), _REST_SECONDS), deadline.now)
                 try:
-                    self.found.answers[node] = connection.receive(rest)
+                    self.result.responses[node] = connection.receive(rest)
                 except PykafkaError as error:
                     self.cluster.drop(connection)
-                    self._failed(node, error)
+                    self._on_error(node, error)
 
-    def leave(self) -> None:
+    def drain(self) -> None:
         for connection, node in self.pending.items():
             self.cluster.drain(connection)
-            msg = f"{connection.address}: no answer yet; is the broker up, and not overloaded?"
-            self.found.troubles.append(_naming(TimeoutExceededError(msg), self.wanted[node]))
+            msg = f"{connection.address}: no response yet; is the broker up, and not overloaded?"
+            error = TimeoutExceededError(msg)
+            self.result.errors.append(_with_partitions(error, self.requested[node]))
 
     def _idle(self, node: int, connection: Connection, deadline: Deadline) -> Connection:
         if connection.in_flight:
@@ -143,23 +151,21 @@ class _Asked:
             return self.cluster.connection(node, deadline)
         return connection
 
-    def _failed(self, node: int, error: PykafkaError) -> None:
+    def _on_error(self, node: int, error: PykafkaError) -> None:
         if not error.retriable:
             raise error
-        self.found.troubles.append(_naming(error, self.wanted[node]))
+        self.result.errors.append(_with_partitions(error, self.requested[node]))
 
 
-def read_offsets(
-    answer: ListOffsetsResponse | OffsetForLeaderEpochResponse, wanted: Wanted
-) -> LogEnds:
+def read_offsets(response: LeaderResponse, requested: RequestedPartitions) -> LogEnds:
     """
-    Return the offsets of one broker's answer.
+    Return the offsets and leader epochs of one broker's response.
 
-    Not to know a partition is an error that passes: a broker may learn of a new one after others
-    have, and of one that is gone metadata do not tell any more.
+    An unknown partition is a retriable error: brokers learn of a new partition one after the other,
+    and metadata soon lack a deleted one.
     """
     found = LogEnds({}, {})
-    for topic, partitions in answer.topics:
+    for topic, partitions in response.topics:
         for index, error, offset, epoch in partitions:
             tp = TopicPartition(topic or "", index)
             if not error:
@@ -167,51 +173,50 @@ def read_offsets(
                 if epoch != NO_EPOCH:
                     found.epochs[tp] = epoch
             elif error == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                msg = f"{tp}: not known to its leader; is the topic being made, or deleted?"
+                msg = f"{tp}: not known to its leader; is the topic being created, or deleted?"
                 raise UnknownTopicError(msg)
             else:
                 raise map_error_code(error, f"reading the offsets of {tp}")
-    is_short = len(found.offsets) < sum(map(len, wanted.values()))
-    if is_short or _lacks_ends(found.offsets, wanted):
-        raise no_leader_error(tp for tp in _named(wanted) if found.offsets.get(tp, -1) < 0)
+    is_short = len(found.offsets) < sum(map(len, requested.values()))
+    if is_short or _lacks_log_ends(found.offsets, requested):
+        raise no_leader_error(tp for tp in _partitions(requested) if found.offsets.get(tp, -1) < 0)
     return found
 
 
-def _lacks_ends(offsets: Mapping[TopicPartition, int], wanted: Wanted) -> bool:
+def _lacks_log_ends(offsets: Mapping[TopicPartition, int], requested: RequestedPartitions) -> bool:
     """
-    Whether an end of a log was told as -1, which is an answer to times and epochs only.
+    Whether a log start or end offset is -1, which is valid for timestamps and epochs only.
     """
     return min(offsets.values(), default=0) < 0 and any(
-        isinstance(one, ListOffsetsPartition)
-        and one.timestamp < 0
-        and offsets.get(TopicPartition(topic, one.partition_index), 0) < 0
-        for topic, partitions in wanted.items()
-        for one in partitions
+        isinstance(partition, ListOffsetsPartition)
+        and partition.timestamp < 0
+        and offsets.get(TopicPartition(topic, partition.partition_index), 0) < 0
+        for topic, partitions in requested.items()
+        for partition in partitions
     )
 
 
 def no_leader_error(tps: Iterable[TopicPartition]) -> BrokerUnavailableError:
     """
-    Return the error for partitions of which no leader answers.
+    Return the error for partitions without a leader that responds.
     """
     msg = f"{format_partitions(tps)}: no leader returned the offsets; are all brokers up?"
     return BrokerUnavailableError(msg)
 
 
-def _naming(error: PykafkaError, topics: Wanted) -> PykafkaError:
+def _with_partitions(error: PykafkaError, requested: RequestedPartitions) -> PykafkaError:
     """
-    Return the error with the partitions that it is about.
+    Return the error with the partitions that it concerns.
     """
     if not isinstance(error, (BrokerUnavailableError, TimeoutExceededError)):
         return error
-    named = type(error)(
-        f"{format_partitions(_named(topics))}: no leader returned the offsets: {error}"
-    )
+    names = format_partitions(_partitions(requested))
+    named = type(error)(f"{names}: no leader returned the offsets: {error}")
     named.__cause__ = error
     return named
 
 
-def _named(wanted: Wanted) -> Iterator[TopicPartition]:
-    for topic, partitions in wanted.items():
-        for one in partitions:
-            yield TopicPartition(topic, one.partition_index)
+def _partitions(requested: RequestedPartitions) -> Iterator[TopicPartition]:
+    for topic, partitions in requested.items():
+        for partition in partitions:
+            yield TopicPartition(topic, partition.partition_index)

@@ -1,8 +1,8 @@
 """
-The driver's questions over connections of our own: one message to each broker that is asked.
+Reads the driver's metadata and offsets by the wire engine: one request per broker.
 
-librdkafka makes an object of each partition, in C and again in Python, which was most of the time
-that it took to plan a query of thousands of partitions.
+librdkafka makes an object of each partition, in C and again in Python, which took most of the time
+of planning a query with thousands of partitions.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.metadata_contract import Topic
 from pyspark_pykafka.engines.wire.consumer.list_offsets import (
-    EPOCH_ENDS,
-    ask_leaders,
-    log_offsets,
+    LEADER_EPOCH_API,
+    list_offsets_api,
     no_leader_error,
     read_offsets,
+    request_from_leaders,
 )
 from pyspark_pykafka.engines.wire.network.cluster import borrowed_cluster
 from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from uuid import UUID
 
-    from pyspark_pykafka.engines.wire.consumer.list_offsets import LeaderQuestion
+    from pyspark_pykafka.engines.wire.consumer.list_offsets import LeaderApi
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.metadata import (
         MetadataResponse,
@@ -44,58 +44,58 @@ if TYPE_CHECKING:
     )
     from pyspark_pykafka.settings import KafkaSettings
 
-    Kind = type[ListOffsetsPartition | OffsetForLeaderPartition]
+    PartitionType = type[ListOffsetsPartition | OffsetForLeaderPartition]
 
 T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
 
-_LEAST_PAUSE, _MOST_PAUSE = 0.1, 1.0
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 1.0
 
-# A leader that says nothing may be none any more; each try has twice as much time.
-_PATIENCE_SECONDS = 2.0
+# The time of the first attempt, doubled with each: a leader that is silent may have been deposed.
+_FIRST_ATTEMPT_SECONDS = 2.0
 
 
-class _Sorted(NamedTuple):
+class _ByLeader(NamedTuple):
     """
-    What to ask which broker, and the partitions that have no leader, or do not exist.
+    The partitions to request from each broker, those without a leader, and those not in metadata.
     """
 
-    wanted: dict[int, dict[str, list[ListOffsetsPartition | OffsetForLeaderPartition]]]
+    requests: dict[int, dict[str, list[ListOffsetsPartition | OffsetForLeaderPartition]]]
     leaderless: list[TopicPartition]
     unknown: list[TopicPartition]
 
 
-class _Answers(NamedTuple):
+class _Progress(NamedTuple):
     """
-    What was asked and is not answered yet, and what leaders have told.
+    The partitions without an offset yet, and the offsets that leaders have returned.
     """
 
-    left: dict[TopicPartition, int]
+    missing: dict[TopicPartition, int]
     found: LogEnds
 
 
 class _Attempt(NamedTuple):
     """
-    One try of a question: until when it makes sense at all, and how long leaders have to answer.
+    One attempt of a request: the limit of all attempts, and the seconds for this one.
     """
 
     limit: Deadline
-    patience: float
+    seconds: float
 
     @property
     def deadline(self) -> Deadline:
         """
-        Return until when leaders that are asked now have to answer.
+        Return the deadline for responses to requests that are sent now.
         """
-        return Deadline.after(self.limit.remaining(max_seconds=self.patience), self.limit.now)
+        return Deadline.after(self.limit.remaining(max_seconds=self.seconds), self.limit.now)
 
 
 class WireMetadata:
     """
     Implements :class:`~pyspark_pykafka.engines.metadata_contract.MetadataBackend`.
 
-    Remembers who led the topics that it was last asked about, for the offsets asked for next.
+    Caches the leaders of the topics that were described last, for the offset requests that follow.
     """
 
     def __init__(self, kafka: KafkaSettings, isolation_level: str) -> None:
@@ -107,249 +107,266 @@ class WireMetadata:
 
     def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """
-        Return the topics of these names; none is made by asking.
+        Return the topics with these names; creates none.
         """
-        _, found = self._described(names)
-        return {name: _topic(topic) for name, topic in found.items()}
+        _, topics = self._describe(names)
+        return {name: _to_topic(topic) for name, topic in topics.items()}
 
-    def describe_matching_topics(self, chosen: Callable[[str], object]) -> dict[str, Topic]:
+    def describe_matching_topics(self, matches: Callable[[str], object]) -> dict[str, Topic]:
         """
-        Return the topics whose names are chosen, of all that we may see.
+        Return the topics with matching names among all that the user may describe.
         """
-        doing = "listing topics"
-        answer = self._asked(
+        action = "listing topics"
+        response = self._retry(
             lambda cluster, attempt: _metadata(
                 cluster,
                 None,
                 attempt.limit,
-                doing,
-                is_relevant=chosen,
+                action,
+                is_relevant=matches,
                 expected_topics=self._matched,
             )
         )
-        found = _existing(answer, doing, chosen)
-        self._matched = frozenset(found)
-        self._remember(found)
-        return {name: _topic(topic) for name, topic in found.items()}
+        topics = _existing(response, action, matches)
+        self._matched = frozenset(topics)
+        self._cache_leaders(topics)
+        return {name: _to_topic(topic) for name, topic in topics.items()}
 
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """
-        Return host and port of the leader of each partition of these topics, where it has one.
+        Return the (host, port) of the leader of each partition of these topics that has one.
         """
-        answer, topics = self._described(names)
-        places = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        response, topics = self._describe(names)
+        addresses = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         return {
-            TopicPartition(name, partition.partition_index): places[partition.leader_id]
+            TopicPartition(name, partition.partition_index): addresses[partition.leader_id]
             for name, topic in topics.items()
             for partition in topic.partitions
-            if partition.leader_id in places
+            if partition.leader_id in addresses
         }
 
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
         """
-        Ask until every partition's leader has answered, or the time for a question is over.
+        Return the offsets once every partition's leader has responded; retries until the timeout.
         """
-        return self._asked_leaders(
-            times, ListOffsetsPartition, log_offsets(self._isolation)
-        ).offsets
+        api = list_offsets_api(self._isolation)
+        return self._request_from_leaders(times, ListOffsetsPartition, api).offsets
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Ask as :meth:`list_offsets` does.
+        Return end offsets and leader epochs; retries as :meth:`list_offsets` does.
         """
         latest = dict.fromkeys(tps, LATEST)
-        return self._asked_leaders(latest, ListOffsetsPartition, log_offsets(self._isolation))
+        api = list_offsets_api(self._isolation)
+        return self._request_from_leaders(latest, ListOffsetsPartition, api)
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
-        Ask as :meth:`list_offsets` does; brokers before 2.3 are not asked.
+        Return the end offset of each epoch; retries as :meth:`list_offsets` does.
+
+        Partitions on brokers before 2.3 are left out.
         """
-        return self._asked_leaders(epochs, OffsetForLeaderPartition, EPOCH_ENDS).offsets
+        return self._request_from_leaders(
+            epochs, OffsetForLeaderPartition, LEADER_EPOCH_API
+        ).offsets
 
-    def _asked_leaders(
-        self, asked: Mapping[TopicPartition, int], kind: Kind, question: LeaderQuestion
+    def _request_from_leaders(
+        self,
+        requested: Mapping[TopicPartition, int],
+        partition_type: PartitionType,
+        leader_api: LeaderApi,
     ) -> LogEnds:
-        answers = _Answers(dict(asked), LogEnds({}, {}))
+        progress = _Progress(dict(requested), LogEnds({}, {}))
 
-        def ask(cluster: Cluster, attempt: _Attempt) -> LogEnds:
+        def request(cluster: Cluster, attempt: _Attempt) -> LogEnds:
             try:
-                given = self._sorted(cluster, answers.left, kind, attempt)
-                _ask_all(cluster, given, question, answers, attempt.deadline)
+                by_leader = self._existing_by_leader(
+                    cluster, progress.missing, partition_type, attempt
+                )
+                _request_missing(cluster, by_leader, leader_api, progress, attempt.deadline)
             except PykafkaError:
                 self._leaders.clear()
                 raise
-            # Not sooner, or brokers would be connected to twice that are leaders anyway.
+            # Not earlier: a leader would get a second connection.
             cluster.open_spare_connection()
-            return answers.found
+            return progress.found
 
-        return self._asked(ask)
+        return self._retry(request)
 
-    def _asked(self, ask: Callable[[Cluster, _Attempt], T]) -> T:
+    def _retry(self, request: Callable[[Cluster, _Attempt], T]) -> T:
         """
-        Ask again after errors that pass, another broker, until the time for a question is over.
+        Retry a request after retriable errors, at another broker, until the timeout.
         """
         limit = Deadline.after(self.timeout_seconds)
-        tell_at = Deadline.after(LONG_WAIT_SECONDS)
-        backoff, patience = Backoff(_LEAST_PAUSE, _MOST_PAUSE), _PATIENCE_SECONDS
-        trouble: PykafkaError | None = None
+        log_at = Deadline.after(LONG_WAIT_SECONDS)
+        backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
+        attempt_seconds = _FIRST_ATTEMPT_SECONDS
+        last_error: PykafkaError | None = None
         with borrowed_cluster(self._kafka) as cluster:
             while True:
                 try:
-                    return ask(cluster, _Attempt(limit, patience))
+                    return request(cluster, _Attempt(limit, attempt_seconds))
                 except PykafkaError as error:
                     if not error.retriable:
                         raise
-                    # The last try is often cut off by its own limit, which says nothing of causes.
-                    if trouble is None or not limit.expired:
-                        trouble = error
+                    # The limit often cuts off the last attempt; its error does not show the cause.
+                    if last_error is None or not limit.expired:
+                        last_error = error
                     if limit.expired:
-                        raise trouble from error.__cause__
+                        raise last_error from error.__cause__
                     cluster.demote_metadata_source()
                 pause = limit.remaining(max_seconds=backoff.next_pause())
-                # Before the pause that it falls into, which may be the last.
-                if tell_at.remaining() <= pause:
-                    tell_at, seconds = NEVER, limit.remaining()
-                    logger.warning("%s; retrying for %.0f s at most", trouble, seconds)
-                logger.info("%s; asking again", trouble)
+                # Before the pause, which may be the last one.
+                if log_at.remaining() <= pause:
+                    log_at, seconds = NEVER, limit.remaining()
+                    logger.warning("%s; retrying for %.0f s at most", last_error, seconds)
+                logger.info("%s; retrying", last_error)
                 time.sleep(pause)
-                patience *= 2
+                attempt_seconds *= 2
 
-    def _described(
+    def _describe(
         self, names: Collection[str]
     ) -> tuple[MetadataResponse, dict[str, TopicMetadata]]:
-        doing = _asking_for(names)
-        answer = self._asked(
-            lambda cluster, attempt: _metadata(cluster, names, attempt.limit, doing)
+        action = _reading_partitions(names)
+        response = self._retry(
+            lambda cluster, attempt: _metadata(cluster, names, attempt.limit, action)
         )
-        found = _existing(answer, doing)
-        self._remember(found)
-        return answer, found
+        topics = _existing(response, action)
+        self._cache_leaders(topics)
+        return response, topics
 
-    def _remember(self, topics: Mapping[str, TopicMetadata]) -> None:
+    def _cache_leaders(self, topics: Mapping[str, TopicMetadata]) -> None:
         self._leaders = {
             name: {partition.partition_index: partition for partition in topic.partitions}
             for name, topic in topics.items()
         }
 
-    def _sorted(
+    def _existing_by_leader(
         self,
         cluster: Cluster,
-        left: dict[TopicPartition, int],
-        kind: Kind,
+        missing: dict[TopicPartition, int],
+        partition_type: PartitionType,
         attempt: _Attempt,
-    ) -> _Sorted:
+    ) -> _ByLeader:
         """
-        Return whom to ask; what does not exist is taken out of ``left``.
+        Return the missing partitions by leader; removes those that do not exist from ``missing``.
         """
-        given = self._by_leader(cluster, left, kind)
-        if given.leaderless or given.unknown:
-            # What is remembered may be old.
-            sizes: dict[str, int] = {}
-            for tp in left:
-                sizes[tp.topic] = max(sizes.get(tp.topic, 0), tp.partition + 1)
-            doing = _asking_for(sizes)
-            metadata = _metadata(cluster, sizes.keys(), attempt.limit, doing, min_partitions=sizes)
-            self._remember(_existing(metadata, doing))
-            given = self._by_leader(cluster, left, kind)
-        for tp in given.unknown:
-            del left[tp]
-        return given
+        by_leader = self._by_leader(cluster, missing, partition_type)
+        if by_leader.leaderless or by_leader.unknown:
+            # The cached leaders may be out of date.
+            partition_counts: dict[str, int] = {}
+            for tp in missing:
+                count = max(partition_counts.get(tp.topic, 0), tp.partition + 1)
+                partition_counts[tp.topic] = count
+            action = _reading_partitions(partition_counts)
+            metadata = _metadata(
+                cluster,
+                partition_counts.keys(),
+                attempt.limit,
+                action,
+                min_partitions=partition_counts,
+            )
+            self._cache_leaders(_existing(metadata, action))
+            by_leader = self._by_leader(cluster, missing, partition_type)
+        for tp in by_leader.unknown:
+            del missing[tp]
+        return by_leader
 
     def _by_leader(
-        self, cluster: Cluster, asked: Mapping[TopicPartition, int], kind: Kind
-    ) -> _Sorted:
-        given = _Sorted({}, [], [])
-        for tp, at in asked.items():
+        self,
+        cluster: Cluster,
+        requested: Mapping[TopicPartition, int],
+        partition_type: PartitionType,
+    ) -> _ByLeader:
+        by_leader = _ByLeader({}, [], [])
+        for tp, time_or_epoch in requested.items():
             topic, index = tp
             leader = self._leaders.get(topic, {}).get(index)
             if leader is None:
-                given.unknown.append(tp)
+                by_leader.unknown.append(tp)
             elif not cluster.has_broker(leader.leader_id):
-                given.leaderless.append(tp)
+                by_leader.leaderless.append(tp)
             else:
-                of_node = given.wanted.setdefault(leader.leader_id, {})
-                one = kind(index, leader.leader_epoch, at)
-                of_node.setdefault(topic, []).append(one)
-        return given
+                topics = by_leader.requests.setdefault(leader.leader_id, {})
+                partition = partition_type(index, leader.leader_epoch, time_or_epoch)
+                topics.setdefault(topic, []).append(partition)
+        return by_leader
 
 
-def _ask_all(
+def _request_missing(
     cluster: Cluster,
-    given: _Sorted,
-    question: LeaderQuestion,
-    answers: _Answers,
+    by_leader: _ByLeader,
+    leader_api: LeaderApi,
+    progress: _Progress,
     deadline: Deadline,
 ) -> None:
     """
-    Take in what leaders tell; raise for what was not told.
+    Add the offsets that leaders return to ``progress``; raise if any are still missing.
     """
-    listed = ask_leaders(cluster, given.wanted, question, deadline)
-    troubles = listed.troubles
-    for node, answer in listed.answers.items():
+    leaders = request_from_leaders(cluster, by_leader.requests, leader_api, deadline)
+    errors = leaders.errors
+    for node, response in leaders.responses.items():
         try:
-            offsets, epochs = read_offsets(answer, given.wanted[node])
+            offsets, epochs = read_offsets(response, by_leader.requests[node])
         except PykafkaError as error:
             if not error.retriable:
                 raise
-            troubles.append(error)
+            errors.append(error)
             continue
-        answers.found.offsets.update(offsets)
-        answers.found.epochs.update(epochs)
+        progress.found.offsets.update(offsets)
+        progress.found.epochs.update(epochs)
         for tp in offsets:
-            answers.left.pop(tp, None)
-    if given.leaderless:
-        troubles.append(no_leader_error(given.leaderless))
-    if troubles:
-        raise troubles[0]
+            progress.missing.pop(tp, None)
+    if by_leader.leaderless:
+        errors.append(no_leader_error(by_leader.leaderless))
+    if errors:
+        raise errors[0]
 
 
 def _metadata(
     cluster: Cluster,
     names: Collection[str] | None,
     deadline: Deadline,
-    doing: str,
+    action: str,
     **more: Any,
 ) -> MetadataResponse:
     try:
         return cluster.metadata(names, deadline, **more)
     except (BrokerUnavailableError, TimeoutExceededError) as error:
-        msg = f"{doing}: no broker answered in time: {error}"
+        msg = f"{action}: no broker answered in time: {error}"
         raise TimeoutExceededError(msg) from error
 
 
 def _existing(
-    answer: MetadataResponse, doing: str, chosen: Callable[[str], object] = lambda _: True
+    response: MetadataResponse, action: str, matches: Callable[[str], object] = lambda _: True
 ) -> dict[str, TopicMetadata]:
-    found = {}
-    for topic in answer.topics:
+    topics = {}
+    for topic in response.topics:
         error = topic.error_code
-        if (
-            error == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            or topic.name is None
-            or not chosen(topic.name)
-        ):
+        if error == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             continue
-        # Its partitions are told all the same, where it has any.
+        if topic.name is None or not matches(topic.name):
+            continue
+        # Without a leader, a topic still has its partitions in the response.
         if error not in {KafkaErrorCode.NONE, KafkaErrorCode.LEADER_NOT_AVAILABLE}:
-            raise map_error_code(error, doing)
-        found[topic.name] = topic
-    return found
+            raise map_error_code(error, action)
+        topics[topic.name] = topic
+    return topics
 
 
-def _topic(found: TopicMetadata) -> Topic:
-    partitions = sorted([partition.partition_index for partition in found.partitions])
-    topic_id = None if found.topic_id is None else id_text(found.topic_id)
-    return Topic(topic_id, found.is_internal, partitions)
+def _to_topic(metadata: TopicMetadata) -> Topic:
+    partitions = sorted([partition.partition_index for partition in metadata.partitions])
+    topic_id = None if metadata.topic_id is None else format_topic_id(metadata.topic_id)
+    return Topic(topic_id, metadata.is_internal, partitions)
 
 
-def id_text(topic_id: UUID) -> str:
+def format_topic_id(topic_id: UUID) -> str:
     """
-    Return the text of a topic id that offsets and progress are kept with.
+    Return the text of a topic id, in the form that checkpoints and progress stores hold.
     """
-    # As librdkafka writes it, with + and /, since checkpoints and progress stores hold the text;
-    # Kafka's own tools print - and _ there.
+    # librdkafka's form, with + and /; Kafka's own tools print - and _ instead.
     return b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
-def _asking_for(names: Collection[str]) -> str:
+def _reading_partitions(names: Collection[str]) -> str:
     return f"reading the partitions of {', '.join(sorted(names)[:20])}"

@@ -1,5 +1,5 @@
 """
-The conversation about one partition with the broker that serves it.
+Sends Fetch and ListOffsets requests for one partition to its leader or a replica. No retries.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 _NO_REPLICA = -1
 _WHOLE_RESPONSE = -1
 
-# How long a reader stays with the replica that its leader named; the Java client's metadata age.
+# How long a reader stays with the replica that the leader named: the Java client's metadata age.
 _REPLICA_SECONDS = 300.0
-# How long it stays away from replicas after one did not have what was asked for.
-_SHUN_SECONDS = 10.0
+# How long a reader stays with the leader after a replica lacked the requested records.
+_LEADER_ONLY_SECONDS = 10.0
 
 
 class OutOfRangeError(Exception):
     """
-    The log does not have the offset that was asked for.
+    The log does not have the requested offset.
     """
 
 
 class ThrottledError(Exception):
     """
-    The broker has said that nothing may be sent to it for so long: nothing was.
+    The broker throttles this client for ``seconds`` (KIP-219), so no request was sent.
     """
 
     def __init__(self, node: int, seconds: float) -> None:
@@ -66,55 +66,55 @@ class ThrottledError(Exception):
 
 class FetchResult(NamedTuple):
     """
-    What broker ``node`` answered: whole record batches, the last one perhaps cut off, until the
-    next.
+    The response of broker ``node``.
 
-    ``visible_end`` is the offset before which the isolation level lets records be read.
-    ``aborted`` holds (first offset, producer id). ``preferred`` is the replica that the leader
-    names, or -1.
+    ``records`` holds whole record batches, the last of which may be cut off; it is valid until the
+    next response. ``visible_end`` is the offset before which the isolation level makes records
+    visible. ``aborted_transactions`` holds pairs of (first offset, producer id).
+    ``preferred_replica`` is the replica that the leader names (KIP-392), or -1.
     """
 
     records: memoryview
-    aborted: tuple[tuple[int, int], ...]
+    aborted_transactions: tuple[tuple[int, int], ...]
     high_watermark: int
     visible_end: int
     throttle_ms: int
     node: int
-    of_leader: bool
-    preferred: int
+    from_leader: bool
+    preferred_replica: int
 
     @property
-    def throttled(self) -> bool:
+    def is_throttled(self) -> bool:
         """
         Whether a quota may have held records back.
         """
         return self.throttle_ms > 0
 
     @property
-    def redirected(self) -> bool:
+    def is_redirect(self) -> bool:
         """
-        Whether the leader only named a replica.
+        Whether the leader named a replica instead of returning records.
         """
-        return self.preferred != _NO_REPLICA
+        return self.preferred_replica != _NO_REPLICA
 
     @property
     def is_authoritative(self) -> bool:
         """
-        Whether the answer says where the log ends: a replica may be behind.
+        Whether the response has the true end of the log: a replica may be behind.
         """
-        return self.of_leader and not self.throttled and not self.redirected
+        return self.from_leader and not self.is_throttled and not self.is_redirect
 
 
-class _Asked(NamedTuple):
+class _InFlightFetch(NamedTuple):
     connection: Connection
     offset: int
     node: int
     leader: Leader
 
     @property
-    def of_leader(self) -> bool:
+    def to_leader(self) -> bool:
         """
-        Whether the leader itself was asked.
+        Whether the request went to the leader.
         """
         return self.node == self.leader.node
 
@@ -124,106 +124,107 @@ class PartitionFetcher:
     """
     Fetches from the partition's leader, or from the replica near the client that it names.
 
-    At most one request is in flight: :meth:`send_fetch` sends it, :meth:`receive_fetch` waits for
-    its response. Without a ``topic_id``, the first response fixes the topic: a topic recreated
-    under the same name is another one.
+    At most one fetch is in flight: :meth:`send_fetch` sends it, :meth:`receive_fetch` waits for its
+    response. Without a ``topic_id``, the first response fixes the topic: a topic recreated under
+    the same name is another one.
     """
 
     cluster: Cluster
     tp: TopicPartition
     isolation_level: str
     topic_id: UUID | None = None
-    #: The leader epoch that the end of the log was told in last.
+    #: The leader epoch in which the end of the log was last listed.
     epoch: int = field(init=False, default=NO_EPOCH)
-    log: LogCheck = field(init=False)
-    _asked: _Asked | None = field(init=False, default=None)
+    log_check: LogCheck = field(init=False)
+    _in_flight: _InFlightFetch | None = field(init=False, default=None)
     _replica: int = field(init=False, default=_NO_REPLICA)
     _replica_until: float = field(init=False, default=0.0)
-    _shun_until: float = field(init=False, default=0.0)
+    _leader_only_until: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
-        self.log = LogCheck(self.tp, 0)
+        self.log_check = LogCheck(self.tp, 0)
 
     @property
-    def asked(self) -> int | None:
+    def in_flight_offset(self) -> int | None:
         """
-        The offset that an answer is under way for.
+        The offset of the fetch in flight.
         """
-        return None if self._asked is None else self._asked.offset
+        return None if self._in_flight is None else self._in_flight.offset
 
     @property
-    def node(self) -> int | None:
+    def in_flight_node(self) -> int | None:
         """
-        The broker that an answer is under way from.
+        The broker of the fetch in flight.
         """
-        return None if self._asked is None else self._asked.node
+        return None if self._in_flight is None else self._in_flight.node
 
-    def send_fetch(self, offset: int, size: int, wait_ms: int, deadline: Deadline) -> None:
+    def send_fetch(self, offset: int, max_bytes: int, max_wait_ms: int, deadline: Deadline) -> None:
         """
-        Send for the records from ``offset`` on; the broker waits so long for the first one.
+        Request the records from ``offset`` on; the broker waits ``max_wait_ms`` for the first one.
 
-        Raises :class:`LogTruncatedError` where the leader has another log than that in
-        which the range was planned, and :class:`ThrottledError`.
+        Raises :class:`LogTruncatedError` if the log was truncated since the range was planned, and
+        :class:`ThrottledError`.
         """
-        if self._asked is not None:
-            self.forget()
+        if self._in_flight is not None:
+            self.reset()
         leader = self.cluster.leader(self.tp, deadline)
-        # Who tells no id, as brokers before 2.8, says nothing of which topic it is.
+        # Brokers before 2.8 have no topic ids, so any topic of the name is accepted.
         if None not in {self.topic_id, leader.topic_id} and self.topic_id != leader.topic_id:
-            msg = f"the topic of {self.tp} was deleted and made again"
+            msg = f"the topic of {self.tp} was deleted and recreated"
             raise UnknownTopicError(msg)
-        self.log.run(self.cluster, leader, deadline)
-        roams = self._replica != _NO_REPLICA and time.monotonic() < self._replica_until
-        node = self._replica if roams else leader.node
+        self.log_check.run(self.cluster, leader, deadline)
+        uses_replica = self._replica != _NO_REPLICA and time.monotonic() < self._replica_until
+        node = self._replica if uses_replica else leader.node
         connection = self.cluster.connection(node, deadline)
-        throttled = connection.throttled_until - time.monotonic()
-        if throttled > 0:
-            raise ThrottledError(node, throttled)
-        request = self._fetch_request(connection, leader, offset, size, wait_ms)
-        self._asked = _Asked(connection, offset, node, leader)
+        throttled_seconds = connection.throttled_until - time.monotonic()
+        if throttled_seconds > 0:
+            raise ThrottledError(node, throttled_seconds)
+        request = self._fetch_request(connection, leader, offset, max_bytes, max_wait_ms)
+        self._in_flight = _InFlightFetch(connection, offset, node, leader)
         connection.send(request, deadline)
 
     def receive_fetch(self, deadline: Deadline) -> FetchResult:
         """
-        Wait for what was asked for.
+        Return the response to the fetch in flight.
 
-        Raises :class:`OutOfRangeError`, or the connector's error for any other that Kafka gives.
+        Raises :class:`OutOfRangeError`, or the connector's error for any other error code.
         """
-        asked = self._asked
-        if asked is None:
-            msg = "nothing was asked for"
+        fetch = self._in_flight
+        if fetch is None:
+            msg = "no fetch is in flight"
             raise RuntimeError(msg)
-        answer = read_fetch_response(asked.connection.receive_frame(deadline))
-        self._asked = None
-        self._check_partition(answer, asked)
-        return self._fetched(answer, asked)
+        response = read_fetch_response(fetch.connection.receive_frame(deadline))
+        self._in_flight = None
+        self._check_partition(response, fetch)
+        return self._to_result(response, fetch)
 
-    def _check_partition(self, answer: FetchResponse, asked: _Asked) -> None:
-        if answer.partition_index in {self.tp.partition, _WHOLE_RESPONSE}:
+    def _check_partition(self, response: FetchResponse, fetch: _InFlightFetch) -> None:
+        if response.partition_index in {self.tp.partition, _WHOLE_RESPONSE}:
             return
-        self.cluster.drop(asked.connection)
+        self.cluster.drop(fetch.connection)
         msg = (
-            f"{asked.connection.address} answered a Fetch of {self.tp} with partition "
-            f"{answer.partition_index}: the connection is out of step, and closed"
+            f"{fetch.connection.address} answered a Fetch of {self.tp} with partition "
+            f"{response.partition_index}: requests and responses are out of order, so the "
+            "connection was closed"
         )
         raise BrokerUnavailableError(msg)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """
-        Start afresh after trouble: ask who leads, and drop the connection if it owes an answer.
+        Recover from an error: refresh the metadata, and drop the connection of a fetch in flight.
         """
         self.stay_with_leader()
         self.cluster.invalidate_metadata(self.tp.topic)
-        if self._asked is not None:
-            self.cluster.drop(self._asked.connection)
-            self._asked = None
+        if self._in_flight is not None:
+            self.cluster.drop(self._in_flight.connection)
+            self._in_flight = None
 
     def stay_with_leader(self) -> None:
         """
-        Go to no replica for a while, since one did not have what was asked for.
+        Use no replica for a while, since one lacked the requested records.
         """
         self._replica = _NO_REPLICA
-        self._shun_until = time.monotonic() + _SHUN_SECONDS
+        self._leader_only_until = time.monotonic() + _LEADER_ONLY_SECONDS
 
     def watermarks(self, deadline: Deadline) -> Watermarks:
         """
@@ -238,79 +239,79 @@ class PartitionFetcher:
         return self._list_watermarks(ISOLATION["read_uncommitted"], deadline)
 
     def _fetch_request(
-        self, connection: Connection, leader: Leader, offset: int, size: int, wait_ms: int
+        self, connection: Connection, leader: Leader, offset: int, max_bytes: int, max_wait_ms: int
     ) -> Request[FetchResponse]:
-        newest = MAX_FETCH_VERSION_BY_NAME if leader.topic_id is None else MAX_FETCH_VERSION
-        wish = FetchRequest(
+        max_version = MAX_FETCH_VERSION_BY_NAME if leader.topic_id is None else MAX_FETCH_VERSION
+        fields = FetchRequest(
             tp=self.tp,
             topic_id=leader.topic_id,
             current_leader_epoch=leader.epoch,
             fetch_offset=offset,
-            max_bytes=size,
-            max_wait_ms=wait_ms,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
             isolation_level=ISOLATION[self.isolation_level],
-            # Without a rack the leader serves by itself.
-            rack_id=self.cluster.config.client_rack if self._may_roam() else "",
+            # Without a rack id the leader names no replica.
+            rack_id=self.cluster.config.client_rack if self._may_use_replica() else "",
         )
-        return fetch_request(connection.version(FETCH, newest), wish)
+        return fetch_request(connection.version(FETCH, max_version), fields)
 
-    def _fetched(self, answer: FetchResponse, asked: _Asked) -> FetchResult:
-        if answer.error_code == KafkaErrorCode.OFFSET_OUT_OF_RANGE:
-            self._on_out_of_range(asked)
-        if answer.error_code:
-            doing = f"reading {self.tp} at offset {asked.offset}"
-            raise map_error_code(answer.error_code, doing)
-        # Only now: what the worker knew of the topic may have been of one before.
-        self.topic_id = asked.leader.topic_id or self.topic_id
-        if asked.of_leader:
-            self.log.saw(answer.high_watermark, asked.leader.epoch)
-        if answer.preferred_read_replica != _NO_REPLICA:
-            self._replica = answer.preferred_read_replica
+    def _to_result(self, response: FetchResponse, fetch: _InFlightFetch) -> FetchResult:
+        if response.error_code == KafkaErrorCode.OFFSET_OUT_OF_RANGE:
+            self._on_out_of_range(fetch)
+        if response.error_code:
+            action = f"reading {self.tp} at offset {fetch.offset}"
+            raise map_error_code(response.error_code, action)
+        # Not earlier: the worker's metadata may have been of an earlier topic of that name.
+        self.topic_id = fetch.leader.topic_id or self.topic_id
+        if fetch.to_leader:
+            self.log_check.record_end(response.high_watermark, fetch.leader.epoch)
+        if response.preferred_read_replica != _NO_REPLICA:
+            self._replica = response.preferred_read_replica
             self._replica_until = time.monotonic() + _REPLICA_SECONDS
-        elif not asked.of_leader and not answer.records:
+        elif not fetch.to_leader and not response.records:
             self.stay_with_leader()
         committed = self.isolation_level == "read_committed"
         return FetchResult(
-            records=answer.records,
-            aborted=answer.aborted_transactions,
-            high_watermark=answer.high_watermark,
-            visible_end=answer.last_stable_offset if committed else answer.high_watermark,
-            throttle_ms=answer.throttle_time_ms,
-            node=asked.node,
-            of_leader=asked.of_leader,
-            preferred=answer.preferred_read_replica,
+            records=response.records,
+            aborted_transactions=response.aborted_transactions,
+            high_watermark=response.high_watermark,
+            visible_end=response.last_stable_offset if committed else response.high_watermark,
+            throttle_ms=response.throttle_time_ms,
+            node=fetch.node,
+            from_leader=fetch.to_leader,
+            preferred_replica=response.preferred_read_replica,
         )
 
-    def _on_out_of_range(self, asked: _Asked) -> None:
+    def _on_out_of_range(self, fetch: _InFlightFetch) -> None:
         """
-        Believe only the leader: a replica may be behind.
+        Raise :class:`OutOfRangeError` only for the leader's response: a replica may be behind.
         """
-        if not asked.of_leader:
+        if not fetch.to_leader:
             self.stay_with_leader()
             # A retriable error.
-            action = f"reading {self.tp} from the replica on broker {asked.node}"
+            action = f"reading {self.tp} from the replica on broker {fetch.node}"
             raise map_error_code(KafkaErrorCode.OFFSET_NOT_AVAILABLE.value, action)
         raise OutOfRangeError
 
-    def _may_roam(self) -> bool:
-        return time.monotonic() >= self._shun_until
+    def _may_use_replica(self) -> bool:
+        return time.monotonic() >= self._leader_only_until
 
     def _list_watermarks(self, isolation: int, deadline: Deadline) -> Watermarks:
         log_start = self._list_offset(EARLIEST, deadline, isolation)
         return Watermarks(log_start, self._list_offset(LATEST, deadline, isolation))
 
-    def _list_offset(self, what: int, deadline: Deadline, isolation: int) -> int:
+    def _list_offset(self, timestamp: int, deadline: Deadline, isolation: int) -> int:
         leader = self.cluster.leader(self.tp, deadline)
         connection = self.cluster.connection(leader.node, deadline)
         version = connection.version(LIST_OFFSETS)
-        wanted = {self.tp.topic: [ListOffsetsPartition(self.tp.partition, leader.epoch, what)]}
-        request = list_offsets_request(version, wanted, isolation)
-        listed = connection.request(request, deadline)
-        answer = listed.single()
-        if answer.error_code:
-            raise map_error_code(answer.error_code, f"reading the offsets of {self.tp}")
-        if answer.offset < 0:
-            msg = f"the leader of {self.tp} told {answer.offset} for an end of its log"
+        partition = ListOffsetsPartition(self.tp.partition, leader.epoch, timestamp)
+        request = list_offsets_request(version, {self.tp.topic: [partition]}, isolation)
+        result = connection.request(request, deadline).single()
+        if result.error_code:
+            raise map_error_code(result.error_code, f"reading the offsets of {self.tp}")
+        if result.offset < 0:
+            which = "start" if timestamp == EARLIEST else "end"
+            msg = f"the leader of {self.tp} returned {result.offset} for the {which} of its log"
             raise BrokerUnavailableError(msg)
-        self.epoch = answer.leader_epoch if what == LATEST else self.epoch
-        return answer.offset
+        self.epoch = result.leader_epoch if timestamp == LATEST else self.epoch
+        return result.offset

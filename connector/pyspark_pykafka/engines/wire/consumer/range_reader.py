@@ -1,5 +1,5 @@
 """
-Reading one range of offsets from record batches as they lie in the log into Arrow batches.
+Reads one offset range into Arrow batches, straight from the log's record batches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
     PartitionFetcher,
 )
 from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import RetryingFetcher
-from pyspark_pykafka.engines.wire.consumer.stalls import why_nothing, why_out_of_range
+from pyspark_pykafka.engines.wire.consumer.stalls import explain_empty_fetch, explain_out_of_range
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck, LogTruncatedError
 from pyspark_pykafka.engines.wire.network.cluster import borrowed_cluster
 from pyspark_pykafka.engines.wire.records._decoder import (
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.settings.wire_config import WireConfig
 
-# How often at least a leader must say that the log ends before that is believed.
-_LEAST_ANSWERS = 2
+# The fewest responses of a leader that its log ends before the range, before that is believed.
+_MIN_SHORT_RESPONSES = 2
 
 
 class OldFormatError(Exception):
     """
-    The log holds message sets from before record batches, from the start of ``rest`` on.
+    The log has message sets, the format before record batches, from the start of ``rest`` on.
     """
 
     def __init__(self, rest: OffsetRange, magic: int) -> None:
@@ -65,53 +65,53 @@ class OldFormatError(Exception):
 
 def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
     """
-    Yield the records of a range in offset order; borders that are words are resolved first.
+    Yield the records of a range in offset order; EARLIEST and LATEST are resolved first.
 
-    Raises :class:`DataLossError` when records of the range are gone and ``fail_on_data_loss`` is
-    set; otherwise the loss is logged with what was skipped. Raises :class:`OldFormatError` where
-    another engine has to go on, and the other errors of :mod:`pyspark_pykafka.errors` as named.
+    Raises :class:`DataLossError` if records of the range no longer exist and ``fail_on_data_loss``
+    is set; otherwise logs the loss with the skipped offsets. Raises :class:`OldFormatError` if
+    another engine has to read the rest, and other errors of :mod:`pyspark_pykafka.errors`.
     """
     with borrowed_cluster(settings.kafka) as cluster:
         yield from fetch_from(cluster, requested, settings)
 
 
 def fetch_from(
-    cluster: Cluster, wanted: OffsetRange, settings: FetchSettings
+    cluster: Cluster, requested: OffsetRange, settings: FetchSettings
 ) -> Iterator[pa.RecordBatch]:
     """
-    Yield as :func:`fetch` does, over connections that the caller has.
+    Yield as :func:`fetch` does, over the caller's connections.
     """
-    topic_id = None if wanted.topic_id is None else _uuid(wanted.topic_id)
-    partition = PartitionFetcher(cluster, wanted.tp, settings.isolation_level, topic_id)
-    asking = RetryingFetcher(partition, settings.poll_timeout_ms, settings.max_throttle_seconds)
-    bound = wanted
-    if not wanted.resolved:
-        bound = resolve_range(wanted, asking.watermarks(), partition.epoch)
-    partition.log = LogCheck(bound.tp, bound.end, bound.end_epoch)
-    if bound.size > 0:
-        yield from _RangeReader(asking, settings, cluster.config, bound).batches()
+    topic_id = None if requested.topic_id is None else _uuid(requested.topic_id)
+    partition = PartitionFetcher(cluster, requested.tp, settings.isolation_level, topic_id)
+    fetcher = RetryingFetcher(partition, settings.poll_timeout_ms, settings.max_throttle_seconds)
+    resolved = requested
+    if not requested.resolved:
+        resolved = resolve_range(requested, fetcher.watermarks(), partition.epoch)
+    partition.log_check = LogCheck(resolved.tp, resolved.end, resolved.end_epoch)
+    if resolved.size > 0:
+        yield from _RangeReader(fetcher, settings, cluster.config, resolved).batches()
 
 
 def _uuid(text: str) -> UUID:
-    # Kafka prints ids in base64 without the padding.
+    # Kafka prints topic ids in base64 without padding.
     return UUID(bytes=urlsafe_b64decode(f"{text}=="))
 
 
 @dataclass(slots=True)
 class _RangeReader:
     """
-    The state of one read: where it stands, and what has kept it there.
+    The state of one read: the position, and the responses without progress since the last one.
     """
 
-    asking: RetryingFetcher
+    fetcher: RetryingFetcher
     settings: FetchSettings
     config: WireConfig
     range: OffsetRange
     columns: ArrowDecoder = field(init=False)
     sizing: FetchSizing = field(init=False)
-    # Answers that brought nothing since the last progress, and those that the log ends too early.
-    empty_answers: int = field(init=False, default=0)
-    short_answers: int = field(init=False, default=0)
+    # Responses without records, and those by which the log ends before the range.
+    empty_responses: int = field(init=False, default=0)
+    short_responses: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.columns = ArrowDecoder.of_range(
@@ -125,33 +125,33 @@ class _RangeReader:
             check_crcs=self.config.check_crcs,
         )
         limits = (self.config.fetch_max_bytes, self.config.max_partition_fetch_bytes)
-        given = [limit for limit in limits if limit is not None]
-        self.sizing = FetchSizing(min([self.settings.fetch_bytes, *given]))
+        configured = [limit for limit in limits if limit is not None]
+        self.sizing = FetchSizing(min([self.settings.fetch_bytes, *configured]))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         # Invariant R11 (completion of a range).
         while not self.columns.done:
-            # What one answer holds is gone before the next is received, which takes its memory.
-            yield from self._one_answer()
+            # A response is decoded before the next is received, which reuses its memory.
+            yield from self._one_response()
         yield from self.columns.flush()
 
-    def _one_answer(self) -> Iterator[pa.RecordBatch]:
+    def _one_response(self) -> Iterator[pa.RecordBatch]:
         fetched = self._fetch()
         if fetched is None:
             return
         if fetched.records:
-            yield from self._read(fetched)
+            yield from self._decode(fetched)
         else:
-            self._on_nothing(fetched)
+            self._on_empty_fetch(fetched)
 
     def _fetch(self) -> FetchResult | None:
         """
-        Return an answer, or None if there is none and the reader has moved on.
+        Return a response, or None if offsets were skipped instead.
         """
         position = self.columns.position
-        size = self.sizing.next_fetch_bytes(self.range.end - position)
+        max_bytes = self.sizing.next_fetch_bytes(self.range.end - position)
         try:
-            fetched = self.asking.fetch(position, size, self._wait_ms())
+            fetched = self.fetcher.fetch(position, max_bytes, self._max_wait_ms())
         except OutOfRangeError:
             self._on_out_of_range()
             return None
@@ -159,138 +159,143 @@ class _RangeReader:
             self._on_truncated(error)
             return None
         if fetched is None:
-            self._lose("the topic or the partition does not exist any more", self.range.end)
+            self._skip_lost("the topic or the partition no longer exists", self.range.end)
         return fetched
 
-    def _wait_ms(self) -> int:
+    def _max_wait_ms(self) -> int:
         """
-        Return how long the broker may wait for a record: longer where its log ends too early.
+        Return how long the broker may wait for a record: longer if its log ends too early.
         """
-        if self.short_answers:
+        if self.short_responses:
             return min(self.settings.end_retry_ms, int(self.config.request_seconds * 500))
         return self.config.fetch_wait_max_ms
 
-    def _read(self, fetched: FetchResult) -> Iterator[pa.RecordBatch]:
+    def _decode(self, fetched: FetchResult) -> Iterator[pa.RecordBatch]:
         position = self.columns.position
-        after = next_offset(fetched.records, position)
-        self.sizing.record_response(after - position, len(fetched.records))
-        if after < self.range.end and not fetched.throttled and after > position:
-            size = self.sizing.next_fetch_bytes(self.range.end - after)
-            self.asking.prefetch(after, size, self.config.fetch_wait_max_ms)
+        next_position = next_offset(fetched.records, position)
+        self.sizing.record_response(next_position - position, len(fetched.records))
+        if position < next_position < self.range.end and not fetched.is_throttled:
+            max_bytes = self.sizing.next_fetch_bytes(self.range.end - next_position)
+            self.fetcher.prefetch(next_position, max_bytes, self.config.fetch_wait_max_ms)
         try:
-            yield from self.columns.batches(fetched.records, fetched.aborted)
-        except OldFormat as old:
+            yield from self.columns.batches(fetched.records, fetched.aborted_transactions)
+        except OldFormat as error:
             yield from self.columns.flush()
             rest = OffsetRange(self.range.tp, self.columns.position, self.range.end)
-            raise OldFormatError(rest, old.magic) from old
-        except MalformedBatch as bad:
-            raise self._corrupt(bad) from bad
-        except TimestampTooLarge as bad:
-            raise timestamp_error(self.range.tp, bad.offset, bad.millis) from bad
+            raise OldFormatError(rest, error.magic) from error
+        except MalformedBatch as error:
+            raise self._corrupt_batch_error(error) from error
+        except TimestampTooLarge as error:
+            raise timestamp_error(self.range.tp, error.offset, error.millis) from error
         if self.columns.position == position:
-            self._on_part_of_a_batch(fetched)
-        self._progressed()
+            self._on_incomplete_batch(fetched)
+        self._on_progress()
 
-    def _progressed(self) -> None:
-        self.empty_answers = self.short_answers = 0
-        self.asking.progressed()
+    def _on_progress(self) -> None:
+        self.empty_responses = self.short_responses = 0
+        self.fetcher.on_progress()
 
-    def _corrupt(self, bad: MalformedBatch) -> RecordError:
+    def _corrupt_batch_error(self, error: MalformedBatch) -> RecordError:
         msg = (
-            f"cannot read {self.range.tp} at offset {bad.offset}: {bad.why}. The record batch is "
-            "damaged, on the broker's disk or on the way; if it stays so, restore the partition "
-            "from another replica, or read around the offset"
+            f"cannot read {self.range.tp} at offset {error.offset}: {error.why}. The record batch "
+            "is damaged, on the broker's disk or on the network; if the error persists, restore "
+            "the partition from another replica, or skip the offset"
         )
         return RecordError("KAFKA_CORRUPT_RECORD_BATCH", msg)
 
-    def _on_part_of_a_batch(self, fetched: FetchResult) -> None:
-        # Since KIP-74 (Kafka 0.10.1) the first batch comes whole, whatever the size asked for.
+    def _on_incomplete_batch(self, fetched: FetchResult) -> None:
+        # Since KIP-74 (Kafka 0.10.1) the first batch is sent whole, whatever the requested size.
         msg = (
-            f"the broker's answer for {self.range.tp} at offset {self.columns.position} holds "
+            f"the broker's response for {self.range.tp} at offset {self.columns.position} has "
             f"{len(fetched.records)} bytes and no whole record batch"
         )
         raise RecordError("KAFKA_CORRUPT_RECORD_BATCH", msg)
 
-    def _on_nothing(self, fetched: FetchResult) -> None:
+    def _on_empty_fetch(self, fetched: FetchResult) -> None:
         """
-        Tell a log that ends before the range does from an answer that only brings nothing.
+        Distinguish a log that ends before the range from a response that only has no records.
 
-        No answer without records says that there are none below the end of the log: a quota, slow
-        remote storage (KIP-405) and a broker that has just begun to lead all answer so. Offsets
-        are passed over only where a record batch, or the start of the log, says so.
+        A response without records does not show that there are none below the end of the log: a
+        quota, slow remote storage (KIP-405) and a newly elected leader all cause one. Offsets are
+        skipped only if a record batch or the log start shows that they have no records.
         """
         # Invariants R7 and R8: no offset is skipped here; a hole ends at the next record batch.
-        self.empty_answers += 1
+        self.empty_responses += 1
         position = self.columns.position
         if fetched.is_authoritative:
-            self.asking.partition.forget()
+            self.fetcher.partition.reset()
             if fetched.high_watermark <= position:
                 self._on_short_log(fetched.high_watermark)
                 return
-        elif fetched.redirected and self.empty_answers > 1:
-            # Replicas may name each other for ever; whoever has no rack is served by the leader.
-            self.asking.partition.stay_with_leader()
-        # A replica is asked at once when it is named for the first time.
-        pause = self.empty_answers > 1 or not fetched.redirected
-        why = why_nothing(fetched, position)
-        self.asking.bear(position, why, pause=pause)
+        elif fetched.is_redirect and self.empty_responses > 1:
+            # Replicas may name each other for ever; without a rack the leader returns records.
+            self.fetcher.partition.stay_with_leader()
+        # A replica is used at once when it is named for the first time.
+        pause = self.empty_responses > 1 or not fetched.is_redirect
+        reason = explain_empty_fetch(fetched, position)
+        self.fetcher.back_off(position, reason, pause=pause)
 
     def _on_short_log(self, end: int) -> None:
         """
-        Ask again before the end of the log is believed, and what lies behind it is lost.
+        Retry before a log end below the range is believed, and the rest of the range is lost.
 
-        A new leader's end may lag behind (KAFKA-7703), one that has just started may not know its
-        own yet, and one that was deposed does not know of it. The broker waits for records
-        meanwhile. The last word is that of ListOffsets: a leader that was just elected tells no end
-        before it knows it (KIP-207), but answers fetches.
+        The high watermark of a new leader may lag behind (KAFKA-7703), a leader that has just
+        started may not know it yet, and a deposed leader does not know that it is deposed. The
+        broker waits for records meanwhile. ListOffsets decides: a newly elected leader does not
+        answer it before it knows the end (KIP-207), although it answers fetches.
         """
         # Invariant R10 (end of the log).
-        self.short_answers += 1
+        self.short_responses += 1
         position = self.columns.position
-        if self.short_answers > max(self.settings.end_retries, _LEAST_ANSWERS):
-            end = self.asking.uncommitted_watermarks().visible_end
+        if self.short_responses > max(self.settings.end_retries, _MIN_SHORT_RESPONSES):
+            end = self.fetcher.uncommitted_watermarks().visible_end
             if end <= position:
-                self._lose(f"the log ends at offset {end}", self.range.end)
+                self._skip_lost(f"the log ends at offset {end}", self.range.end)
                 return
-        self.asking.bear(position, f"the log ends at offset {end}")
+        self.fetcher.back_off(position, f"the log ends at offset {end}")
 
     def _on_out_of_range(self) -> None:
-        low, high = self.asking.uncommitted_watermarks()
+        watermarks = self.fetcher.uncommitted_watermarks()
+        log_start, end = watermarks
         position = self.columns.position
-        if position < low:
-            self._lose(f"offset {position} is out of range, the log has [{low}, {high})", low)
-        elif position > high:
-            self.asking.partition.forget()
-            self._on_short_log(high)
-            self._await_end(position)
+        if position < log_start:
+            reason = f"offset {position} is out of range, the log has [{log_start}, {end})"
+            self._skip_lost(reason, log_start)
+        elif position > end:
+            self.fetcher.partition.reset()
+            self._on_short_log(end)
+            self._wait_for_end(position)
         else:
-            self.empty_answers += 1
-            self.asking.partition.forget()
-            self.asking.bear(position, why_out_of_range(low, high))
+            self.empty_responses += 1
+            self.fetcher.partition.reset()
+            self.fetcher.back_off(position, explain_out_of_range(watermarks))
 
     def _on_truncated(self, error: LogTruncatedError) -> None:
         """
-        Go on, if that is allowed, with what the log holds now.
+        Read the log as it is now, if ``fail_on_data_loss`` is not set.
         """
         fail = self.settings.fail_on_data_loss
         report_truncation(self.range, str(error.truncation), fail=fail)
-        self.asking.partition.log.forget()
+        self.fetcher.partition.log_check.reset()
         self.columns.log_changed()
 
-    def _await_end(self, position: int) -> None:
+    def _wait_for_end(self, position: int) -> None:
         """
-        Wait until the log reaches the position, or it is time to ask for the records again.
+        Wait until the log reaches the position, ``end_retry_ms`` at most.
         """
         deadline = Deadline.after(self.settings.end_retry_ms / 1000)
         backoff = Backoff(self.config.retry_backoff_seconds, self.config.retry_backoff_max_seconds)
         while not self.columns.done and not deadline.expired:
             time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
-            if self.asking.uncommitted_watermarks().visible_end >= position:
+            if self.fetcher.uncommitted_watermarks().visible_end >= position:
                 return
 
-    def _lose(self, why: str, go_on_at: int) -> None:
-        end = min(go_on_at, self.range.end)
+    def _skip_lost(self, reason: str, next_position: int) -> None:
+        """
+        Report the offsets up to ``next_position`` as lost, and skip them if that is allowed.
+        """
+        end = min(next_position, self.range.end)
         fail = self.settings.fail_on_data_loss
-        report_data_loss(self.range, self.columns.position, end, why, fail=fail)
+        report_data_loss(self.range, self.columns.position, end, reason, fail=fail)
         self.columns.skip_to(end)
-        self._progressed()
+        self._on_progress()

@@ -1,5 +1,5 @@
 """
-How many bytes an offset takes in the log, from a look at the records that are to be read next.
+Samples the number of bytes per offset in the log, from the records at a position.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.byte_density import LOOK_BYTES
+from pyspark_pykafka.engines.byte_density import SAMPLE_BYTES
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
     OutOfRangeError,
     PartitionFetcher,
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.offsets import Offsets, TopicPartition
 
-# A record batch as far as its size and offsets go: base offset, length, format, then at 23 the last
-# delta. In older formats there is something else; such a message is the last of its offsets.
-_FRONT = struct.Struct(">qi4xb6xi")
-_AFTER_LENGTH = 12
-_BATCHES = 2
+# The start of a record batch: base offset, length, magic and, at byte 23, the last offset delta. In
+# older formats byte 23 is another field, and the base offset is that of the last record.
+_BATCH_START = struct.Struct(">qi4xb6xi")
+_LENGTH_END = 12
+_RECORD_BATCH_MAGIC = 2
 
-# The leader, the replica that it names, and the leader again where that one has no records.
-_MOST_LOOKS = 3
+# The leader, the replica that it names, and the leader again if the replica has no records.
+_MAX_FETCHES = 3
 
 
 def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicPartition, float]:
     """
-    Return the bytes that an offset takes after each position, compressed as they lie in the log.
+    Return the bytes per offset from each position on, as the log stores them (compressed).
 
-    Partitions without a record there are left out. One request for each partition.
+    Sends one request per partition. Partitions without records there are left out.
     """
     with borrowed_cluster(settings.kafka) as cluster:
         return dict(_samples(cluster, positions, settings))
@@ -47,38 +47,39 @@ def _samples(
 ) -> Iterable[tuple[TopicPartition, float]]:
     for tp, position in positions.items():
         partition = PartitionFetcher(cluster, tp, settings.isolation_level)
-        size, offsets = _looked(RetryingFetcher(partition, settings.poll_timeout_ms), position)
+        fetcher = RetryingFetcher(partition, settings.poll_timeout_ms)
+        size_bytes, offsets = _sample(fetcher, position)
         if offsets > 0:
-            yield tp, size / offsets
+            yield tp, size_bytes / offsets
 
 
-def _looked(asking: RetryingFetcher, position: int) -> tuple[int, int]:
+def _sample(fetcher: RetryingFetcher, position: int) -> tuple[int, int]:
     """
-    Return what :func:`measured` does of the records there; a leader may name a replica first.
+    Return :func:`measure_batches` of the records there; a leader may name a replica first.
     """
-    for _ in range(_MOST_LOOKS):
+    for _ in range(_MAX_FETCHES):
         try:
-            fetched = asking.fetch(position, LOOK_BYTES, 0)
+            fetched = fetcher.fetch(position, SAMPLE_BYTES, 0)
         except OutOfRangeError:
             break
         if fetched is None:
             break
-        if fetched.records or (fetched.of_leader and not fetched.redirected):
-            return measured(fetched.records, position)
+        if fetched.records or (fetched.from_leader and not fetched.is_redirect):
+            return measure_batches(fetched.records, position)
     return 0, 0
 
 
-def measured(records: memoryview, position: int) -> tuple[int, int]:
+def measure_batches(records: memoryview, position: int) -> tuple[int, int]:
     """
-    Return how many bytes the record batches take, and how many offsets they cover from a position.
+    Return the bytes of the record batches, and the number of offsets that they cover.
 
-    The last one may be cut off: its header says how large it is, so its bytes and its offsets both
-    count. Offsets without a record before or between them count, too: they take no bytes.
+    The offsets count from ``position``, including those without a record before or between batches.
+    If the last batch is cut off, its header has its size and offsets, so it counts whole.
     """
     at, start, after = 0, position, position
-    while len(records) - at >= _FRONT.size:
-        base, length, magic, delta = _FRONT.unpack_from(records, at)
+    while len(records) - at >= _BATCH_START.size:
+        base, length, magic, delta = _BATCH_START.unpack_from(records, at)
         start = min(start, base)
-        after = max(after, base + (delta if magic >= _BATCHES else 0) + 1)
-        at += _AFTER_LENGTH + max(length, 0)
+        after = max(after, base + (delta if magic >= _RECORD_BATCH_MAGIC else 0) + 1)
+        at += _LENGTH_END + max(length, 0)
     return at, after - start

@@ -1,5 +1,5 @@
 """
-Asking a broker again after errors that pass, until the time for progress is over.
+Retries fetches from one partition after transient errors, until there is no progress for too long.
 """
 
 from __future__ import annotations
@@ -33,21 +33,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# After so long without progress it is said what is waited for.
-_TELL_SECONDS = 5.0
+# After this time without progress, the log has a warning.
+_LOG_AFTER_SECONDS = 5.0
 
 
-class _Patience:
+class _ProgressTimer:
     """
-    How long to go on trying, and how long to wait in between: after a lost connection, after an
-    error, and after an answer that brought nothing.
+    The time that is left for progress, and the pauses between retries.
+
+    The pauses after a lost connection, another error and a response without records grow apart.
     """
 
     def __init__(self, seconds: float, config: WireConfig) -> None:
         self.seconds = seconds
         self.deadline = Deadline.after(seconds)
-        self._untold = Deadline.after(_TELL_SECONDS)
-        self._told = False
+        self._log_after = Deadline.after(_LOG_AFTER_SECONDS)
+        self._has_logged = False
         self._reconnect = Backoff(
             config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds
         )
@@ -55,12 +56,15 @@ class _Patience:
         self._stall = Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds)
 
     def pause(self, error: PykafkaError) -> None:
+        """
+        Wait before the retry of a failed request.
+        """
         backoff = self._reconnect if isinstance(error, BrokerUnavailableError) else self._retry
         time.sleep(self.deadline.remaining(max_seconds=backoff.next_pause()))
 
-    def pause_stalled(self) -> bool:
+    def pause_after_empty(self) -> bool:
         """
-        Wait, or return False if there would be no time left for another try.
+        Wait, or return False if no time would be left for a retry.
         """
         pause = self._stall.next_pause()
         if pause >= self.deadline.remaining():
@@ -68,46 +72,50 @@ class _Patience:
         time.sleep(pause)
         return True
 
-    def wait_for_quota(self, seconds: float) -> None:
+    def wait_for_throttle(self, seconds: float) -> None:
         """
-        Wait for as long as a broker wants, and have as much time left as before.
+        Wait for a broker's throttle time, and move the deadline by as much.
         """
-        if seconds > _TELL_SECONDS:
+        if seconds > _LOG_AFTER_SECONDS:
             logger.warning("waiting %.1f s for a broker's quota", seconds)
         self.deadline = Deadline(self.deadline.at + seconds)
         time.sleep(seconds)
 
-    def tell_once(self, awaited: str, why: str) -> None:
-        if self._untold.expired and not self._told:
-            self._told = True
-            logger.warning("still waiting for %s: %s", awaited, why)
-
-
-class _Unknown:
-    """
-    Whether brokers have not known a topic for all of the time that there is for progress.
-
-    Where they begin to say so later, that time is counted from then on, once.
-    """
-
-    def __init__(self, patience: _Patience) -> None:
-        self._patience = patience
-        self._seconds = patience.seconds
-        self._usual = patience.deadline
-        self._gone: Deadline | None = None
-
-    def for_all_the_time(self, error: PykafkaError) -> bool:
+    def log_once(self, goal: str, reason: str) -> None:
         """
-        Take in one more error, and return whether the topic is gone.
+        Log a warning, once, if there has been no progress for a while.
         """
-        # The last try is often cut off by the deadline itself, which says nothing new.
-        if self._gone is not None and self._gone.expired and error.retriable:
+        if self._log_after.expired and not self._has_logged:
+            self._has_logged = True
+            logger.warning("still waiting for %s: %s", goal, reason)
+
+
+class _MissingTopic:
+    """
+    Whether brokers have reported the topic as unknown for the whole time allowed for progress.
+
+    If they first do so later, the time starts again then, once.
+    """
+
+    def __init__(self, timer: _ProgressTimer) -> None:
+        self._timer = timer
+        self._seconds = timer.seconds
+        self._usual_deadline = timer.deadline
+        self._missing_deadline: Deadline | None = None
+
+    def is_gone(self, error: PykafkaError) -> bool:
+        """
+        Record one more error, and return whether the topic no longer exists.
+        """
+        deadline = self._missing_deadline
+        # The deadline often cuts off the last try, so its error says nothing about the topic.
+        if deadline is not None and deadline.expired and error.retriable:
             return True
         if not isinstance(error, UnknownTopicError):
-            self._gone = None
-            self._patience.deadline = self._usual
-        elif self._gone is None and not self._usual.expired:
-            self._gone = self._patience.deadline = Deadline.after(self._seconds)
+            self._missing_deadline = None
+            self._timer.deadline = self._usual_deadline
+        elif deadline is None and not self._usual_deadline.expired:
+            self._missing_deadline = self._timer.deadline = Deadline.after(self._seconds)
         return False
 
 
@@ -116,15 +124,15 @@ class RetryingFetcher:
     """
     Fetches from one partition until ``timeout_ms`` have passed without progress.
 
-    What counts as progress is the caller's to say (:meth:`progressed`); an answer does not.
+    A response is not progress by itself: the caller reports it with :meth:`on_progress`.
     """
 
     partition: PartitionFetcher
     timeout_ms: int
     max_throttle_seconds: float = MAX_THROTTLE_SECONDS
-    _trouble: PykafkaError | None = field(init=False, default=None)
-    _since_progress: _Patience | None = field(init=False, default=None)
-    # How long brokers have asked to wait for since the last progress.
+    _last_error: PykafkaError | None = field(init=False, default=None)
+    _timer_since_progress: _ProgressTimer | None = field(init=False, default=None)
+    # The sum of the throttle times since the last progress.
     _throttled_seconds: float = field(init=False, default=0.0)
 
     def watermarks(self) -> Watermarks:
@@ -139,128 +147,127 @@ class RetryingFetcher:
         """
         return self._read_watermarks(self.partition.uncommitted_watermarks)
 
-    def fetch(self, offset: int, size: int, wait_ms: int) -> FetchResult | None:
+    def fetch(self, offset: int, max_bytes: int, max_wait_ms: int) -> FetchResult | None:
         """
-        Return the answer for ``offset``, or None if the topic or partition is gone.
+        Return the response for ``offset``, or None if the topic or partition no longer exists.
 
-        Gone is what brokers have not known for all of the time: each of them learns of a new topic
-        in its own time, and one that is cut off from the others does not. Raises
-        :class:`StalledReadError` for a broker that throttles for more than
-        ``max_throttle_seconds`` in all, :class:`OutOfRangeError`, or
-        :class:`LogTruncatedError`.
+        It no longer exists if brokers report it as unknown for ``timeout_ms``: they learn of a new
+        topic one after the other, and a partitioned broker does not learn of it. Raises
+        :class:`StalledReadError` if brokers throttle for more than ``max_throttle_seconds`` in all,
+        :class:`OutOfRangeError`, or :class:`LogTruncatedError`.
         """
-        awaited = self._awaited(offset)
-        patience = self._patience()
-        unknown = _Unknown(patience)
+        goal = self._goal(offset)
+        timer = self._current_timer()
+        missing = _MissingTopic(timer)
         while True:
             try:
-                if self.partition.asked != offset:
-                    self.partition.send_fetch(offset, size, wait_ms, patience.deadline)
-                return self.partition.receive_fetch(patience.deadline)
+                if self.partition.in_flight_offset != offset:
+                    self.partition.send_fetch(offset, max_bytes, max_wait_ms, timer.deadline)
+                return self.partition.receive_fetch(timer.deadline)
             except ThrottledError as error:
-                self._check_throttle(error, awaited)
-                patience.wait_for_quota(error.seconds)
-                unknown = _Unknown(patience)
+                self._check_throttle(error, goal)
+                timer.wait_for_throttle(error.seconds)
+                missing = _MissingTopic(timer)
             except PykafkaError as error:
-                if unknown.for_all_the_time(error):
+                if missing.is_gone(error):
                     return None
-                self._recover(error, awaited, patience)
+                self._recover(error, goal, timer)
 
-    def prefetch(self, offset: int, size: int, wait_ms: int) -> None:
+    def prefetch(self, offset: int, max_bytes: int, max_wait_ms: int) -> None:
         """
-        Send for the next records while the last are decoded, if the broker is well.
+        Request the next records while the last ones are decoded, if the broker is available.
         """
         try:
-            self.partition.send_fetch(offset, size, wait_ms, self._new_patience().deadline)
+            self.partition.send_fetch(offset, max_bytes, max_wait_ms, self._new_timer().deadline)
         except (LogTruncatedError, ThrottledError):
-            # fetch() meets it again, once what was read before has been handed over.
+            # fetch() raises it again, after the records read before have been handed over.
             return
         except PykafkaError as error:
             if not error.retriable:
                 raise
-            # fetch() asks again, and gives up when it is time to.
-            self.partition.forget()
-            logger.info("%s; trying again", error)
+            # fetch() retries, and raises when its time is over.
+            self.partition.reset()
+            logger.info("%s; retrying", error)
 
-    def progressed(self) -> None:
+    def on_progress(self) -> None:
         """
-        Note that records came, or that something else has moved the reader on.
+        Restart the time for progress: records came, or offsets were skipped.
         """
-        self._since_progress = None
-        self._trouble = None
+        self._timer_since_progress = None
+        self._last_error = None
         self._throttled_seconds = 0.0
 
-    def bear(self, offset: int, why: str, *, pause: bool = True) -> None:
+    def back_off(self, offset: int, reason: str, *, pause: bool = True) -> None:
         """
-        Wait before an offset is asked for again, since an answer brought the reader no further.
+        Wait before an offset is requested again, since a response brought no progress.
 
         Raises :class:`StalledReadError` once the time for progress is over.
         """
-        patience = self._patience()
-        awaited = self._awaited(offset)
+        timer = self._current_timer()
+        goal = self._goal(offset)
         stalled = (
-            f"did not get {awaited} within {self.timeout_ms} ms, and nothing says that there is "
-            f"none: {why}{'' if why.endswith('?') else '.'}"
+            f"did not get {goal} within {self.timeout_ms} ms, and no response shows that there is "
+            f"none: {reason}{'' if reason.endswith('?') else '.'}"
         )
-        self._trouble = StalledReadError(
+        self._last_error = StalledReadError(
             f"{stalled} Set kafkaConsumer.pollTimeoutMs to wait longer"
         )
-        # For callers whose time is another setting's.
-        self._trouble.__cause__ = TimeoutExceededError(stalled)
-        patience.tell_once(awaited, why)
-        if patience.deadline.expired or (pause and not patience.pause_stalled()):
-            raise self._trouble
+        # For callers with another time limit than kafkaConsumer.pollTimeoutMs.
+        self._last_error.__cause__ = TimeoutExceededError(stalled)
+        timer.log_once(goal, reason)
+        if timer.deadline.expired or (pause and not timer.pause_after_empty()):
+            raise self._last_error
 
-    def _check_throttle(self, error: ThrottledError, awaited: str) -> None:
+    def _check_throttle(self, error: ThrottledError, goal: str) -> None:
         self._throttled_seconds += error.seconds
         if self._throttled_seconds <= self.max_throttle_seconds:
             return
         msg = (
-            f"did not get {awaited}: throttled for {error.seconds * 1000:.0f} ms by broker "
+            f"did not get {goal}: throttled for {error.seconds * 1000:.0f} ms by broker "
             f"{error.node} (quota), and for {self._throttled_seconds:.0f} s in all since the last "
             f"record, the limit being {self.max_throttle_seconds:.0f} s; raise the quota of this "
             "user or client id (consumer_byte_rate, request_percentage)"
         )
         raise StalledReadError(msg)
 
-    def _awaited(self, offset: int) -> str:
+    def _goal(self, offset: int) -> str:
         return f"a record of {self.partition.tp} at offset {offset}"
 
     def _read_watermarks(self, request: Callable[[Deadline], Watermarks]) -> Watermarks:
-        patience = self._new_patience()
+        timer = self._new_timer()
         while True:
             try:
-                return request(patience.deadline)
+                return request(timer.deadline)
             except PykafkaError as error:
-                self._recover(error, f"the offsets of {self.partition.tp}", patience)
+                self._recover(error, f"the offsets of {self.partition.tp}", timer)
 
-    def _patience(self) -> _Patience:
+    def _current_timer(self) -> _ProgressTimer:
         """
-        Return that of the present stretch without progress.
+        Return the timer that started at the first fetch since the last progress.
         """
-        if self._since_progress is None:
-            self._since_progress = self._new_patience()
-        return self._since_progress
+        if self._timer_since_progress is None:
+            self._timer_since_progress = self._new_timer()
+        return self._timer_since_progress
 
-    def _new_patience(self) -> _Patience:
-        return _Patience(self.timeout_ms / 1000, self.partition.cluster.config)
+    def _new_timer(self) -> _ProgressTimer:
+        return _ProgressTimer(self.timeout_ms / 1000, self.partition.cluster.config)
 
-    def _recover(self, error: PykafkaError, awaited: str, patience: _Patience) -> None:
+    def _recover(self, error: PykafkaError, goal: str, timer: _ProgressTimer) -> None:
         if not error.retriable:
             raise error
-        self.partition.forget()
-        late = patience.deadline.expired
-        # The last try is often cut off by the deadline itself, which says nothing of the cause.
-        if self._trouble is None or not late:
-            self._trouble = error
-        if late:
-            if isinstance(self._trouble, StalledReadError):
-                raise self._trouble from error
+        self.partition.reset()
+        is_late = timer.deadline.expired
+        # The deadline often cuts off the last try, so its error does not show the cause.
+        if self._last_error is None or not is_late:
+            self._last_error = error
+        if is_late:
+            if isinstance(self._last_error, StalledReadError):
+                raise self._last_error from error
             msg = (
-                f"did not get {awaited} within {self.timeout_ms} ms: {self._trouble}. "
+                f"did not get {goal} within {self.timeout_ms} ms: {self._last_error}. "
                 "Set kafkaConsumer.pollTimeoutMs to wait longer"
             )
             raise TimeoutExceededError(msg) from error
-        logger.info("%s; trying again", error)
-        patience.tell_once(awaited, str(error))
-        patience.pause(error)
+        logger.info("%s; retrying", error)
+        timer.log_once(goal, str(error))
+        timer.pause(error)

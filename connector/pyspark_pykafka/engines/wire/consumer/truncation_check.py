@@ -1,5 +1,5 @@
 """
-Whether a range is read from the log that it was planned in, whoever leads the partition by then.
+Checks before each fetch that the log was not truncated since the range was planned (KIP-320).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 class LogTruncatedError(Exception):
     """
-    The log has lost records since it was seen.
+    The log has been truncated since the range was planned.
     """
 
     def __init__(self, truncation: Truncation) -> None:
@@ -36,77 +36,76 @@ class LogTruncatedError(Exception):
 @dataclass(slots=True)
 class LogCheck:
     """
-    Asks each later leader where the epoch ends in which all before ``seen`` was seen (KIP-320).
+    Asks the leader of each later epoch for the end offset of the epoch that was seen (KIP-320).
 
-    Brokers refuse a Fetch that names another leader epoch than theirs, so whoever checks before the
-    first Fetch of an epoch reads from no other log. Within the epoch itself nothing can have been
-    truncated, and nothing is asked: as long as a leader stays, the check is free.
+    ``seen_end`` is the offset up to which the log was seen, in leader epoch ``epoch``. Brokers
+    refuse a Fetch with another leader epoch than theirs, so a check before the first Fetch in an
+    epoch is enough to read from no other log. A log is not truncated within a leader epoch, so
+    there is no request while the leader stays.
     """
 
     tp: TopicPartition
-    seen: int
+    seen_end: int
     epoch: int = NO_EPOCH
-    _checked: int = field(init=False)
+    _checked_epoch: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._checked = self.epoch
+        self._checked_epoch = self.epoch
 
-    def saw(self, end: int, epoch: int) -> None:
+    def record_end(self, end: int, epoch: int) -> None:
         """
-        Take note of where a leader's log ends; counts if nothing was seen before.
+        Take a leader's epoch and log end as seen, if the range was planned without an epoch.
         """
-        if self.epoch == NO_EPOCH and end >= self.seen:
-            self.epoch = self._checked = epoch
+        if self.epoch == NO_EPOCH and end >= self.seen_end:
+            self.epoch = self._checked_epoch = epoch
 
     def run(self, cluster: Cluster, leader: Leader, deadline: Deadline) -> None:
         """
-        Ask the leader, if its epoch is another one than the last that was checked.
+        Check the log if the leader's epoch is later than the last one that was checked.
 
-        Raises :class:`LogTruncatedError`, until :meth:`forget` is called, and
-        :class:`BrokerUnavailableError` where what is known of the leader is older than the range.
+        Raises :class:`LogTruncatedError`, until :meth:`reset` is called, and
+        :class:`BrokerUnavailableError` if the metadata of the leader are older than the range.
         """
-        if not self.seen or NO_EPOCH in {self.epoch, leader.epoch}:
+        if not self.seen_end or NO_EPOCH in {self.epoch, leader.epoch}:
             return
-        if leader.epoch < self._checked:
-            self._on_older(leader)
-        if leader.epoch <= self._checked:
+        if leader.epoch < self._checked_epoch:
+            self._on_older_epoch(leader)
+        if leader.epoch <= self._checked_epoch:
             return
-        end = self._end(cluster, leader, deadline)
-        if 0 <= end < self.seen:
-            raise LogTruncatedError(Truncation(self.tp, self.seen, self.epoch, end))
-        self._checked = leader.epoch
+        end = self._epoch_end(cluster, leader, deadline)
+        if 0 <= end < self.seen_end:
+            raise LogTruncatedError(Truncation(self.tp, self.seen_end, self.epoch, end))
+        self._checked_epoch = leader.epoch
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """
-        Read on in whatever log there is; what is seen from now on counts.
+        Accept the log as it is now; the next leader epoch that is seen is the first to check.
         """
-        self.epoch = self._checked = NO_EPOCH
+        self.epoch = self._checked_epoch = NO_EPOCH
 
-    def _on_older(self, leader: Leader) -> None:
-        # Without ids, a topic that was made again looks the same: its epochs begin anew.
+    def _on_older_epoch(self, leader: Leader) -> None:
+        # Without topic ids, a recreated topic looks the same: its epochs start again.
         if leader.topic_id is not None:
             msg = (
-                f"{self.tp}: a broker that is behind the others told who leads it, in leader epoch "
-                f"{leader.epoch}, which was {self._checked} before. Is it cut off from the others?"
+                f"{self.tp}: a broker that is behind the others returned leader epoch "
+                f"{leader.epoch}, but epoch {self._checked_epoch} was seen before. Is it cut off "
+                "from the other brokers?"
             )
             raise BrokerUnavailableError(msg)
 
-    def _end(self, cluster: Cluster, leader: Leader, deadline: Deadline) -> int:
+    def _epoch_end(self, cluster: Cluster, leader: Leader, deadline: Deadline) -> int:
         """
-        Return the offset behind the last record up to the epoch, -1 where that cannot be told.
+        Return the end offset of the epoch's last record, -1 if the broker cannot tell it.
         """
         connection = cluster.connection(leader.node, deadline)
         if not connection.supports(OFFSET_FOR_LEADER_EPOCH):
             return -1
-        wanted = {
-            self.tp.topic: [OffsetForLeaderPartition(self.tp.partition, leader.epoch, self.epoch)]
-        }
+        partition = OffsetForLeaderPartition(self.tp.partition, leader.epoch, self.epoch)
         request = offset_for_leader_epoch_request(
-            connection.version(OFFSET_FOR_LEADER_EPOCH), wanted
+            connection.version(OFFSET_FOR_LEADER_EPOCH), {self.tp.topic: [partition]}
         )
-        answer = cluster.request(connection, request, deadline)
-        found = answer.single()
-        if found.error_code:
-            doing = f"asking where leader epoch {self.epoch} of {self.tp} ends"
-            raise map_error_code(found.error_code, doing)
-        return found.end_offset
+        result = cluster.request(connection, request, deadline).single()
+        if result.error_code:
+            action = f"reading the end of leader epoch {self.epoch} of {self.tp}"
+            raise map_error_code(result.error_code, action)
+        return result.end_offset

@@ -16,7 +16,7 @@ from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
-from pyspark_pykafka.engines.wire.consumer.metadata import id_text
+from pyspark_pykafka.engines.wire.consumer.metadata import format_topic_id
 from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
 from pyspark_pykafka.offsets import (
     EARLIEST,
@@ -334,7 +334,7 @@ def test_a_stream_asks_again_where_a_broker_is_behind() -> None:
         }
         options = parse_stream_source(given)
         stream = MicroBatchStream(options, metadata_client(options), lambda _: {})
-        topic_id = id_text(stubs.get("id"))
+        topic_id = format_topic_id(stubs.get("id"))
         stands = {
             "t": {"0": 400},
             TOPIC_IDS: {"t": topic_id},
