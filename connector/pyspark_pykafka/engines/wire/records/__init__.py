@@ -1,3 +1,3 @@
 """
-Record batches and Arrow columns, converted into each other by compiled code.
+Conversion between record batches and Arrow columns by compiled code.
 """

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, embedsignature=True
 """
-Kafka record batches of magic 2 to Arrow buffers, in one compiled loop without an object per record.
+Decodes Kafka record batches (magic 2) into Arrow buffers, without a Python object per record.
 
-The layout is Kafka's ``DefaultRecordBatch`` and ``DefaultRecord`` (KIP-98). Whatever the bytes say,
-nothing is read outside the buffer that was handed over.
+The format is Kafka's ``DefaultRecordBatch`` and ``DefaultRecord`` (KIP-98). For any input, nothing
+outside the given buffer is read.
 """
 
 cimport cython
@@ -13,7 +13,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-# Sizes and places of the header's fields, in bytes from the start of the batch.
+# The size of the header, and the positions of its fields in bytes from the start of the batch.
 cdef enum:
     HEADER = 61
     LENGTH_AT = 8
@@ -33,21 +33,21 @@ cdef enum:
     TRANSACTIONAL = 0x10
     CONTROL = 0x20
 
-# The type of a control record is the second int16 of its key: 0 is an abort marker.
+# The second int16 of a control record's key is its type; 0 is an abort marker.
 cdef enum:
     ABORT_MARKER = 0
 
-# Spark's timestamps are microseconds in 64 bits, Kafka's milliseconds in 64 bits.
+# Spark's timestamps are 64-bit microseconds, Kafka's are 64-bit milliseconds.
 cdef int64_t MAX_MILLIS = INT64_MAX // 1000
 
-# Below so many bytes our own checksum is faster than the call of a faster one from Python.
+# Up to this size, our own checksum is faster than calling the faster library through Python.
 cdef enum:
     SMALL = 512
 
 
 class MalformedBatch(ValueError):
     """
-    A record batch that contradicts itself; ``offset`` is the first that could not be read.
+    A malformed record batch; ``offset`` is the first offset that could not be decoded.
     """
 
     def __init__(self, offset, why):
@@ -61,7 +61,7 @@ class MalformedBatch(ValueError):
 
 class TimestampTooLarge(ValueError):
     """
-    A record whose time does not fit into Spark's microseconds.
+    A record whose timestamp does not fit into Spark's 64-bit microseconds.
     """
 
     def __init__(self, offset, millis):
@@ -72,7 +72,7 @@ class TimestampTooLarge(ValueError):
 
 class OldFormat(ValueError):
     """
-    A message set from before record batches (magic 0 or 1), at ``offset``.
+    A message set of a format before record batches (magic 0 or 1), at ``offset``.
     """
 
     def __init__(self, offset, magic):
@@ -106,7 +106,7 @@ cdef struct Cursor:
 
 cdef inline bint read_varlong(Cursor* cursor, int64_t* value) noexcept nogil:
     """
-    Read a zigzag number of at most ten bytes; false if it does not end inside the cursor.
+    Read a zigzag varint of at most ten bytes; return false if it does not end inside the cursor.
     """
     cdef uint64_t bits = 0
     cdef int shift = 0
@@ -124,7 +124,7 @@ cdef inline bint read_varlong(Cursor* cursor, int64_t* value) noexcept nogil:
 
 cdef inline bint read_varint(Cursor* cursor, int64_t* value) noexcept nogil:
     """
-    Read a zigzag number; false if it is beyond 32 bits, or does not end inside the cursor.
+    Read a zigzag varint; return false if it exceeds 32 bits or does not end inside the cursor.
     """
     cdef uint8_t byte
     if cursor.at < cursor.end and cursor.at[0] < 0x80:
@@ -137,7 +137,7 @@ cdef inline bint read_varint(Cursor* cursor, int64_t* value) noexcept nogil:
 
 cdef inline bint read_span(Cursor* cursor, const uint8_t** start, int64_t* size) noexcept nogil:
     """
-    Read a length and skip as many bytes; -1 means null, and no other negative length is allowed.
+    Read a length and skip as many bytes; -1 means null, other negative lengths are invalid.
     """
     if not read_varint(cursor, size) or size[0] < -1:
         return False
@@ -158,14 +158,14 @@ cdef inline bint skip_byte(Cursor* cursor) noexcept nogil:
 
 cdef inline bint no_headers(Cursor* cursor) noexcept nogil:
     """
-    Whether a record ends here with the number 0: that it has no headers, as most have none.
+    Return whether the record ends here with the number 0: no headers, as in most records.
     """
     return cursor.end - cursor.at == 1 and cursor.at[0] == 0
 
 
 # --- Checksums ------------------------------------------------------------------------------------
 
-# What a byte does to a CRC-32C when 0 to 7 more bytes follow it: eight bytes go in one step.
+# The effect of a byte on a CRC-32C if 0 to 7 bytes follow it, to process eight bytes in one step.
 cdef uint32_t CRC_TABLE[8][256]
 
 
@@ -205,12 +205,12 @@ cdef uint32_t small_crc32c(const uint8_t* at, int64_t size) noexcept nogil:
     return ~crc
 
 
-# --- Memory that Arrow takes over -----------------------------------------------------------------
+# --- Memory owned by Arrow arrays -----------------------------------------------------------------
 
 @cython.final
 cdef class Memory:
     """
-    A block of bytes that frees itself when the last Arrow array on it is gone.
+    A block of bytes, freed with the last Arrow array that uses it.
     """
 
     cdef uint8_t* start
@@ -229,7 +229,7 @@ cdef class Memory:
 @cython.final
 cdef class Growing:
     """
-    Bytes that are appended to; doubling keeps the cost per byte constant.
+    A growing block of bytes; doubling keeps the cost of appending constant per byte.
     """
 
     cdef uint8_t* start
@@ -242,7 +242,7 @@ cdef class Growing:
 
     cdef inline uint8_t* extend(self, size_t more) except NULL:
         """
-        Make room for ``more`` bytes, count them as used, and return where they begin.
+        Append ``more`` uninitialised bytes and return their address.
         """
         cdef uint8_t* at
         if self.used + more > self.room:
@@ -252,7 +252,7 @@ cdef class Growing:
         return at
 
     cdef int grow(self, size_t least) except -1:
-        # The last block's size is the best guess for this one; a little more saves the last copy.
+        # The size of the previous block is the best guess; a small margin avoids another copy.
         cdef size_t room = max(least, max(2 * self.room, self.expected + self.expected // 16), 256)
         cdef uint8_t* moved = <uint8_t*>realloc(self.start, room)
         if moved == NULL:
@@ -263,7 +263,7 @@ cdef class Growing:
 
     cdef Memory hand_over(self):
         """
-        Give the block away and start anew.
+        Return the block and start a new one.
         """
         cdef Memory memory = Memory.__new__(Memory)
         if self.start == NULL:
@@ -280,7 +280,7 @@ cdef class Growing:
 @cython.final
 cdef class Validity:
     """
-    The null bits of a column; no memory while there is no null.
+    The validity bitmap of a column; without nulls, no memory is allocated.
     """
 
     cdef Growing bits
@@ -305,7 +305,7 @@ cdef class Validity:
 
     cdef void cut(self, Py_ssize_t rows, Py_ssize_t end) noexcept:
         """
-        Forget the rows from ``rows`` to ``end``.
+        Remove the rows from ``rows`` to ``end``.
         """
         cdef Py_ssize_t row
         for row in range(rows, min(end, <Py_ssize_t>(self.bits.used * 8))):
@@ -328,7 +328,7 @@ cdef class Validity:
 @cython.final
 cdef class BytesColumn:
     """
-    Values of variable size: 32 bit ends, the bytes, and the nulls.
+    A column of variable-size values: 32-bit offsets, data and validity.
     """
 
     cdef Growing ends
@@ -354,12 +354,12 @@ cdef class BytesColumn:
 
     cdef void cut(self, Py_ssize_t rows) noexcept:
         """
-        Forget the values after the first ``rows``.
+        Remove the values after the first ``rows``.
         """
         if rows < self.rows:
             self.validity.cut(rows, self.rows)
             self.data.used = (<int32_t*>self.ends.start)[rows]
-            # The first value writes the first end, too.
+            # The first value also writes the first offset.
             self.ends.used = 4 * (rows + 1) if rows else 0
             self.rows = rows
 
@@ -378,7 +378,7 @@ cdef class BytesColumn:
 @cython.final
 cdef class HeadersColumn:
     """
-    A list of (key, value) per record; a record without headers is a null.
+    A column of lists of (key, value); a record without headers is null.
     """
 
     cdef Growing ends
@@ -404,7 +404,7 @@ cdef class HeadersColumn:
 
     cdef void undo(self) noexcept:
         """
-        Forget the pairs of a record that has not been ended.
+        Remove the pairs of the unfinished record.
         """
         cdef Py_ssize_t pairs = 0
         if self.rows:
@@ -428,9 +428,9 @@ cdef class HeadersColumn:
 
 def next_offset(const uint8_t[::1] records, int64_t position):
     """
-    Return the offset after the last whole batch, or ``position`` if there is none beyond it.
+    Return the offset after the last complete batch, or ``position`` if that is larger.
 
-    Looks at headers only, so that the next fetch can be sent before this one is decoded.
+    Only headers are read, so that the next fetch can be sent before this response is decoded.
     """
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t size = records.shape[0]
@@ -451,7 +451,7 @@ def next_offset(const uint8_t[::1] records, int64_t position):
 
 cdef inline bint offsets_fit(int64_t base, int32_t last_delta) noexcept nogil:
     """
-    Whether a batch's offsets are numbers that can be, the one after its last included.
+    Return whether a batch's offsets, and the offset after the last, fit into 64 bits.
     """
     return base >= 0 and last_delta >= 0 and base <= INT64_MAX - last_delta - 1
 
@@ -459,16 +459,16 @@ cdef inline bint offsets_fit(int64_t base, int32_t last_delta) noexcept nogil:
 @cython.final
 cdef class RecordDecoder:
     """
-    Appends the records with offsets in [start, end) to columns, one fetch response after another.
+    Decodes the records with offsets in [start, end) into columns, one fetch response after another.
 
-    :meth:`feed` a response's records, then :meth:`fill` until it returns false; each time that it
-    returns true the columns are full and :meth:`take` must be called. ``position`` is the next
+    Call :meth:`feed` with a response's records, then :meth:`fill` until it returns false. Each time
+    it returns true, the columns are full and :meth:`take` must be called. ``position`` is the next
     offset to read.
 
-    ``columns`` names what is wanted of key, value, offset, timestamp, timestampType and headers;
-    ``crc32c`` computes a checksum of bytes, or is None to trust them; ``decompress(codec, bytes)``
-    returns a batch's records. A full batch has ``max_rows`` rows, or ``max_bytes`` bytes of
-    records; only a single larger record exceeds that.
+    ``columns`` selects from key, value, offset, timestamp, timestampType and headers. ``crc32c``
+    computes checksums; with None they are not verified. ``decompress(codec, bytes)`` returns the
+    records of a batch. The columns are full at ``max_rows`` rows or ``max_bytes`` bytes of records;
+    only a single larger record exceeds that.
     """
 
     cdef readonly int64_t position
@@ -485,7 +485,7 @@ cdef class RecordDecoder:
     cdef Growing timestamps
     cdef Growing timestamp_types
     cdef HeadersColumn headers
-    # The response being read, held by its buffer, and where its next batch starts.
+    # The current response, kept alive by its buffer, and the position of its next batch.
     cdef Py_buffer response
     cdef bint fed
     cdef object source
@@ -493,14 +493,14 @@ cdef class RecordDecoder:
     cdef bint first
     cdef list aborted
     cdef set aborting
-    # The batch being read: its records, how many are left, and what its header says.
+    # The current batch: its records, the number of records left, and fields of its header.
     cdef Py_buffer inflated
     cdef bint held
     cdef Cursor cursor
     cdef int64_t left
     cdef int64_t base_offset
     cdef int64_t last_offset
-    # The last offset of the last batch that was read to its end, in this response or before.
+    # The last offset of the last completely decoded batch, in this response or a previous one.
     cdef int64_t passed
     cdef int64_t previous_offset
     cdef int64_t base_timestamp
@@ -547,19 +547,19 @@ cdef class RecordDecoder:
     @property
     def done(self):
         """
-        Whether every offset of the range has been passed.
+        Whether the position has reached the end of the range.
         """
         return self.position >= self.end
 
     def feed(self, records, aborted=()):
         """
-        Start on the records of a response, which must stay unchanged until they are used up.
+        Start decoding the records of a response, which must not change until they are decoded.
 
-        They must be those for ``position``: a broker's first batch holds that offset, or lies
-        behind it if the log has it no more.
+        They must be the response for ``position``: the first batch contains that offset, or starts
+        after it if the log does not have it any more.
 
-        ``aborted`` holds (first offset, producer id) of the aborted transactions that the broker
-        names for these records; empty unless only committed records are to be read.
+        ``aborted`` has (first offset, producer id) of the response's aborted transactions; it is
+        empty unless only committed records are read.
         """
         self._end_batch()
         self._end_response()
@@ -574,39 +574,38 @@ cdef class RecordDecoder:
 
     def skip_to(self, int64_t position):
         """
-        Go on at a later offset: the ones before it have no records.
+        Continue at a later offset: the offsets before it have no records.
         """
         if position > self.position:
             self.position = min(position, self.end)
 
     def log_changed(self):
         """
-        Go on in a log that was truncated and has other batches now: no order is demanded to those
-        before.
+        Continue in a log that was truncated: its batches need not follow those decoded so far.
         """
         self.passed = -1
 
     def fill(self):
         """
-        Append records until the columns are full (true) or the response is used up (false).
+        Decode records until the columns are full (true) or the response is decoded (false).
 
-        Raises :class:`MalformedBatch`, :class:`TimestampTooLarge` or :class:`OldFormat`, and does
-        so again when it is called again; the columns hold the records before the bad one.
+        Raises :class:`MalformedBatch`, :class:`TimestampTooLarge` or :class:`OldFormat`, and raises
+        it again if called again; the columns have the records before the malformed one.
         """
         while self.left > 0 or self._next_batch():
             if self._decode_records():
                 return True
-        # The response's memory may be wanted before the next one is here.
+        # The memory of the response may be needed before the next response arrives.
         self._end_response()
         self.source = None
         return False
 
     def take(self):
         """
-        Hand the columns over and start new ones.
+        Return the columns and start new ones.
 
-        Returns (rows, key, value, offset, timestamp, timestampType, headers): None for columns
-        that are not wanted, memory of fixed width or the tuples of variable columns.
+        Returns (rows, key, value, offset, timestamp, timestampType, headers): None for columns that
+        are not selected, else memory of fixed width or the tuple of a variable-size column.
         """
         rows = self.rows
         self.rows = 0
@@ -623,7 +622,7 @@ cdef class RecordDecoder:
 
     cdef bint _next_batch(self) except -1:
         """
-        Open the next batch that has wanted records; false when there is no whole batch any more.
+        Open the next batch with visible records; return false if no complete batch is left.
         """
         cdef const uint8_t* batch
         cdef int64_t left, size, base
@@ -632,7 +631,7 @@ cdef class RecordDecoder:
         while self.fed and self.position < self.end:
             batch = <const uint8_t*>self.response.buf + self.at
             left = self.response.len - self.at
-            # The oldest format's messages can be smaller than a header, and have this byte too.
+            # Messages of the oldest formats may be smaller than a header, but have the magic byte.
             if left > MAGIC_AT and batch[MAGIC_AT] != 2:
                 raise self._other_format(batch[MAGIC_AT])
             if left < HEADER:
@@ -659,7 +658,7 @@ cdef class RecordDecoder:
                 self.position = self.end
                 return False
             opened = self._open_batch(batch, size, base, base + delta)
-            # Not before: what is malformed must be met again when it is read again.
+            # Advanced late: a malformed batch must raise again on the next call.
             self.at += size
             self.first = False
             self.last_offset = base + delta
@@ -681,7 +680,7 @@ cdef class RecordDecoder:
         self, const uint8_t* batch, int64_t size, int64_t base, int64_t last
     ) except -1:
         """
-        Check a batch and get at its records; false if none of them is for the reader.
+        Check a batch and open its records; return false if none of them is visible.
         """
         cdef int16_t attributes = int16_at(batch + ATTRIBUTES_AT)
         cdef int32_t count = int32_at(batch + COUNT_AT)
@@ -725,7 +724,7 @@ cdef class RecordDecoder:
         self, const uint8_t* batch, int64_t size, int64_t first, int64_t last
     ) except -1:
         """
-        Whether the batch is a control batch or, read committed, of an aborted transaction.
+        Return whether it is a control batch, or one of an aborted transaction (read_committed).
         """
         cdef int16_t attributes = int16_at(batch + ATTRIBUTES_AT)
         cdef int64_t producer
@@ -742,7 +741,7 @@ cdef class RecordDecoder:
 
     cdef bint _is_abort(self, const uint8_t* batch, int64_t size, int64_t first) except -1:
         """
-        Read the type from the key of a control batch's one record, if compaction has left it.
+        Return whether a control batch aborts; its record may have been removed by compaction.
         """
         cdef Cursor cursor
         cdef int64_t number
@@ -751,7 +750,7 @@ cdef class RecordDecoder:
             return False
         self._open_records(batch, size, first)
         cursor = self.cursor
-        # Its length, attributes, time, offset and key.
+        # Length, attributes, timestamp, offset, key.
         if (
             not read_varint(&cursor, &number)
             or not skip_byte(&cursor)
@@ -767,7 +766,7 @@ cdef class RecordDecoder:
 
     cdef int _open_records(self, const uint8_t* batch, int64_t size, int64_t first) except -1:
         """
-        Set the cursor to a batch's records, decompressed if need be.
+        Set the cursor to the records of a batch, decompressed if necessary.
         """
         cdef int codec = int16_at(batch + ATTRIBUTES_AT) & CODEC_MASK
         cdef Py_ssize_t start = batch - <const uint8_t*>self.response.buf
@@ -788,10 +787,10 @@ cdef class RecordDecoder:
 
     cdef bint _decode_records(self) except -1:
         """
-        Append the open batch's records; true when the columns are full before its end.
+        Decode the records of the open batch; return true if the columns are full before its end.
 
-        A record is appended when all of it has been found good, so that the columns stay equally
-        long whatever comes.
+        A record is appended only after all of it was checked, so that the columns always have equal
+        lengths.
         """
         cdef Cursor record
         cdef const uint8_t* key
@@ -807,7 +806,7 @@ cdef class RecordDecoder:
             record.at += 1
             if not read_varlong(&record, &millis) or not read_varint(&record, &delta):
                 raise self._malformed("ends inside its numbers")
-            # Compared before they are added, since the sum of hostile numbers could overflow.
+            # Checked before the addition, since the sum of malicious numbers could overflow.
             if not 0 <= delta <= self.last_offset - self.base_offset:
                 raise self._malformed(f"says it is {delta} offsets from its batch's first")
             offset = self.base_offset + delta
@@ -830,7 +829,7 @@ cdef class RecordDecoder:
                 if self.log_append_time:
                     millis = self.max_timestamp
                 else:
-                    # As unsigned numbers, which may overflow: Java's sum comes out the same.
+                    # Added as unsigned numbers, which may overflow: the result is that of Java.
                     millis = <int64_t>(<uint64_t>self.base_timestamp + <uint64_t>millis)
                 if self.timestamps is not None and not -MAX_MILLIS <= millis <= MAX_MILLIS:
                     raise TimestampTooLarge(offset, millis)
@@ -838,7 +837,7 @@ cdef class RecordDecoder:
                     self._add_headers(&record)
                 elif self.headers is not None:
                     self.headers.end_row(True)
-                # Nothing of the record can be wrong from here on.
+                # The record is valid from here on.
                 if self.timestamps is not None:
                     (<int64_t*>self.timestamps.extend(8))[0] = millis * 1000
                 if self.keys is not None:
@@ -865,7 +864,7 @@ cdef class RecordDecoder:
 
     cdef int _add_headers(self, Cursor* record) except -1:
         """
-        Append the headers that a record ends with, if they are wanted and all of them good.
+        Check the headers at the end of a record, and append them if the column is selected.
         """
         why = self._add_pairs(record)
         if why is not None:
@@ -876,7 +875,7 @@ cdef class RecordDecoder:
 
     cdef object _add_pairs(self, Cursor* record):
         """
-        Append headers up to the first that is wrong, and return what is wrong with it, or None.
+        Append headers up to the first malformed one, and return its problem or None.
         """
         cdef int64_t count, key_size, value_size
         cdef const uint8_t* key

@@ -1,11 +1,11 @@
-# The types of the compiled encoder; what it does is said in _encoder.pyx.
+# The types of the compiled encoder, which is documented in _encoder.pyx.
 
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias, final
 
 from typing_extensions import Buffer
 
-# Addresses of validity bits, ends and data; the first element's index; whether ends are 64 bits.
+# Addresses of validity, offsets and data; index of the first element; whether offsets have 64 bits.
 Column: TypeAlias = tuple[int, int, int, int, bool]
 
 class RowError(ValueError):

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, embedsignature=True
 """
-Arrow columns to Kafka record batches of magic 2, one per partition, without an object per record.
+Encodes Arrow columns into Kafka record batches (magic 2), without a Python object per record.
 
-The layout is Kafka's ``DefaultRecordBatch`` and ``DefaultRecord`` (KIP-98), and keys go where the
-Java client's default partitioner puts them.
+The format is Kafka's ``DefaultRecordBatch`` and ``DefaultRecord`` (KIP-98). Keys are assigned to
+partitions like in the Java client's default partitioner.
 """
 
 cimport cython
@@ -13,23 +13,23 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-# Room for the batch's header before its records.
+# The size of a batch's header, reserved before its records.
 cdef enum:
     HEADER = 61
 
-# A record has at most these beside key, value and headers: its length and five numbers.
+# The maximum size of the length and the numbers of a record, beside key, value and headers.
 cdef enum:
     MOST_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
 
 cdef enum:
     LEAST_ROOM = 4096
 
-# Spark's timestamps are microseconds, Kafka's milliseconds; brokers refuse negative ones, and some
-# clients take 0 for "now".
+# The first valid timestamp: Spark's are microseconds, Kafka's milliseconds. Brokers reject negative
+# timestamps, and some clients treat 0 as "now".
 cdef enum:
     FIRST_MICROS = 1000
 
-# Why a row cannot become a record.
+# Reasons why a row cannot become a record.
 cdef enum:
     LARGE = 1
     ASTRAY = 2
@@ -39,7 +39,7 @@ cdef enum:
 
 class RowError(ValueError):
     """
-    A row that cannot become a record; ``why`` is one of the names below, ``detail`` a number.
+    A row that cannot become a record; ``why`` is one of the constants below, ``detail`` a number.
     """
 
     TOO_LARGE = LARGE
@@ -57,7 +57,7 @@ class RowError(ValueError):
 # --- Columns --------------------------------------------------------------------------------------
 
 cdef struct Column:
-    # An array of Arrow's: no validity means no nulls; ends are 32 or 64 bits wide.
+    # An Arrow array: without validity there are no nulls; ends have 32 bits, or 64 if wide.
     const uint8_t* validity
     const uint8_t* ends
     const uint8_t* data
@@ -94,7 +94,7 @@ cdef inline bint is_null(const Column* column, int64_t row) noexcept nogil:
 
 cdef inline int64_t end_of(const Column* column, int64_t row) noexcept nogil:
     """
-    Return where the element before ``row`` ends, which is where ``row`` begins.
+    Return the end of the element before ``row``, which is the start of ``row``.
     """
     row += column.offset
     return (<const int64_t*>column.ends)[row] if column.wide else (<const int32_t*>column.ends)[row]
@@ -102,7 +102,7 @@ cdef inline int64_t end_of(const Column* column, int64_t row) noexcept nogil:
 
 cdef struct Span:
     const uint8_t* at
-    # -1 stands for null, as in a record.
+    # -1 means null, as in a record.
     int64_t size
 
 
@@ -157,7 +157,7 @@ cdef inline int64_t span_size(Span span) noexcept nogil:
 
 cdef inline uint32_t murmur2(Span key) noexcept nogil:
     """
-    Return the hash that Java's ``Utils.murmur2`` has for the bytes.
+    Return the hash of Java's ``Utils.murmur2``.
     """
     cdef uint32_t m = 0x5bd1e995
     cdef uint32_t h = <uint32_t>0x9747b28c ^ <uint32_t>key.size
@@ -186,7 +186,7 @@ cdef inline uint32_t murmur2(Span key) noexcept nogil:
     return h
 
 
-# --- The content of rows ---------------------------------------------------------------------------
+# --- Hashes of rows --------------------------------------------------------------------------------
 
 cdef extern from *:
     """
@@ -212,7 +212,7 @@ cdef extern from *:
     #define FOLD_C 0x8ebc6af09c88c6e3ULL
     #define FOLD_D 0x589965cc75374cc3ULL
 
-    /* Multiplications folded as in wyhash; three at a time keep the processor busy. */
+    /* Folded multiplications as in wyhash; three independent ones at a time are faster. */
     static uint64_t hashed(uint64_t seed, const uint8_t *at, int64_t size) {
         uint64_t a, b;
         int64_t left = size;
@@ -251,12 +251,12 @@ cdef extern from *:
     uint64_t hashed(uint64_t seed, const uint8_t* at, int64_t size) noexcept nogil
 
 
-# --- Record batches that are being filled ---------------------------------------------------------
+# --- Open record batches --------------------------------------------------------------------------
 
 @cython.final
 cdef class Payload:
     """
-    The records of one batch, behind room for its header; a buffer of both, which can be written.
+    The records of one batch, with space for its header before them: a writable buffer of both.
     """
 
     cdef uint8_t* start
@@ -276,7 +276,7 @@ cdef class Payload:
 
 
 cdef struct Slot:
-    # One partition: the batch that is open for it; no memory while that is empty.
+    # The open batch of one partition; without records, no memory is allocated.
     uint8_t* start
     size_t used
     size_t room
@@ -289,7 +289,7 @@ cdef struct Slot:
 cdef struct Topic:
     int first_slot
     int partitions
-    # Where rows without a key and a partition go, among the partitions with a leader.
+    # The partitions with a leader, and the one for rows without a key and a partition.
     int available_at
     int available
     int sticky
@@ -299,12 +299,12 @@ cdef struct Topic:
 @cython.final
 cdef class RecordEncoder:
     """
-    Fills batches of about ``batch_bytes``; a record of more than ``record_bytes`` is refused.
+    Fills batches of about ``batch_bytes``; records of more than ``record_bytes`` are rejected.
 
-    ``seed`` begins the choice of partitions for rows without a key and without a partition, which
-    stay at one partition until its batch is full (KIP-480). With ``hashes``, ``content`` is the sum
-    of hashes of all rows: topic, key, value, headers, and partition and time as far as rows have
-    them. Other machines have the same, whatever the order and the batches.
+    Rows without a key and a partition stay at one partition until its batch is full (KIP-480);
+    ``seed`` seeds its choice. With ``hashes``, ``content`` is the sum of the hashes of all rows:
+    topic, key, value, headers, and partition and timestamp if the row has them. It does not depend
+    on the machine, the order of rows, or the batches.
     """
 
     cdef Slot* slots
@@ -319,7 +319,7 @@ cdef class RecordEncoder:
     cdef size_t open
     cdef bint hashes
     cdef readonly uint64_t content
-    # What is being encoded: the owner keeps the arrays alive.
+    # The rows being encoded; the owner keeps their arrays alive.
     cdef object owner
     cdef int64_t row
     cdef int64_t rows
@@ -354,13 +354,13 @@ cdef class RecordEncoder:
     @property
     def open_bytes(self):
         """
-        How many bytes the batches hold that are not full yet.
+        The total size of the batches that are not full yet.
         """
         return self.open
 
     def add_topic(self, int partitions, available, const uint8_t[::1] name=b""):
         """
-        Take in a topic, and return its number and the slot of its partition 0; more follow.
+        Add a topic; return its number and the slot of partition 0, followed by those of the others.
         """
         cdef list usable = list(available) or list(range(partitions))
         cdef int first = self.slot_count
@@ -394,10 +394,10 @@ cdef class RecordEncoder:
 
     def feed(self, owner, int64_t rows, columns, numbers, int64_t now_ms):
         """
-        Begin to encode rows: ``columns`` by name as :func:`column_of` takes them.
+        Start encoding rows; ``columns`` has the tuples of :func:`column_of` by name.
 
-        ``numbers`` is an int32 buffer with the topic of each row, or one number for all;
-        ``now_ms`` is the time of rows that have none. ``owner`` is kept until they are encoded.
+        ``numbers`` is an int32 buffer with the topic number of each row. ``now_ms`` is the timestamp
+        of rows without one. ``owner`` is kept until the rows are encoded.
         """
         cdef const int32_t[::1] view
         self.key = column_of(columns.get("key"))
@@ -420,9 +420,9 @@ cdef class RecordEncoder:
 
     def fill(self):
         """
-        Encode rows until a batch is full, and return its slot; -1 once all rows are encoded.
+        Encode rows until a batch is full, and return its slot; return -1 when all rows are encoded.
 
-        The slot must be emptied by :meth:`take` before the next call. Raises :class:`RowError`.
+        Call :meth:`take` for the slot before the next call. Raises :class:`RowError`.
         """
         cdef int slot
         while self.row < self.rows:
@@ -436,7 +436,7 @@ cdef class RecordEncoder:
 
     def take(self, int slot):
         """
-        Return the records of a slot, and begin a new batch in it; None if it has none.
+        Return the records of a slot and start a new batch in it; None if it is empty.
         """
         cdef Slot* taken
         cdef Payload payload
@@ -467,10 +467,10 @@ cdef class RecordEncoder:
 
     cdef void stick(self, Topic* topic) noexcept:
         """
-        Choose another partition for the rows that may go anywhere, if there is another.
+        Choose another sticky partition, if there is one.
         """
         cdef int at, before = topic.sticky
-        # xorshift64*: any even choice will do.
+        # xorshift64*: any uniform choice will do.
         self.chance ^= self.chance >> 12
         self.chance ^= self.chance << 25
         self.chance ^= self.chance >> 27
@@ -510,7 +510,7 @@ cdef class RecordEncoder:
 
     cdef int encode(self) except -2:
         """
-        Put the row into its batch; if it is full, return its slot instead.
+        Append the row to its batch; if the batch is full, return its slot instead.
         """
         cdef Topic* topic = &self.topics[self.topic_of[self.row]]
         cdef Span key = span_of(&self.key, self.row)
