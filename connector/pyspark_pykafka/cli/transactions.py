@@ -1,4 +1,4 @@
-"""`pykafka transactions`: what exactly-once writes have open, and whose a prefix is."""
+"""`pykafka transactions`: open transactions of exactly-once writes, and the owners of prefixes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, br
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
 from pyspark_pykafka.engines.selection import transaction_client
-from pyspark_pykafka.engines.wire.transactions.values import (
-    TransactionState,
-)
+from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.sink.ledger_entries import ledger_topic
 from pyspark_pykafka.sink.ledger_topic import (
@@ -38,25 +36,23 @@ if TYPE_CHECKING:
     import argparse
 
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-    from pyspark_pykafka.engines.wire.transactions.values import (
-        TransactionDescription,
-    )
+    from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
     from pyspark_pykafka.settings import KafkaSettings
 
 _OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
 
 
-def _settings(chosen: argparse.Namespace) -> KafkaSettings:
-    return parse_sink(broker_options(chosen), streaming=False).kafka
+def _settings(arguments: argparse.Namespace) -> KafkaSettings:
+    return parse_sink(broker_options(arguments), streaming=False).kafka
 
 
-def _list(chosen: argparse.Namespace) -> int:
-    with transaction_client(_settings(chosen)) as transactions:
-        names = transactions.list_ids(
-            starting_with_pattern(chosen.prefix), () if chosen.all else _OPEN
+def _list(arguments: argparse.Namespace) -> int:
+    with transaction_client(_settings(arguments)) as transactions:
+        ids = transactions.list_ids(
+            starting_with_pattern(arguments.prefix), () if arguments.all else _OPEN
         )
-        found = [it for it in transactions.describe_all(names).values() if it is not None]
-    if chosen.json:
+        found = [it for it in transactions.describe_all(ids).values() if it is not None]
+    if arguments.json:
         print(json.dumps([_as_json(it) for it in found], indent=2))
         return 0
     head = ("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "EPOCH", "PARTITIONS", "SINCE")
@@ -77,30 +73,30 @@ def _as_json(found: TransactionDescription) -> dict[str, Any]:
     return {**found._asdict(), "state": found.state.value}
 
 
-def _abort(chosen: argparse.Namespace) -> int:
-    with transaction_client(_settings(chosen)) as transactions:
-        found = transactions.list_ids(prefix_pattern(chosen.prefix), _OPEN)
-        kept = _partly_committed(transactions, chosen.prefix, found)
+def _abort(arguments: argparse.Namespace) -> int:
+    with transaction_client(_settings(arguments)) as transactions:
+        found = transactions.list_ids(prefix_pattern(arguments.prefix), _OPEN)
+        kept = _partly_committed(transactions, arguments.prefix, found)
         names = [name for name in found if name not in kept]
-        if chosen.execute:
+        if arguments.execute:
             transactions.abort_ids(names)
         for name in names:
-            print(f"{'aborted' if chosen.execute else 'would abort'} {name}")
+            print(f"{'aborted' if arguments.execute else 'would abort'} {name}")
     for name in sorted(kept):
         print(f"left open {name}: its micro-batch is committed in part")
     if kept:
         print(
-            "The next run of the query commits those, and so does pykafka transactions complete; "
-            "to abort them would lose their rows, or stop the query: release does so."
+            "The next run of the query commits these, and so does pykafka transactions complete. "
+            "Aborting them would lose their rows, or stop the query; release does so."
         )
-    if names and not chosen.execute:
-        print("Nothing was changed; give --execute to do it, when no write is using them.")
+    if names and not arguments.execute:
+        print("Dry run: nothing was changed. Use --execute when no write uses these transactions.")
     return 0
 
 
 def _partly_committed(transactions: Transactions, prefix: str, names: list[str]) -> set[str]:
     """
-    Return those of open transactions that belong to a micro-batch which is committed in part.
+    Return the ids of open transactions of a micro-batch that is committed in part.
     """
     if not any(map(any_query_pattern(prefix).matches, names)):
         return set()
@@ -109,73 +105,71 @@ def _partly_committed(transactions: Transactions, prefix: str, names: list[str])
     return {one.transactional_id for one in find_partly_committed(transactions, prefix)}
 
 
-def _release(chosen: argparse.Namespace) -> int:
-    with transaction_client(_settings(chosen)) as transactions:
-        if is_ledger_empty(transactions, ledger_topic(chosen.prefix)):
-            return _renew(transactions, chosen)
-        held = read_prefix_owner(transactions, chosen.prefix)
-        if held is None:
-            print(f"No query has the prefix {chosen.prefix}.")
+def _release(arguments: argparse.Namespace) -> int:
+    with transaction_client(_settings(arguments)) as transactions:
+        if is_ledger_empty(transactions, ledger_topic(arguments.prefix)):
+            return _renew(transactions, arguments)
+        owner = read_prefix_owner(transactions, arguments.prefix)
+        if owner is None:
+            print(f"No query has the prefix {arguments.prefix}.")
             return 0
-        if chosen.execute:
-            release_prefix(transactions, held, chosen.prefix)
-    verb = "released" if chosen.execute else "would release"
-    print(f"{verb} {chosen.prefix} from the query {held.query}, last batch {held.batch}")
-    if not chosen.execute:
-        print("Nothing was changed; give --execute to do it, when that query has been stopped.")
+        if arguments.execute:
+            release_prefix(transactions, owner, arguments.prefix)
+    verb = "released" if arguments.execute else "would release"
+    print(f"{verb} {arguments.prefix} from the query {owner.query}, last batch {owner.batch}")
+    if not arguments.execute:
+        print("Dry run: nothing was changed. Use --execute when that query is stopped.")
     return 0
 
 
-def _describe(chosen: argparse.Namespace) -> int:
-    with transaction_client(_settings(chosen)) as transactions:
-        held = read_prefix_owner(transactions, chosen.prefix)
-        if held is None:
-            print(f"No query has the prefix {chosen.prefix}.")
+def _describe(arguments: argparse.Namespace) -> int:
+    with transaction_client(_settings(arguments)) as transactions:
+        owner = read_prefix_owner(transactions, arguments.prefix)
+        if owner is None:
+            print(f"No query has the prefix {arguments.prefix}.")
             return 0
-        found = read_batch_state(transactions, held, chosen.prefix)
+        found = read_batch_state(transactions, owner, arguments.prefix)
     state = "complete" if found.is_whole else "in part"
-    print(f"query {held.query}, batch {held.batch}, {state}: {found}")
+    print(f"query {owner.query}, batch {owner.batch}, {state}: {found}")
     if not found.is_whole:
         print(
-            "A run of the query completes it if what was decided is open still, or if its tasks "
-            "are the same. Else let it be written whole, which repeats what is visible (release), "
-            "or count it as done, which gives up the rest (complete)."
+            "The next run of the query completes it if the decided transactions are still open, or "
+            "if the tasks have the same rows. Otherwise let it be written whole, which repeats the "
+            "visible rows (release), or count it as done, which gives up the rest (complete)."
         )
     return 0
 
 
-def _complete(chosen: argparse.Namespace) -> int:
-    with transaction_client(_settings(chosen)) as transactions:
-        held = read_prefix_owner(transactions, chosen.prefix)
-        if held is None:
-            print(f"No query has the prefix {chosen.prefix}.")
+def _complete(arguments: argparse.Namespace) -> int:
+    with transaction_client(_settings(arguments)) as transactions:
+        owner = read_prefix_owner(transactions, arguments.prefix)
+        if owner is None:
+            print(f"No query has the prefix {arguments.prefix}.")
             return 0
-        act = complete_batch if chosen.execute else read_batch_state
-        found = act(transactions, held, chosen.prefix)
-    verb = "completed" if chosen.execute else "would complete"
-    print(f"{verb} batch {held.batch} of the query {held.query}: {found}")
-    if not chosen.execute:
-        print("Nothing was changed; give --execute to do it, when that query has been stopped.")
+        act = complete_batch if arguments.execute else read_batch_state
+        found = act(transactions, owner, arguments.prefix)
+    verb = "completed" if arguments.execute else "would complete"
+    print(f"{verb} batch {owner.batch} of the query {owner.query}: {found}")
+    if not arguments.execute:
+        print("Dry run: nothing was changed. Use --execute when that query is stopped.")
     return 0
 
 
-def _renew(transactions: Transactions, chosen: argparse.Namespace) -> int:
+def _renew(transactions: Transactions, arguments: argparse.Namespace) -> int:
     """
-    Start a ledger anew of which the brokers know that it said something.
+    Start a new ledger if the brokers know of committed transactions that it does not record.
     """
-    known = transactions.list_committed_ids(any_query_pattern(chosen.prefix))
-    topic = LedgerTopic(ledger_topic(chosen.prefix))
+    known = transactions.list_committed_ids(any_query_pattern(arguments.prefix))
+    topic = LedgerTopic(ledger_topic(arguments.prefix))
     if not known:
-        print(f"No query has the prefix {chosen.prefix}.")
+        print(f"No query has the prefix {arguments.prefix}.")
         return 0
-    if chosen.execute:
-        recreate_ledger(transactions, _settings(chosen), topic)
-    verb = "started" if chosen.execute else "would start"
-    print(
-        f"{verb} the ledger {topic.name} anew; it does not tell of {known[0]}, which is committed"
-    )
-    if not chosen.execute:
-        print("Nothing was changed; give --execute to do it: rows of the last batch may repeat.")
+    if arguments.execute:
+        recreate_ledger(transactions, _settings(arguments), topic)
+    verb = "started" if arguments.execute else "would start"
+    print(f"{verb} a new ledger {topic.name}: it does not record {known[0]}, which is committed")
+    if not arguments.execute:
+        print("Dry run: nothing was changed. With --execute rows of the last batch may repeat.")
     return 0
 
 
@@ -184,25 +178,25 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prefix",
         required=True,
-        help="the option transactionalIdPrefix of the write; list shows longer prefixes, too",
+        help="the write's option transactionalIdPrefix; list shows longer prefixes, too",
     )
 
 
 def _add_all(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="those that have ended, too")
+    parser.add_argument("--all", action="store_true", help="also those that have ended")
 
 
 TRANSACTIONS = Command(
     "transactions",
-    "Show and abort what exactly-once writes have open; finish a batch, release a prefix.",
+    "Show and abort open transactions of exactly-once writes; complete a batch, release a prefix.",
     lambda parser: add_actions(
         parser,
         (
-            Action("list", "Show what is open.", _list, (_add_all, add_json)),
-            Action("abort", "Abort what is open.", _abort, (add_execute,)),
+            Action("list", "Show open transactions.", _list, (_add_all, add_json)),
+            Action("abort", "Abort open transactions.", _abort, (add_execute,)),
             Action("describe", "Show what is committed of a stream's last batch.", _describe, ()),
             Action("complete", "Count that batch as done as it is.", _complete, (add_execute,)),
-            Action("release", "Let another query have the prefix.", _release, (add_execute,)),
+            Action("release", "Free the prefix for another query.", _release, (add_execute,)),
         ),
         _add_common,
     ),
