@@ -80,10 +80,15 @@ class Coordination:
     errors: dict[int, tuple[int, int]] = field(default_factory=dict)
     #: Whether an ended transaction completes; otherwise it stays in its Prepare state.
     completes: bool = True
+    #: By API key: the n-th request to a broker waits until every broker has received its n-th, up to
+    #: this number.
+    lockstep: dict[int, int] = field(default_factory=dict)
     #: A transaction that ends just before a request: (API key, transactional id, commit).
     before: tuple[int, str, bool] | None = None
     names: dict[str, Known] = field(default_factory=dict)
     requests: Counter[tuple[int, int]] = field(default_factory=Counter)
+    #: The transactional ids of EndTxn requests, in the order of their arrival at any broker.
+    ends: list[str] = field(default_factory=list)
     connections: Counter[int] = field(default_factory=Counter)
     ports: list[int] = field(default_factory=list)
     _failed: Counter[tuple[int, str]] = field(default_factory=Counter)
@@ -260,6 +265,7 @@ class _Responses:
 
     def _end(self, node: int, body: _Body) -> bytes:
         name, identity = body.text(), (body.number("q"), body.number("h"))
+        self._state.ends.append(name)
         commit = bool(body.number("b"))
         code = self._error(node, END, name) or self._state.end(name, identity, commit=commit)
         return struct.pack(">ih", 0, code)
@@ -302,6 +308,7 @@ class _Brokers:
         self._state, self._listeners, self._pipe = state, listeners, pipe
         self._responses = _Responses(state)
         self._changed = asyncio.Event()
+        self._arrived = asyncio.Condition()
 
     async def run(self) -> None:
         loop, over = asyncio.get_running_loop(), asyncio.Event()
@@ -342,6 +349,8 @@ class _Brokers:
         self._state.requests[node, key] += 1
         while node in self._state.silent or key in self._state.held:
             await self._changed.wait()
+        if key in self._state.lockstep:
+            await self._in_lockstep(key, self._state.requests[node, key])
         if key in _CHANGING and self._state.replication:
             await asyncio.sleep(self._state.replication)
         if self._state.before is not None and self._state.before[0] == key:
@@ -356,6 +365,15 @@ class _Brokers:
             body = struct.pack(">h", _UNSUPPORTED) + body[2:]
         writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
         await writer.drain()
+
+    async def _in_lockstep(self, key: int, number: int) -> None:
+        number = min(number, self._state.lockstep.get(key, 0))
+        nodes = range(self._state.brokers)
+        async with self._arrived:
+            self._arrived.notify_all()
+            await self._arrived.wait_for(
+                lambda: all(self._state.requests[node, key] >= number for node in nodes)
+            )
 
 
 def _run(state: Coordination, listeners: list[socket.socket], pipe: Pipe) -> None:
