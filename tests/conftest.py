@@ -1,5 +1,5 @@
 """
-What the tests share: one Spark session, one broker, and a way to read both connectors alike.
+Shared fixtures and options: one Spark session, checkpoints, and the selection of slow tests.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 #: The only Spark version whose JVM connector the side-by-side tests fetch and run.
 JVM_CONNECTOR_SPARK = "4.2.0"
 
-# A shell that starts this in the background lets it ignore Ctrl-C, and so would all programs that
-# the tests start and interrupt.
+# A process started in the background by a shell ignores SIGINT, and so would all programs that the
+# tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# How long an example takes says more of the machine than of the code.
+# The duration of an example depends on the machine more than on the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """
-    Add the switch of `make soak`.
+    Add the option of `make soak`.
     """
-    parser.addoption("--soak", action="store_true", help="run the slow tests, marked soak, alone")
+    parser.addoption("--soak", action="store_true", help="run only the slow tests, marked soak")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
-    Choose between the slow tests and the others, and leave the side-by-side tests out where Spark's
-    JVM connector has no version to fetch.
+    Select the slow tests or the others, and deselect the side-by-side tests for Spark versions
+    without a published JVM connector.
     """
     soak = config.getoption("--soak")
     items[:] = [item for item in items if ("soak" in item.keywords) == soak]
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
-    One session for all tests, with the JVM connector beside ours where it can run.
+    One session for all tests, with the JVM connector too if it supports this Spark version.
     """
     from pyspark.sql import SparkSession
 
@@ -85,6 +85,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
     """
-    Return the folder for a query's checkpoint, not made yet.
+    Return a folder for a query's checkpoint that does not exist yet.
     """
     return str(tmp_path / "checkpoint")

@@ -1,5 +1,5 @@
 """
-Reading the same records through both connectors, and filling topics in ways they must agree on.
+Fixtures that read records with both connectors, and that fill topics.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.testing import KafkaCluster
 
-#: The engines that a reader can be told to use, each of which must read alike.
+#: The engines, which must read the same rows.
 ENGINES = ("wire", "librdkafka")
 
 
 class Load(Protocol):
     """
-    Makes a DataFrame of one connector; options are given as keywords, bootstrap servers set.
+    Makes a DataFrame of a connector; options are keyword arguments, the bootstrap servers are set.
     """
 
     def __call__(self, connector: str = "pykafka", /, **options: Any) -> DataFrame: ...
@@ -36,35 +36,35 @@ class Load(Protocol):
 @pytest.fixture
 def load(spark: SparkSession, kafka_cluster: KafkaCluster) -> Load:
     """
-    Return the way to load a batch DataFrame from the shared broker.
+    Return a function that loads a batch DataFrame from the shared broker.
     """
 
-    def loading(connector: str = "pykafka", /, **options: Any) -> DataFrame:
+    def load_frame(connector: str = "pykafka", /, **options: Any) -> DataFrame:
         reader = spark.read.format(connector).options(**options)
         return reader.option("kafka.bootstrap.servers", kafka_cluster.bootstrap).load()
 
-    return loading
+    return load_frame
 
 
 @pytest.fixture
 def rows(load: Load) -> Callable[..., list[Row]]:
     """
-    Return the way to read rows in the order of topic, partition and offset.
+    Return a function that reads rows ordered by topic, partition and offset.
     """
 
-    def reading(connector: str = "pykafka", /, **options: Any) -> list[Row]:
+    def read_rows(connector: str = "pykafka", /, **options: Any) -> list[Row]:
         return in_order(load(connector, **options))
 
-    return reading
+    return read_rows
 
 
 @pytest.fixture
 def agreed(load: Load) -> Callable[..., list[Row]]:
     """
-    Return the way to read rows through the JVM connector and both engines of ours, all equal.
+    Return a function that reads rows with the JVM connector and both engines, and compares them.
     """
 
-    def reading(**options: Any) -> list[Row]:
+    def read_all(**options: Any) -> list[Row]:
         theirs = load("kafka", **options)
         expected = in_order(theirs)
         for engine in ENGINES:
@@ -73,12 +73,12 @@ def agreed(load: Load) -> Callable[..., list[Row]]:
             assert in_order(ours) == expected, engine
         return expected
 
-    return reading
+    return read_all
 
 
 def in_order(frame: DataFrame) -> list[Row]:
     """
-    Return the rows in the order of topic, partition and offset.
+    Return the rows ordered by topic, partition and offset.
     """
     return frame.orderBy("topic", "partition", "offset").collect()
 
@@ -86,22 +86,26 @@ def in_order(frame: DataFrame) -> list[Row]:
 @pytest.fixture(scope="session")
 def settled(kafka_cluster: KafkaCluster) -> Callable[[str], None]:
     """
-    Return the way to wait until no transaction is open any more in partition 0 of a topic.
+    Return a function that waits until partition 0 of a topic has no open transaction.
 
-    A producer's commit returns before the markers are in the log, and until then its records are
-    not there for readers of committed ones.
+    A commit returns before its markers are in the log, and until then read_committed readers do not
+    see its records.
     """
     admin = kafka_cluster.admin()
 
     def end(topic: str, isolation: IsolationLevel) -> int:
-        position = TopicPartition(topic, 0)
-        asked = admin.list_offsets({position: OffsetSpec.latest()}, isolation_level=isolation)
-        return int(asked[position].result(30).offset)
+        tp = TopicPartition(topic, 0)
+        futures = admin.list_offsets({tp: OffsetSpec.latest()}, isolation_level=isolation)
+        return int(futures[tp].result(30).offset)
 
     def open_transactions(topic: str) -> str | None:
         stable = end(topic, IsolationLevel.READ_COMMITTED)
-        high = end(topic, IsolationLevel.READ_UNCOMMITTED)
-        return None if stable == high else f"{topic} is stable up to {stable} of {high}"
+        high_watermark = end(topic, IsolationLevel.READ_UNCOMMITTED)
+        return (
+            None
+            if stable == high_watermark
+            else f"{topic}: stable up to {stable} of {high_watermark}"
+        )
 
     return lambda topic: wait_until(lambda: open_transactions(topic), 30)
 
@@ -109,13 +113,13 @@ def settled(kafka_cluster: KafkaCluster) -> Callable[[str], None]:
 @pytest.fixture
 def transaction(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> Callable[[], Any]:
     """
-    Return a context that gives a transactional producer, with a transaction begun.
+    Return a context manager that yields a producer with an open transaction.
 
-    The body ends the transaction as it likes; one still open at the end is aborted.
+    The body may commit or abort it; if it is still open at the end, it is aborted.
     """
 
     @contextmanager
-    def begun() -> Iterator[Producer]:
+    def open_transaction() -> Iterator[Producer]:
         producer = Producer(
             {
                 "bootstrap.servers": kafka_cluster.bootstrap,
@@ -129,7 +133,7 @@ def transaction(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> Calla
         yield producer
         producer.abort_transaction(30)
 
-    return begun
+    return open_transaction
 
 
 @pytest.fixture
@@ -137,16 +141,19 @@ def stream(
     spark: SparkSession, kafka_cluster: KafkaCluster, checkpoint: str
 ) -> Iterator[Callable[..., Stream]]:
     """
-    Return the way to make a stream with a checkpoint of its own; all are stopped at the end.
+    Return a function that creates a stream with a new checkpoint; all are stopped at the end.
     """
-    made: list[Stream] = []
+    streams: list[Stream] = []
 
     def make(connector: str = "pykafka", /, **options: Any) -> Stream:
-        given = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "startingOffsets": "earliest"}
-        folder = f"{checkpoint}-{len(made)}"
-        made.append(Stream(spark, {**given, **options}, folder, connector))
-        return made[-1]
+        defaults = {
+            "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+            "startingOffsets": "earliest",
+        }
+        folder = f"{checkpoint}-{len(streams)}"
+        streams.append(Stream(spark, {**defaults, **options}, folder, connector))
+        return streams[-1]
 
     yield make
-    for each in made:
+    for each in streams:
         each.stop()

@@ -4,6 +4,7 @@ What a fresh process imports, and the public names: start-up is part of every qu
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pickle
 import re
@@ -135,3 +136,22 @@ def test_unknown_name_raises() -> None:
     """
     with pytest.raises(AttributeError, match="'pyspark_pykafka' has no attribute 'supervisor'"):
         pyspark_pykafka.supervisor  # noqa: B018
+
+
+def test_no_named_tuple_has_another_base() -> None:
+    """
+    Python 3.10 cannot define a NamedTuple with another base, such as Generic.
+    """
+    classes = [
+        node
+        for path in Path(pyspark_pykafka.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+
+    assert len(classes) > 100
+    assert [
+        node.name
+        for node in classes
+        if len(node.bases) > 1 and "NamedTuple" in map(ast.unparse, node.bases)
+    ] == []
