@@ -406,7 +406,7 @@ def test_missing_partition_and_topic(
         assert 1.5 < time.monotonic() - began < 15
 
 
-def test_nobody_answers(engine: str) -> None:
+def test_no_broker_is_reachable(engine: str) -> None:
     """
     Brokers that cannot be reached end the read within its time-out, saying so.
     """

@@ -1,5 +1,5 @@
 """
-The gate of the fault tests lets as many commits pass as it is told, and holds the others.
+The commit gate of the fault tests passes as many commits as set, and holds the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CORRELATION = slice(4, 8)
 
 def end_txn(name: str, version: int = 3, *, commit: bool = True) -> bytes:
     """
-    Return a whole request, as a proxy gets it.
+    Return a whole EndTxn request as a proxy receives it.
     """
     request = end_txn_request(version, name, ProducerIdAndEpoch(7, 1), commit=commit)
     return request.encode(1, "client")[SIZE_BYTES:]
@@ -35,7 +35,7 @@ def end_txn(name: str, version: int = 3, *, commit: bool = True) -> bytes:
 
 class FakeProxy:
     """
-    Has the hooks of a proxy, a thread for each request, and a broker that answers when told.
+    Has the hooks of a proxy, one thread per request, and a broker that responds on demand.
     """
 
     def __init__(self) -> None:
@@ -78,14 +78,14 @@ def gate(proxy: FakeProxy) -> EndTxnGate:
 
 def await_held(hold: Hold, count: int) -> None:
     """
-    Return once so many requests wait.
+    Wait until this many requests are held.
     """
     wait_until(lambda: None if hold.held == count else f"{hold.held} are held", SECONDS)
 
 
 def await_count(frames: list[bytes], count: int) -> None:
     """
-    Return once there are so many frames.
+    Wait until there are this many frames.
     """
     wait_until(lambda: None if len(frames) == count else f"{len(frames)} came", SECONDS)
 
@@ -93,9 +93,9 @@ def await_count(frames: list[bytes], count: int) -> None:
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("length", [1, 126, 127, 128, 300])
-def test_requests_are_understood(version: int, length: int, *, commit: bool) -> None:
+def test_requests_are_parsed(version: int, length: int, *, commit: bool) -> None:
     """
-    Name and outcome are read from each version of the request, names of any length.
+    Transactional id and outcome are read in each version, with ids of any length.
     """
     name = "n" * length
 
@@ -104,7 +104,7 @@ def test_requests_are_understood(version: int, length: int, *, commit: bool) -> 
 
 def test_the_first_commits_pass_and_the_others_wait(gate: EndTxnGate, proxy: FakeProxy) -> None:
     """
-    One of three commits passes, once and again; aborts and other requests pass as well.
+    One of three commits passes, also when it is retried; aborts and other requests pass as well.
     """
     hold = gate.hold("", lambda: True, lambda: 1)
     passing = [end_txn("a"), end_txn("a"), end_txn("b", commit=False)]
@@ -122,10 +122,9 @@ def test_the_first_commits_pass_and_the_others_wait(gate: EndTxnGate, proxy: Fak
     await_count(proxy.forwarded, len(passing) + 3)
 
 
-def test_what_is_dropped_is_never_sent(gate: EndTxnGate, proxy: FakeProxy) -> None:
+def test_dropped_commits_are_never_sent(gate: EndTxnGate, proxy: FakeProxy) -> None:
     """
-    Without a commit that may pass, all wait; those that are dropped come nowhere, and later ones
-    of another driver pass.
+    If no commit may pass, all wait; dropped ones are lost, and later ones of another driver pass.
     """
     hold = gate.hold("", lambda: True, lambda: 0)
     proxy.send(end_txn("a"))
@@ -139,10 +138,11 @@ def test_what_is_dropped_is_never_sent(gate: EndTxnGate, proxy: FakeProxy) -> No
     assert proxy.forwarded == [end_txn("b")]
 
 
-def test_the_last_answer_is_held(gate: EndTxnGate, proxy: FakeProxy) -> None:
+def test_the_last_response_is_held(gate: EndTxnGate, proxy: FakeProxy) -> None:
     """
-    Where all commits pass, the answers come but for the last, which would tell the driver; each
-    has the number of its own request, whatever else has the same on another connection.
+    If all commits pass, all responses arrive but the last, from which the driver would learn that
+    all are done; each has the correlation id of its own request, even if ids repeat on another
+    connection.
     """
     hold = gate.hold("", lambda: True, lambda: 2)
     for count, name in enumerate("ab", start=1):
@@ -161,7 +161,7 @@ def test_the_last_answer_is_held(gate: EndTxnGate, proxy: FakeProxy) -> None:
 
 def test_each_prefix_is_held_by_itself(gate: EndTxnGate, proxy: FakeProxy) -> None:
     """
-    What is held of one query holds up no other.
+    A held commit of one query does not delay other queries.
     """
     hold = gate.hold("a-", lambda: True, lambda: 0)
     for name in ("a-1", "b-1", "ab-1"):
@@ -176,7 +176,7 @@ def test_each_prefix_is_held_by_itself(gate: EndTxnGate, proxy: FakeProxy) -> No
 
 def test_nothing_is_held_before_it_is_due(gate: EndTxnGate, proxy: FakeProxy) -> None:
     """
-    Commits pass until the condition holds, and how many pass then is asked once.
+    Commits pass until the condition holds; then the number that may pass is chosen once.
     """
     due = threading.Event()
     asked: list[int] = []

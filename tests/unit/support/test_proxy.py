@@ -1,5 +1,5 @@
 """
-The proxy of the fault tests does to a connection what it says, and nothing else.
+The proxy of the fault tests injects the configured faults, and no others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ END_TXN, METADATA = 26, 3
 
 class Echo:
     """
-    Answers each request with its correlation id and a body of ``size`` bytes.
+    Responds to each request with its correlation id and a body of ``size`` bytes.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ def request(key: int = METADATA, correlation: int = 7) -> bytes:
 
 def ask(client: socket.socket, key: int = METADATA, seconds: float = 5.0) -> bytes:
     """
-    Return the answer to one request; TimeoutError if none comes.
+    Return the response to one request; raises TimeoutError if there is none.
     """
     client.sendall(request(key))
     return receive(client, seconds)
@@ -99,7 +99,7 @@ def receive(client: socket.socket, seconds: float = 5.0) -> bytes:
 
 def test_forwards_frames_and_counts_requests(proxy: Proxy) -> None:
     """
-    Without a fault an answer comes back, and requests are counted by their API key.
+    Without a fault a response arrives, and requests are counted by API key.
     """
     with connect(proxy) as client:
         assert ask(client)[:4] == struct.pack(">i", 7)
@@ -110,7 +110,7 @@ def test_forwards_frames_and_counts_requests(proxy: Proxy) -> None:
 
 def test_delays_each_direction(proxy: Proxy) -> None:
     """
-    A delay counts once for the request and once for the answer.
+    The delay applies once to the request and once to the response.
     """
     proxy.delay = 0.1
     with connect(proxy) as client:
@@ -150,7 +150,7 @@ def test_holds_requests_until_released(proxy: Proxy, echo: Echo) -> None:
 
 def test_drops_responses(proxy: Proxy, echo: Echo) -> None:
     """
-    The broker has done what was asked, but its answer never comes.
+    The broker handles the request, but its response never arrives.
     """
     proxy.drop_responses({END_TXN})
     with connect(proxy) as client:
@@ -162,7 +162,7 @@ def test_drops_responses(proxy: Proxy, echo: Echo) -> None:
 
 def test_rewrites_and_drops_frames(proxy: Proxy, echo: Echo) -> None:
     """
-    What a test returns for a frame is what goes on.
+    The frame that the hook returns is forwarded in place of the original.
     """
     proxy.on_request = lambda key, frame: None if key == END_TXN else frame + b"more"
     proxy.on_response = lambda _key, frame: frame[:4] + b"less"
@@ -175,7 +175,7 @@ def test_rewrites_and_drops_frames(proxy: Proxy, echo: Echo) -> None:
 
 def test_black_hole(proxy: Proxy) -> None:
     """
-    Neither an open connection nor a new one gets an answer, until the proxy is healed.
+    Neither open nor new connections get a response until the proxy is healed.
     """
     with connect(proxy) as old:
         ask(old)
@@ -191,7 +191,7 @@ def test_black_hole(proxy: Proxy) -> None:
 
 def test_drops_syns(proxy: Proxy) -> None:
     """
-    An attempt to connect gets no answer at all: it is neither accepted nor refused.
+    A connection attempt is neither accepted nor refused.
     """
     proxy.drop_syns()
     with pytest.raises(TimeoutError):
@@ -201,9 +201,9 @@ def test_drops_syns(proxy: Proxy) -> None:
         assert ask(client)
 
 
-def test_refuses(proxy: Proxy) -> None:
+def test_refuses_connections(proxy: Proxy) -> None:
     """
-    New connections are refused at once, and open ones go on.
+    New connections are refused at once; open ones continue.
     """
     with connect(proxy) as client:
         ask(client)
@@ -213,9 +213,9 @@ def test_refuses(proxy: Proxy) -> None:
         assert ask(client)
 
 
-def test_forgets_what_is_open(proxy: Proxy) -> None:
+def test_forgets_connections(proxy: Proxy) -> None:
     """
-    Connections from before are silent for ever, without an end; new ones are well.
+    Open connections stay silent without being closed; new ones work.
     """
     with connect(proxy) as old:
         ask(old)
@@ -227,9 +227,9 @@ def test_forgets_what_is_open(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize(("reset", "error"), [(False, EOFError), (True, ConnectionResetError)])
-def test_cuts_what_is_open(proxy: Proxy, error: type[Exception], *, reset: bool) -> None:
+def test_disconnects(proxy: Proxy, error: type[Exception], *, reset: bool) -> None:
     """
-    Open connections end by FIN, or by RST if that is asked for.
+    Open connections are closed by FIN, or by RST on request.
     """
     with connect(proxy) as client:
         ask(client)

@@ -1,5 +1,5 @@
 """
-The checker of the fault tests finds each kind of fault in histories that have it.
+The row checker of the fault tests finds each kind of fault in histories that contain it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ROWS = ["a", "b", "b", "c"]
 
 def test_the_same_rows_in_any_order_are_valid() -> None:
     """
-    Rows that may be there twice are right when they are, wherever they stand.
+    Rows that are expected twice may be found twice, in any order.
     """
     verdict = check_rows(ROWS, ["b", "c", "a", "b"])
 
@@ -40,7 +40,7 @@ def test_the_same_rows_in_any_order_are_valid() -> None:
 )
 def test_each_kind_of_fault_is_found(found: list[str], expected: Verdict) -> None:
     """
-    Lost, duplicated and unexpected rows are told apart, and counted.
+    Lost, duplicated and unexpected rows are distinguished and counted.
     """
     verdict = check_rows(ROWS, found)
 
@@ -50,7 +50,7 @@ def test_each_kind_of_fault_is_found(found: list[str], expected: Verdict) -> Non
 
 def test_equal_counts_do_not_pass_for_equal_rows() -> None:
     """
-    As many rows lost as doubled leave the count right, and the verdict wrong.
+    As many lost as duplicated rows leave the total correct, but the verdict is invalid.
     """
     verdict = check_rows(["a", "b"], ["a", "a"])
 
@@ -59,16 +59,16 @@ def test_equal_counts_do_not_pass_for_equal_rows() -> None:
 
 def test_a_verdict_names_some_rows_of_each_kind() -> None:
     """
-    A verdict on many rows says how many they are, and names the first.
+    A verdict on many rows shows their number and the first of them.
     """
     verdict = check_rows((str(number) for number in range(7)), ["x", "6", "6"])
 
     assert str(verdict) == "6 lost: 0, 1, 2, 3, 4, …; 1 duplicated: 6; 1 unexpected: x"
 
 
-def test_rows_are_equal_but_for_columns_that_differ_by_chance() -> None:
+def test_rows_are_compared_without_ignored_columns() -> None:
     """
-    The order of columns makes no other row, nor does an ignored column; any other value does.
+    The order of columns does not matter either; any other value does.
     """
     row = row_of({"id": 1, "key": "k", "random": 0.5}, ignored={"random"})
 

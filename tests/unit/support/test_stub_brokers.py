@@ -1,5 +1,5 @@
 """
-The stub brokers are Kafka enough for a client that nobody here wrote, and odd where a test says so.
+The stub brokers work with an independent client, and misbehave as a test defines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LIST_OFFSETS = 2
 
 class NothingThere(Behaviour):
     """
-    Says truly where the log ends, and gives no records.
+    Returns the true log end, and no records.
     """
 
     def fetch(self, _node: int, topic: str, partition: int, _offset: int) -> FetchAnswer:
@@ -23,7 +23,7 @@ class NothingThere(Behaviour):
 
 class NoOffsets(Behaviour):
     """
-    Refuses to list offsets.
+    Rejects ListOffsets.
     """
 
     def offsets(self, *_: object) -> tuple[int, int]:
@@ -32,7 +32,7 @@ class NoOffsets(Behaviour):
 
 def consumed(stubs: StubCluster, count: int, seconds: float = 5.0) -> list[bytes | None]:
     """
-    Return the values that librdkafka reads of the first partition.
+    Return the values that librdkafka reads from the first partition.
     """
     consumer = Consumer({"bootstrap.servers": stubs.bootstrap, "group.id": "g", "log_level": 0})
     try:
@@ -44,7 +44,7 @@ def consumed(stubs: StubCluster, count: int, seconds: float = 5.0) -> list[bytes
 
 def test_librdkafka_reads_a_stub() -> None:
     """
-    Records come with all their values, from as many brokers as there are.
+    All records arrive with all their fields, from one or several brokers.
     """
     with StubCluster(Behaviour(brokers=3, high_watermark=250)) as stubs:
         values = consumed(stubs, 250)
@@ -56,7 +56,7 @@ def test_librdkafka_reads_a_stub() -> None:
 
 def test_librdkafka_reads_what_was_produced() -> None:
     """
-    A stub keeps what is written to it.
+    A stub keeps the records that are written to it.
     """
     with StubCluster(Behaviour(brokers=3)) as stubs:
         producer = Producer({"bootstrap.servers": stubs.bootstrap, "log_level": 0})
@@ -67,18 +67,18 @@ def test_librdkafka_reads_what_was_produced() -> None:
         assert consumed(stubs, 10) == [b"w%d" % at for at in range(10)]
 
 
-def test_an_odd_answer_is_seen() -> None:
+def test_a_behaviour_of_a_test_module_is_used() -> None:
     """
-    A behaviour of a test module is what the stub's process runs.
+    The stub's process runs the behaviour that a test module defines.
     """
     with StubCluster(NothingThere()) as stubs:
         assert consumed(stubs, 1, 1.0) == []
         assert stubs.stats()["requests"][1] > 0
 
 
-def test_an_error_is_seen() -> None:
+def test_an_error_reaches_the_client() -> None:
     """
-    A client meets the error that the behaviour gives.
+    A client receives the error that the behaviour returns.
     """
     with StubCluster(NoOffsets()) as stubs:
         consumer = Consumer({"bootstrap.servers": stubs.bootstrap, "group.id": "g", "log_level": 0})
@@ -91,7 +91,7 @@ def test_an_error_is_seen() -> None:
 
 def test_attributes_can_be_changed() -> None:
     """
-    What a test sets counts from the next request on.
+    A changed attribute applies from the next request on.
     """
     with StubCluster(Behaviour(high_watermark=10)) as stubs:
         stubs.set(high_watermark=20)

@@ -1,5 +1,5 @@
 """
-How long librdkafka's admin client is given for a question.
+The request timeouts of librdkafka's admin client.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 
 
-def test_the_last_question_has_time_for_an_answer() -> None:
+def test_the_last_request_has_a_minimum_timeout() -> None:
     """
-    However little is left of the deadline: a question of milliseconds makes librdkafka abort the
-    process when its client is closed.
+    With a request timeout of a few milliseconds librdkafka aborts the process when the client is
+    closed.
     """
     admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}))
     given = []

@@ -1,5 +1,5 @@
 """
-Whom to ask next, and whom to believe.
+The order of brokers, the check for stale metadata, and racing attempts.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
 
 def rotation(clock: list[float] | None = None, away: tuple[Address, ...] = ()) -> BrokerRotation:
     """
-    Return one in which chance does not matter.
+    Return a rotation without randomness.
     """
     times = clock or [0.0]
     return BrokerRotation(away.__contains__, lambda: 0.0, lambda: times[0])
 
 
-def test_brokers_take_turns() -> None:
+def test_brokers_rotate() -> None:
     """
-    Who was asked is asked again when all others have been.
+    A broker is used again after all others have been.
     """
     turns, asked = rotation(), []
     for _ in range(6):
@@ -61,7 +61,7 @@ def test_brokers_take_turns() -> None:
 
 def test_open_connections_come_first() -> None:
     """
-    Nobody is connected to for a turn, as long as another can be asked.
+    A new connection is opened only if no broker is connected.
     """
     turns = rotation()
     turns.record_request(B)
@@ -69,9 +69,9 @@ def test_open_connections_come_first() -> None:
     assert turns.ordered([A, B, C], [B]) == [B, A, C]
 
 
-def test_doubted_brokers_come_later_for_a_while() -> None:
+def test_demoted_brokers_come_later_for_a_while() -> None:
     """
-    A new connection is better than a broker that was wrong; one that is not reached comes last.
+    They come after brokers without a connection, and before unreachable ones.
     """
     clock = [0.0]
     turns = rotation(clock, (B,))
@@ -83,9 +83,9 @@ def test_doubted_brokers_come_later_for_a_while() -> None:
 
 
 @given(st.lists(st.sampled_from([A, B, C]), max_size=9), st.sets(st.sampled_from([A, B, C])))
-def test_nobody_is_left_out(known: list[Address], ready: set[Address]) -> None:
+def test_the_order_has_every_broker_once(known: list[Address], ready: set[Address]) -> None:
     """
-    Whatever happened before, each broker is in the order, once.
+    Whatever happened before.
     """
     turns = rotation(away=(C,))
     turns.demote(A)
@@ -120,9 +120,9 @@ def review(
     return FreshnessCheck("c", names, seen or LastSeenEpochs())
 
 
-def test_first_answer_is_enough() -> None:
+def test_one_fresh_response_is_enough() -> None:
     """
-    Where nothing is odd, one broker is asked.
+    Without anything suspicious, one broker is asked.
     """
     one = review()
 
@@ -138,9 +138,9 @@ def test_first_answer_is_enough() -> None:
         pytest.param(topic(5), id="a partition less"),
     ],
 )
-def test_what_is_older_is_not_believed(stale: TopicMetadata) -> None:
+def test_stale_metadata_is_rejected(stale: TopicMetadata) -> None:
     """
-    However many brokers say so; a broker that is up to date is.
+    However many brokers return it; metadata of a broker that is up to date is accepted.
     """
     one = review(seeing(topic(5, 5)))
     for _ in range(2 * MIN_CONFIRMATIONS):
@@ -162,23 +162,23 @@ def test_what_is_older_is_not_believed(stale: TopicMetadata) -> None:
         pytest.param(topic(-1), id="a broker without epochs"),
     ],
 )
-def test_low_epochs_that_say_nothing(told: TopicMetadata) -> None:
+def test_low_epochs_that_are_no_sign_of_staleness(told: TopicMetadata) -> None:
     """
-    A topic of another id is another one, and old brokers do not tell.
+    A topic with another id is a new topic, and old brokers send no ids or epochs.
     """
     assert seeing(topic(5)).staleness("c", told) is None
 
 
-def test_clusters_do_not_share_what_was_seen() -> None:
+def test_epochs_are_kept_per_cluster() -> None:
     """
-    A clone has the ids of its original.
+    A clone of a cluster has the same topic ids.
     """
     assert seeing(topic(5)).staleness("another", topic(4)) is None
 
 
-def test_epochs_only_grow() -> None:
+def test_the_highest_epoch_of_each_partition_is_kept() -> None:
     """
-    What two answers tell is the higher of each partition.
+    Two responses give the higher epoch of each partition.
     """
     seen = seeing(topic(5, 3), topic(4, 6))
 
@@ -187,9 +187,9 @@ def test_epochs_only_grow() -> None:
     assert seen.staleness("c", topic(4, 6)) is not None
 
 
-def test_a_missing_topic_is_for_several_to_say() -> None:
+def test_a_missing_topic_needs_several_confirmations() -> None:
     """
-    One that knows it is believed against others that do not.
+    One broker that has the topic overrules others that do not.
     """
     one = review()
     one.add(A, metadata(missing()))
@@ -207,9 +207,9 @@ def test_a_missing_topic_is_for_several_to_say() -> None:
     assert two.result() == metadata()
 
 
-def test_a_topic_made_again_is_for_several_to_say() -> None:
+def test_a_recreated_topic_needs_several_confirmations() -> None:
     """
-    The known one is believed where anybody has it.
+    The known topic id is preferred if any broker still has it.
     """
     again = topic(0, topic_id=OTHER_ID)
     one = review(seeing(topic(5)))
@@ -225,9 +225,10 @@ def test_a_topic_made_again_is_for_several_to_say() -> None:
     assert two.result() == metadata(again)
 
 
-def test_of_all_topics_the_chosen_ones_matter() -> None:
+def test_irrelevant_topics_are_ignored() -> None:
     """
-    A topic that was there must be missing with several brokers; of others nothing is kept.
+    Several brokers must confirm that an expected topic is missing; topics that are not relevant are
+    dropped.
     """
     one = FreshnessCheck(
         "c", None, LastSeenEpochs(), expected_topics=("t", "u"), is_relevant={"t", "u"}.__contains__
@@ -254,7 +255,7 @@ def run(*attempts: Callable[[], str], seconds: float = 5, **more: Callable[..., 
 
 def test_a_failure_starts_the_next_attempt() -> None:
     """
-    The reason is told if all fail.
+    If all attempts fail, the error lists all reasons.
     """
     down = failing(BrokerUnavailableError("down"))
 
@@ -263,7 +264,7 @@ def test_a_failure_starts_the_next_attempt() -> None:
         run(down, down)
 
 
-def test_an_error_that_does_not_pass_ends_the_race() -> None:
+def test_a_fatal_error_ends_the_race() -> None:
     """
     No other broker would accept the password.
     """
@@ -271,9 +272,9 @@ def test_an_error_that_does_not_pass_ends_the_race() -> None:
         run(failing(AuthenticationError("who")), lambda: "never")
 
 
-def test_a_slow_attempt_is_overtaken_and_comes_late() -> None:
+def test_a_slow_attempt_is_overtaken() -> None:
     """
-    Its value is not lost, and it does not go on when nobody waits any more.
+    Its value is handed over when it arrives late.
     """
     go, came = threading.Event(), threading.Event()
     slow, late = [], []
@@ -295,7 +296,7 @@ def test_a_slow_attempt_is_overtaken_and_comes_late() -> None:
 
 def test_a_race_ends_at_its_deadline() -> None:
     """
-    However many attempts are under way.
+    However many attempts are still running.
     """
     go = threading.Event()
     began = time.monotonic()
@@ -306,8 +307,8 @@ def test_a_race_ends_at_its_deadline() -> None:
     assert time.monotonic() - began < 2
 
 
-def test_a_deadline_that_never_comes_is_no_trouble() -> None:
+def test_a_race_without_a_deadline() -> None:
     """
-    Waits are bounded by what the system takes.
+    Waits are limited to the system's maximum.
     """
     assert run(lambda: "it", seconds=math.inf) == "it"

@@ -1,5 +1,5 @@
 """
-Hosts that are dead, names with several addresses, and connections that a firewall has forgotten.
+Dead hosts, names with several addresses, and connections that a firewall has forgotten.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def config_of(servers: str, **more: str) -> Any:
 
 def cluster_of(servers: str, **more: str) -> Cluster:
     """
-    Return a cluster that goes through the brokers of the settings in their order.
+    Return a cluster that tries the bootstrap servers in their order.
     """
     turns = iter(range(1_000_000))
     return Cluster(config_of(servers, **more), jitter=lambda: float(next(turns)))
@@ -73,7 +73,7 @@ def timed(work: Callable[[], object]) -> float:
 @pytest.fixture
 def stub() -> Iterator[StubCluster]:
     """
-    Return a lone broker.
+    Return a single broker.
     """
     with StubCluster(Behaviour()) as cluster:
         yield cluster
@@ -82,7 +82,7 @@ def stub() -> Iterator[StubCluster]:
 @pytest.fixture
 def dead() -> Iterator[Proxy]:
     """
-    Return a host that does not answer attempts to connect.
+    Return a host that ignores connection attempts.
     """
     with Proxy(("127.0.0.1", 1)) as proxy:
         proxy.drop_syns()
@@ -92,7 +92,7 @@ def dead() -> Iterator[Proxy]:
 @pytest.fixture
 def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Let a name have two addresses.
+    Let a host name have two addresses.
     """
     real = socket.getaddrinfo
 
@@ -110,7 +110,7 @@ def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("two_addresses")
 def test_next_address_of_a_name_overtakes_a_dead_one(stub: StubCluster) -> None:
     """
-    An address that answers nothing costs a second, once; then the other one comes first.
+    A dead address costs one second, once; afterwards the other address comes first.
     """
     address = Address(NAME, stub.ports[0])
     with Proxy(("127.0.0.1", 1), host=FAR, port=stub.ports[0]) as proxy:
@@ -126,7 +126,7 @@ def test_next_address_of_a_name_overtakes_a_dead_one(stub: StubCluster) -> None:
 @pytest.mark.usefixtures("two_addresses")
 def test_next_address_follows_a_refusal_at_once(stub: StubCluster) -> None:
     """
-    Nobody waits for the second address when the first one refuses.
+    The second address is tried without a delay if the first refuses.
     """
     address = Address(NAME, stub.ports[0])
     config = config_of(str(address))
@@ -134,9 +134,9 @@ def test_next_address_follows_a_refusal_at_once(stub: StubCluster) -> None:
     assert timed(lambda: Connection.open(address, config, soon()).close()) < 0.9
 
 
-def test_one_address_is_dialled_where_it_answers(stub: StubCluster) -> None:
+def test_only_one_host_is_connected_if_it_responds(stub: StubCluster) -> None:
     """
-    The others are left alone, and no socket is left over.
+    The other hosts are not tried, and no socket is left open.
     """
     with Proxy(("127.0.0.1", stub.ports[0])) as one, Proxy(("127.0.0.1", stub.ports[0])) as other:
         cluster = cluster_of(f"{one.address},{other.address}")
@@ -149,7 +149,7 @@ def test_one_address_is_dialled_where_it_answers(stub: StubCluster) -> None:
 
 def test_next_bootstrap_host_overtakes_a_dead_one(stub: StubCluster, dead: Proxy) -> None:
     """
-    A host that answers nothing costs a second or two, and nothing while that is remembered.
+    A dead host costs a second or two, and nothing while that is remembered.
     """
     servers = f"{dead.address},{stub.bootstrap}"
     for seconds in (5, 1):
@@ -159,9 +159,9 @@ def test_next_bootstrap_host_overtakes_a_dead_one(stub: StubCluster, dead: Proxy
         assert took < seconds
 
 
-def test_a_host_that_accepts_and_says_nothing_is_overtaken(stub: StubCluster) -> None:
+def test_a_silent_host_is_overtaken(stub: StubCluster) -> None:
     """
-    So is one that is connected to, and then silent.
+    A host that accepts the connection, but never responds.
     """
     with Proxy(("127.0.0.1", stub.ports[0])) as hole:
         hole.black_hole()
@@ -172,9 +172,9 @@ def test_a_host_that_accepts_and_says_nothing_is_overtaken(stub: StubCluster) ->
     assert took < 5
 
 
-def test_bootstrap_hosts_come_by_chance() -> None:
+def test_bootstrap_hosts_are_tried_in_random_order() -> None:
     """
-    Not all tasks of a job go to the first host.
+    Not all tasks of a job connect to the first host.
     """
     with StubCluster(Behaviour(brokers=5)) as stubs:
         met = set()
@@ -186,9 +186,9 @@ def test_bootstrap_hosts_come_by_chance() -> None:
     assert len(met) > 1
 
 
-def test_a_dead_address_costs_its_share_only(dead: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_address_has_its_own_timeout(dead: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Ten seconds at most, which would be long for a test, and less while it is known to be dead.
+    Ten seconds, which the test shortens, and less while it is known to be unreachable.
     """
     assert connect.ADDRESS_TIMEOUT_SECONDS == 10
     monkeypatch.setattr(connect, "ADDRESS_TIMEOUT_SECONDS", 3.0)
@@ -206,8 +206,8 @@ def test_a_dead_address_costs_its_share_only(dead: Proxy, monkeypatch: pytest.Mo
 
 def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -> None:
     """
-    Retries are not nested: the time for a question is that of the plan, and the log says what is
-    waited for.
+    Retries are not nested: planning fails within the API timeout, and the log says what it waits
+    for.
     """
     servers = f"127.0.0.1:{free_port()}"
     query = stream(servers, default_api_timeout_ms="6000")
@@ -223,7 +223,7 @@ def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -
 
 def test_a_plan_without_brokers_ends_in_time_through_librdkafka() -> None:
     """
-    The other engine keeps to the time of a question, too.
+    The other engine keeps the API timeout, too.
     """
     query = stream(f"127.0.0.1:{free_port()}", engine="librdkafka", default_api_timeout_ms="2000")
     began = time.monotonic()
@@ -235,7 +235,7 @@ def test_a_plan_without_brokers_ends_in_time_through_librdkafka() -> None:
 
 class Advertised(Behaviour):
     """
-    A broker that says it is somewhere else.
+    A broker that advertises another port.
     """
 
     elsewhere = 0
@@ -245,9 +245,9 @@ class Advertised(Behaviour):
 
 
 @pytest.mark.parametrize("answers_syns", [True, False])
-def test_an_advertised_address_that_nobody_reaches(dead: Proxy, *, answers_syns: bool) -> None:
+def test_an_advertised_address_that_is_unreachable(dead: Proxy, *, answers_syns: bool) -> None:
     """
-    The error names the address, and the brokers' setting that it comes from.
+    The error names the address, and the setting of the brokers that it comes from.
     """
     port = free_port() if answers_syns else dead.port
     with StubCluster(Advertised(elsewhere=port)) as stubs:
@@ -264,7 +264,7 @@ def test_an_advertised_address_that_nobody_reaches(dead: Proxy, *, answers_syns:
 
 class Proxied(Behaviour):
     """
-    Brokers that clients reach through proxies.
+    Brokers that advertise proxies.
     """
 
     advertised: tuple[int, ...] = ()
@@ -288,8 +288,8 @@ def proxied() -> Iterator[list[Proxy]]:
 
 def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
     """
-    A firewall forgets all connections that are idle for as long: once one of them was silent for
-    the time of a request, the others are opened anew.
+    A firewall forgets all connections that are idle as long: once one was silent for the request
+    timeout, the others are reopened.
     """
     cluster = cluster_of(proxied[0].address, request_timeout_ms="2000")
 
@@ -319,7 +319,7 @@ def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
 
 def test_a_plan_over_forgotten_connections(proxied: list[Proxy]) -> None:
     """
-    The driver's questions go over new connections after a moment, at the default settings.
+    The driver's requests use new connections after a moment, at the default settings.
     """
     query = stream(proxied[0].address)
     at = query.latest_offset(query.initial_offset())
@@ -329,9 +329,9 @@ def test_a_plan_over_forgotten_connections(proxied: list[Proxy]) -> None:
     assert timed(lambda: query.latest_offset(at)) < 8
 
 
-def test_addresses_are_remembered_for_a_while() -> None:
+def test_unreachable_addresses_are_remembered_for_a_while() -> None:
     """
-    An address that failed comes after the others, until it is reached, or some time is over.
+    An address that failed comes last until it is reached, or some time has passed.
     """
     clock = [100.0]
     reachability = Reachability(lambda: clock[0])
@@ -344,9 +344,9 @@ def test_addresses_are_remembered_for_a_while() -> None:
     assert reachability.ordered(["a", "b", "c"]) == ["a", "b", "c"]
 
 
-def test_connections_are_trusted_that_answered_later() -> None:
+def test_connections_with_later_responses_are_trusted() -> None:
     """
-    One that was idle for less than half as long as the silent one is not forgotten.
+    A connection that was idle for less than half as long as the silent one is kept.
     """
     reachability = Reachability()
     reachability.record_silence(4.0, 6.0)
@@ -355,9 +355,9 @@ def test_connections_are_trusted_that_answered_later() -> None:
     assert [reachability.is_trusted(at) for at in (4.0, 5.0, 6.0)] == [False, False, True]
 
 
-def test_nobody_answers() -> None:
+def test_no_broker_is_reachable() -> None:
     """
-    All reasons are told.
+    The error lists the reason of each broker.
     """
     ports = [free_port(), free_port()]
     cluster = cluster_of(",".join(f"127.0.0.1:{port}" for port in ports))

@@ -1,5 +1,5 @@
 """
-The wire engine's connection, against a scripted broker that misbehaves as real ones won't.
+The wire engine's connection, against a scripted broker that misbehaves as real brokers cannot.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_request_gets_its_answer(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_request_gets_its_response(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A request in the old form of header and one in the flexible form are both answered.
+    With the old form of header and with the flexible one.
     """
     broker = scripted(GREETING, responding(metadata(1)), responding(metadata(12), flexible=True))
     connection = broker.open()
@@ -70,7 +70,7 @@ def test_request_gets_its_answer(scripted: Callable[..., ScriptedBroker]) -> Non
 
 def test_tagged_fields_of_a_header_are_skipped(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    What a newer broker adds to the header does not get into the body.
+    Fields that a newer broker adds to the header do not get into the body.
     """
     tags = b"\x02" + b"\x00\x03abc" + b"\x81\x01\x80\x01" + bytes(128)
     connection = scripted(GREETING, responding(tags + metadata(12))).open()
@@ -78,9 +78,9 @@ def test_tagged_fields_of_a_header_are_skipped(scripted: Callable[..., ScriptedB
     assert connection.request(metadata_request(12), soon()).cluster_id == "c"
 
 
-def test_requests_can_overlap(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_requests_are_pipelined(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    Two requests on the wire are answered in their order, and counted until then.
+    Two requests in flight get their responses in order, and are counted until then.
     """
     connection = scripted(GREETING, responding(metadata(1)), responding(metadata(8))).open()
     connection.send(metadata_request(1), soon())
@@ -92,9 +92,9 @@ def test_requests_can_overlap(scripted: Callable[..., ScriptedBroker]) -> None:
     assert connection.in_flight == 0
 
 
-def test_frame_is_the_body_as_it_came(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_frame_is_the_undecoded_body(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    An undecoded answer lies in the connection's buffer, without its header.
+    An undecoded response is in the connection's buffer, without its header.
     """
     connection = scripted(GREETING, responding(metadata(12), flexible=True)).open()
     connection.send(metadata_request(12), soon())
@@ -105,9 +105,9 @@ def test_frame_is_the_body_as_it_came(scripted: Callable[..., ScriptedBroker]) -
     assert frame.decode().cluster_id == "c"
 
 
-def test_nothing_is_received_unasked(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_receiving_without_a_request_is_an_error(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    Waiting for an answer to no request is a mistake of ours, not a wait.
+    It is a programming error, and does not wait.
     """
     connection = scripted(GREETING).open()
 
@@ -129,7 +129,7 @@ def test_highest_common_version_is_chosen(scripted: Callable[..., ScriptedBroker
 
 def test_api_that_a_broker_lacks_is_named(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A broker without an API says so by not naming it.
+    A broker that lacks an API does not list it.
     """
     from kafka.protocol.producer import ProduceRequest
 
@@ -142,9 +142,11 @@ def test_api_that_a_broker_lacks_is_named(scripted: Callable[..., ScriptedBroker
     assert not caught.value.retriable
 
 
-def test_old_broker_is_asked_in_its_version(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_an_old_broker_gets_the_oldest_api_versions_request(
+    scripted: Callable[..., ScriptedBroker],
+) -> None:
     """
-    A broker that does not know our ApiVersions is asked once more in the oldest.
+    A broker that rejects our ApiVersions version gets version 0.
     """
     broker = scripted(
         responding(versions(35, 0)), responding(versions(0, 0)), responding(metadata(1))
@@ -155,9 +157,11 @@ def test_old_broker_is_asked_in_its_version(scripted: Callable[..., ScriptedBrok
     assert asked == [(18, 3), (18, 0), (METADATA, 1)]
 
 
-def test_wrong_correlation_closes(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_wrong_correlation_id_closes_the_connection(
+    scripted: Callable[..., ScriptedBroker],
+) -> None:
     """
-    An answer to another request is never taken for ours.
+    A response to another request is never accepted.
     """
     connection = scripted(GREETING, sending(framed(77, metadata(1)))).open()
 
@@ -167,9 +171,9 @@ def test_wrong_correlation_closes(scripted: Callable[..., ScriptedBroker]) -> No
     assert connection.in_flight == 0
 
 
-def test_truncated_answer_is_an_outage(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_truncated_response_is_an_outage(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A broker that dies amid an answer is unavailable, and the hint does not send users astray.
+    A broker that dies during a response is unavailable, and the error has no misleading hint.
     """
 
     def dying(peer: socket.socket, correlation: int) -> None:
@@ -183,9 +187,9 @@ def test_truncated_answer_is_an_outage(scripted: Callable[..., ScriptedBroker]) 
         connection.request(metadata_request(1), soon())
 
 
-def test_giant_answer_names_the_setting(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_huge_response_names_the_setting(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    An answer beyond the limit is refused before room is made for it.
+    A response beyond the limit is rejected before memory is allocated.
     """
     connection = scripted(GREETING, sending(struct.pack(">i", 2**31 - 1))).open()
 
@@ -195,9 +199,9 @@ def test_giant_answer_names_the_setting(scripted: Callable[..., ScriptedBroker])
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3])
-def test_senseless_size_is_an_error(scripted: Callable[..., ScriptedBroker], size: int) -> None:
+def test_an_invalid_size_is_an_error(scripted: Callable[..., ScriptedBroker], size: int) -> None:
     """
-    An answer without room for its header comes from no Kafka broker.
+    A response that is too small for its header comes from no Kafka broker.
     """
     connection = scripted(GREETING, sending(struct.pack(">i", size))).open()
 
@@ -207,7 +211,7 @@ def test_senseless_size_is_an_error(scripted: Callable[..., ScriptedBroker], siz
 
 def test_tls_listener_is_recognised(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A listener that answers a greeting with TLS's alarm is taken for what it is.
+    By the TLS alert that it sends in response to a plaintext request.
     """
     broker = scripted(sending(b"\x15\x03\x03\x00\x02\x02\x50"))
 
@@ -217,7 +221,7 @@ def test_tls_listener_is_recognised(scripted: Callable[..., ScriptedBroker]) -> 
 
 def test_plaintext_listener_is_recognised() -> None:
     """
-    A server that answers TLS in clear text is told from a certificate that is not trusted.
+    A server that responds to TLS in plaintext is not mistaken for an untrusted certificate.
     """
 
     def talking(listener: socket.socket) -> None:
@@ -236,7 +240,7 @@ def test_plaintext_listener_is_recognised() -> None:
 
 def test_silence_ends_at_the_deadline(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A broker that takes requests and answers none costs no more than the time given.
+    A broker that accepts requests and never responds costs no more than the deadline.
     """
     connection = scripted(GREETING, silent).open()
     began = time.monotonic()
@@ -247,9 +251,9 @@ def test_silence_ends_at_the_deadline(scripted: Callable[..., ScriptedBroker]) -
     assert not connection.is_usable
 
 
-def test_drops_do_not_stretch_the_deadline(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_slow_bytes_do_not_extend_the_deadline(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    An answer that comes a byte at a time does not renew the wait with each byte.
+    A response that arrives byte by byte does not restart the timeout with each byte.
     """
     over = threading.Event()
 
@@ -283,7 +287,7 @@ def test_settings_limit_each_request(scripted: Callable[..., ScriptedBroker]) ->
 
 def test_setup_is_limited(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A listener that accepts and says nothing does not hold a worker for ever.
+    A listener that accepts and never responds does not block a worker for ever.
     """
     began = time.monotonic()
 
@@ -292,9 +296,9 @@ def test_setup_is_limited(scripted: Callable[..., ScriptedBroker]) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_nobody_listens() -> None:
+def test_a_refused_connection_names_the_broker() -> None:
     """
-    A refused connection names the broker and what to look at.
+    With the reason and what to check.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         free = Address(*listener.getsockname())
@@ -307,7 +311,7 @@ def test_every_address_of_a_name_is_tried(
     scripted: Callable[..., ScriptedBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A name with a dead address and a live one leads to the live one.
+    A host name with a dead and a live address leads to the live one.
     """
     broker = scripted(GREETING)
     dead = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))
@@ -317,9 +321,9 @@ def test_every_address_of_a_name_is_tried(
     assert broker.open().is_usable
 
 
-def test_name_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A misspelt name is told apart from a broker that is down.
+    A misspelt name has another error than a broker that is down.
     """
 
     def unknown(*_: object, **__: object) -> None:
@@ -333,9 +337,9 @@ def test_name_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
         ScriptedBroker(Script([]), Address("brocker", 9092)).open()
 
 
-def test_name_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dns_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A look-up, which cannot be interrupted, does not hold us beyond the deadline.
+    A look-up cannot be interrupted, but does not block beyond the deadline.
     """
     over = threading.Event()
 
@@ -351,9 +355,9 @@ def test_name_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     over.set()
 
 
-def test_quota_is_waited_for(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_throttled_connection_waits(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    After an answer that says so, nothing is sent until the broker's time is over (KIP-219).
+    After a response with a throttle time nothing is sent until it has passed (KIP-219).
     """
     connection = scripted(
         GREETING, responding(metadata(6, throttle=300)), responding(metadata(6))
@@ -366,9 +370,11 @@ def test_quota_is_waited_for(scripted: Callable[..., ScriptedBroker]) -> None:
     assert time.monotonic() - began > 0.1
 
 
-def test_quota_beyond_the_deadline_is_told(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_throttle_time_beyond_the_deadline_is_an_error(
+    scripted: Callable[..., ScriptedBroker],
+) -> None:
     """
-    A quota that outlasts our time is an error at once, and the connection stays good.
+    At once, and the connection stays usable.
     """
     connection = scripted(GREETING, responding(metadata(6, throttle=60_000))).open()
     connection.request(metadata_request(6), soon())
@@ -380,9 +386,9 @@ def test_quota_beyond_the_deadline_is_told(scripted: Callable[..., ScriptedBroke
     assert connection.is_usable
 
 
-def test_old_versions_were_throttled_by_the_broker(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_old_versions_are_throttled_by_the_broker(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    In versions whose answers the broker itself holds back, we do not wait a second time.
+    Brokers delay responses in old versions themselves, so the client does not wait again.
     """
     connection = scripted(GREETING, responding(metadata(5, throttle=60_000))).open()
     connection.request(metadata_request(5), soon())
@@ -392,7 +398,7 @@ def test_old_versions_were_throttled_by_the_broker(scripted: Callable[..., Scrip
 
 def test_raw_fetches_are_throttled_too(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    The quota is noted of an answer that the connection does not decode.
+    The throttle time is also read from a response that the connection does not decode.
     """
     answer = FetchResponse(throttle_time_ms=60_000, error_code=0, session_id=0, responses=[])
     connection = scripted(GREETING, responding(bytes(answer.encode(version=11)))).open()
@@ -405,9 +411,9 @@ def test_raw_fetches_are_throttled_too(scripted: Callable[..., ScriptedBroker]) 
     assert connection.throttled_until - time.monotonic() > 50
 
 
-def test_header_that_does_not_end(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_header_with_too_many_tags(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    Tagged fields that claim more than there is are an error, not a read beyond the frame.
+    Tagged fields that claim more than the frame holds are an error, not a read beyond it.
     """
     for tags in (b"\x01\x00\x7f", b"\x05", b"\xff\xff\xff\xff\x0f"):
         connection = scripted(GREETING, responding(tags)).open()
@@ -416,9 +422,9 @@ def test_header_that_does_not_end(scripted: Callable[..., ScriptedBroker]) -> No
         assert not connection.is_usable
 
 
-def test_body_of_another_kind(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_response_that_cannot_be_decoded(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    An answer that cannot be decoded is named, and its connection not used again.
+    The error names its type, and the connection is closed.
     """
     connection = scripted(GREETING, responding(b"\xff" * 9)).open()
 
@@ -429,7 +435,7 @@ def test_body_of_another_kind(scripted: Callable[..., ScriptedBroker]) -> None:
 
 def test_closed_connection_is_noticed(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A connection that the broker closed while it lay idle is not lent again.
+    A connection that the broker closed while it was idle is not used again.
     """
     connection = scripted(GREETING, disconnecting).open()
     assert connection.is_usable
@@ -442,9 +448,9 @@ def test_closed_connection_is_noticed(scripted: Callable[..., ScriptedBroker]) -
         connection.send(metadata_request(1), soon())
 
 
-def test_idle_connection_ages(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_an_idle_connection_expires(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A connection that lay idle for longer than kafka.connections.max.idle.ms is not lent again.
+    A connection that was idle beyond kafka.connections.max.idle.ms is not used again.
     """
     connection = scripted(GREETING).open(connections_max_idle_ms="30")
     deadline = soon()
@@ -454,9 +460,9 @@ def test_idle_connection_ages(scripted: Callable[..., ScriptedBroker]) -> None:
     assert not connection.is_usable
 
 
-def test_buffer_is_used_again() -> None:
+def test_the_frame_buffer_is_reused() -> None:
     """
-    Frames that are read by turns share one memory, which grows and is given back after small ones.
+    Consecutive frames share memory, which grows, and shrinks after several small ones.
     """
     buffer = FrameBuffer()
     large = 64 * 1024 * 1024
@@ -472,9 +478,9 @@ def test_buffer_is_used_again() -> None:
     assert sizes[-1] == 100
 
 
-def test_memory_that_is_read_is_not_given_again() -> None:
+def test_memory_in_use_is_not_reused() -> None:
     """
-    While a view of a frame is left, however small, the next frame gets memory of its own.
+    While any view of a frame exists, the next frame gets other memory.
     """
     buffer = FrameBuffer()
     frame = buffer.reserve(1000)
@@ -492,9 +498,11 @@ def test_memory_that_is_read_is_not_given_again() -> None:
 PLAIN = Sasl("PLAIN", "alice", "geheim")
 
 
-def test_broker_that_ends_a_login_is_unavailable(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_broker_that_closes_during_login_is_unavailable(
+    scripted: Callable[..., ScriptedBroker],
+) -> None:
     """
-    Without a word of refusal a login that is cut off may succeed at the next try.
+    Without an error code, the login may succeed at the next attempt.
     """
     broker = scripted(GREETING, handshake(), disconnecting)
 
@@ -502,9 +510,9 @@ def test_broker_that_ends_a_login_is_unavailable(scripted: Callable[..., Scripte
         broker.open(sasl=PLAIN)
 
 
-def test_refusal_hides_the_password(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_rejected_login_hides_the_password(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A broker that repeats the password in its refusal does not get it into the message.
+    A password that the broker repeats in its error message is masked in ours.
     """
     broker = scripted(GREETING, handshake(), authenticated(58, "alice:geheim is wrong"))
 
@@ -513,9 +521,9 @@ def test_refusal_hides_the_password(scripted: Callable[..., ScriptedBroker]) -> 
     assert "geheim" not in str(caught.value)
 
 
-def test_mechanism_that_is_not_offered(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_an_unsupported_mechanism(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    The mechanisms that the listener has are told.
+    The error lists the mechanisms that the listener offers.
     """
     broker = scripted(GREETING, handshake(33, "SCRAM-SHA-256", "GSSAPI"))
 
@@ -524,11 +532,11 @@ def test_mechanism_that_is_not_offered(scripted: Callable[..., ScriptedBroker]) 
 
 
 @pytest.mark.parametrize("data", [b"", b"r=other,s=AA==,i=4096", b"\xff", b"r=x,s=AA==,i=99999999"])
-def test_broker_that_cannot_prove_itself(
+def test_a_broker_that_does_not_know_the_password(
     scripted: Callable[..., ScriptedBroker], data: bytes
 ) -> None:
     """
-    In SCRAM both sides prove that they know the password; one that does not is no broker of ours.
+    In SCRAM the broker proves that it knows the password, too; otherwise the login fails.
     """
     broker = scripted(GREETING, handshake(), authenticated(data=data))
 
@@ -536,9 +544,9 @@ def test_broker_that_cannot_prove_itself(
         broker.open(sasl=Sasl("SCRAM-SHA-256", "alice", "geheim"))
 
 
-def test_login_is_renewed_before_its_end(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_login_is_renewed_before_it_expires(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A login that ends is renewed on the same connection when nothing is in flight (KIP-368).
+    On the same connection, when nothing is in flight (KIP-368).
     """
     login = [handshake(), authenticated(lifetime=1000)]
     broker = scripted(GREETING, *login, responding(metadata(1)), *login, responding(metadata(1)))
@@ -557,11 +565,11 @@ FETCHED = bytes(range(256)) * 4
 
 
 @pytest.mark.parametrize("padding", [20, 76, 83, 130, 200])
-def test_renewed_login_leaves_a_frame_alone(
+def test_a_renewed_login_does_not_overwrite_a_frame(
     scripted: Callable[..., ScriptedBroker], padding: int
 ) -> None:
     """
-    Answers to a login, of whatever size, are not written over the Fetch answer that is in use.
+    Login responses of any size do not overwrite a Fetch response that is still in use.
     """
     offered = ["M" * padding]
     renewed = [handshake(0, *offered), authenticated(message="m" * padding, lifetime=1000)]
@@ -579,9 +587,9 @@ def test_renewed_login_leaves_a_frame_alone(
     assert bytes(frame.body) == FETCHED
 
 
-def test_other_answers_leave_a_frame_alone(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_other_responses_do_not_overwrite_a_frame(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    Neither does an answer of another kind, received on the same connection, touch it.
+    Nor does a response of another type on the same connection.
     """
     connection = scripted(GREETING, responding(FETCHED), responding(metadata(1))).open()
     connection.send(fetch_request(), soon())
@@ -592,9 +600,9 @@ def test_other_answers_leave_a_frame_alone(scripted: Callable[..., ScriptedBroke
     assert bytes(frame.body) == FETCHED
 
 
-def test_fetches_by_turns_share_memory(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_consecutive_fetches_share_memory(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    Frames of which no view is left make room for the next: a long read causes no page faults.
+    A frame without views makes room for the next: a long read causes no page faults.
     """
     connection = scripted(GREETING, *[responding(FETCHED)] * 5).open()
     seen = set()
@@ -605,9 +613,9 @@ def test_fetches_by_turns_share_memory(scripted: Callable[..., ScriptedBroker]) 
     assert len(seen) == 1
 
 
-def test_login_that_is_not_renewed_closes(scripted: Callable[..., ScriptedBroker]) -> None:
+def test_a_failed_renewal_closes_the_connection(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    Credentials that were withdrawn meanwhile are told, and the connection is not used again.
+    Credentials that were revoked meanwhile are an error.
     """
     login = [handshake(), authenticated(lifetime=1000)]
     broker = scripted(GREETING, *login, handshake(), authenticated(58, "gone"))
@@ -619,9 +627,9 @@ def test_login_that_is_not_renewed_closes(scripted: Callable[..., ScriptedBroker
     assert not connection.is_usable
 
 
-def test_scram_names_are_escaped() -> None:
+def test_scram_user_names_are_escaped() -> None:
     """
-    The signs that separate a SCRAM message's parts do not end a user's name.
+    The separators of a SCRAM message do not end the user's name.
     """
     asked: list[Any] = []
 
@@ -641,7 +649,7 @@ def test_scram_names_are_escaped() -> None:
 
 def test_unsecured_token_is_a_jwt() -> None:
     """
-    The token that we write ourselves has the parts that a broker reads, and no signature.
+    The generated token has the parts that a broker reads, and no signature.
     """
     token = UnsecuredToken("alice", "azp", ("read", "write"), "roles", 60)
     header, claims, signature = unsecured_jwt(token, 1_000_000.5).split(".")
@@ -660,7 +668,8 @@ def test_unsecured_token_is_a_jwt() -> None:
 
 def test_api_versions_never_has_a_flexible_header() -> None:
     """
-    A broker cannot know our version when it answers the first request, so the header stays old.
+    The broker cannot know our version when it answers the first request, so its header is always
+    old.
     """
     from pyspark_pykafka.engines.wire.protocol.frames import has_flexible_header
 

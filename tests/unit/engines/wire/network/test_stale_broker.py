@@ -1,5 +1,5 @@
 """
-A broker that is cut off from its controllers, and goes on to answer clients from what it knew.
+A broker that is cut off from its controllers, and still answers clients from old metadata.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _REQUEST_TIMED_OUT = 7
 
 class Stale(Behaviour):
     """
-    Three brokers, of which one takes itself for the leader of everything, under the epoch before,
-    and knows neither of later topics nor of later records; the true leader is another.
+    Three brokers, of which the first believes that it leads everything, under the previous epoch,
+    and has no later topics or records; the true leader is another broker.
     """
 
     stale: tuple[int, ...] = (STALE,)
@@ -67,7 +67,7 @@ class Stale(Behaviour):
 @pytest.fixture
 def stubs() -> Iterator[StubCluster]:
     """
-    Return three brokers; the first one is stale.
+    Return three brokers, of which the first is stale.
     """
     with StubCluster(Stale(brokers=3, topics={"t": 1, "new": 1}, later=("new",))) as cluster:
         yield cluster
@@ -79,7 +79,7 @@ def bootstrap(stubs: StubCluster, *nodes: int) -> str:
 
 def cluster_of(servers: str) -> Cluster:
     """
-    Return a cluster that asks the brokers of the settings in their order.
+    Return a cluster that tries the bootstrap servers in their order.
     """
     turns = iter(range(1_000_000))
     config = wire_config(KafkaSettings.of({"bootstrap.servers": servers}))
@@ -98,10 +98,10 @@ def soon(seconds: float = 10) -> Deadline:
     return Deadline.after(seconds)
 
 
-def test_a_stream_sees_what_the_new_leader_has(stubs: StubCluster) -> None:
+def test_a_stream_reads_from_the_new_leader(stubs: StubCluster) -> None:
     """
-    A query that knows the stale broker alone, which leads the partition as far as it can tell,
-    plans the new leader's records within a few triggers, and from then on always.
+    A query that knows only the stale broker, which believes itself the leader, plans the new
+    leader's records within a few triggers, and always from then on.
     """
     query = stream(bootstrap(stubs, STALE))
     at = query.latest_offset(query.initial_offset())
@@ -115,10 +115,10 @@ def test_a_stream_sees_what_the_new_leader_has(stubs: StubCluster) -> None:
     assert ends == [200] * 5
 
 
-def test_metadata_of_before_are_not_believed(stubs: StubCluster) -> None:
+def test_stale_metadata_is_rejected_in_the_whole_process(stubs: StubCluster) -> None:
     """
-    Whoever has seen a leader's epoch once, in whichever connection of the process, does not go
-    back: the next broker is asked.
+    After any connection of the process has seen a leader epoch, older metadata is rejected, and the
+    next broker is asked.
     """
     servers = bootstrap(stubs, 1, STALE)
     first = cluster_of(servers)
@@ -134,7 +134,7 @@ def test_metadata_of_before_are_not_believed(stubs: StubCluster) -> None:
 
 def test_stale_brokers_alone_are_an_error(stubs: StubCluster) -> None:
     """
-    Where nobody answers who is up to date, that is said; the old leader is not read from.
+    If no broker that is up to date responds, the error says so; the old leader is not read from.
     """
     servers = bootstrap(stubs, STALE)
     cluster = cluster_of(servers)
@@ -151,7 +151,7 @@ def test_stale_brokers_alone_are_an_error(stubs: StubCluster) -> None:
 
 def test_another_broker_is_asked_after_a_failure(stubs: StubCluster) -> None:
     """
-    A task that comes to the stale broker first, and fails there, finds the new leader next.
+    A task that asks the stale broker first, and fails there, then finds the new leader.
     """
     cluster = cluster_of(bootstrap(stubs, STALE, 1))
     assert cluster.leader(P0, soon()).node == STALE
@@ -161,9 +161,9 @@ def test_another_broker_is_asked_after_a_failure(stubs: StubCluster) -> None:
     cluster.close()
 
 
-def test_a_topic_made_since_is_found(stubs: StubCluster) -> None:
+def test_a_new_topic_is_found(stubs: StubCluster) -> None:
     """
-    That a topic does not exist is for a second broker to say, on tasks and on the driver.
+    A second broker must confirm that a topic does not exist, in tasks and on the driver.
     """
     cluster = cluster_of(bootstrap(stubs, STALE, 1))
     assert cluster.leader(TopicPartition("new", 0), soon()).node == 1
@@ -173,9 +173,9 @@ def test_a_topic_made_since_is_found(stubs: StubCluster) -> None:
     assert query.latest_offset(query.initial_offset())["new"]["0"] == 200
 
 
-def test_a_topic_that_nobody_knows_is_an_error_soon(stubs: StubCluster) -> None:
+def test_an_unknown_topic_fails_soon(stubs: StubCluster) -> None:
     """
-    A name that is misspelt is told as soon as several brokers have said so.
+    A misspelt name is an error as soon as several brokers have reported it as missing.
     """
     cluster = cluster_of(bootstrap(stubs, STALE, 1, 2))
     began = time.monotonic()
@@ -187,9 +187,9 @@ def test_a_topic_that_nobody_knows_is_an_error_soon(stubs: StubCluster) -> None:
     assert sorted(stubs.get("metadata_asked")) == [0, 1, 2]
 
 
-def test_a_lone_broker_is_believed() -> None:
+def test_a_single_broker_is_believed() -> None:
     """
-    Where there is one broker, what it says of a topic has to do.
+    If there is only one broker, its metadata counts.
     """
     with StubCluster(Behaviour()) as stubs:
         cluster = cluster_of(stubs.bootstrap)
@@ -203,7 +203,8 @@ def test_a_lone_broker_is_believed() -> None:
 
 def test_a_topic_of_a_pattern_does_not_come_and_go(stubs: StubCluster) -> None:
     """
-    A topic that was there is not gone because the stale broker, whose turn it is, has no such.
+    A subscribed topic does not vanish because the stale broker, when its turn comes, does not have
+    it.
     """
     stubs.set(stale=())
     query = stream(bootstrap(stubs, STALE), subscribePattern="new|t")
@@ -217,10 +218,9 @@ def test_a_topic_of_a_pattern_does_not_come_and_go(stubs: StubCluster) -> None:
     assert STALE in stubs.get("metadata_asked")
 
 
-def test_a_partition_made_since_is_not_lost() -> None:
+def test_a_new_partition_is_not_reported_as_lost() -> None:
     """
-    A query that starts again, and comes to a broker that does not know of a later partition, reads
-    that one on.
+    A restarted query that asks a broker without a new partition continues to read that partition.
     """
     with StubCluster(Stale(brokers=3, topics={"t": 2})) as stubs:
         query = stream(bootstrap(stubs, STALE))
@@ -231,7 +231,7 @@ def test_a_partition_made_since_is_not_lost() -> None:
 
 class NoIds(Stale):
     """
-    A stale broker that gives no producer ids, for which it would have to ask its controllers.
+    A stale broker that cannot issue producer ids, which come from its controllers.
     """
 
     ids_asked: tuple[int, ...] = ()
@@ -244,9 +244,9 @@ class NoIds(Stale):
         return answer
 
 
-def test_producer_ids_are_asked_of_others(write: Callable[..., int]) -> None:
+def test_producer_ids_come_from_other_brokers(write: Callable[..., int]) -> None:
     """
-    A writer that meets the stale broker first gets its id of another one.
+    A writer that asks the stale broker first gets its producer id from another broker.
     """
     with StubCluster(NoIds(brokers=3)) as stubs:
         assert write(bootstrap(stubs, STALE)) == 1
@@ -272,7 +272,7 @@ def write() -> Callable[..., int]:
 
 class Alone(Stale):
     """
-    A stale broker that takes no records for committed, since no replica fetches from it any more.
+    A stale broker that commits no records, since no replica fetches from it any more.
     """
 
     written: tuple[int, ...] = ()
@@ -288,7 +288,7 @@ class Alone(Stale):
 
 def test_a_writer_leaves_a_leader_without_replicas(write: Callable[..., int]) -> None:
     """
-    Its answer is that the time is over; the next try goes to the true leader.
+    Its requests time out; the retry goes to the true leader.
     """
     with StubCluster(Alone(brokers=3)) as stubs:
         assert write(bootstrap(stubs, STALE)) == 1

@@ -1,5 +1,5 @@
 """
-How many replicas a topic has, as brokers of every version say it.
+The replication factor of a topic, in every supported version of Metadata.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pyspark_pykafka.settings.wire_config import wire_producer_config
 
 @pytest.mark.parametrize("version", range(5, 9))
 @pytest.mark.parametrize("replicas", [(), (1,), (2, 1, 3)])
-def test_replicas_are_counted(version: int, replicas: tuple[int, ...]) -> None:
+def test_replicas_are_decoded(version: int, replicas: tuple[int, ...]) -> None:
     """
-    Of the first partition, in every version that is asked for; held against kafka-python.
+    The replicas of the first partition, as kafka-python encodes them.
     """
     from kafka.protocol.metadata import MetadataResponse
 
@@ -59,9 +59,9 @@ def test_replicas_are_counted(version: int, replicas: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(("topic", "replicas"), [("orders-ledger", 1), ("other", None)])
-def test_replicas_of_a_cluster(topic: str, replicas: int | None) -> None:
+def test_replicas_of_a_missing_topic(topic: str, replicas: int | None) -> None:
     """
-    One that does not exist has none, and is not made by being asked for.
+    A missing topic has none, and is not created by the request.
     """
     with StubCluster(Behaviour(brokers=2, topics={"orders-ledger": 1})) as stubs:
         kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
