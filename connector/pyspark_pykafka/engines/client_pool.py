@@ -1,5 +1,5 @@
 """
-Clients kept open between the tasks of one worker, so that a task does not start by connecting.
+Keeps clients open between the tasks of a worker, so that a task does not have to connect first.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 C = TypeVar("C")
 
-_IDLE_SECONDS = 300.0
-_IDLE_CLIENTS = 8
+_MAX_IDLE_SECONDS = 300.0
+_MAX_IDLE_CLIENTS = 8
 
 
 @dataclass(slots=True)
 class _Idle(Generic[C]):
     key: Hashable
     client: C
-    since: float
+    idle_since: float
 
 
 def _always(_client: object) -> bool:
@@ -33,35 +33,35 @@ def _always(_client: object) -> bool:
 
 class ClientPool(Generic[C]):
     """
-    Lends each client to one borrower at a time and keeps it afterwards if all went well.
+    Lends each client to one borrower at a time, and keeps it unless the borrower's work failed.
 
-    Clients are told apart by a key that holds all that they were made from, so changed credentials
-    mean a new client. A client that was lent to work that failed is closed: a retried task never
-    meets it again. ``usable`` is asked of each client that waited, and one that says no is closed.
+    The key of a client holds its whole configuration, so changed credentials make a new client. A
+    client whose borrower raised is closed, so that a retried task does not get it. An idle client
+    is lent only if ``is_usable`` returns true, and closed otherwise.
     """
 
     def __init__(
         self,
         close: Callable[[C], None],
-        usable: Callable[[C], bool] = _always,
+        is_usable: Callable[[C], bool] = _always,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._close = close
-        self._usable = usable
+        self._is_usable = is_usable
         self._now = now
         self._idle: list[_Idle[C]] = []
         self._inherited: list[_Idle[C]] = []
-        self._turn = threading.Lock()
-        # In a forked child librdkafka's threads are missing, and a socket is still its parent's:
-        # the child neither uses nor closes what it inherited. It keeps the references so that
-        # nothing finalises them, and makes a lock that no thread of the parent's holds.
+        self._lock = threading.Lock()
+        # A forked child lacks librdkafka's threads, and shares its sockets with the parent, so it
+        # neither uses nor closes inherited clients. It keeps references, so that none is finalised,
+        # and makes a new lock, since a thread of the parent may hold the old one.
         # Invariant R4 (fork safety).
         os.register_at_fork(after_in_child=self._disown)
 
     @contextmanager
     def borrow(self, key: Hashable, create: Callable[[], C]) -> Iterator[C]:
         """
-        Lend the client of this key; ``create`` makes one where none is free.
+        Lend the client with this key; ``create`` makes one if none is idle.
         """
         client = self._take(key) or create()
         try:
@@ -72,36 +72,36 @@ class ClientPool(Generic[C]):
         self._keep(key, client)
 
     def _take(self, key: Hashable) -> C | None:
-        self._close_old(_IDLE_CLIENTS)
-        while (idle := self._found(key)) is not None:
-            if self._usable(idle.client):
+        self._close_expired(_MAX_IDLE_CLIENTS)
+        while (idle := self._pop_idle(key)) is not None:
+            if self._is_usable(idle.client):
                 return idle.client
             self._close(idle.client)
         return None
 
-    def _found(self, key: Hashable) -> _Idle[C] | None:
-        with self._turn:
-            at = next((i for i, idle in enumerate(self._idle) if idle.key == key), None)
-            return None if at is None else self._idle.pop(at)
+    def _pop_idle(self, key: Hashable) -> _Idle[C] | None:
+        with self._lock:
+            index = next((i for i, idle in enumerate(self._idle) if idle.key == key), None)
+            return None if index is None else self._idle.pop(index)
 
     def _keep(self, key: Hashable, client: C) -> None:
-        with self._turn:
+        with self._lock:
             self._idle.append(_Idle(key, client, self._now()))
-        self._close_old(_IDLE_CLIENTS)
+        self._close_expired(_MAX_IDLE_CLIENTS)
 
-    def _close_old(self, keep: int) -> None:
-        for idle in self._old(keep):
+    def _close_expired(self, max_idle: int) -> None:
+        for idle in self._pop_expired(max_idle):
             self._close(idle.client)
 
-    def _old(self, keep: int) -> list[_Idle[C]]:
-        horizon = self._now() - _IDLE_SECONDS
-        old: list[_Idle[C]] = []
-        with self._turn:
-            while self._idle and (self._idle[0].since < horizon or len(self._idle) > keep):
-                old.append(self._idle.pop(0))
-        return old
+    def _pop_expired(self, max_idle: int) -> list[_Idle[C]]:
+        oldest = self._now() - _MAX_IDLE_SECONDS
+        expired: list[_Idle[C]] = []
+        with self._lock:
+            while self._idle and (self._idle[0].idle_since < oldest or len(self._idle) > max_idle):
+                expired.append(self._idle.pop(0))
+        return expired
 
     def _disown(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._inherited += self._idle
         self._idle = []

@@ -1,8 +1,8 @@
 """
-What every engine of the data plane is asked for, and answers.
+What both engines share when they read: settings, the resolution of a range, reports of data loss.
 
 An engine reads one :class:`~pyspark_pykafka.offsets.OffsetRange` into Arrow batches, and writes
-Arrow batches as records. All engines give equal tables for equal ranges.
+Arrow batches as records. Both engines return equal tables for equal ranges.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: A batch handed to Spark is closed after so many records, or ``FetchSettings.batch_bytes``.
+#: The maximum records of an Arrow batch for Spark, besides ``FetchSettings.batch_bytes``.
 BATCH_RECORDS = 10_000
 
-#: How long a read waits for brokers that throttle it (KIP-219), between two records. The wait does
-#: not count as time without progress.
+#: The longest throttle time (KIP-219) between two records; it does not count as time without
+#: progress.
 MAX_THROTTLE_SECONDS = 300.0
 
-# The shares of a task's memory: a response (twice, as it is parsed), and the columns being filled
-# (twice, as they grow); the rest is for a record batch that has to be decompressed.
+# The shares of a task's memory: a response (twice, while it is parsed), and the columns of a batch
+# (twice, while they grow); the rest is for decompressing a record batch.
 _FETCH_SHARE = 16
 _BATCH_SHARE = 8
-# More would leave a core's own caches between being filled and being handed over: with values of
-# 1 and 10 KB 8 MiB took an eighth more CPU, 2 MiB a twentieth; with 100 B there is no difference.
-_MOST_BATCH_BYTES = 512 * 1024
+# A larger batch leaves the core's own caches before Spark gets it: with values of 1 and 10 KB,
+# 8 MiB took 1/8 more CPU and 2 MiB 1/20 more; with 100 B there is no difference.
+_MAX_BATCH_BYTES = 512 * 1024
 
 
 class Watermarks(NamedTuple):
@@ -52,12 +52,12 @@ class Watermarks(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
     """
-    How to read ranges: crosses from the driver to the executors with every task.
+    The settings of a read; sent from the driver to the executors with every task.
 
-    ``poll_timeout_ms`` bounds each wait without progress; ``end_retries`` and ``end_retry_ms``
-    say how often, and how far apart, a log that ends too early is asked again (a new leader's
-    high watermark may lag behind for a moment, KAFKA-7703). ``memory_bytes`` bounds what a task
-    holds of records; ``engine`` is the user's word: auto, wire or librdkafka.
+    ``engine`` is the user's choice: ``auto``, ``wire`` or ``librdkafka``. ``poll_timeout_ms``
+    limits the time without progress. A log that ends too early is read again ``end_retries``
+    times, every ``end_retry_ms``: a new leader's high watermark may lag behind (KAFKA-7703).
+    ``memory_bytes`` limits the memory for records in a task.
     """
 
     engine: str
@@ -76,16 +76,16 @@ class FetchSettings:
     @property
     def fetch_bytes(self) -> int:
         """
-        The most to ask a broker for at a time; a larger record batch comes whole all the same.
+        The maximum bytes of a fetch; the broker sends a larger record batch whole.
         """
         return self.memory_bytes // _FETCH_SHARE
 
     @property
     def batch_bytes(self) -> int:
         """
-        What closes an Arrow batch; one record that is larger makes a larger batch.
+        The maximum bytes of an Arrow batch, except for a single larger record.
         """
-        return min(self.memory_bytes // _BATCH_SHARE, _MOST_BATCH_BYTES)
+        return min(self.memory_bytes // _BATCH_SHARE, _MAX_BATCH_BYTES)
 
 
 def resolve_range(
@@ -114,34 +114,36 @@ def resolve_range(
     return resolved
 
 
-def report_data_loss(wanted: OffsetRange, start: int, end: int, why: str, *, fail: bool) -> None:
+def report_data_loss(
+    requested: OffsetRange, start: int, end: int, reason: str, *, fail: bool
+) -> None:
     """
-    Raise :class:`DataLossError` for the offsets ``[start, end)``, or log them if that is allowed.
+    Raise :class:`DataLossError` for the offsets ``[start, end)``, or log it if ``fail`` is false.
     """
     text = (
-        f"cannot read {wanted}: {why}. Up to {end - start} records from offset {start} on "
-        "have aged out, or the topic was deleted or made again"
+        f"cannot read {requested}: {reason}. Up to {end - start} records from offset {start} on "
+        "have aged out, or the topic was deleted or recreated"
     )
     if fail:
-        text += ". Set failOnDataLoss to false to go on without them"
+        text += ". Set failOnDataLoss to false to continue without them"
         raise DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", text)
-    logger.warning("%s; going on, since failOnDataLoss is false", text)
+    logger.warning("%s; continuing, since failOnDataLoss is false", text)
 
 
-def report_truncation(wanted: OffsetRange, why: str, *, fail: bool) -> None:
+def report_truncation(requested: OffsetRange, reason: str, *, fail: bool) -> None:
     """
-    Raise :class:`DataLossError` for a log that was truncated, or log it if that is allowed.
+    Raise :class:`DataLossError` for a truncated log, or log it if ``fail`` is false.
     """
-    text = f"cannot read {wanted} as it was planned: {why}"
+    text = f"cannot read {requested} as planned: {reason}"
     if fail:
-        text += ". Set failOnDataLoss to false to go on with what is there now"
+        text += ". Set failOnDataLoss to false to continue with the log as it is now"
         raise DataLossError(LOG_TRUNCATED, text)
-    logger.warning("%s; going on, since failOnDataLoss is false", text)
+    logger.warning("%s; continuing, since failOnDataLoss is false", text)
 
 
 def timestamp_error(tp: TopicPartition, offset: int, millis: int) -> RecordError:
     """
-    Return the error for a record whose time Spark's microseconds cannot hold.
+    Return the error for a record whose timestamp does not fit Spark's microseconds.
     """
     msg = (
         f"the timestamp of {tp} at offset {offset} is {millis} ms, which is more than a Spark "

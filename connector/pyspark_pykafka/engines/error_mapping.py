@@ -1,5 +1,5 @@
 """
-The one place where the Kafka client's errors become the connector's.
+Maps errors of librdkafka and error codes of brokers to the connector's errors.
 """
 
 from __future__ import annotations
@@ -51,94 +51,94 @@ _CLASSES: dict[ErrorClass, tuple[type[PykafkaError], str]] = {
     ErrorClass.UNKNOWN_TOPIC: (UnknownTopicError, "does the topic exist, with that partition?"),
 }
 
-# librdkafka has no error code for a bad configuration, only these words.
+# librdkafka has no error code for an invalid configuration, only these texts.
 _CONFIGURATION = re.compile(
     r"[Cc]onfiguration property|Failed to create (?:consumer|producer|admin)"
 )
 
-# Some failures of a handshake come as failures of the transport, told apart by these words only.
+# Some failed handshakes have the code of a failed transport; only this text distinguishes them.
 _UNTRUSTED = re.compile(r"certificate verify failed")
 
-# A connection that ends amid a handshake may be a broker going down, or a listener of another kind;
-# so often in a row, with no longer pause than this, it is the latter.
+# A connection that ends during a handshake may be a broker shutting down, or a listener of another
+# protocol. More than this number in a row, without a longer pause, means the latter.
 _CUT_OFF = re.compile(
     r"handshake failed.*(?:Disconnected|[Tt]ransport failure|reset by peer|[Tt]imed out)", re.DOTALL
 )
-_CUTS_ALLOWED = 4
-_CUTS_APART_SECONDS = 30.0
+_MAX_CUT_OFFS = 4
+_MAX_CUT_OFF_PAUSE_SECONDS = 30.0
 
-_FINAL = frozenset({ErrorClass.AUTHENTICATION, ErrorClass.AUTHORIZATION, ErrorClass.TLS})
+_FATAL_CLASSES = frozenset({ErrorClass.AUTHENTICATION, ErrorClass.AUTHORIZATION, ErrorClass.TLS})
 
-# librdkafka looks up the coordinator of any group id; reading assigned partitions needs no group.
+# librdkafka looks up the coordinator of any group id, but reading assigned partitions needs none.
 _HARMLESS = frozenset({"GROUP_AUTHORIZATION_FAILED"})
 
 
-def map_kafka_error(error: KafkaError, doing: str) -> PykafkaError:
+def map_kafka_error(error: KafkaError, action: str) -> PykafkaError:
     """
-    Return the connector's error; ``doing`` says what was being done, as "reading t-0".
+    Return the connector's error; ``action`` is what failed, as "reading t-0".
     """
-    return _map(error, _meaning(error), doing)
+    return _map(error, _error_class(error), action)
 
 
-def _meaning(error: KafkaError) -> ErrorClass:
+def _error_class(error: KafkaError) -> ErrorClass:
     if _UNTRUSTED.search(error.str()):
         return ErrorClass.TLS
-    unknown = ErrorClass.RETRIABLE if error.retriable() else ErrorClass.OTHER
-    return ERROR_CLASSES.get(error.name(), unknown)
+    default = ErrorClass.RETRIABLE if error.retriable() else ErrorClass.OTHER
+    return ERROR_CLASSES.get(error.name(), default)
 
 
-def map_error_code(code: int, doing: str) -> PykafkaError:
+def map_error_code(code: int, action: str) -> PykafkaError:
     """
-    Return the connector's error for a code that a broker answered with, which is not 0.
+    Return the connector's error for an error code of a broker; ``action`` is what failed.
     """
     name = PROTOCOL_NAMES.get(code, f"ERROR_{code}")
-    meaning = ERROR_CLASSES.get(name, ErrorClass.OTHER)
+    error_class = ERROR_CLASSES.get(name, ErrorClass.OTHER)
     words = name.lower().replace("_", " ")
-    return _named(f"{doing}: the broker says: {words} ({name})", code, name, meaning)
+    return _make_error(f"{action}: the broker says: {words} ({name})", code, name, error_class)
 
 
-def _map(error: KafkaError, meaning: ErrorClass, doing: str) -> PykafkaError:
+def _map(error: KafkaError, error_class: ErrorClass, action: str) -> PykafkaError:
     name = error.name()
-    said = f"{doing}: {error.str()} ({name})"
+    message = f"{action}: {error.str()} ({name})"
     if error.fatal():
-        return KafkaClientError(said, error.code(), name, retriable=False)
+        return KafkaClientError(message, error.code(), name, retriable=False)
     if name == "_INVALID_ARG" and _CONFIGURATION.search(error.str()):
-        return OptionsError((said,))
-    if meaning is ErrorClass.OTHER and error.retriable():
-        meaning = ErrorClass.RETRIABLE
-    return _named(said, error.code(), name, meaning)
+        return OptionsError((message,))
+    if error_class is ErrorClass.OTHER and error.retriable():
+        error_class = ErrorClass.RETRIABLE
+    return _make_error(message, error.code(), name, error_class)
 
 
-def _named(said: str, code: int, name: str, meaning: ErrorClass) -> PykafkaError:
-    if meaning is ErrorClass.DATA_LOSS:
-        return DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", said)
-    if meaning in _CLASSES:
-        found, hint = _CLASSES[meaning]
-        return found(f"{said}; {hint}")
-    return KafkaClientError(said, code, name, retriable=meaning is ErrorClass.RETRIABLE)
+def _make_error(message: str, code: int, name: str, error_class: ErrorClass) -> PykafkaError:
+    if error_class is ErrorClass.DATA_LOSS:
+        return DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", message)
+    if error_class in _CLASSES:
+        exception, hint = _CLASSES[error_class]
+        return exception(f"{message}; {hint}")
+    return KafkaClientError(message, code, name, retriable=error_class is ErrorClass.RETRIABLE)
 
 
 @contextmanager
-def translating_errors(doing: str) -> Iterator[None]:
+def translating_errors(action: str) -> Iterator[None]:
     """
-    Turn a ``KafkaException`` of the block into the connector's error; all others pass.
+    Raise a ``KafkaException`` of the block as the connector's error; others are not changed.
     """
-    # Imported here, so that parsing and planning start without loading the client.
+    # Imported here, so that parsing options and planning do not load librdkafka.
     from confluent_kafka import KafkaException
 
     try:
         yield
     except KafkaException as cause:
-        _raise(cause, doing)
+        _raise(cause, action)
 
 
-def _raise(cause: Exception, doing: str) -> NoReturn:
+def _raise(cause: Exception, action: str) -> NoReturn:
     from confluent_kafka import KafkaError
 
     error = cause.args[0] if cause.args else None
     if isinstance(error, KafkaError):
-        raise map_kafka_error(error, doing) from cause
-    msg = f"{doing}: {cause}"
+        raise map_kafka_error(error, action) from cause
+    msg = f"{action}: {cause}"
     raise KafkaClientError(
         msg, KafkaErrorCode.UNKNOWN_SERVER_ERROR.value, "UNKNOWN", retriable=False
     ) from cause
@@ -146,42 +146,45 @@ def _raise(cause: Exception, doing: str) -> NoReturn:
 
 class FatalErrors:
     """
-    Remembers errors of a client's background threads that no call would ever return.
+    Keeps the fatal errors of a client's background threads, which no call returns.
 
-    librdkafka tries to log in for ever and tells only its error callback; give it :meth:`record`.
+    librdkafka retries a rejected login for ever and reports it only to its error callback, which
+    must be :meth:`record`.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._first: tuple[KafkaError, ErrorClass] | None = None
-        self._cuts = 0
-        self._last_cut = 0.0
+        self._cut_offs = 0
+        self._last_cut_off = 0.0
 
     # Invariant R5 (error callback).
     def record(self, error: KafkaError) -> None:
         """
-        Keep the error if it is final; called by librdkafka while the client is polled.
+        Keep the error if it is fatal; librdkafka calls this while the client is polled.
         """
         if self._first is not None:
             return
         if _CUT_OFF.search(error.str()):
-            self._record_disconnect(error)
-        elif error.fatal() or (_meaning(error) in _FINAL and error.name() not in _HARMLESS):
-            self._first = (error, _meaning(error))
+            self._record_cut_off(error)
+        elif error.fatal() or (
+            _error_class(error) in _FATAL_CLASSES and error.name() not in _HARMLESS
+        ):
+            self._first = (error, _error_class(error))
 
-    def raise_pending(self, doing: str) -> None:
+    def raise_pending(self, action: str) -> None:
         """
-        Raise what was noted, once: whoever tries again afterwards deserves a fresh answer.
+        Raise the recorded error, once: a retry starts without it.
         """
         if self._first is None:
             return
-        (error, meaning), self._first, self._cuts = self._first, None, 0
-        raise _map(error, meaning, doing)
+        (error, error_class), self._first, self._cut_offs = self._first, None, 0
+        raise _map(error, error_class, action)
 
-    def _record_disconnect(self, error: KafkaError) -> None:
-        pause = self._now() - self._last_cut
-        self._cuts = self._cuts + 1 if pause < _CUTS_APART_SECONDS else 1
-        self._last_cut = self._now()
-        if self._cuts > _CUTS_ALLOWED:
-            tls = "SSL handshake" in error.str()
-            self._first = (error, ErrorClass.TLS if tls else ErrorClass.AUTHENTICATION)
+    def _record_cut_off(self, error: KafkaError) -> None:
+        pause = self._now() - self._last_cut_off
+        self._cut_offs = self._cut_offs + 1 if pause < _MAX_CUT_OFF_PAUSE_SECONDS else 1
+        self._last_cut_off = self._now()
+        if self._cut_offs > _MAX_CUT_OFFS:
+            is_tls = "SSL handshake" in error.str()
+            self._first = (error, ErrorClass.TLS if is_tls else ErrorClass.AUTHENTICATION)

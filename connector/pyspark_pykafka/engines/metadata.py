@@ -1,5 +1,5 @@
 """
-The driver's view of Kafka: which partitions a query reads, and which offsets they hold.
+Reads partitions and offsets for the driver, with retries.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 class MetadataClient:
     """
-    Every request has a deadline and is retried.
+    Reads partitions and offsets; each request is retried until its timeout.
 
     ``committed`` reads the offsets of the progress store for some topics, given a function that
-    returns the present ids of topics: :func:`pyspark_pykafka.progress.factory.committed_offsets`.
+    returns the current ids of topics: :func:`pyspark_pykafka.progress.factory.committed_offsets`.
 
-    Partitions that vanish between two questions are left out of an answer, for the caller to
-    judge. Raises the errors of :mod:`pyspark_pykafka.errors`.
+    Partitions that are deleted between two requests are missing from the result. Raises the errors
+    of :mod:`pyspark_pykafka.errors`.
     """
 
     def __init__(
@@ -48,25 +48,25 @@ class MetadataClient:
 
     def assignment(self, strategy: Strategy) -> Assignment:
         """
-        Return the existing partitions that a strategy selects, in order.
+        Return the existing partitions that a strategy selects, in order, and their topic ids.
         """
         return self._retrying(lambda: self._select(strategy))
 
     def log_start_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
-        Return the first offset that each partition still holds.
+        Return the log start offset of each partition.
         """
         return self._offsets(dict.fromkeys(tps, EARLIEST))
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
-        Return the offset of each partition's next record, as the isolation level sees it.
+        Return the end offset of each partition: the last stable offset under ``read_committed``.
         """
         return self._offsets(dict.fromkeys(tps, LATEST))
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Return what :meth:`end_offsets` does, with the leader epochs that the brokers tell.
+        Return the end offsets as :meth:`end_offsets` does, with the leader epochs.
         """
         wanted = list(tps)
         if not wanted:
@@ -75,7 +75,7 @@ class MetadataClient:
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
-        Return the offset behind the last record up to each leader epoch, -1 where nobody knows.
+        Return the end offset of each leader epoch; -1 if the leader does not know the epoch.
         """
         return self._retrying(lambda: self._backend.offsets_for_leader_epochs(epochs))
 
@@ -83,16 +83,16 @@ class MetadataClient:
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
         """
-        Return the first offset whose record is as young as the time (epoch ms), or None.
+        Return the first offset with a timestamp at or after the time (epoch ms), or None.
         """
         found = self._offsets(times)
         return {tp: None if offset < 0 else offset for tp, offset in found.items()}
 
     def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
-        Return the offsets of a progress store, where it has any.
+        Return the offsets that the progress store has for these partitions.
 
-        Raises :class:`ProgressError` if they are about a topic that has been made again since.
+        Raises :class:`ProgressError` if a topic was recreated since they were stored.
         """
         wanted = set(tps)
         read = self._committed
@@ -104,7 +104,7 @@ class MetadataClient:
 
     def partitions_for(self, topics: Iterable[str]) -> list[TopicPartition]:
         """
-        Return the existing partitions of those of the topics that exist, in order.
+        Return the partitions of the topics, in order, without topics that do not exist.
         """
         names = set(topics)
         return _partitions(self._retrying(lambda: self._topics(names)))
@@ -113,7 +113,7 @@ class MetadataClient:
         self, tps: Iterable[TopicPartition]
     ) -> dict[TopicPartition, tuple[str, int]]:
         """
-        Return host and port of each partition's leader, where it has one.
+        Return the (host, port) of each partition's leader, without partitions that have none.
         """
         names = {tp.topic for tp in tps}
         return self._retrying(lambda: self._backend.leader_addresses(names) if names else {})
@@ -128,7 +128,7 @@ class MetadataClient:
             return replace(existing, partitions=tuple(tps))
         if isinstance(strategy, Subscribe):
             return self._require(set(strategy.topics))
-        # Found anywhere in the name, as the JVM connector matches; not the whole name.
+        # The pattern may match anywhere in the name, as in the JVM connector.
         return _assignment(
             self._backend.describe_matching_topics(re.compile(strategy.pattern).search)
         )
@@ -150,11 +150,11 @@ class MetadataClient:
             return {}
         return self._retrying(lambda: self._backend.list_offsets(times))
 
-    def _retrying(self, ask: Callable[[], T]) -> T:
+    def _retrying(self, request: Callable[[], T]) -> T:
         """
-        Ask again after errors that pass, all in the time that one question may take.
+        Retry after retriable errors, within the timeout of one request.
         """
-        return retry(ask, self._retry, deadline=Deadline.after(self._backend.timeout_seconds))
+        return retry(request, self._retry, deadline=Deadline.after(self._backend.timeout_seconds))
 
 
 def _assignment(topics: Mapping[str, Topic]) -> Assignment:

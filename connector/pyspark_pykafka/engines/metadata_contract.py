@@ -1,7 +1,7 @@
 """
-What the driver asks the brokers, whoever carries the questions there.
+The metadata requests of the driver; both engines implement them.
 
-All engines give equal answers, and raise the same errors of :mod:`pyspark_pykafka.errors`.
+Both return equal results, and raise the same errors of :mod:`pyspark_pykafka.errors`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 class Topic(NamedTuple):
     """
-    A topic as the brokers format_partitions it, its partitions in order.
+    A topic with its partitions in order.
 
-    The id is the text that Kafka prints (KIP-516), None on brokers before 2.8.
+    ``id`` is the topic id as text (KIP-516), None on brokers before 2.8.
     """
 
     id: str | None
@@ -28,11 +28,11 @@ class Topic(NamedTuple):
 
 class MetadataBackend(Protocol):
     """
-    Each question takes ``kafka.default.api.timeout.ms`` at most, whatever brokers go meanwhile.
+    Sends metadata requests; each takes ``kafka.default.api.timeout.ms`` at most, also in an outage.
 
-    What does not exist is left out of an answer; librdkafka only raises
-    :class:`~pyspark_pykafka.errors.UnknownTopicError` for the offset of a partition of which it has
-    not heard, since its memory of the topic may be old.
+    Topics and partitions that do not exist are missing from the result. But librdkafka raises
+    :class:`~pyspark_pykafka.errors.UnknownTopicError` for the offset of a partition that it does
+    not know, since its cached metadata may be old.
     """
 
     #: The time limit of each request, retries included.
@@ -40,25 +40,25 @@ class MetadataBackend(Protocol):
 
     def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """
-        Return the topics of these names; none is made by asking.
+        Return the topics with these names; creates none.
         """
 
     def describe_matching_topics(self, matches: Callable[[str], object]) -> dict[str, Topic]:
         """
-        Return the topics whose names are chosen, of all that we may see.
+        Return the topics with matching names among all that the user may describe.
         """
 
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """
-        Return host and port of the leader of each partition of these topics, where it has one.
+        Return the (host, port) of the leader of each partition of these topics that has one.
         """
 
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
         """
-        Return the first offset whose record is as young as the time (epoch ms), -1 for no such.
+        Return the first offset with a timestamp at or after the time (epoch ms), or -1.
 
-        EARLIEST and LATEST are times, too: the first offset still held, and that of the next
-        record, as the isolation level sees it. A partition without a leader is waited for.
+        EARLIEST stands for the log start offset, LATEST for the end offset that the isolation level
+        makes visible. Waits for a partition without a leader.
         """
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
@@ -70,9 +70,8 @@ class MetadataBackend(Protocol):
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
-        Return the offset behind the last record up to each leader epoch (KIP-320); -1 where its
-        leader does not know the epoch.
+        Return the end offset of each leader epoch (KIP-320); -1 if the leader does not know it.
 
-        Partitions are left out whose leader cannot be asked: brokers before 2.3 cannot, and
-        librdkafka asks by itself, when it begins to read a range.
+        Partitions on brokers before 2.3, which lack the request, are left out. librdkafka returns
+        none: it checks the log by itself when it starts to read a range.
         """

@@ -1,5 +1,5 @@
 """
-What is said of a row that cannot become a record, by either engine.
+The errors for rows that cannot be written, on either engine.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from pyspark_pykafka.errors import RecordError
 
 _SHOWN_BYTES = 64
 
-#: Brokers refuse negative times, and librdkafka takes 0 for "now".
-FIRST_TIME_US = 1_000
+#: Brokers reject negative timestamps, and for librdkafka 0 means the current time.
+MIN_TIMESTAMP_US = 1_000
 
 
 def describe_row(topic: str, key: bytes | None, partition: int | None = None) -> str:
     """
-    Return where the row was to go, for messages; the value is the user's data and stays out.
+    Return a description of a row for messages, without its value, which may be confidential.
     """
     where = "" if partition is None else f", partition {partition}"
     return f"the record with key {format_key(key)} for topic '{topic}'{where}"
@@ -22,37 +22,37 @@ def describe_row(topic: str, key: bytes | None, partition: int | None = None) ->
 
 def format_key(key: bytes | None) -> str:
     """
-    Return a key as messages show it: its first bytes, if there are many.
+    Return a key for messages; a long one is cut off.
     """
     return repr(key if key is None or len(key) <= _SHOWN_BYTES else key[:_SHOWN_BYTES] + b"...")
 
 
 def null_topic(row: int, key: bytes | None) -> RecordError:
     """
-    Return the error for a row of a batch without a destination.
+    Return the error for a row of a batch that has no topic.
     """
     msg = (
-        f"null topic present in the data: row {row} of a batch, with key {format_key(key)}. Use "
-        "the option 'topic' for setting one topic for all, or filter such rows out"
+        f"null topic present in the data: row {row} of a batch, with key {format_key(key)}. Set "
+        "the option 'topic' to write all rows to one topic, or filter such rows out"
     )
     return RecordError("KAFKA_NULL_TOPIC_IN_DATA", msg)
 
 
 def ledger_row(where: str) -> RecordError:
     """
-    Return the error for a row whose topic is the ledger of the stream that writes it.
+    Return the error for a row whose topic is the ledger of the query that writes it.
     """
     msg = (
-        f"{where} cannot be written: that topic is the ledger of this query, whose entries tell "
-        "what is committed. Correct the option or column 'topic', or give the query another "
-        "transactionalIdPrefix: its ledger is the topic of that name with '-ledger' behind it"
+        f"{where} cannot be written: that topic is the ledger of this query, which records what "
+        "is committed. Correct the option or column 'topic', or give the query another "
+        "transactionalIdPrefix: its ledger is the topic <prefix>-ledger"
     )
     return RecordError("EXACTLY_ONCE_ROW_FOR_LEDGER", msg)
 
 
 def unknown_partition(where: str, partitions: int) -> RecordError:
     """
-    Return the error for a row whose partition its topic does not have.
+    Return the error for a row with a partition that the topic does not have.
     """
     msg = f"{where} cannot be written: the topic has the partitions 0 to {partitions - 1}"
     return RecordError("UNKNOWN_PARTITION", msg)
@@ -60,29 +60,29 @@ def unknown_partition(where: str, partitions: int) -> RecordError:
 
 def timestamp_too_early() -> RecordError:
     """
-    Return the error for a time that brokers would refuse.
+    Return the error for a timestamp that brokers would reject.
     """
     msg = (
-        "the column 'timestamp' holds a time before 1970-01-01 00:00:00.001 UTC; it must be "
-        "later, or null for the time of writing"
+        "the column 'timestamp' has a time before 1970-01-01 00:00:00.001 UTC; it must be that "
+        "or later, or null for the time of writing"
     )
     return RecordError("INVALID_TIMESTAMP", msg)
 
 
 def null_header_key() -> RecordError:
     """
-    Return the error for a header that has no key.
+    Return the error for a header without a key.
     """
-    msg = "the column 'headers' holds a header without a key; a header of Kafka's has one"
+    msg = "the column 'headers' has a header without a key; a Kafka header must have one"
     return RecordError("NULL_HEADER_KEY", msg)
 
 
-def too_large(where: str, said: str) -> RecordError:
+def too_large(where: str, reason: str) -> RecordError:
     """
-    Return the error for a record that we or a broker find too large.
+    Return the error for a record that is too large for the connector or a broker.
     """
     msg = (
-        f"{where} cannot be written: {said}; raise kafka.max.request.size, and the topic's "
-        "max.message.bytes, or write less"
+        f"{where} cannot be written: {reason}; raise kafka.max.request.size, and the topic's "
+        "max.message.bytes, or write smaller records"
     )
     return RecordError("MSG_SIZE_TOO_LARGE", msg)

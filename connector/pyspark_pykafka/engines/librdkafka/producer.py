@@ -274,7 +274,7 @@ def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
 def _timestamps(batch: pa.RecordBatch) -> list[int | None]:
     micros = _column(batch, "timestamp").cast(pa.int64())
     earliest = pc.min(micros).as_py()
-    if earliest is not None and earliest < row_errors.FIRST_TIME_US:
+    if earliest is not None and earliest < row_errors.MIN_TIMESTAMP_US:
         raise row_errors.timestamp_too_early()
     return [None if m is None else m // 1000 for m in micros.to_pylist()]
 
