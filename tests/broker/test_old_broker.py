@@ -1,5 +1,5 @@
 """
-The oldest broker that is supported, and the message formats from before record batches.
+The oldest supported broker, and the message formats before record batches.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def kafka() -> Iterator[OldBroker]:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_records_written_and_read(kafka: OldBroker, engine: str) -> None:
     """
-    What either engine writes, headers included, is there for a plain client.
+    Records of either engine, with headers, are read by a plain client.
     """
     topic = kafka.create_topic(f"written-{engine}", 2)
     rows = [Record(b"v%d" % n, None, n % 2, 1_000 + n, (("h", b"%d" % n),)) for n in range(500)]
@@ -57,10 +57,10 @@ def test_records_written_and_read(kafka: OldBroker, engine: str) -> None:
 
 
 @pytest.mark.parametrize("fallback", [None, FallbackId("old-again1", "old-again")])
-def test_exactly_once_is_refused(kafka: OldBroker, fallback: FallbackId | None) -> None:
+def test_exactly_once_is_rejected(kafka: OldBroker, fallback: FallbackId | None) -> None:
     """
-    Before Kafka 3.0 nobody can ask what has become of a transaction, and that is said before a
-    record is sent.
+    Before Kafka 3.0 the outcome of a transaction cannot be read; the error comes before a record is
+    sent.
     """
     topic = kafka.create_topic(f"exactly-once-{fallback is None}")
     rows = batch_of([Record(b"v", None, 0)])
@@ -77,8 +77,8 @@ def test_exactly_once_is_refused(kafka: OldBroker, fallback: FallbackId | None) 
 @pytest.mark.parametrize("version", ["2.4", "0.10.2"])
 def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
     """
-    The end of a log is told with its epoch, and where that ends: not in an old format, whose logs
-    have none, and by librdkafka, which asks for itself.
+    The log end is read with its leader epoch, and the end of that epoch: not in an old message
+    format, which has no epochs, nor by librdkafka, which checks them itself.
     """
     topic = kafka.create_topic(f"epochs-{version}-{engine}", 1, {"message.format.version": version})
     kafka.produce(topic, [Record(b"v")] * 3)
@@ -102,8 +102,8 @@ def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
 @pytest.mark.parametrize("version", FORMATS)
 def test_old_formats(spark: SparkSession, kafka: OldBroker, version: str) -> None:
     """
-    Every engine reads records in an old format, alone and before newer records, as the
-    JVM connector does.
+    Every engine reads records in an old format, alone and before newer records, as the JVM
+    connector does.
     """
     topic = kafka.create_topic(f"old-{version}", 2, {"message.format.version": version})
     write_with_all_codecs(kafka, topic)
@@ -120,7 +120,7 @@ def test_old_formats(spark: SparkSession, kafka: OldBroker, version: str) -> Non
 
 def write_with_all_codecs(kafka: OldBroker, topic: str) -> None:
     """
-    Write records that every format can hold, without headers, to two partitions.
+    Write records without headers, which every format supports, to two partitions.
     """
     for codec in CODECS:
         rows = [
@@ -132,7 +132,7 @@ def write_with_all_codecs(kafka: OldBroker, topic: str) -> None:
 
 def read_alike(spark: SparkSession, kafka: OldBroker, topic: str, **options: str) -> int:
     """
-    Return how many records all connectors and engines read, which must be the same ones.
+    Return the number of records that all connectors and engines read; they must be equal.
     """
     where = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic}
     expected, *others = [
@@ -146,14 +146,14 @@ def read_alike(spark: SparkSession, kafka: OldBroker, topic: str, **options: str
 
 def magics(kafka: OldBroker, topic: str) -> set[int]:
     """
-    Return which formats a topic's log holds, by the byte that all of them have at one place.
+    Return the message formats in a topic's log, by their magic byte.
     """
     return {batch[MAGIC_AT] for batch in stored_batches(kafka.data_folder, topic)}
 
 
 def store_as(kafka: OldBroker, topic: str, version: str) -> None:
     """
-    Let the broker store what comes next in another format.
+    Let the broker store further records in another message format.
     """
     entry = ConfigEntry(
         "message.format.version", version, incremental_operation=AlterConfigOpType.SET

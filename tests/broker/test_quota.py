@@ -1,5 +1,5 @@
 """
-Quotas of real brokers: who reads or writes faster than allowed holds back, and loses nothing (F42).
+Quotas of real brokers: throttled readers and writers wait, and lose nothing (F42).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FEWEST_SECONDS = 3.0
 @pytest.fixture
 def limited(kafka_cluster: KafkaCluster) -> Callable[[str, str], str]:
     """
-    Return the way to make a client id with a quota.
+    Return a function that creates a client id with a quota.
     """
 
     def limiting(quota: str, client: str) -> str:
@@ -47,14 +47,15 @@ def limited(kafka_cluster: KafkaCluster) -> Callable[[str, str], str]:
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
-def test_a_reader_holds_back(
+def test_a_throttled_reader_waits(
     kafka_cluster: KafkaCluster,
     topic: NewTopicName,
     limited: Callable[[str, str], str],
     engine: str,
 ) -> None:
     """
-    All records come, at the quota's pace, though each throttling lasts longer than a request may.
+    All records arrive at the pace of the quota, though each throttle time exceeds the request
+    timeout.
     """
     name = topic()
     kafka_cluster.produce(name, RECORDS)
@@ -83,7 +84,7 @@ def test_a_reader_holds_back(
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
-def test_a_writer_holds_back(
+def test_a_throttled_writer_waits(
     kafka_cluster: KafkaCluster,
     topic: NewTopicName,
     limited: Callable[[str, str], str],
@@ -91,7 +92,7 @@ def test_a_writer_holds_back(
     engine: str,
 ) -> None:
     """
-    All records are written once, at the quota's pace, and none has to be sent again.
+    All records are written once at the pace of the quota, without retries.
     """
     caplog.set_level(logging.INFO, "pyspark_pykafka")
     name = topic()

@@ -1,5 +1,5 @@
 """
-Sessions that end every few seconds (KIP-368): whoever reads or writes meanwhile logs in again.
+Sessions that expire every few seconds (KIP-368) are renewed during reads and writes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SESSION_MS = 3_000
 HANDSHAKE, AUTHENTICATE = 17, 36
-#: Of an answer to a handshake: correlation id, error, and how many mechanisms are named.
+#: The start of a handshake response: correlation id, error code, number of mechanisms.
 ANSWER = struct.Struct(">ihi")
 COUNT = 3_000
 VALUES = [b"%d." % number + b"x" * 990 for number in range(COUNT)]
@@ -70,7 +70,7 @@ LOGINS = {
 @pytest.fixture(scope="module")
 def renewing() -> Iterator[ProxiedCluster]:
     """
-    A broker that lets a login hold for three seconds, with a topic of as many records.
+    A broker whose logins expire after three seconds, with a topic of numbered records.
     """
     with ProxiedCluster(brokers=1, config=CONFIG) as cluster:
         create_scram_users(cluster.kafka)
@@ -83,8 +83,8 @@ def renewing() -> Iterator[ProxiedCluster]:
 
 def padding() -> Callable[[int, bytes], bytes]:
     """
-    Return what makes the answers to handshakes so large, one after the other, as a listener with
-    more mechanisms would: of those in a read, the first covers a part of a base offset.
+    Return a hook that adds a mechanism name to handshake responses, as on a listener with more
+    mechanisms. Its length varies; the first one in a read covers part of a base offset.
     """
     sizes = cycle((79, 76, 200, 20, 130))
 
@@ -101,7 +101,7 @@ def padding() -> Callable[[int, bytes], bytes]:
 
 def slow_read(cluster: ProxiedCluster, mechanism: str, seconds: float) -> list[tuple[int, bytes]]:
     """
-    Return what is read in so many seconds, a small fetch at a time.
+    Return the offsets and values of a read that takes the given time, with small fetches.
     """
     settings = fetching.settings(
         cluster.bootstrap,
@@ -138,7 +138,7 @@ def check_slow_read(cluster: ProxiedCluster, mechanism: str, seconds: float) -> 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_a_slow_reader_logs_in_again(renewing: ProxiedCluster, mechanism: str) -> None:
     """
-    Each record comes once, at its offset, over one connection, though its session ends meanwhile.
+    Each record arrives once, at its offset, over one connection, although its session expires.
     """
     check_slow_read(renewing, mechanism, 4.0)
 
@@ -147,14 +147,14 @@ def test_a_slow_reader_logs_in_again(renewing: ProxiedCluster, mechanism: str) -
 @pytest.mark.parametrize("mechanism", LOGINS)
 def test_a_slow_reader_logs_in_many_times(renewing: ProxiedCluster, mechanism: str) -> None:
     """
-    The same for half a minute, with a login every three seconds.
+    As above for half a minute, with a login every three seconds.
     """
     check_slow_read(renewing, mechanism, 30.0)
 
 
 def check_busy_writer(cluster: ProxiedCluster, topic: str, seconds: float) -> None:
     """
-    Write for so long with requests always under way, and look whether the broker cut anything.
+    Write with requests always in flight, and check that the broker closed no connection.
     """
     proxy = cluster.proxies[1]
     cluster.kafka.create_topic(topic, 1)
@@ -187,7 +187,7 @@ def check_busy_writer(cluster: ProxiedCluster, topic: str, seconds: float) -> No
 
 def test_a_busy_writer_logs_in_again(renewing: ProxiedCluster) -> None:
     """
-    A writer that always has requests under way stops for its login, and is not cut for want of it.
+    A writer that always has requests in flight pauses for its login, and is not disconnected.
     """
     check_busy_writer(renewing, "busy", 6.0)
 
@@ -195,6 +195,6 @@ def test_a_busy_writer_logs_in_again(renewing: ProxiedCluster) -> None:
 @pytest.mark.soak
 def test_a_busy_writer_logs_in_many_times(renewing: ProxiedCluster) -> None:
     """
-    The same for half a minute.
+    As above for half a minute.
     """
     check_busy_writer(renewing, "busier", 30.0)

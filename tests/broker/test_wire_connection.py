@@ -1,5 +1,5 @@
 """
-The wire engine's connection to a real broker: TLS and logins, good and bad.
+The wire engine's connections to a real broker: TLS and SASL, successes and failures.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ SCRAM_USER = "al=ice,canary"
 @dataclass(frozen=True, slots=True)
 class Secured:
     """
-    A broker with a listener of every kind, and the files that its clients need.
+    A broker with a listener for each security protocol, and the files that clients need.
     """
 
     kafka: KafkaCluster
@@ -81,7 +81,7 @@ class Secured:
 
     def settings(self, listener: str, **more: str) -> dict[str, str]:
         """
-        Return a client's settings for a listener; further ones with underscores for dots.
+        Return a client's settings for a listener; keywords are settings with underscores for dots.
         """
         return {
             "bootstrap.servers": f"localhost:{self.ports[listener]}",
@@ -91,7 +91,7 @@ class Secured:
 
     def open(self, listener: str, host: str = "localhost", **more: str) -> Connection:
         """
-        Open a connection of ours to a listener.
+        Open a wire connection to a listener.
         """
         kafka = KafkaSettings.of(self.settings(listener, **more))
         assert wire_unsupported_reason(kafka) is None
@@ -123,7 +123,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def write_certificates(files: Path) -> None:
     """
-    Write PEM files: an authority, another one, a broker's and a client's certificate and key.
+    Write PEM files: an authority, an unrelated one, and the broker's and a client's key pair.
     """
     authority, stranger = trustme.CA(), trustme.CA()
     authority.cert_pem.write_to_path(files / "ca.pem")
@@ -149,7 +149,7 @@ def write_certificates(files: Path) -> None:
 
 def revocation_list(of: trustme.CA, revoked: trustme.LeafCert, valid: timedelta) -> bytes:
     """
-    Return an authority's list of one certificate, which is valid for so long from now on.
+    Return an authority's CRL with one certificate, valid for the given time from now on.
     """
     issuer = load_pem_x509_certificate(of.cert_pem.bytes()).subject
     serial = load_pem_x509_certificate(revoked.cert_chain_pems[0].bytes()).serial_number
@@ -164,7 +164,7 @@ def revocation_list(of: trustme.CA, revoked: trustme.LeafCert, valid: timedelta)
 
 def private_key(of: trustme.LeafCert, lock: KeySerializationEncryption | None = None) -> bytes:
     """
-    Return a key as PKCS#8, the one form that Kafka reads from PEM.
+    Return a key as PKCS#8, the only form of PEM key that Kafka reads.
     """
     key = load_pem_private_key(of.private_key_pem.bytes(), None)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock or NoEncryption())
@@ -172,7 +172,7 @@ def private_key(of: trustme.LeafCert, lock: KeySerializationEncryption | None = 
 
 def broker_config(ports: dict[str, int], controller: int, files: Path) -> dict[str, Any]:
     """
-    Return the broker's settings: every listener on its port, with its protocol and its secrets.
+    Return the broker's settings: each listener with its port, protocol and credentials.
     """
     addresses = [f"{name}://localhost:{port}" for name, port in ports.items()]
     protocols = ",".join(f"{name}:{kind}" for name, kind in LISTENERS.items())
@@ -211,7 +211,7 @@ OAUTH_MODULE = (
 
 def create_scram_users(kafka: KafkaCluster) -> None:
     """
-    Let both users log in with either SCRAM mechanism.
+    Create both users for both SCRAM mechanisms.
     """
     admin = kafka.admin()
     # A broker takes one mechanism of a user's in a request.
@@ -227,7 +227,7 @@ def create_scram_users(kafka: KafkaCluster) -> None:
 
 def topics(connection: Connection, seconds: float = 20) -> Any:
     """
-    Ask for all topics, which any user may do.
+    Request the metadata of all topics, which every user may do.
     """
     from kafka.protocol.metadata import MetadataRequest
 
@@ -238,7 +238,7 @@ def topics(connection: Connection, seconds: float = 20) -> Any:
 
 def test_plain_listener(secured: Secured) -> None:
     """
-    Without security, a connection is open and asks.
+    A connection without security is open and can send requests.
     """
     connection = secured.open("CLIENT")
 
@@ -249,14 +249,14 @@ def test_plain_listener(secured: Secured) -> None:
 
 def revoking(name: str) -> dict[str, str]:
     """
-    Return the settings of a client that asks a list which certificates are revoked.
+    Return the settings of a client that checks a CRL.
     """
     return {"ssl_ca_location": "{files}/ca.pem", "ssl_crl_location": f"{{files}}/{name}.crl"}
 
 
-def test_tls_with_a_list_of_others_that_are_revoked(secured: Secured) -> None:
+def test_tls_with_a_crl(secured: Secured) -> None:
     """
-    A certificate that the authority's list does not name is accepted.
+    A certificate that is not in the CRL of its authority is accepted.
     """
     clean = str(secured.files / "clean.crl")
     connection = secured.open("TLS", **secured.trusting(ssl_crl_location=clean))
@@ -268,7 +268,7 @@ def test_tls_with_a_list_of_others_that_are_revoked(secured: Secured) -> None:
 @pytest.mark.parametrize("inline", [False, True])
 def test_tls_with_a_known_authority(secured: Secured, inline: bool) -> None:
     """
-    The authority's certificate comes as a file or as a text.
+    The authority's certificate is given as a file or as text.
     """
     pem = {"ssl_ca_pem": (secured.files / "ca.pem").read_text()}
     connection = secured.open("TLS", **(pem if inline else secured.trusting()))
@@ -304,7 +304,7 @@ def test_tls_with_a_known_authority(secured: Secured, inline: bool) -> None:
 )
 def test_tls_failures_name_the_check(secured: Secured, given: dict[str, str], reason: str) -> None:
     """
-    An error of TLS says which check failed, and which setting is about it.
+    The error names the check that failed, and the setting to look at.
     """
     filled = {name: value.format(files=secured.files) for name, value in given.items()}
 
@@ -321,7 +321,7 @@ def test_tls_failures_name_the_check(secured: Secured, given: dict[str, str], re
 )
 def test_checks_can_be_switched_off(secured: Secured, off: dict[str, str]) -> None:
     """
-    A name that the certificate lacks, and an unknown authority, are accepted where asked for.
+    A wrong host name and an unknown authority are accepted if the settings say so.
     """
     connection = secured.open("TLS", host="127.0.0.1", **secured.trusting(**off))
 
@@ -331,7 +331,7 @@ def test_checks_can_be_switched_off(secured: Secured, off: dict[str, str]) -> No
 
 def own_certificate(files: Path, how: str) -> dict[str, str]:
     """
-    Return the settings of a client's certificate, given in one of the ways there are.
+    Return the settings of a client's certificate, in one of the supported forms.
     """
     if how == "store":
         return {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(files / "store.pem")}
@@ -351,9 +351,9 @@ def own_certificate(files: Path, how: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("how", ["files", "texts", "store"])
-def test_tls_with_a_certificate_of_ours(secured: Secured, how: str) -> None:
+def test_tls_with_a_client_certificate(secured: Secured, how: str) -> None:
     """
-    A broker that wants one gets the client's certificate, its key locked or not.
+    With a plain and with an encrypted private key.
     """
     connection = secured.open("MUTUAL", **secured.trusting(**own_certificate(secured.files, how)))
 
@@ -361,18 +361,18 @@ def test_tls_with_a_certificate_of_ours(secured: Secured, how: str) -> None:
     connection.close()
 
 
-def test_tls_without_a_certificate_of_ours(secured: Secured) -> None:
+def test_tls_without_a_client_certificate(secured: Secured) -> None:
     """
-    A broker that wants one and gets none ends the connection, and we say what it may want.
+    A broker that requires a certificate closes the connection, and the error suggests it.
     """
     with pytest.raises((TlsError, BrokerUnavailableError), match=r"kafka\.ssl\.certificate"):
         secured.open("MUTUAL", **secured.trusting())
 
 
 @pytest.mark.parametrize("password", ["wrong-canary", ""])
-def test_locked_key_needs_its_password(secured: Secured, password: str) -> None:
+def test_an_encrypted_key_needs_its_password(secured: Secured, password: str) -> None:
     """
-    A wrong password of the key, or none, is an error and no question on a terminal.
+    A wrong or missing password is an error; nothing prompts on a terminal.
     """
     given = {**own_certificate(secured.files, "files"), "ssl_key_password": password}
 
@@ -380,9 +380,9 @@ def test_locked_key_needs_its_password(secured: Secured, password: str) -> None:
         secured.open("MUTUAL", **secured.trusting(**given))
 
 
-def test_wrong_protocols_are_told(secured: Secured) -> None:
+def test_wrong_security_protocols_are_recognised(secured: Secured) -> None:
     """
-    Each mix-up of listeners gives an error that names the likely cause.
+    Each mismatch of client and listener gives an error that names the likely cause.
     """
     with pytest.raises(TlsError, match="is it a TLS listener"):
         secured.open("TLS", security_protocol="plaintext")
@@ -413,7 +413,7 @@ LOGINS: dict[str, tuple[str, dict[str, str]]] = {
 @pytest.mark.parametrize("way", LOGINS)
 def test_good_logins(secured: Secured, way: str) -> None:
     """
-    Each mechanism is accepted, with a user whose name needs escapes too.
+    Each mechanism works, also for a user whose name needs escaping.
     """
     listener, given = LOGINS[way]
     connection = secured.open(listener, **secured.trusting(**given))
@@ -425,7 +425,7 @@ def test_good_logins(secured: Secured, way: str) -> None:
 @pytest.mark.parametrize("way", LOGINS)
 def test_librdkafka_logs_in_alike(secured: Secured, way: str) -> None:
     """
-    The driver's client is accepted with the settings that the wire engine is accepted with.
+    The driver's librdkafka client logs in with the same settings as the wire engine.
     """
     listener, given = LOGINS[way]
     admin = AdminClient(secured.settings(listener, **secured.trusting(**given)))
@@ -450,7 +450,7 @@ def test_librdkafka_logs_in_alike(secured: Secured, way: str) -> None:
         ),
     ],
 )
-def test_bad_logins_tell_the_reason_and_no_secret(
+def test_bad_logins_show_the_reason_and_no_secret(
     secured: Secured,
     caplog: pytest.LogCaptureFixture,
     listener: str,
@@ -458,7 +458,7 @@ def test_bad_logins_tell_the_reason_and_no_secret(
     reason: str,
 ) -> None:
     """
-    The broker's reason is passed on; names, passwords and tokens are in no message and no log.
+    The error has the broker's reason; names, passwords and tokens are in no message and no log.
     """
     caplog.set_level(logging.DEBUG)
 
@@ -469,9 +469,9 @@ def test_bad_logins_tell_the_reason_and_no_secret(
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
-def test_questions_name_a_bad_login_alike(secured: Secured, engine: str) -> None:
+def test_metadata_requests_fail_alike_on_a_bad_login(secured: Secured, engine: str) -> None:
     """
-    Whichever engine carries the driver's questions, the error is that of a login, and at once.
+    Both engines raise the same authentication error, at once.
     """
     given = secured.settings("PLAIN", **secured.trusting(**login("PLAIN", password="wrong-canary")))  # noqa: S106
     backend = metadata_backend(KafkaSettings.of(given), "read_committed", engine)
@@ -481,9 +481,9 @@ def test_questions_name_a_bad_login_alike(secured: Secured, engine: str) -> None
     assert not caught.value.retriable
 
 
-def test_login_outlives_its_session(secured: Secured) -> None:
+def test_a_login_is_renewed_between_requests(secured: Secured) -> None:
     """
-    A broker that wants a new login every two seconds gets it, between requests (KIP-368).
+    A broker that requires a new login every two seconds gets it (KIP-368).
     """
     connection = secured.open("RENEWED", **login("PLAIN"))
     until = Deadline.after(4.5)
@@ -495,9 +495,9 @@ def test_login_outlives_its_session(secured: Secured) -> None:
     connection.close()
 
 
-def test_login_is_renewed_after_a_long_silence(secured: Secured) -> None:
+def test_an_expired_login_is_renewed(secured: Secured) -> None:
     """
-    A session that ended while the connection lay idle is renewed before the next request.
+    A session that expired while the connection was idle is renewed before the next request.
     """
     connection = secured.open("RENEWED", **login("PLAIN"))
     # Time that goes by is what this is about: the broker ends a session after two seconds.
@@ -507,9 +507,9 @@ def test_login_is_renewed_after_a_long_silence(secured: Secured) -> None:
     connection.close()
 
 
-def test_child_process_leaves_the_connection_alone(secured: Secured) -> None:
+def test_a_forked_process_does_not_close_the_connection(secured: Secured) -> None:
     """
-    A fork's child that closes what it inherited says no farewell in its parent's name.
+    A fork that closes the inherited socket sends no TLS close_notify on its parent's connection.
     """
     connection = secured.open("TLS", **secured.trusting())
     child = os.fork()

@@ -1,5 +1,5 @@
 """
-Brokers that die under running queries: nothing lost, nothing repeated, nothing hangs.
+Brokers that die under running queries: no record is lost or repeated, and nothing hangs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_stream_survives_a_killed_broker(
     spark: SparkSession, own_cluster: KafkaCluster, checkpoint: str
 ) -> None:
     """
-    A topic-to-topic stream goes on by itself after kill -9 of its broker and its restart (F04).
+    A topic-to-topic stream continues by itself after kill -9 of its broker and its restart (F04).
     """
     for name in ("source", "target"):
         own_cluster.create_topic(name, partitions=2)
@@ -62,11 +62,9 @@ def test_stream_survives_a_killed_broker(
     assert len(found) >= len(expected)
 
 
-def test_dead_broker_fails_the_write_within_its_time_outs(
-    spark: SparkSession, own_cluster: KafkaCluster
-) -> None:
+def test_a_write_to_a_dead_broker_times_out(spark: SparkSession, own_cluster: KafkaCluster) -> None:
     """
-    A write to nobody ends in an error that names the time-out, and claims nothing.
+    The error names the timeout, and no record counts as written.
     """
     own_cluster.create_topic("target")
     address = own_cluster.bootstrap
@@ -86,10 +84,11 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_lost_broker_is_waited_for_by_nobody(engine: str) -> None:
+def test_metadata_does_not_wait_for_a_lost_broker(engine: str) -> None:
     """
-    Each client of librdkafka's sends its questions to one broker, the controller as it was told,
-    and never learns of another; ours asks anew. By chance one in three had the killed one.
+    A librdkafka client sends its requests to one broker, which it takes for the controller, and
+    never learns of another; ours tries other brokers. At random, one in three picked the killed
+    one.
     """
     with KafkaCluster(3) as cluster:
         cluster.create_topic("t", partitions=3)
@@ -106,11 +105,11 @@ def test_a_lost_broker_is_waited_for_by_nobody(engine: str) -> None:
             assert len(client.partitions_for(["t"])) == 3
 
 
-def test_offsets_come_from_the_next_leaders(engine: str) -> None:
+def test_offsets_come_from_the_new_leaders(engine: str) -> None:
     """
-    A broker that is frozen, and one that is killed, lead nothing after a while: every offset comes.
+    After a broker is frozen or killed, other brokers lead its partitions: every offset arrives.
 
-    One client of librdkafka's can go on without an offset of theirs for ever.
+        A single librdkafka client could go without an offset of theirs for ever.
     """
     with KafkaCluster(3) as cluster:
         cluster.create_topic("t", partitions=6)

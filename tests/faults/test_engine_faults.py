@@ -1,5 +1,5 @@
 """
-Engines that lose their brokers amid a range: every record once, in order, or a named error.
+Engines that lose brokers during a range: every record once, in order, or a named error.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 def settings(cluster: KafkaCluster, engine: str, **kafka: str) -> FetchSettings:
     """
-    Return how to read in many small fetches; keywords are Kafka settings, underscores for dots.
+    Return settings for many small fetches; keywords are Kafka settings, underscores for dots.
     """
     return fetching.settings(
         cluster.bootstrap,
@@ -73,7 +73,7 @@ def settings(cluster: KafkaCluster, engine: str, **kafka: str) -> FetchSettings:
 
 def filled(cluster: KafkaCluster, name: str, **more: int) -> OffsetRange:
     """
-    Make a topic of one partition with numbered records, and return the range of all of them.
+    Create a topic of one partition with numbered records, and return their range.
     """
     cluster.create_topic(name, **more)
     cluster.produce(name, [Record(b"%d" % i + b"." * 1000) for i in range(RECORDS)])
@@ -84,7 +84,7 @@ def read(
     wanted: OffsetRange, how: FetchSettings, between: Callable[[int], Any] = lambda _: None
 ) -> list[int]:
     """
-    Return the offsets that are read; something can happen after each batch.
+    Return the offsets that are read; a callback runs after each batch.
     """
     offsets: list[int] = []
     for number, batch in enumerate(fetch(wanted, how)):
@@ -97,14 +97,14 @@ def read(
 
 def leader(cluster: KafkaCluster, topic: str) -> int:
     """
-    Return the broker that leads partition 0.
+    Return the leader of partition 0.
     """
     return int(cluster.admin().list_topics(topic, timeout=30).topics[topic].partitions[0].leader)
 
 
 def test_killed_leader(three: KafkaCluster, engine: str) -> None:
     """
-    After kill -9 of the leader amid the range, another broker gives the rest (F01).
+    After kill -9 of the leader during the range, another broker returns the rest (F01).
     """
     wanted = filled(three, f"killed-{engine}")
     killed: list[int] = []
@@ -124,7 +124,7 @@ def test_killed_leader(three: KafkaCluster, engine: str) -> None:
 
 def test_rolling_restart(three: KafkaCluster, engine: str) -> None:
     """
-    Every broker is shut down and started again while the range is read (F03).
+    Every broker is restarted while the range is read (F03).
     """
     wanted = filled(three, f"rolling-{engine}")
     done: list[int] = []
@@ -140,8 +140,8 @@ def test_rolling_restart(three: KafkaCluster, engine: str) -> None:
 
 def test_frozen_leader(three: KafkaCluster) -> None:
     """
-    A leader that keeps its connections open and says nothing is given up after the socket's
-    time-out (F08).
+    A leader that keeps connections open without responding is abandoned after the socket timeout
+    (F08).
     """
     wanted = filled(three, "frozen")
     frozen: list[int] = []
@@ -160,9 +160,9 @@ def test_frozen_leader(three: KafkaCluster) -> None:
     assert frozen
 
 
-def test_leader_that_hands_over(three: KafkaCluster) -> None:
+def test_leader_that_shuts_down(three: KafkaCluster) -> None:
     """
-    A leader that steps down in order says so, and the reader follows at once.
+    A leader that shuts down in order reports it, and the reader follows at once.
     """
     wanted = filled(three, "handing-over")
     first = leader(three, wanted.tp.topic)
@@ -184,7 +184,7 @@ def test_leader_that_hands_over(three: KafkaCluster) -> None:
 
 def test_partition_that_moves(three: KafkaCluster, engine: str, tmp_path: Path) -> None:
     """
-    A partition that is moved to another broker amid the range is read on from there.
+    A partition that is reassigned to another broker during the range is read on there.
     """
     name = f"moved-{engine}"
     wanted = filled(three, name, replication_factor=1)
@@ -207,7 +207,7 @@ def test_partition_that_moves(three: KafkaCluster, engine: str, tmp_path: Path) 
 
 def reassign(cluster: KafkaCluster, plan: Path, tp: TopicPartition, node: int) -> None:
     """
-    Move a partition to a broker, and return when it is there and nowhere else.
+    Move a partition to a broker, and return when the reassignment is complete.
     """
     where = {"topic": tp.topic, "partition": tp.partition, "replicas": [node]}
     plan.write_text(json.dumps({"version": 1, "partitions": [where]}))
@@ -224,7 +224,7 @@ def reassign(cluster: KafkaCluster, plan: Path, tp: TopicPartition, node: int) -
 
 def test_near_replica(three: KafkaCluster) -> None:
     """
-    With client.rack the reader goes to the replica that the leader names (KIP-392), and back.
+    With client.rack the reader fetches from the replica that the leader names (KIP-392), and back.
     """
     wanted = filled(three, "near")
     first = leader(three, wanted.tp.topic)
@@ -253,9 +253,9 @@ def test_near_replica(three: KafkaCluster) -> None:
         three.restart(killed[0])
 
 
-def test_topic_deleted_amid_a_range(three: KafkaCluster, engine: str) -> None:
+def test_topic_deleted_during_a_range(three: KafkaCluster, engine: str) -> None:
     """
-    A topic that goes while it is read is a loss, told in bounded time (F18).
+    A topic that is deleted while it is read is reported as data loss, in bounded time (F18).
     """
     wanted = filled(three, f"deleted-{engine}")
     admin = three.admin()
@@ -278,9 +278,9 @@ def test_topic_deleted_amid_a_range(three: KafkaCluster, engine: str) -> None:
     assert time.monotonic() - began < 40
 
 
-def test_topic_made_again_amid_a_range(three: KafkaCluster) -> None:
+def test_topic_recreated_during_a_range(three: KafkaCluster) -> None:
     """
-    Records of a new topic of the same name are not taken for the rest of the old one's (F19).
+    Records of a new topic with the same name are not read as the rest of the old one (F19).
     """
     wanted = filled(three, "made-again")
     admin = three.admin()
@@ -298,7 +298,7 @@ def test_topic_made_again_amid_a_range(three: KafkaCluster) -> None:
 
 def test_all_brokers_gone(engine: str) -> None:
     """
-    Brokers that stay away end the read when its time-out is over; back in time, it goes on (F04).
+    Without brokers the read ends after its timeout; if they return in time, it continues (F04).
     """
     with KafkaCluster() as cluster:
         wanted = filled(cluster, "gone")
@@ -320,9 +320,9 @@ def test_all_brokers_gone(engine: str) -> None:
         assert read(wanted, settings(cluster, engine), bounced) == list(range(RECORDS))
 
 
-def test_damaged_record_batch() -> None:
+def test_corrupt_record_batch() -> None:
     """
-    A byte flipped on the broker's disk is an error with topic, partition and offset (F25).
+    A flipped byte on the broker's disk is an error with topic, partition and offset (F25).
     """
     with KafkaCluster() as cluster:
         wanted = filled(cluster, "damaged")
@@ -345,7 +345,7 @@ def test_damaged_record_batch() -> None:
 
 def flip(cluster: KafkaCluster, text: bytes) -> None:
     """
-    Change the case of a text's first letter wherever a log segment has it.
+    Change the case of the first letter of a text wherever a log segment has it.
     """
     changed = 0
     for segment in cluster.data_folder(1).glob("damaged-0/*.log"):
@@ -357,7 +357,7 @@ def flip(cluster: KafkaCluster, text: bytes) -> None:
 
 def test_older_broker() -> None:
     """
-    A broker of the previous major version is read alike, by words and by offsets.
+    A broker of the previous major version is read alike, by offset names and by offsets.
     """
     with KafkaCluster(version="3.9.2") as cluster:
         wanted = filled(cluster, "older")
