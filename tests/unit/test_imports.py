@@ -8,6 +8,7 @@ import ast
 import inspect
 import pickle
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from tests.support.fresh_process import modules_after
 
 import pyspark_pykafka
 
-API_PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+ROOT = Path(__file__).parents[2]
+API_PAGE = (ROOT / "docs" / "api.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 READING = """
 import sys
@@ -155,3 +158,15 @@ def test_no_named_tuple_has_another_base() -> None:
         for node in classes
         if len(node.bases) > 1 and "NamedTuple" in map(ast.unparse, node.bases)
     ] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_in_examples_work(page: Path) -> None:
+    """
+    Every Python example in a page parses, and what it imports from the package exists.
+    """
+    examples = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    for node in (node for text in examples for node in ast.walk(ast.parse(text))):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("pyspark_pykafka"):
+            module = import_module(str(node.module))
+            assert [it.name for it in node.names if not hasattr(module, it.name)] == []
