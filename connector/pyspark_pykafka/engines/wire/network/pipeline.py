@@ -40,7 +40,7 @@ _MAX_CONNECTING = 32
 _LOG_AFTER_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class PipelineResult(Generic[K, R]):
     """
     The responses by the keys of the requests, and the errors of brokers that failed.

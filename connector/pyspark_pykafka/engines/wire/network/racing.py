@@ -30,7 +30,7 @@ _MAX_SHOWN = 5
 TRANSIENT_ERRORS = (BrokerUnavailableError, TimeoutExceededError)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class AttemptResult(Generic[T]):
     """
     The value that an attempt returned, or the error that it raised.

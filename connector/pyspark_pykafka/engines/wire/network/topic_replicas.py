@@ -80,6 +80,6 @@ def _read_topic(reader: Reader, version: int) -> int | None:
     return counts[0] if counts else None
 
 
-_REPLICAS = ApiSpec.of(
+_REPLICAS = ApiSpec(
     "Metadata", METADATA.API_KEY, (_OLDEST, _NEWEST), _FLEXIBLE, decode_topic_replicas
 )

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.protocol.primitives import Reader
-from pyspark_pykafka.engines.wire.protocol.request import Api, ApiSpec, Request
+from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pyspark_pykafka.engines.wire.protocol.request import Api
     from pyspark_pykafka.settings.wire_config import Address
 
 #: Larger than every version, which are signed numbers of 16 bits: no upper bound.
@@ -131,6 +132,6 @@ def read_api_versions_response(body: memoryview, version: int) -> ApiVersionsRes
     return ApiVersionsResponse(0, throttle, ranges)
 
 
-API_VERSIONS = ApiSpec.of(
+API_VERSIONS = ApiSpec(
     "ApiVersions", 18, (0, _CLIENT_SOFTWARE), _CLIENT_SOFTWARE, read_api_versions_response
 )

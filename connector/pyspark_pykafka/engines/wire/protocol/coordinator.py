@@ -198,10 +198,10 @@ def read_list_transactions_response(body: memoryview, version: int) -> ListTrans
 
 
 #: From the first version that has key types: version 0 finds the coordinators of groups only.
-FIND_COORDINATOR = ApiSpec.of(
+FIND_COORDINATOR = ApiSpec(
     "FindCoordinator", 10, (1, MIN_BATCHED_VERSION), _FLEXIBLE, read_find_coordinator_response
 )
-DESCRIBE_TRANSACTIONS = ApiSpec.of(
+DESCRIBE_TRANSACTIONS = ApiSpec(
     "DescribeTransactions", 65, (0, 0), 0, read_describe_transactions_response
 )
-LIST_TRANSACTIONS = ApiSpec.of("ListTransactions", 66, (0, 0), 0, read_list_transactions_response)
+LIST_TRANSACTIONS = ApiSpec("ListTransactions", 66, (0, 0), 0, read_list_transactions_response)

@@ -43,7 +43,7 @@ _NO_SESSION = struct.pack(">ii", 0, -1)
 _NO_LAST_FETCHED_EPOCH = INT32.pack(-1)
 _NO_LOG_START = INT64.pack(-1)
 
-FETCH = ApiSpec.of(
+FETCH = ApiSpec(
     "Fetch", 1, (MIN_FETCH_VERSION, MAX_FETCH_VERSION), FLEXIBLE_FETCH_VERSION, read_fetch_body
 )
 

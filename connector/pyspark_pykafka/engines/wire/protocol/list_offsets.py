@@ -108,7 +108,7 @@ def read_list_offsets_response(body: memoryview, version: int) -> ListOffsetsRes
 
 
 #: From the first version with isolation levels; versions after 7 add nothing that we need.
-LIST_OFFSETS = ApiSpec.of("ListOffsets", 2, (2, 7), _FLEXIBLE, read_list_offsets_response)
+LIST_OFFSETS = ApiSpec("ListOffsets", 2, (2, 7), _FLEXIBLE, read_list_offsets_response)
 
 
 class _Reader(Reader):

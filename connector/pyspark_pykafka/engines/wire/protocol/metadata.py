@@ -105,7 +105,7 @@ def read_metadata_response(body: memoryview, version: int) -> MetadataResponse:
 
 
 #: From the first version of brokers with record batches; later versions add nothing that we need.
-METADATA = ApiSpec.of("Metadata", 3, (4, 12), _FLEXIBLE, read_metadata_response)
+METADATA = ApiSpec("Metadata", 3, (4, 12), _FLEXIBLE, read_metadata_response)
 
 
 class _Reader(Reader):

@@ -92,7 +92,7 @@ def read_offset_for_leader_epoch_response(
     return _Reader(body, version, _FLEXIBLE).response()
 
 
-OFFSET_FOR_LEADER_EPOCH = ApiSpec.of(
+OFFSET_FOR_LEADER_EPOCH = ApiSpec(
     "OffsetForLeaderEpoch", 23, (_MIN_VERSION, 4), _FLEXIBLE, read_offset_for_leader_epoch_response
 )
 

@@ -116,4 +116,4 @@ def _partition(reader: Reader, version: int) -> PartitionProduceResponse:
 
 
 #: From the first version with record batches to the last one with topic names instead of ids.
-PRODUCE = ApiSpec.of("Produce", 0, (3, 12), _FLEXIBLE, read_produce_response)
+PRODUCE = ApiSpec("Produce", 0, (3, 12), _FLEXIBLE, read_produce_response)

@@ -157,13 +157,13 @@ def read_end_txn_response(body: memoryview, version: int) -> EndTxnResponse:
     return response
 
 
-INIT_PRODUCER_ID = ApiSpec.of(
+INIT_PRODUCER_ID = ApiSpec(
     "InitProducerId", 22, (0, 4), _FLEXIBLE_INIT, read_init_producer_id_response
 )
 #: From version 4 on, the request is for brokers only (KIP-890).
-ADD_PARTITIONS_TO_TXN = ApiSpec.of(
+ADD_PARTITIONS_TO_TXN = ApiSpec(
     "AddPartitionsToTxn", 24, (0, 3), _FLEXIBLE_ADD, read_add_partitions_to_txn_response
 )
 #: From version 5 on, EndTxn raises the epoch (KIP-890), which the task that began the transaction
 #: would not learn.
-END_TXN = ApiSpec.of("EndTxn", 26, (0, 4), _FLEXIBLE_END, read_end_txn_response)
+END_TXN = ApiSpec("EndTxn", 26, (0, 4), _FLEXIBLE_END, read_end_txn_response)
