@@ -240,3 +240,25 @@ def test_every_invariant_is_named_in_the_code() -> None:
     text = "".join(path.read_text() for path in MODULES)
 
     assert [name for name in INVARIANTS if not re.search(rf"\b{name}\b", text)] == []
+
+
+DESIGN_PAGES = [
+    PAGE,
+    *sorted((PAGE.parent / "architecture").glob("*.md")),
+    *sorted((PAGE.parent / "decisions").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", DESIGN_PAGES, ids=lambda path: path.stem)
+def test_modules_named_in_pages_exist(page: Path) -> None:
+    """
+    A page names modules and folders by their path below the package, `engines/` or `engines/wire/`.
+    """
+    tops = (ROOT, ROOT / "engines", ROOT / "engines" / "wire")
+    named = re.findall(r"`([a-z_]+(?:/[a-z_]+)+)/?`", page.read_text())
+
+    assert [
+        name
+        for name in named
+        if not any((top / name).is_dir() or (top / f"{name}.py").exists() for top in tops)
+    ] == []
