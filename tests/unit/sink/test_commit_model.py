@@ -129,7 +129,7 @@ def land(world: World) -> None:
 
 def check_completed(world: World, process: Process, again: Division) -> None:
     """
-    Fail unless a batch is whole, or another division was refused that has lost a part in time.
+    Fail unless the batch is whole, or was refused with another division after a part timed out.
     """
     check_once(world, {0: ROWS})
     if process.outcome == "done":
@@ -140,9 +140,9 @@ def check_completed(world: World, process: Process, again: Division) -> None:
 
 
 @pytest.mark.parametrize("division", DIVISIONS, ids="|".join)
-def test_a_batch_of_any_shape_survives_a_death(division: Division) -> None:
+def test_a_batch_survives_a_death_with_any_division(division: Division) -> None:
     """
-    Whenever the first driver dies, the second one, whose tasks are others, leaves each row once.
+    Whenever the first driver dies, the second one, with other tasks, leaves each row visible once.
     """
     for moment, turn in moments():
         world = World()
@@ -154,9 +154,9 @@ def test_a_batch_of_any_shape_survives_a_death(division: Division) -> None:
 
 
 @pytest.mark.parametrize("division", DIVISIONS[1:3], ids="|".join)
-def test_what_a_dead_driver_sent_lands_at_any_time(division: Division) -> None:
+def test_late_requests_of_a_dead_driver(division: Division) -> None:
     """
-    An intent or the end of a transaction comes late, at each moment of the driver that follows.
+    An intent or the end of a transaction lands at each moment of the next driver.
     """
     for moment, turn in moments():
         if turn is not Turn.DIE_LATE:
@@ -177,7 +177,8 @@ def test_what_a_dead_driver_sent_lands_at_any_time(division: Division) -> None:
 @pytest.mark.parametrize("division", DIVISIONS[1:3], ids="|".join)
 def test_a_batch_survives_two_deaths(division: Division) -> None:
     """
-    The second driver dies at each of its moments, too, and a third one has yet other tasks.
+    The second driver dies at each of its moments, too, and a third one divides the rows
+    differently.
     """
     for moment, turn in moments():
         if turn is not Turn.DIE_AFTER:
@@ -193,10 +194,10 @@ def test_a_batch_survives_two_deaths(division: Division) -> None:
 
 
 @pytest.mark.parametrize("division", DIVISIONS, ids="|".join)
-def test_the_coordinator_aborts_what_was_left(division: Division) -> None:
+def test_transactions_of_a_dead_driver_time_out(division: Division) -> None:
     """
-    Some transactions of a dead driver time out: the same tasks complete the batch, and others do
-    where nothing was committed, or else are refused.
+    Some of its transactions time out: the same tasks complete the batch; other tasks complete it if
+    nothing was committed, or else are refused.
     """
     for moment, turn in moments():
         for taken in product((False, True), repeat=2):
@@ -209,12 +210,12 @@ def test_the_coordinator_aborts_what_was_left(division: Division) -> None:
 
 
 @pytest.mark.parametrize("division", DIVISIONS[:3], ids="|".join)
-def test_a_driver_that_was_paused_wakes(division: Division) -> None:
+def test_a_paused_driver_resumes(division: Division) -> None:
     """
-    It sleeps at each of its moments while another one writes the batch, or a part of it, and the
-    next one: whoever commits, each row is there once.
+    A driver is paused at each of its calls while another one writes the batch or a part of it, and
+    the next batch: whichever commits, each row is visible once.
 
-    Only where both are alive and one takes the other's names a part may be lost that was decided.
+    A decided part may be lost only if both are alive and one takes over the ids of the other.
     """
     refused = 0
     for moment in range(60):
@@ -239,14 +240,14 @@ def test_a_driver_that_was_paused_wakes(division: Division) -> None:
             elif "EXACTLY_ONCE_BATCH_OVERTAKEN" not in str(last.failure):
                 assert last.outcome == "done", (last.failure, world.trace)
                 check_whole(world, 0, ROWS)
-            go_on(world)
+            write_next_batch(world)
 
 
 @pytest.mark.parametrize("division", DIVISIONS[1:3], ids="|".join)
-def test_a_commit_without_an_answer(division: Division) -> None:
+def test_a_commit_without_a_response(division: Division) -> None:
     """
-    What the driver says in its commit is not answered, and lands at any moment of its abort, or of
-    the driver that follows: nothing that was decided is aborted.
+    A request of the commit is not answered, and lands at any moment of the abort or of the next
+    driver: nothing that was decided is aborted.
     """
     for moment in range(60):
         for goes_on in range(16):
@@ -271,7 +272,7 @@ def test_a_commit_without_an_answer(division: Division) -> None:
 
 def test_a_replay_whose_task_fails() -> None:
     """
-    Its abort leaves alone what the driver before had decided to commit, and aborts what it had not.
+    Its abort spares what the previous driver had decided to commit, and aborts the rest.
     """
     for moment, turn in moments():
         world = World()
@@ -282,9 +283,9 @@ def test_a_replay_whose_task_fails() -> None:
         check_whole(world, 0, ROWS)
 
 
-def test_two_that_die_with_their_intents() -> None:
+def test_two_drivers_die_with_their_intents() -> None:
     """
-    Their tasks wrote in turns, so that neither may go on, nor be gone on with.
+    The tasks of two drivers wrote alternately, so that neither intent is binding.
     """
     for shift in product(range(1, 20), range(1, 20)):
         world = World()
@@ -303,7 +304,7 @@ def test_two_that_die_with_their_intents() -> None:
 
 def test_a_ledger_whose_leader_lags() -> None:
     """
-    An abort sees the decision of its own write, whatever a new leader tells of the ledger's end.
+    An abort sees its own write's intent, whatever high watermark a new leader reports.
     """
     world = World()
     first = until(start(world, "a", FIRST), "append Intent")
@@ -316,9 +317,10 @@ def test_a_ledger_whose_leader_lags() -> None:
     assert not any("a: abort" in it for it in world.trace), world.trace
 
 
-def test_a_coordinator_that_has_lost_its_office() -> None:
+def test_a_former_coordinator_does_not_cause_an_abort() -> None:
     """
-    It says that what was decided is not open, and others that it is: nothing of it is aborted.
+    A former coordinator reports a decided transaction as not open, others report it as open: it is
+    not aborted.
     """
     for of_the_past in (None, TransactionState.COMPLETE_COMMIT, TransactionState.ONGOING):
         world = World()
@@ -339,9 +341,9 @@ def test_a_coordinator_that_has_lost_its_office() -> None:
         check_whole(world, 0, ROWS)
 
 
-def test_what_an_operator_must_not_abort() -> None:
+def test_partly_committed_transactions_are_found() -> None:
     """
-    It is what is open of a batch that is committed in part; at any other moment there is none.
+    The open transactions of a partly committed batch are found; otherwise none.
     """
     for moment, turn in moments():
         world = World()
@@ -357,9 +359,9 @@ def test_what_an_operator_must_not_abort() -> None:
         assert [it.transactional_id for it in found] == (world.ongoing if in_part else [])
 
 
-def test_what_can_be_neither_committed_nor_told() -> None:
+def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
     """
-    The end is refused as often as it is asked for, of what is open: an error comes in time.
+    The commit of an open transaction is rejected for ever: an error is raised in time.
     """
     open_still = PreparedTransaction("orders-0a1b2c3d-0-0-0", 1, 0)
 
@@ -380,7 +382,7 @@ def test_what_can_be_neither_committed_nor_told() -> None:
 
 def give_up_or_repeat(world: World, *, repeat: bool) -> None:
     """
-    Finish a batch that was refused in one way or the other, by the command line's means.
+    Finish a refused batch with the command line's release or complete.
     """
     before = world.visible(0)
     assert before
@@ -401,9 +403,9 @@ def give_up_or_repeat(world: World, *, repeat: bool) -> None:
     assert world.visible(0) == before + Counter(ROWS if repeat else "")
 
 
-def go_on(world: World) -> None:
+def write_next_batch(world: World) -> None:
     """
-    Write the next batch, which may be there already, with nobody else about.
+    Write the next batch, which may be committed already, with no other process alive.
     """
     following = start(world, "following", ("x", "y"), 1).finish()
     assert following.outcome == "done", (following.failure, world.trace)
@@ -454,20 +456,20 @@ class History:
             give_up_or_repeat(world, repeat=bool(self.seed % 2))
         else:
             check_whole(world, 0, ROWS)
-        go_on(world)
+        write_next_batch(world)
 
 
 def test_histories_of_three_processes() -> None:
     """
-    Whatever dies, sleeps, times out or lands late: no row is there twice, and a write that says it
-    is done has left all of them.
+    Whatever dies, sleeps, times out or lands late: no row is duplicated, and a write that succeeds
+    has committed all of its rows.
     """
     run_histories(400)
 
 
 def run_histories(count: int) -> None:
     """
-    Run so many histories, the same at each call.
+    Run this many histories; the seeds are the same at each call.
     """
     for seed in range(count):
         History(seed).run()
@@ -476,7 +478,7 @@ def run_histories(count: int) -> None:
 @pytest.mark.soak
 def test_more_histories_of_three_processes() -> None:
     """
-    The same with other seeds, and some of them end in a refusal, where a part was lost in time.
+    The same with more seeds; some end in a refusal, after a decided part has timed out.
     """
     refused = 0
     for seed in range(400, 20_000):
@@ -489,7 +491,7 @@ def test_more_histories_of_three_processes() -> None:
 # --- The rig finds what it must ------------------------------------------------------------------
 
 
-def counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def compares_counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Let equal counts pass for equal rows.
     """
@@ -503,16 +505,16 @@ def counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(micro_batch_committer, "committed_tasks", blind)
 
 
-def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def does_not_check_binding(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Let a write commit without looking whether its intent decides.
+    Let a write commit without checking that its intent is binding.
     """
     monkeypatch.setattr(micro_batch_committer, "check_binding", lambda *_: None)
 
 
-def believes_each_intent(monkeypatch: pytest.MonkeyPatch) -> None:
+def believes_every_intent(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Commit what an intent names that came too late.
+    Commit the transactions of intents that are not binding.
     """
     monkeypatch.setattr(micro_batch_committer, "is_binding", lambda *_: True)
 
@@ -524,16 +526,16 @@ def never_rolls_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(micro_batch_committer, "_roll_forward", lambda *_: None)
 
 
-def aborts_what_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+def aborts_decided_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Abort a batch whose commit has failed, decided or not.
+    Abort a batch whose commit has failed, even if it was decided.
     """
     monkeypatch.setattr(micro_batch_committer, "_is_decided", lambda *_: False)
 
 
 def withdraws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Abort without telling the ledger.
+    Abort without a withdrawal in the ledger.
     """
     whole = MemoryLedger.append
 
@@ -543,18 +545,18 @@ def withdraws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryLedger, "append", append)
 
 
-def takes_names_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def takes_ids_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Let tasks take the names of an earlier write's.
+    Let tasks take over the ids of an earlier write.
     """
     monkeypatch.setattr(
         "tests.support.commit_model.choose_free_id", lambda _, wanted: wanted.transactional_id
     )
 
 
-def sweeps_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def aborts_decided_transactions_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Let an abort take along what an earlier write had decided to commit.
+    Let an abort include what an earlier write had decided to commit.
     """
     whole = micro_batch_committer.abort_micro_batch
 
@@ -567,14 +569,14 @@ def sweeps_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FAULTS = {
-    counts_only: lambda: test_the_coordinator_aborts_what_was_left(DIVISIONS[2]),
-    no_second_look: lambda: run_histories(2_000),
-    believes_each_intent: lambda: test_a_commit_without_an_answer(DIVISIONS[1]),
-    never_rolls_forward: lambda: test_a_batch_of_any_shape_survives_a_death(DIVISIONS[1]),
-    aborts_what_is_decided: lambda: test_a_commit_without_an_answer(DIVISIONS[1]),
-    withdraws_nothing: lambda: test_a_commit_without_an_answer(DIVISIONS[1]),
-    takes_names_over: lambda: test_a_batch_of_any_shape_survives_a_death(DIVISIONS[1]),
-    sweeps_all: test_a_replay_whose_task_fails,
+    compares_counts_only: lambda: test_transactions_of_a_dead_driver_time_out(DIVISIONS[2]),
+    does_not_check_binding: lambda: run_histories(2_000),
+    believes_every_intent: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
+    never_rolls_forward: lambda: test_a_batch_survives_a_death_with_any_division(DIVISIONS[1]),
+    aborts_decided_commits: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
+    withdraws_nothing: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
+    takes_ids_over: lambda: test_a_batch_survives_a_death_with_any_division(DIVISIONS[1]),
+    aborts_decided_transactions_of_others: test_a_replay_whose_task_fails,
 }
 
 
@@ -583,7 +585,8 @@ def test_a_planted_fault_is_found(
     monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     """
-    Each step of the protocol is needed: without it some order loses or doubles rows, or is stuck.
+    Each step of the protocol is needed: without it some order loses or duplicates rows, or gets
+    stuck.
     """
     plant(monkeypatch)
     with pytest.raises(AssertionError):

@@ -1,5 +1,5 @@
 """
-Commits and aborts of many transactions, against coordinators that are slow, silent or late.
+Commits and aborts of many transactions, with coordinators that are slow, silent or late.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ ENDED = {"CompleteAbort", "Empty"}
 
 def prepared(them: Coordination, name: str, *, partitions: int = 1) -> PreparedTransaction:
     """
-    Let the coordinators know an open transaction, before they run.
+    Add an open transaction to the coordinators, before they run.
     """
     _, producer_id, epoch = them.initialise(name)
     tps = [("out", number) for number in range(partitions)]
@@ -75,7 +75,7 @@ def prepared(them: Coordination, name: str, *, partitions: int = 1) -> PreparedT
 
 def names_on(node: int, count: int, brokers: int = BROKERS) -> list[str]:
     """
-    Return the names of tasks' first attempts that a broker coordinates.
+    Return the ids of tasks' first attempts that a broker coordinates.
     """
     named = (task_id("w", task, 0) for task in range(10_000))
     return [name for name in named if home(name, brokers) == node][:count]
@@ -84,7 +84,7 @@ def names_on(node: int, count: int, brokers: int = BROKERS) -> list[str]:
 @contextmanager
 def connected(stubs: StubCoordinators, **settings: object) -> Iterator[Transactions]:
     """
-    Lend what asks them.
+    Lend a client of the coordinators.
     """
     given = {name.replace("_", "."): str(value) for name, value in settings.items()}
     kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **given})
@@ -98,24 +98,24 @@ def connected(stubs: StubCoordinators, **settings: object) -> Iterator[Transacti
 
 def states(stubs: StubCoordinators, waiting: list[PreparedTransaction]) -> Counter[str]:
     """
-    Return where transactions stand.
+    Return how many transactions are in each state.
     """
     known = stubs.now.names
     return Counter(known[one.transactional_id].state for one in waiting)
 
 
-def asked(stubs: StubCoordinators, key: int) -> int:
+def requested(stubs: StubCoordinators, key: int) -> int:
     """
-    Return how often something was asked for.
+    Return how many requests of a kind the brokers have received.
     """
     return sum(count for (_, kind), count in stubs.now.requests.items() if kind == key)
 
 
-def test_coordinators_commit_at_the_same_time() -> None:
+def test_coordinators_commit_concurrently() -> None:
     """
     Six brokers commit in lockstep: none ends its n-th transaction before all have received theirs.
 
-    A client that waited for one broker before it sent to the next would wait for ever.
+    A client that waited for one broker before it sent to the next would never finish.
     """
     names = [task_id("w", task, 0) for task in range(480)]
     least = min(Counter(home(name, BROKERS) for name in names).values())
@@ -126,9 +126,9 @@ def test_coordinators_commit_at_the_same_time() -> None:
         commit_write(transactions, waiting, write_pattern("w"), MARK)
 
         assert states(stubs, waiting) == Counter(CompleteCommit=480)
-        # Each is asked for once; what stands where, in one question to each broker.
-        assert asked(stubs, END) == 480
-        assert asked(stubs, DESCRIBE) <= 4 * BROKERS
+        # One request per transaction to end it; one per broker to describe them.
+        assert requested(stubs, END) == 480
+        assert requested(stubs, DESCRIBE) <= 4 * BROKERS
         # One connection to each coordinator, and one more to look for them with.
         assert stubs.now.connections.total() <= BROKERS + 1
     assert least > 480 / BROKERS / 2
@@ -138,7 +138,7 @@ def test_coordinators_commit_at_the_same_time() -> None:
 @pytest.mark.parametrize(("tasks", "seconds"), [(1_000, 2.0), (5_000, 8.0)])
 def test_many_tasks_commit_in_time(tasks: int, seconds: float) -> None:
     """
-    On six brokers that take 2 ms to replicate a decision.
+    A commit on six brokers that take 2 ms to replicate a decision is fast enough.
     """
     them = Coordination(brokers=BROKERS, replication=0.002)
     waiting = [prepared(them, task_id("w", task, 0)) for task in range(tasks)]
@@ -152,10 +152,10 @@ def test_many_tasks_commit_in_time(tasks: int, seconds: float) -> None:
     assert took < seconds
 
 
-def test_a_name_is_not_taken_on_a_stale_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_is_not_chosen_by_a_stale_description(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A coordinator does not know what is open under a task's name, and has lost its office when the
-    task begins: the next one is asked anew, and the task takes another name.
+    A former coordinator reports an id as free that has an open transaction: the new coordinator is
+    queried again, and the task takes its fallback id.
     """
     not_coordinator = 16
     them = Coordination(errors={INIT: (not_coordinator, 1)})
@@ -177,9 +177,9 @@ def test_a_name_is_not_taken_on_a_stale_word(monkeypatch: pytest.MonkeyPatch) ->
         assert identity.producer_id == stubs.now.names[name].producer_id
 
 
-def test_a_dead_coordinator_is_dialled_once() -> None:
+def test_a_dead_coordinator_is_connected_to_once() -> None:
     """
-    It was away before anything was asked: one connection to it, not one for each transaction.
+    A coordinator that is down before the commit costs one connection, not one per transaction.
     """
     them = Coordination(brokers=BROKERS)
     dead = 3
@@ -200,9 +200,9 @@ def test_a_dead_coordinator_is_dialled_once() -> None:
     assert took < 6
 
 
-def test_a_broker_that_nobody_needs() -> None:
+def test_an_unneeded_silent_broker_does_not_delay_a_commit() -> None:
     """
-    It takes connections and says nothing: a commit does without it, at once.
+    A commit does not wait for a silent broker that coordinates none of its transactions.
     """
     them = Coordination(brokers=2)
     waiting = [prepared(them, name) for name in names_on(0, 3, brokers=2)]
@@ -214,14 +214,14 @@ def test_a_broker_that_nobody_needs() -> None:
         took = time.monotonic() - begun
 
         assert states(stubs, waiting) == Counter(CompleteCommit=3)
-        assert asked(stubs, LIST) == 0
+        assert requested(stubs, LIST) == 0
     assert took < 4
 
 
-def test_what_passes_is_waited_for_together() -> None:
+def test_retries_of_many_transactions_share_their_pauses() -> None:
     """
-    Two hundred coordinators' answers "not yet" cost the pauses of one: all are sent again in each
-    of three rounds, with one pause before the round.
+    Two hundred retriable responses cost the pauses of one: every round sends all again, with one
+    pause before it.
     """
     concurrent = 51
     them = Coordination(brokers=BROKERS, errors={END: (concurrent, 3)})
@@ -237,9 +237,10 @@ def test_what_passes_is_waited_for_together() -> None:
 
 
 @pytest.mark.parametrize("attempt", ["0", "2"], ids=["ran before", "runs beside"])
-def test_what_attempts_that_lost_left_is_aborted(attempt: str) -> None:
+def test_lost_attempts_are_aborted(attempt: str) -> None:
     """
-    It is found by the name that it would have; all brokers are asked once Spark ran a task again.
+    A lost attempt is found by the id that it would have; once Spark has retried a task, all brokers
+    list their transactions.
     """
     them = Coordination(brokers=BROKERS)
     won = prepared(them, task_id("w", 7, 1))
@@ -253,9 +254,10 @@ def test_what_attempts_that_lost_left_is_aborted(attempt: str) -> None:
         assert states(stubs, [other]) == Counter(Ongoing=1)
 
 
-def test_a_speculative_attempt_is_found() -> None:
+def test_a_losing_speculative_attempt_is_aborted() -> None:
     """
-    The first attempt won, and the one beside it is open still; then all brokers are asked for more.
+    The first attempt has won while a speculative one is open: it is found by its id, and all
+    brokers list their transactions.
     """
     them = Coordination(brokers=BROKERS)
     won, lost = prepared(them, "w-0-0"), prepared(them, "w-0-1")
@@ -264,12 +266,13 @@ def test_a_speculative_attempt_is_found() -> None:
 
         assert states(stubs, [won]) == Counter(CompleteCommit=1)
         assert set(states(stubs, [lost])) <= ENDED
-        assert asked(stubs, LIST) == BROKERS
+        assert requested(stubs, LIST) == BROKERS
 
 
-def test_the_command_aborts_what_its_prefix_has_open() -> None:
+def test_the_command_aborts_all_transactions_of_a_prefix() -> None:
     """
-    Of batch writes and streams, also what found its name in use; nothing of a longer prefix.
+    The command aborts those of batch writes and streams, fallback ids included, and none of a
+    longer prefix.
     """
     them = Coordination(brokers=2)
     query = "0a1b2c3d-0000-0000-0000-000000000000"
@@ -300,30 +303,31 @@ SHORT = {"request_timeout_ms": 500, "max_block_ms": 2_000, "delivery_timeout_ms"
 
 def failure(call: Any, *args: Any) -> PykafkaError:
     """
-    Return what a call raises.
+    Return the error that a call raises.
     """
     with pytest.raises(PykafkaError) as told:
         call(*args)
     return told.value
 
 
-def landed(stubs: StubCoordinators) -> None:
+def release_held_requests(stubs: StubCoordinators) -> None:
     """
-    Let what is held arrive, and wait until it is done.
+    Let held requests arrive, and wait until they are handled.
     """
     stubs.set(held=frozenset())
     time.sleep(0.3)
 
 
-def test_an_end_that_lands_late_finds_nothing() -> None:
+def test_a_late_commit_is_fenced() -> None:
     """
-    The driver gives up on commits that hang: they are refused when they arrive, and it says so.
+    Commits that hang are given up: they are fenced when they arrive, and the error says that
+    nothing is visible.
     """
     them = Coordination(held=frozenset({END}))
     waiting = [prepared(them, task_id("w", task, 0)) for task in range(3)]
     with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
         error = failure(commit_write, transactions, waiting, write_pattern("w"), MARK)
-        landed(stubs)
+        release_held_requests(stubs)
 
         assert isinstance(error, TimeoutExceededError)
         assert "nothing of this write is visible" in str(error)
@@ -331,9 +335,9 @@ def test_an_end_that_lands_late_finds_nothing() -> None:
         abort_write(transactions, waiting, write_pattern("w"), MARK)
 
 
-def test_an_end_that_landed_is_success() -> None:
+def test_a_commit_whose_responses_are_lost_succeeds() -> None:
     """
-    All answers were lost, and every transaction is committed: the write has not failed.
+    All responses are lost, but every transaction is committed: the write has not failed.
     """
     them = Coordination()
     waiting = [prepared(them, task_id("w", task, 0)) for task in range(2)]
@@ -347,9 +351,10 @@ def test_an_end_that_landed_is_success() -> None:
         assert states(stubs, waiting) == Counter(CompleteCommit=2)
 
 
-def test_an_end_that_lands_while_it_is_fenced() -> None:
+def test_a_commit_that_lands_just_before_the_fence_is_not_denied() -> None:
     """
-    The commit arrives between the look and the fence: nobody says that nothing is visible.
+    The commit arrives between the description and the fence: the error does not say that nothing is
+    visible.
     """
     them = Coordination(held=frozenset({END}))
     waiting = [prepared(them, task_id("w", 0, 0))]
@@ -364,10 +369,10 @@ def test_an_end_that_lands_while_it_is_fenced() -> None:
 
 
 @pytest.mark.parametrize(("started", "outcome"), [(5, Outcome.ABORTED), (9, Outcome.LOST)])
-def test_what_is_aborted_may_be_of_the_next_write(started: int, outcome: Outcome) -> None:
+def test_an_abort_of_a_later_transaction_proves_nothing(started: int, outcome: Outcome) -> None:
     """
-    Ours may have been committed before the next one of the name began, and was aborted: only an
-    abort of what began when ours did says that nothing is visible.
+    Our transaction may have been committed before another write reused its id and was aborted: only
+    an abort with our start time proves that nothing is visible.
     """
     ours = PreparedTransaction("w-0-0", 1, 4)
 
@@ -387,9 +392,9 @@ def test_what_is_aborted_may_be_of_the_next_write(started: int, outcome: Outcome
     assert found == {"w-0-0": outcome}
 
 
-def test_what_is_committed_in_part_is_completed() -> None:
+def test_a_partial_commit_is_completed() -> None:
     """
-    One coordinator was away while another committed, and is back in time.
+    One coordinator was down while another committed, and is back in time: the rest is committed.
     """
     them = Coordination(brokers=2)
     away = [prepared(them, name) for name in names_on(1, 5, brokers=2)]
@@ -402,9 +407,10 @@ def test_what_is_committed_in_part_is_completed() -> None:
         assert states(stubs, [*away, *there]) == Counter(CompleteCommit=10)
 
 
-def test_what_cannot_be_told_may_become_visible() -> None:
+def test_an_unknown_outcome_is_reported() -> None:
     """
-    A coordinator that stays away: what the others committed is told, and what may come yet.
+    If a coordinator stays down, the error says what the others have committed, and what may still
+    become visible.
     """
     them = Coordination(brokers=2)
     away = [prepared(them, name) for name in names_on(1, 2, brokers=2)]
@@ -427,7 +433,7 @@ def test_what_cannot_be_told_may_become_visible() -> None:
 @pytest.mark.parametrize("verb", ["abort", "end"])
 def test_an_abort_that_meets_a_commit_raises(verb: str) -> None:
     """
-    What was to be aborted is visible: never a line in the log alone.
+    An abort of a committed transaction raises, and does not merely log.
     """
     them = Coordination()
     waiting = [prepared(them, task_id("w", task, 0)) for task in range(2)]
@@ -520,7 +526,7 @@ def test_partitions_that_transactions_join(caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize(("attempt", "listings"), [(0, 0), (1, 1)])
 def test_a_micro_batch_lists_only_where_a_task_ran_again(attempt: int, listings: int) -> None:
     """
-    Nothing is open that the ledger shows, so that no broker is asked for what it coordinates.
+    The ledger shows no open transaction, so no broker has to list its transactions.
     """
     topics = {"out": 1, "out-ledger": 1}
     with StubCluster(Behaviour(topics=topics, high_watermark=0)) as stubs:

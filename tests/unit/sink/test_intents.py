@@ -1,5 +1,5 @@
 """
-What a driver decides to commit: how it is told, and when it counts.
+Intents: how a driver declares what it commits, and when that is binding.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MARKERS: list[Entry] = [Marker(QUERY, 7, "ours", task, 1, "x") for task in range
 
 def batch(tasks: int) -> CommittableBatch:
     """
-    Return a batch of so many tasks, half of which had to take another name.
+    Return a batch of this many tasks; every second one uses a fallback id.
     """
     chance = random.Random(tasks)
 
@@ -53,16 +53,16 @@ def batch(tasks: int) -> CommittableBatch:
     return CommittableBatch("orders", QUERY, 7, "ours", tasks, tuple(map(task, range(tasks))))
 
 
-def placed(*entries: Entry) -> list[tuple[int, Entry]]:
+def with_offsets(*entries: Entry) -> list[tuple[int, Entry]]:
     """
     Return entries with offsets from 100 on.
     """
     return list(enumerate(entries, 100))
 
 
-def test_an_intent_names_what_is_committed() -> None:
+def test_an_intent_names_the_new_tasks_only() -> None:
     """
-    Those tasks that are new, and no others; the rest is told of all tasks.
+    It names the transactions of new tasks; its counts cover all tasks.
     """
     whole = batch(10)
     intent = make_intent(whole, whole.committables[3:])
@@ -75,7 +75,7 @@ def test_an_intent_names_what_is_committed() -> None:
 
 def test_an_intent_of_many_tasks_is_small() -> None:
     """
-    5,000 tasks take less than a tenth of a record's usual limit of 1 MiB.
+    The intent of 5,000 tasks takes less than an eighth of a record's usual limit of 1 MiB.
     """
     whole = batch(5_000)
 
@@ -93,15 +93,16 @@ def test_an_intent_of_many_tasks_is_small() -> None:
     ],
     ids=["same batch", "next batch", "withdrawn", "released", "completed"],
 )
-def test_what_speaks_against_an_intent(between: Entry) -> None:
+def test_a_conflicting_entry_before_an_intent(between: Entry) -> None:
     """
-    It does so before the intent, wherever among the markers it is; behind it, it comes too late.
+    It makes the intent not binding, wherever among the markers it lies; behind the intent it does
+    not.
     """
-    assert is_binding(OURS, placed(*MARKERS, OURS, between))
+    assert is_binding(OURS, with_offsets(*MARKERS, OURS, between))
     for entries in ([*MARKERS, between, OURS], [MARKERS[0], between, MARKERS[1], OURS]):
-        assert not is_binding(OURS, placed(*entries))
+        assert not is_binding(OURS, with_offsets(*entries))
         with pytest.raises(ConcurrentWriteError, match="Nothing of this write is visible"):
-            check_binding(batch(2), placed(*entries))
+            check_binding(batch(2), with_offsets(*entries))
 
 
 @pytest.mark.parametrize(
@@ -115,19 +116,19 @@ def test_what_speaks_against_an_intent(between: Entry) -> None:
     ],
     ids=["batch before", "stranger", "another's", "completed before", "an intent too late"],
 )
-def test_what_does_not_speak_against_an_intent(between: Entry) -> None:
+def test_unrelated_entries_before_an_intent(between: Entry) -> None:
     """
-    What is of the past, or of others.
+    Entries of earlier batches, and of other queries and writes, do not conflict.
     """
-    assert is_binding(OURS, placed(*MARKERS, between, OURS))
+    assert is_binding(OURS, with_offsets(*MARKERS, between, OURS))
 
 
-def test_of_two_copies_the_first_counts() -> None:
+def test_the_first_copy_of_an_intent_counts() -> None:
     """
-    An append that was not answered is made again; what came between is behind the first.
+    A retried append leaves a copy: an entry between the two is behind the first.
     """
     theirs = Marker(QUERY, 7, "theirs", 0, 1)
-    entries = placed(*MARKERS, OURS, theirs, OURS)
+    entries = with_offsets(*MARKERS, OURS, theirs, OURS)
 
     assert find_intents(QUERY, entries) == [(102, OURS)]
     assert is_binding(OURS, entries)
@@ -136,7 +137,7 @@ def test_of_two_copies_the_first_counts() -> None:
 
 def test_old_intents_are_removed() -> None:
     """
-    Those of earlier batches, each once: nobody writes these any more.
+    The intents of earlier batches are outdated, each listed once.
     """
     old = Intent(QUERY, 6, "before", 2, 2)
 

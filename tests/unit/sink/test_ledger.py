@@ -1,5 +1,5 @@
 """
-Reading a ledger whose leader moves, lags or is gone: what passes is waited for, and lost is a name.
+Reading a ledger whose leader moves, lags or is gone: retries, and when the ledger counts as lost.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _RELEASE = json.dumps({"kind": "release", "query": "q"}).encode()
 
 class Moving(Behaviour):
     """
-    A ledger of four entries that is in trouble of a kind until a time.
+    A ledger of four entries that is in failure of a kind until a time.
     """
 
-    def __init__(self, trouble: str, seconds: float) -> None:
+    def __init__(self, failure: str, seconds: float) -> None:
         super().__init__(brokers=2, topics={TOPIC: 1}, high_watermark=ENTRIES)
-        self.trouble, self.seconds, self.began = trouble, seconds, 0.0
+        self.failure, self.seconds, self.began = failure, seconds, 0.0
 
-    def _in(self, trouble: str) -> bool:
+    def _in(self, failure: str) -> bool:
         self.began = self.began or time.time()
-        return self.trouble == trouble and time.time() - self.began < self.seconds
+        return self.failure == failure and time.time() - self.began < self.seconds
 
     def topic_error(self, node: int, topic: str) -> int:  # noqa: ARG002
         return 3 if self._in("unknown") else 0
@@ -77,11 +77,11 @@ class Moving(Behaviour):
 
 
 @contextmanager
-def ledger(trouble: str, seconds: float, block_ms: int = 30_000) -> Iterator[Ledger]:
+def ledger(failure: str, seconds: float, block_ms: int = 30_000) -> Iterator[Ledger]:
     """
-    Lend a ledger that is in trouble.
+    Lend a ledger that fails in one way for some seconds.
     """
-    with StubCluster(Moving(trouble, seconds)) as stubs:
+    with StubCluster(Moving(failure, seconds)) as stubs:
         given = {"bootstrap.servers": stubs.all_brokers, "max.block.ms": str(block_ms)}
         config = wire_producer_config(KafkaSettings.of(given))
         cluster = Cluster(config.direct)
@@ -92,14 +92,14 @@ def ledger(trouble: str, seconds: float, block_ms: int = 30_000) -> Iterator[Led
 
 
 @pytest.mark.parametrize(
-    ("trouble", "seconds"),
+    ("failure", "seconds"),
     [("not leader", 2.0), ("lagging", 2.0), ("unknown", 4.0), ("out of range", 2.0)],
 )
-def test_a_leader_that_moves_is_waited_for(trouble: str, seconds: float) -> None:
+def test_reads_are_retried_while_the_leader_moves(failure: str, seconds: float) -> None:
     """
-    As long as a writer may be blocked; no sink says that data are lost.
+    Reads are retried for kafka.max.block.ms, without reporting data loss.
     """
-    with ledger(trouble, seconds) as made:
+    with ledger(failure, seconds) as made:
         entries = made.read_all(0, ENTRIES)
 
     assert len(entries) == ENTRIES
@@ -119,20 +119,20 @@ def test_a_throttled_ledger_takes_no_longer_than_max_block_ms() -> None:
     assert time.monotonic() - began < 15
 
 
-def test_offsets_are_waited_for() -> None:
+def test_watermarks_are_retried() -> None:
     """
-    The same where only the end is asked for.
+    The same for the watermarks.
     """
     with ledger("not leader", 1.0) as made:
         assert made.watermarks() == (0, ENTRIES)
 
 
-@pytest.mark.parametrize("trouble", ["not leader", "lagging"])
-def test_what_does_not_pass_in_time_is_retriable(trouble: str) -> None:
+@pytest.mark.parametrize("failure", ["not leader", "lagging"])
+def test_an_outage_ends_in_a_timeout(failure: str) -> None:
     """
-    The error names the setting that says how long.
+    The error is retriable, and names kafka.max.block.ms.
     """
-    with ledger(trouble, 1e9, block_ms=2_000) as made, pytest.raises(PykafkaError) as told:
+    with ledger(failure, 1e9, block_ms=2_000) as made, pytest.raises(PykafkaError) as told:
         made.read_all(0, ENTRIES)
 
     assert isinstance(told.value, TimeoutExceededError)
@@ -143,17 +143,17 @@ def test_what_does_not_pass_in_time_is_retriable(trouble: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "text"),
+    ("failure", "text"),
     [
         ("unknown", "the brokers have not had the ledger orders-ledger for 5000 ms"),
         ("deleted", "begins at offset 3, and had entries from 0 on"),
     ],
 )
-def test_a_ledger_that_is_gone_has_a_name(trouble: str, text: str) -> None:
+def test_a_lost_ledger_is_reported(failure: str, text: str) -> None:
     """
-    To try again would not help: nobody can tell any more what was committed.
+    The error is not retriable: what was committed can no longer be known.
     """
-    with ledger(trouble, 1e9, block_ms=5_000) as made, pytest.raises(ExactlyOnceError) as told:
+    with ledger(failure, 1e9, block_ms=5_000) as made, pytest.raises(ExactlyOnceError) as told:
         made.read_all(0, ENTRIES)
 
     assert told.value.condition == "EXACTLY_ONCE_LEDGER_LOST"

@@ -1,5 +1,5 @@
 """
-A ledger and a micro-batch that is written again: what counts, what is refused, and why.
+Replays of a micro-batch: which tasks count as committed by the ledger, and which replays fail.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ def marker(
     task: int, records: int = 10, batch: int = 7, write: str = "old", content: str | None = None
 ) -> Marker:
     """
-    Return what a task of an earlier write has left.
+    Return the marker of a task of an earlier write.
     """
     return Marker(QUERY, batch, write, task, records, f"{records}" if content is None else content)
 
 
 def intent(tasks: int, batch: int = 7, write: str = "old") -> Intent:
     """
-    Return what the driver of an earlier write has left, all of whose tasks had rows.
+    Return the intent of an earlier write, all of whose tasks had rows.
     """
     return Intent(QUERY, batch, write, tasks, tasks)
 
 
-def written(*records: int, tasks: int | None = None) -> CommittableBatch:
+def batch_of(*records: int, tasks: int | None = None) -> CommittableBatch:
     """
-    Return batch 7 with so many rows in each task, markers at offset 100 and after.
+    Return batch 7 with this many rows in each task, and markers from offset 100 on.
     """
     return CommittableBatch(
         "orders",
@@ -82,10 +82,9 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.key)
-def test_an_entry_survives_its_record(entry: Entry) -> None:
+def test_entries_round_trip(entry: Entry) -> None:
     """
-    What is written to the ledger is read from it; tasks are compacted each by itself, and so are
-    the intents of several writes.
+    An entry is read as it was written; markers are compacted by task, and intents by write.
     """
     key, value = to_record(entry)
 
@@ -95,7 +94,7 @@ def test_an_entry_survives_its_record(entry: Entry) -> None:
 
 def test_entries_of_older_versions_are_read() -> None:
     """
-    They tell neither of the rows' content nor of transactions.
+    Their markers have no content hash, and their intents no transactions.
     """
     told = {"kind": "marker", "query": QUERY, "batch": 7, "write": "old", "task": 3, "records": 10}
     decided = {"kind": "intent", "query": QUERY, "batch": 7, "write": "old", "tasks": 2}
@@ -109,52 +108,52 @@ def test_entries_of_older_versions_are_read() -> None:
 @pytest.mark.parametrize(
     "value", [None, b"", b"\xff", b"[]", b"{}", b'{"kind":"other"}', b'{"kind":"intent"}']
 )
-def test_what_is_no_entry_is_named(value: bytes | None) -> None:
+def test_a_foreign_record_is_reported(value: bytes | None) -> None:
     """
-    Somebody else's record in the ledger stops the write, and the error says where it is.
+    Another producer's record in the ledger fails the write; the error names its offset.
     """
     with pytest.raises(ExactlyOnceError, match="orders-ledger-0 at offset 5 is no entry"):
         from_record(value, "orders-ledger-0 at offset 5")
 
 
-def test_where_a_batch_begins() -> None:
+def test_first_marker_offset() -> None:
     """
-    At the first marker in the ledger of its prefix.
+    A batch starts at its first marker in the ledger.
     """
     assert ledger_topic("orders") == "orders-ledger"
-    assert written(5, 0, 6).first_marker_offset == 100
+    assert batch_of(5, 0, 6).first_marker_offset == 100
 
 
-def test_nothing_was_committed() -> None:
+def test_a_batch_without_committed_tasks_is_written_whole() -> None:
     """
-    A batch that is new, or whose earlier write came to nothing, is written whole.
+    A batch is written whole if it is new, or if nothing of its earlier write was committed.
     """
-    assert committed_tasks(written(10, 20), []) == frozenset()
-    assert committed_tasks(written(10, 20), [marker(0, batch=6), intent(2, 6)]) == frozenset()
-    assert committed_tasks(written(10, 20), [intent(5)]) == frozenset()
+    assert committed_tasks(batch_of(10, 20), []) == frozenset()
+    assert committed_tasks(batch_of(10, 20), [marker(0, batch=6), intent(2, 6)]) == frozenset()
+    assert committed_tasks(batch_of(10, 20), [intent(5)]) == frozenset()
 
 
-def test_what_was_committed_is_not_written_again() -> None:
+def test_committed_tasks_are_skipped() -> None:
     """
-    After a driver died between two commits, the tasks that were committed count as done.
+    After a driver died between two commits, the committed tasks count as done.
     """
-    assert committed_tasks(written(10, 20, 30), [marker(1, 20), intent(3)]) == {1}
+    assert committed_tasks(batch_of(10, 20, 30), [marker(1, 20), intent(3)]) == {1}
 
 
 def test_two_earlier_writes_add_up() -> None:
     """
-    Each of two drivers committed a part of the batch before it died.
+    Two drivers each committed a part of the batch before they died: both parts count.
     """
     held = [marker(1, 20), intent(3), marker(0, 10, write="later"), intent(3, write="later")]
 
-    assert committed_tasks(written(10, 20, 30), held) == {0, 1}
+    assert committed_tasks(batch_of(10, 20, 30), held) == {0, 1}
 
 
-@pytest.mark.parametrize("again", [written(10, 20), written(30), written(1, 2, 3)])
-def test_a_whole_batch_needs_no_likeness(again: CommittableBatch) -> None:
+@pytest.mark.parametrize("again", [batch_of(10, 20), batch_of(30), batch_of(1, 2, 3)])
+def test_a_complete_batch_accepts_any_replay(again: CommittableBatch) -> None:
     """
-    If all tasks were committed, by one write or by two, or the rest was given up, nothing of the
-    replay is.
+    If all tasks are committed, by one write or two, or the rest was given up, nothing of the replay
+    is committed.
     """
     one = [marker(0), marker(2), Intent(QUERY, 7, "old", 3, 2)]
     two = [
@@ -170,9 +169,9 @@ def test_a_whole_batch_needs_no_likeness(again: CommittableBatch) -> None:
     assert committed_tasks(again, given_up) == {task.task for task in again.committables}
 
 
-def test_the_last_write_says_what_the_batch_is() -> None:
+def test_the_last_committed_intent_defines_the_batch() -> None:
     """
-    It had put the rows of two tasks into one, beside the one that was there, and committed it.
+    It had merged the rows of two tasks, beside the one that was committed, and committed them.
     """
     held = [
         marker(0),
@@ -181,31 +180,31 @@ def test_the_last_write_says_what_the_batch_is() -> None:
         Intent(QUERY, 7, "b", 3, 2),
     ]
 
-    assert committed_tasks(written(10, 20, 30), held) == {0, 1, 2}
+    assert committed_tasks(batch_of(10, 20, 30), held) == {0, 1, 2}
 
 
-def test_a_write_that_came_to_nothing_does_not_bind() -> None:
+def test_a_write_without_commits_defines_nothing() -> None:
     """
-    Only a write of which something was committed says how many tasks the batch has.
+    Only a write with a committed task defines how many tasks the batch has.
     """
     held = [intent(5), marker(1, 20, write="later"), intent(2, write="later")]
 
-    assert committed_tasks(written(10, 20), held) == {1}
+    assert committed_tasks(batch_of(10, 20), held) == {1}
 
 
 @pytest.mark.parametrize(
     ("again", "why"),
     [
-        (written(10, 20, 0), "it had 2 tasks then, and has 3 now"),
-        (written(30), "it had 2 tasks then, and has 1 now"),
-        (written(10, 21), "its task 1 wrote 20 rows then, and 21 now"),
-        (written(10, 0), "its task 1 wrote 20 rows then, and 0 now"),
+        (batch_of(10, 20, 0), "it had 2 tasks then, and has 3 now"),
+        (batch_of(30), "it had 2 tasks then, and has 1 now"),
+        (batch_of(10, 21), "its task 1 wrote 20 rows then, and 21 now"),
+        (batch_of(10, 0), "its task 1 wrote 20 rows then, and 0 now"),
     ],
     ids=["more tasks", "fewer tasks", "other rows", "no rows"],
 )
-def test_a_batch_that_differs_is_refused(again: CommittableBatch, why: str) -> None:
+def test_a_different_replay_is_refused(again: CommittableBatch, why: str) -> None:
     """
-    Nobody could say which rows are in the topic, so nothing is guessed.
+    The committed rows could not be identified, so the replay fails.
     """
     with pytest.raises(ExactlyOnceError, match=f"{why}.*pykafka transactions release") as refused:
         committed_tasks(again, [marker(1, 20), intent(2)])
@@ -219,27 +218,27 @@ def test_a_batch_that_differs_is_refused(again: CommittableBatch, why: str) -> N
 )
 def test_equal_counts_are_not_equal_rows(content: str, why: str) -> None:
     """
-    As many rows in a task as before say nothing; an older version has told nothing else.
+    The same number of rows is not enough; markers of older versions have no content hash.
     """
     with pytest.raises(ExactlyOnceError, match=why):
-        committed_tasks(written(10, 20), [marker(1, 20, content=content), intent(2)])
+        committed_tasks(batch_of(10, 20), [marker(1, 20, content=content), intent(2)])
 
 
-def test_without_the_intent_it_is_refused() -> None:
+def test_a_partial_commit_without_intent_is_refused() -> None:
     """
-    A ledger that lost what the driver wrote cannot vouch for the number of tasks.
+    A ledger that lost the intent cannot vouch for the number of tasks.
     """
     with pytest.raises(ExactlyOnceError, match="the number of its tasks is not known"):
-        committed_tasks(written(10, 20), [marker(1, 20)])
+        committed_tasks(batch_of(10, 20), [marker(1, 20)])
 
 
-def test_a_release_ends_what_came_before() -> None:
+def test_a_release_resets_the_ledger() -> None:
     """
-    After it the batch is written whole, as whoever released the prefix was told.
+    After a release the batch is written whole.
     """
     held = [marker(1, 20), intent(2), Release(QUERY)]
 
-    assert committed_tasks(written(10, 21), held) == frozenset()
+    assert committed_tasks(batch_of(10, 21), held) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -253,60 +252,60 @@ def test_a_release_ends_what_came_before() -> None:
     ],
     ids=["nothing", "this batch", "an intent alone", "the batch before", "released"],
 )
-def test_how_far_to_look_back(entries: list[Entry], enough: bool) -> None:
+def test_covers_batch(entries: list[Entry], enough: bool) -> None:
     """
-    A committed row of the batch before ends the search; an intent proves nothing, since a driver
-    that was paused may write it late.
+    A committed marker of an earlier batch ends the search; an intent does not, since a paused
+    driver may write it late.
     """
     assert covers_batch(entries, 7) is enough
 
 
-def test_another_query_is_refused() -> None:
+def test_a_prefix_owned_by_another_query_is_refused() -> None:
     """
-    The prefix is that of the query that committed last, until it is released.
+    The prefix belongs to the query that committed last, until it is released.
     """
     stranger = Marker(OTHER, 3, "theirs", 0, 1)
 
-    check_owner(written(10), [])
-    check_owner(written(10), [stranger, Release(OTHER)])
-    check_owner(written(10), [marker(0), Intent(OTHER, 3, "theirs", 1, 1)])
+    check_owner(batch_of(10), [])
+    check_owner(batch_of(10), [stranger, Release(OTHER)])
+    check_owner(batch_of(10), [marker(0), Intent(OTHER, 3, "theirs", 1, 1)])
     with pytest.raises(ExactlyOnceError, match=f"belongs to the query {OTHER}.*batch 3"):
-        check_owner(written(10), [marker(0, batch=6), stranger])
+        check_owner(batch_of(10), [marker(0, batch=6), stranger])
 
 
-def test_a_batch_that_was_overtaken_is_refused() -> None:
+def test_a_superseded_batch_is_refused() -> None:
     """
-    A later batch's entries may have taken the place of this one's; after a release it is written.
+    A later batch's entries may have replaced this batch's; after a release it is written.
     """
     ahead = [marker(0, batch=9), intent(1, 9)]
 
     with pytest.raises(ExactlyOnceError, match="batch 9 .* is committed already.* this is batch 7"):
-        committed_tasks(written(10), ahead)
-    assert committed_tasks(written(10), [*ahead, Release(QUERY)]) == frozenset()
+        committed_tasks(batch_of(10), ahead)
+    assert committed_tasks(batch_of(10), [*ahead, Release(QUERY)]) == frozenset()
 
 
 @pytest.mark.parametrize("batch", [7, 8])
-def test_two_at_once_are_refused(batch: int) -> None:
+def test_concurrent_writers_are_refused(batch: int) -> None:
     """
-    Entries of another write among one's own mean that somebody else writes, too.
+    Markers of another write among our own reveal another process.
     """
     own = marker(0, write="new")
 
-    check_single_writer(written(10), [own, intent(2)])
+    check_single_writer(batch_of(10), [own, intent(2)])
     with pytest.raises(ConcurrentWriteError, match="is the query running twice"):
-        check_single_writer(written(10), [own, marker(1, batch=batch)])
+        check_single_writer(batch_of(10), [own, marker(1, batch=batch)])
 
 
-def test_a_task_of_an_earlier_batch_may_end_late() -> None:
+def test_a_late_marker_of_an_earlier_batch_is_ignored() -> None:
     """
-    Its batch was written by another attempt, and no other process that wrote it would commit now.
+    Its batch is committed by another attempt, so it is no concurrent writer.
     """
-    check_single_writer(written(10), [marker(0, write="new"), marker(1, batch=6)])
+    check_single_writer(batch_of(10), [marker(0, write="new"), marker(1, batch=6)])
 
 
-def test_a_release_outlives_compaction() -> None:
+def test_a_release_survives_compaction() -> None:
     """
-    The next query has fewer tasks: markers of the first stay for ever, and are of the past.
+    The next query has fewer tasks: markers of the first one stay for ever, but precede the release.
     """
     log: list[Entry] = [
         *(Marker(OTHER, 9, "old", task, 1) for task in range(3)),
@@ -319,13 +318,13 @@ def test_a_release_outlives_compaction() -> None:
     compacted.sort(key=log.index)
     assert len(compacted) < len(log)
 
-    check_owner(written(5), compacted)
-    assert committed_tasks(written(5), compacted) == frozenset()
+    check_owner(batch_of(5), compacted)
+    assert committed_tasks(batch_of(5), compacted) == frozenset()
 
 
-def test_an_intruder_is_found() -> None:
+def test_concurrent_writer() -> None:
     """
-    Another write of the batch or of a later one is; one that ends late, and another query are not.
+    Another write of the batch or of a later one is found; late markers and other queries are not.
     """
     late, ours = marker(0, batch=6), marker(0, write="new")
     stranger = Marker(OTHER, 7, "theirs", 0, 1)

@@ -1,5 +1,5 @@
 """
-The names of transactions: whose they are, however alike the prefixes of several writes look.
+Transactional ids, and patterns that tell similar prefixes apart.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
 OTHER = "20261122-0000-0000-0000-000000000000"
 
 
-def test_names() -> None:
+def test_forms_of_ids() -> None:
     """
-    A task's name has its number and that of the attempt, and a query's has the query's id, too.
+    A task's id holds the task's number and the attempt's, and for a stream the query's id.
     """
     assert task_id("orders", 2, 0) == "orders-2-0"
     assert stream_task_id("orders", QUERY, 6, 2, 0) == "orders-0a1b2c3d-0-2-0"
@@ -39,9 +39,10 @@ def test_names() -> None:
     assert fence_id("orders", "f00") == "orders-ended-f00"
 
 
-def test_a_late_attempt_has_a_name_of_its_own() -> None:
+def test_ids_alternate_between_batches() -> None:
     """
-    One of the batch before does not fence the same task of this one, and a replay does.
+    A late attempt of the previous batch does not fence the same task of this batch; the batch after
+    next reuses the id.
     """
     before, now, later = (stream_task_id("orders", QUERY, batch, 2, 0) for batch in (6, 7, 8))
 
@@ -50,7 +51,7 @@ def test_a_late_attempt_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "name"),
+    ("pattern", "name"),
     [
         (write_pattern("orders"), task_id("orders", 0, 0)),
         (write_pattern("orders"), task_id("orders", 1234, 17)),
@@ -75,15 +76,15 @@ def test_a_late_attempt_has_a_name_of_its_own() -> None:
         (starting_with_pattern("orders"), task_id("orders-2", 0, 0)),
     ],
 )
-def test_a_write_has_the_names_of_its_tasks(family: TransactionalIdPattern, name: str) -> None:
+def test_patterns_match_their_own_ids(pattern: TransactionalIdPattern, name: str) -> None:
     """
-    Of all tasks, attempts and batches.
+    Patterns match the ids of all tasks, attempts and batches.
     """
-    assert family.matches(name)
+    assert pattern.matches(name)
 
 
 @pytest.mark.parametrize(
-    ("family", "name"),
+    ("pattern", "name"),
     [
         (write_pattern("orders"), task_id("orders-2", 0, 0)),
         (write_pattern("orders"), fallback_id(task_id("orders-2", 0, 0), 1).transactional_id),
@@ -108,11 +109,12 @@ def test_a_write_has_the_names_of_its_tasks(family: TransactionalIdPattern, name
         (prefix_pattern("orders"), fallback_notice_id(task_id("orders-2", 0, 0))),
     ],
 )
-def test_names_of_others(family: TransactionalIdPattern, name: str) -> None:
+def test_patterns_do_not_match_foreign_ids(pattern: TransactionalIdPattern, name: str) -> None:
     """
-    A prefix that another one begins with, and a stream or a batch write of the same prefix.
+    Patterns do not match ids of longer prefixes, or of streams and batch writes with the same
+    prefix.
     """
-    assert not family.matches(name)
+    assert not pattern.matches(name)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_names_of_others(family: TransactionalIdPattern, name: str) -> None:
 )
 def test_other_attempts_of_a_task(won: str, others: list[str], were_retried: bool) -> None:
     """
-    Those before it and the one beside it; the name that tells of an attempt with another one.
+    Earlier attempts and the next one are derived, and the notice id of fallbacks.
     """
     found = other_attempt_ids([won])
 
@@ -134,9 +136,9 @@ def test_other_attempts_of_a_task(won: str, others: list[str], were_retried: boo
     assert found.notice_ids == [won.removesuffix("-again99") + "-again"]
 
 
-def test_names_of_a_stream_stay_few() -> None:
+def test_ids_of_a_stream_stay_few() -> None:
     """
-    Two for each task, however many micro-batches there are: brokers keep every name for days.
+    Each task has two, however many micro-batches there are: brokers keep every id for days.
     """
     tasks = [(batch, task) for batch in range(99) for task in range(2)]
     names = {stream_task_id("orders", QUERY, batch, task, 0) for batch, task in tasks}

@@ -1,5 +1,5 @@
 """
-The order in which a partition's batches go, against a broker in memory that does all it may do.
+The order of a partition's batches, against a broker in memory that loses requests and responses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TP = TopicPartition("t", 0)
 IN_FLIGHT = 5
-TROUBLE = BrokerUnavailableError("away")
+UNAVAILABLE = BrokerUnavailableError("away")
 
 
 class Fate(enum.Enum):
@@ -32,17 +32,17 @@ class Fate(enum.Enum):
     What happens to a request.
     """
 
-    DONE = "the batch is taken, and the answer arrives"
-    ANSWER_LOST = "the batch is taken, and nobody hears of it"
+    DONE = "the batch is written, and the response arrives"
+    ANSWER_LOST = "the batch is written, and the response is lost"
     REQUEST_LOST = "the batch does not arrive"
 
 
 @dataclass
 class LeaderInMemory:
     """
-    A partition's leader: it takes the next sequence number, knows the last five, refuses others.
+    A partition's leader: it accepts the next sequence number, knows the last five, rejects others.
 
-    As long as it has nothing of a producer's, it takes any number, as Kafka's does (KAFKA-14359).
+    Without any batch of a producer it accepts any number, as Kafka's leader does (KAFKA-14359).
     """
 
     log: list[ProducerBatch] = field(default_factory=list)
@@ -78,7 +78,7 @@ def deliver(
     fate: Callable[[], Fate],
 ) -> None:
     """
-    Send all batches; requests are answered in order, and fail as ``fate`` says.
+    Send all batches; requests are answered in order, and fail as ``fate`` decides.
     """
     for batch in batches:
         queue.add(batch)
@@ -94,7 +94,7 @@ def deliver(
             if taken and happens is Fate.DONE:
                 queue.acknowledge(batch)
             else:
-                queue.requeue(batch, 0.0, TROUBLE)
+                queue.requeue(batch, 0.0, UNAVAILABLE)
     pytest.fail("the batches do not get through")
 
 
@@ -107,7 +107,7 @@ def test_each_batch_arrives_once_and_in_order(
     counts: list[int], first: int, chance: random.Random
 ) -> None:
     """
-    Whatever is lost on the way, and wherever the numbers begin anew.
+    Whatever is lost on the way, and wherever the sequence numbers wrap around.
     """
     queue = PartitionQueue(TP, IN_FLIGHT, next_sequence=first)
     leader = LeaderInMemory()
@@ -119,7 +119,7 @@ def test_each_batch_arrives_once_and_in_order(
     assert queue.next_sequence == next_sequence(first, sum(counts))
 
 
-def test_the_leader_in_memory_notices_what_is_out_of_order() -> None:
+def test_the_leader_in_memory_rejects_gaps() -> None:
     """
     A queue that forgets to keep a batch's number would be seen: the batch comes twice.
     """
@@ -137,9 +137,9 @@ def test_the_leader_in_memory_notices_what_is_out_of_order() -> None:
     assert len(leader.log) == 2
 
 
-def test_the_first_batch_goes_alone() -> None:
+def test_the_first_batch_is_sent_alone() -> None:
     """
-    A leader that knows nothing of a producer would take the second batch for the first.
+    A leader without state for the producer would accept the second batch as the first.
     """
 
     class Bold(PartitionQueue):
@@ -158,9 +158,9 @@ def test_the_first_batch_goes_alone() -> None:
         deliver(Bold(TP, IN_FLIGHT), LeaderInMemory(), batches[:], lambda: next(fates, Fate.DONE))
 
 
-def test_nothing_is_sent_while_an_answer_is_out() -> None:
+def test_nothing_is_sent_until_in_flight_batches_settle() -> None:
     """
-    After one batch has come back, the others are waited for, and go again behind it.
+    After a batch has failed, the other in-flight batches are awaited, and are sent again behind it.
     """
     queue = PartitionQueue(TP, IN_FLIGHT)
     first, second, third = (batch_of(1) for _ in range(3))
@@ -168,11 +168,11 @@ def test_nothing_is_sent_while_an_answer_is_out() -> None:
         queue.add(batch)
     assert (queue.send(), queue.send()) == (first, second)
 
-    queue.requeue(first, 3.0, TROUBLE)
+    queue.requeue(first, 3.0, UNAVAILABLE)
     assert queue.is_behind_failed_batch(second)
     assert not queue.is_sendable(now=9.0)
 
-    queue.requeue(second, 2.0, TROUBLE)
+    queue.requeue(second, 2.0, UNAVAILABLE)
     assert not queue.is_sendable(now=2.9)
     assert queue.is_sendable(now=3.0)
     assert [queue.send(), queue.send(), queue.send()] == [first, second, third]
@@ -180,9 +180,9 @@ def test_nothing_is_sent_while_an_answer_is_out() -> None:
     assert not queue.is_behind_failed_batch(first)
 
 
-def test_parts_go_in_the_place_of_the_whole() -> None:
+def test_the_parts_of_a_split_batch_replace_it() -> None:
     """
-    A batch that was too large is cut; what was sent behind it comes behind its parts.
+    Batches that were sent behind a batch that is split come behind its parts.
     """
     queue = PartitionQueue(TP, IN_FLIGHT)
     whole, behind = batch_of(4), batch_of(2)
@@ -194,16 +194,16 @@ def test_parts_go_in_the_place_of_the_whole() -> None:
     parts[0].sequence, parts[1].sequence = 0, 2
 
     queue.replace(whole, parts)
-    queue.requeue(behind, 0.0, TROUBLE)
+    queue.requeue(behind, 0.0, UNAVAILABLE)
 
     assert [queue.send() for _ in range(3)] == [*parts, behind]
     assert [batch.sequence for batch in queue.in_flight] == [0, 2, 4]
-    assert queue.last_error is TROUBLE
+    assert queue.last_error is UNAVAILABLE
 
 
-def test_no_more_than_may_be_in_flight() -> None:
+def test_in_flight_batches_are_limited() -> None:
     """
-    Brokers remember five batches of a producer; with a sixth out, one might not be recognised.
+    Brokers remember five batches of a producer; a duplicate of a sixth might not be recognised.
     """
     queue = PartitionQueue(TP, IN_FLIGHT, has_acknowledged_batch=True)
     for _ in range(IN_FLIGHT + 1):
