@@ -99,8 +99,8 @@ class KafkaCluster(KafkaAccess):
 
     def kill(self, node: int | None = None) -> None:
         """Kill one node, or all, like a power failure; the data is kept for `restart()`."""
-        for one in self._chosen(node):
-            self._end(one, signal.SIGKILL)
+        for member in self._chosen(node):
+            self._end(member, signal.SIGKILL)
 
     def restart(self, node: int | None = None) -> None:
         """
@@ -109,24 +109,24 @@ class KafkaCluster(KafkaAccess):
         Without a number: first all nodes that are down, together, then the others one by one.
         """
         chosen = self._chosen(node)
-        rolling = [one for one in chosen if one.id in self._running]
-        down = [one for one in chosen if one.id not in self._running]
+        rolling = [member for member in chosen if member.id in self._running]
+        down = [member for member in chosen if member.id not in self._running]
         if down:
             self._start_again(down, signal.SIGKILL)
-        for one in rolling:
-            self._start_again([one], signal.SIGTERM)
+        for member in rolling:
+            self._start_again([member], signal.SIGTERM)
 
     def pause(self, node: int | None = None) -> None:
         """Suspend one node, or all: connections stay open, requests get no response."""
-        for one in self._chosen(node):
-            self._group.send(one.name, signal.SIGSTOP)
-            self._running.discard(one.id)
+        for member in self._chosen(node):
+            self._group.send(member.name, signal.SIGSTOP)
+            self._running.discard(member.id)
 
     def resume(self, node: int | None = None) -> None:
         """Resume a paused node, or all, and return once they have rejoined the cluster."""
-        for one in self._chosen(node):
-            self._group.send(one.name, signal.SIGCONT)
-            self._running.add(one.id)
+        for member in self._chosen(node):
+            self._group.send(member.name, signal.SIGCONT)
+            self._running.add(member.id)
         self._wait_ready()
 
     @property
@@ -190,9 +190,9 @@ class KafkaCluster(KafkaAccess):
     def _chosen(self, node: int | None) -> list[Node]:
         if self._processes is None:
             raise ServerError(NOT_RUNNING)
-        chosen = [one for one in self.nodes if node in {None, one.id}]
+        chosen = [member for member in self.nodes if node in {None, member.id}]
         if not chosen:
-            ids = [one.id for one in self.nodes]
+            ids = [member.id for member in self.nodes]
             msg = f"node is {node!r}; it must be one of {ids}, or None for all."
             raise ValueError(msg)
         return chosen
@@ -204,7 +204,10 @@ class KafkaCluster(KafkaAccess):
         try:
             tiers = self._tiers(self._processes.folder)
             self._id = kraft.prepare_nodes(
-                command, self._processes, self.nodes, lambda one: {**tiers, **self.node_config(one)}
+                command,
+                self._processes,
+                self.nodes,
+                lambda member: {**tiers, **self.node_config(member)},
             )
             self._launch(list(self.nodes))
         except BaseException:
@@ -219,15 +222,17 @@ class KafkaCluster(KafkaAccess):
         return tiered_settings(self.brokers, folder / "tiered") if self.tiered else {}
 
     def _start_again(self, nodes: list[Node], ending: signal.Signals) -> None:
-        for one in nodes:
-            self._end(one, ending)
+        for member in nodes:
+            self._end(member, ending)
         self._launch(nodes)
 
     def _launch(self, nodes: list[Node]) -> None:
         command = self._command()
-        for one in nodes:
-            self._group.start(one.name, kraft.broker_command(command, self._group.folder, one))
-            self._running.add(one.id)
+        for member in nodes:
+            self._group.start(
+                member.name, kraft.broker_command(command, self._group.folder, member)
+            )
+            self._running.add(member.id)
         self._wait_ready()
 
     def _end(self, node: Node, number: signal.Signals) -> None:

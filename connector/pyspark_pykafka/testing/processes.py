@@ -98,7 +98,7 @@ class Processes:
             raise ServerError(msg) from error
 
     def end(self, name: str, number: signal.Signals, seconds: float) -> None:
-        """End a process by a signal, and by SIGKILL if it still runs after so many seconds."""
+        """End a process by a signal, and by SIGKILL if it still runs after `seconds`."""
         self.send(name, number)
         # A suspended process handles no other signal.
         self.send(name, signal.SIGCONT)

@@ -68,8 +68,8 @@ class BrokerApiVersions(NamedTuple):
         """
         Return the lowest and highest version that the broker supports, and those that we may use.
         """
-        lowest, highest = api.valid_versions
-        return self.ranges.get(api.API_KEY, (0, -1)), (lowest, min(highest, max_version))
+        min_version, newest = api.valid_versions
+        return self.ranges.get(api.API_KEY, (0, -1)), (min_version, min(newest, max_version))
 
 
 def negotiate_versions(
@@ -124,8 +124,8 @@ def read_api_versions_response(body: memoryview, version: int) -> ApiVersionsRes
         return ApiVersionsResponse(error, 0, {})
     ranges = {}
     for _ in range(reader.count()):
-        key, oldest, newest = reader.int16(), reader.int16(), reader.int16()
-        ranges[key] = (oldest, newest)
+        key, min_version, max_version = reader.int16(), reader.int16(), reader.int16()
+        ranges[key] = (min_version, max_version)
         reader.skip_tags()
     throttle = reader.int32() if version >= _THROTTLE_TIME else 0
     reader.skip_tags()

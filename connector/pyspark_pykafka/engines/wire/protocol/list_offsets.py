@@ -121,9 +121,9 @@ class _Reader(Reader):
     def _partitions(self, count: int) -> list[ListOffsetsPartitionResponse]:
         layout = _LISTED if self._version >= _LEADER_EPOCHS else _LISTED_WITHOUT_EPOCH
         view, at, unpack, size = self._view, self._position, layout.unpack_from, layout.size
-        found = []
+        entries = []
         for _ in range(count):
-            found.append(ListOffsetsPartitionResponse(*unpack(view, at)))
+            entries.append(ListOffsetsPartitionResponse(*unpack(view, at)))
             at += size
             if self._flexible:
                 if view[at]:
@@ -133,4 +133,4 @@ class _Reader(Reader):
                 else:
                     at += 1
         self._position = at
-        return found
+        return entries

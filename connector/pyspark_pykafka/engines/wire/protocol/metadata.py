@@ -144,7 +144,7 @@ class _Reader(Reader):
     def _partitions(self, count: int) -> list[PartitionMetadata]:
         view, fixed, unpack_size = self._view, self._fixed(), INT32.unpack_from
         arrays = range(3 if self._version >= _OFFLINE_REPLICAS else 2)
-        found = []
+        entries = []
         for _ in range(count):
             values = fixed.unpack_from(view, self._position)
             at = self._position + fixed.size
@@ -152,17 +152,17 @@ class _Reader(Reader):
                 (size,) = unpack_size(view, at)
                 at += _INT32_BYTES + max(size, 0) * _INT32_BYTES
             self._position = at
-            found.append(PartitionMetadata(*values))
+            entries.append(PartitionMetadata(*values))
         # Raises if the last array claims to end after the message.
         self.skip(0)
-        return found
+        return entries
 
     def _fixed(self) -> struct.Struct:
         return _FIXED if self._version >= _LEADER_EPOCHS else _WITHOUT_EPOCH
 
     def _flexible_partitions(self, count: int) -> list[PartitionMetadata]:
         view, at, unpack, fixed = self._view, self._position, _FIXED.unpack_from, _FIXED.size
-        found = []
+        entries = []
         for _ in range(count):
             values = unpack(view, at)
             at += fixed
@@ -182,6 +182,6 @@ class _Reader(Reader):
                 at = self._position
             else:
                 at += 1
-            found.append(PartitionMetadata(*values))
+            entries.append(PartitionMetadata(*values))
         self._position = at
-        return found
+        return entries
