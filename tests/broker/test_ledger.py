@@ -1,5 +1,5 @@
 """
-The ledger of an exactly-once stream on real brokers: how it is made, and what if it is gone.
+The ledger of an exactly-once stream on real brokers: creation, cost, loss.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def stream(kafka_cluster: KafkaCluster, topic: NewTopicName) -> Stream:
 
 def test_rows_for_the_ledger_are_refused(stream: Stream) -> None:
     """
-    Also where the topic is a column; nothing of the task is left, and the stream goes on.
+    Rows for the ledger fail the task, also through the topic column; the stream then continues.
     """
     stream.run(0)
     options = replace(stream.options, topic=None)
@@ -147,9 +147,9 @@ def die_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transactions, "end_all", end_one)
 
 
-def test_what_a_micro_batch_costs(kafka_cluster: KafkaCluster, topic: NewTopicName) -> None:
+def test_markers_of_a_micro_batch(kafka_cluster: KafkaCluster, topic: NewTopicName) -> None:
     """
-    A marker for each task in each partition that it wrote to, the ledger's among them.
+    One marker for each task in each partition that it wrote to, the ledger included.
     """
     stream = Stream(kafka_cluster, topic(1))
     batches = 3
@@ -160,30 +160,31 @@ def test_what_a_micro_batch_costs(kafka_cluster: KafkaCluster, topic: NewTopicNa
     expected = batches * (2 + 2)
 
     def wrong() -> str | None:
-        end = ends(stream, stream.topic)
+        end = end_offset(stream, stream.topic)
         return None if end == expected else f"the topic ends at {end}, not at {expected}"
 
     wait_until(wrong, SECONDS)
     # An entry and a marker for each task, and the intent.
-    assert batches * 2 * 2 <= ends(stream, stream.ledger) <= batches * (2 * 2 + 2)
+    assert batches * 2 * 2 <= end_offset(stream, stream.ledger) <= batches * (2 * 2 + 2)
     with transaction_client(stream.options.kafka) as transactions:
         assert len(transactions.list_ids(any_query_pattern(stream.topic))) == 2 * 2
 
 
-def ends(stream: Stream, topic: str) -> int:
+def end_offset(stream: Stream, topic: str) -> int:
     """
-    Return the offset of the next record of a topic of one partition.
+    Return the end offset of a topic of one partition.
     """
     with transaction_client(stream.options.kafka) as transactions:
         return Ledger(transactions.cluster, transactions.config, topic).high_watermark()
 
 
 @pytest.mark.parametrize("batch", [0, 1])
-def test_a_ledger_that_is_gone_is_not_made_anew(
+def test_a_deleted_ledger_is_not_recreated(
     stream: Stream, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     """
-    A batch was committed in part, and nobody can tell: it is refused until somebody decides.
+    A batch was committed in part, which can no longer be known: the write fails until a user
+    decides.
     """
     for number in range(batch):
         stream.run(number)
@@ -209,9 +210,9 @@ def test_a_ledger_that_is_gone_is_not_made_anew(
     assert set(stream.seen()) == {b"%d/%d" % (n, task) for n in range(batch + 2) for task in (0, 1)}
 
 
-def test_a_ledger_that_was_made_again_is_empty(stream: Stream) -> None:
+def test_a_recreated_ledger_counts_as_lost(stream: Stream) -> None:
     """
-    It is lost while the query runs, and brokers make topics that somebody writes to.
+    It is deleted while the query runs, and the brokers auto-create it.
     """
     stream.run(0)
     known = ensure_ledger_topic.cache_info().currsize
@@ -233,7 +234,7 @@ def test_a_ledger_that_was_made_again_is_empty(stream: Stream) -> None:
 
 def test_a_query_that_becomes_exactly_once_later(stream: Stream) -> None:
     """
-    Its batches have numbers already, and nothing was lost.
+    Its batch ids are above 0, but nothing was lost.
     """
     stream.run(57)
 
@@ -243,7 +244,7 @@ def test_a_query_that_becomes_exactly_once_later(stream: Stream) -> None:
 
 def test_a_prefix_that_never_had_a_ledger(stream: Stream) -> None:
     """
-    There is nothing to release, and nothing is made.
+    There is nothing to release, and no topic is created.
     """
     assert stream.release("--execute") == f"No query has the prefix {stream.topic}.\n"
     assert not stream.exists()
@@ -261,18 +262,16 @@ def test_a_prefix_that_never_had_a_ledger(stream: Stream) -> None:
         (LedgerTopic("l", 4, 3), 9, (4, 3)),
     ],
 )
-def test_how_durable_a_ledger_is(
+def test_durability_of_a_ledger(
     topic: LedgerTopic, brokers: int, durability: tuple[int, int]
 ) -> None:
     """
-    As many replicas as there are brokers, up to three, of which one may be away.
+    As many replicas as there are brokers, up to three, one of which may be down.
     """
     assert topic.durability(brokers) == durability
 
 
-def test_replicas_that_the_cluster_does_not_have(
-    kafka_cluster: KafkaCluster, topic: NewTopicName
-) -> None:
+def test_more_replicas_than_brokers(kafka_cluster: KafkaCluster, topic: NewTopicName) -> None:
     """
     The error names the option.
     """

@@ -1,5 +1,5 @@
 """
-Micro-batches whose rows are visible once each, and what is refused rather than guessed.
+Exactly-once micro-batches: each row visible once, and which replays are refused.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ def copy(
     return Copy(spark, kafka_cluster, topic(3), topic(2), str(tmp_path / "checkpoint"))
 
 
-def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
+def open_ids(cluster: KafkaCluster, prefix: str) -> list[str]:
     """
-    Return the transactions that are open.
+    Return the ids of open transactions.
     """
     with transaction_client(settings(cluster, prefix).kafka) as transactions:
         return transactions.list_ids(prefix_pattern(prefix), [TransactionState.ONGOING])
@@ -122,9 +122,9 @@ def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
 
 def await_ended(copy: Copy) -> None:
     """
-    Return once no transaction is open; Spark does not wait for tasks that it stops.
+    Return once no transaction is open; Spark does not wait for tasks that it cancels.
     """
-    wait_until(lambda: ", ".join(open_names(copy.cluster, copy.sink)) or None, SECONDS)
+    wait_until(lambda: ", ".join(open_ids(copy.cluster, copy.sink)) or None, SECONDS)
 
 
 def settings(cluster: KafkaCluster, topic: str, **options: str) -> Any:
@@ -145,17 +145,18 @@ def settings(cluster: KafkaCluster, topic: str, **options: str) -> Any:
 
 def test_batches_and_restarts(copy: Copy) -> None:
     """
-    Each row is there once over several micro-batches and a restart, and nothing is left open.
+    Each row is visible once over several micro-batches and a restart, and no transaction is left
+    open.
     """
     for start in (0, 500, 900):
         copy.feed(range(start, start + 500 if start == 0 else start + 400))
         copy.run()
 
     assert copy.seen() == list(range(1_300))
-    assert open_names(copy.cluster, copy.sink) == []
+    assert open_ids(copy.cluster, copy.sink) == []
 
 
-def test_the_ledger_is_made_compacted(copy: Copy) -> None:
+def test_the_ledger_is_created_compacted(copy: Copy) -> None:
     """
     It has one partition, and keeps the last entries for ever.
     """
@@ -172,9 +173,9 @@ def test_the_ledger_is_made_compacted(copy: Copy) -> None:
     assert sorted(kinds) == ["intent", "marker", "marker", "marker"]
 
 
-def test_without_a_prefix_the_query_is_the_name(copy: Copy) -> None:
+def test_the_query_id_replaces_a_missing_prefix(copy: Copy) -> None:
     """
-    The query's id, which its checkpoint keeps, stands for a prefix that was not given.
+    The query id, which the checkpoint keeps, is the default prefix.
     """
     copy.feed(range(100))
     copy.run(transactionalIdPrefix="")
@@ -184,9 +185,9 @@ def test_without_a_prefix_the_query_is_the_name(copy: Copy) -> None:
     assert copy.seen() == list(range(200))
 
 
-def test_a_batch_that_fails_leaves_nothing(copy: Copy) -> None:
+def test_a_failed_batch_leaves_nothing_visible(copy: Copy) -> None:
     """
-    Tasks that were done are taken back, and the next run writes the batch whole.
+    Finished tasks are aborted, and the next run writes the batch whole.
     """
     copy.feed(range(300))
 
@@ -206,9 +207,9 @@ def test_a_batch_that_fails_leaves_nothing(copy: Copy) -> None:
     assert copy.seen() == list(range(300))
 
 
-def test_a_task_that_is_stopped_leaves_nothing(copy: Copy) -> None:
+def test_a_cancelled_task_leaves_nothing_visible(copy: Copy) -> None:
     """
-    One task fails while another one writes, which has not all its rows then, and aborts.
+    One task fails while another one writes, which has not all of its rows then, and aborts.
     """
     copy.feed(range(3))
     kafka, prefix, seconds = settings(copy.cluster, copy.sink).kafka, copy.sink, SECONDS
@@ -300,7 +301,7 @@ class Sink:
 @pytest.fixture
 def sink(kafka_cluster: KafkaCluster, topic: NewTopicName) -> Sink:
     """
-    Return an execution that writes to a new topic.
+    Return one execution that writes to a new topic.
     """
     return Sink(kafka_cluster, topic())
 
@@ -313,7 +314,7 @@ class DiedError(Exception):
 
 def die_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """
-    Let the next driver die after so many commits.
+    Let the next driver die after this many commits.
     """
     whole = Transactions.end_all
 
@@ -327,7 +328,7 @@ def die_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 def time_passes(sink: Sink) -> None:
     """
-    Abort what a driver that died has left open, as the coordinators do in the end.
+    Abort what a dead driver has left open, as the coordinators do after the time-out.
     """
     with transaction_client(settings(sink.cluster, sink.topic).kafka) as it:
         for name in it.list_ids(prefix_pattern(sink.topic), [TransactionState.ONGOING]):
@@ -336,7 +337,7 @@ def time_passes(sink: Sink) -> None:
 
 def rows_of(sink: Sink) -> list[str]:
     """
-    Return what a plain reader of committed records finds.
+    Return what a plain read_committed reader finds.
     """
     found = sink.cluster.consume(sink.topic, COMMITTED)
     return sorted((r.value or b"").decode() for r in found)
@@ -349,9 +350,9 @@ def expected(batch: int, *rows: int) -> list[str]:
     return sorted(f"{batch}/{task}/{row}" for task, n in enumerate(rows) for row in range(n))
 
 
-def test_what_was_committed_is_not_repeated(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_committed_tasks_are_not_repeated(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A batch of which some tasks were committed is completed, by two more drivers that die as well.
+    A partly committed batch is completed by two more drivers that die as well.
     """
     sink.run(0, 5, 5)
     for died_after in (1, 1):
@@ -363,12 +364,12 @@ def test_what_was_committed_is_not_repeated(sink: Sink, monkeypatch: pytest.Monk
     sink.again().run(2, 1)
 
     assert rows_of(sink) == sorted(expected(0, 5, 5) + expected(1, 3, 4, 5) + expected(2, 1))
-    assert open_names(sink.cluster, sink.topic) == []
+    assert open_ids(sink.cluster, sink.topic) == []
 
 
 def test_empty_tasks_and_batches(sink: Sink) -> None:
     """
-    A task without rows has no transaction, a batch without rows nothing to commit.
+    A task without rows has no transaction; a batch without rows has nothing to commit.
     """
     sink.run(0, 0, 0)
     sink.again().run(1, 0, 4, 0)
@@ -384,12 +385,12 @@ def test_empty_tasks_and_batches(sink: Sink) -> None:
     [((3, 4, 5, 6), "it had 3 tasks then"), ((3, 9), "it had 3"), ((4, 4, 5), "wrote 3 rows then")],
     ids=["more tasks", "fewer tasks", "other rows"],
 )
-def test_a_replay_that_differs_is_refused(
+def test_a_different_replay_is_refused(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, again: tuple[int, ...], why: str, *, give_up: bool
 ) -> None:
     """
-    It is said why, and what is visible; nothing of it is. Released, the batch is written whole,
-    and completed, it stays as it is.
+    The error gives the reason and what is visible; nothing of the replay is. After a release the
+    batch is written whole; after a completion it stays as it is.
     """
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
@@ -414,9 +415,9 @@ def test_a_replay_that_differs_is_refused(
     assert rows_of(sink) == sorted(expected(7, 3) + expected(7, *rewritten) + expected(8, 1))
 
 
-def test_a_replay_without_rows_is_refused_too(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_without_rows_is_refused(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A part of the batch is there, so that it cannot be taken for done; whole, it would be.
+    A part of the batch is committed, so it does not count as done; a whole batch would.
     """
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
@@ -429,16 +430,16 @@ def test_a_replay_without_rows_is_refused_too(sink: Sink, monkeypatch: pytest.Mo
     sink.again().run(7, 3, 4, 5)
     sink.again().run(7, 0, 0, 0)
     assert rows_of(sink) == expected(7, 3, 4, 5)
-    assert open_names(sink.cluster, sink.topic) == []
+    assert open_ids(sink.cluster, sink.topic) == []
 
 
-def test_an_intent_that_comes_late(sink: Sink) -> None:
+def test_a_late_intent(sink: Sink) -> None:
     """
     A driver is dead, and a process of its own still commits a task while the next one writes.
     """
     mine, other = sink.write_all(0, 2, 3), sink.again()
     theirs = [other.write(0, 0, 2, attempt=1)]
-    done = CommittableBatch(sink.topic, QUERY, 0, mine[0].write, 2, tuple(waiting(mine)))
+    done = CommittableBatch(sink.topic, QUERY, 0, mine[0].write, 2, tuple(committables_of(mine)))
     with transaction_client(settings(sink.cluster, sink.topic).kafka) as it:
         ledger = Ledger(it.cluster, it.config, ledger_topic(sink.topic))
         # By a version that did not look again before it committed.
@@ -448,10 +449,10 @@ def test_an_intent_that_comes_late(sink: Sink) -> None:
     other.commit(0, theirs)
 
     assert rows_of(sink) == expected(0, 2, 3)
-    assert open_names(sink.cluster, sink.topic) == []
+    assert open_ids(sink.cluster, sink.topic) == []
 
 
-def waiting(told: list[TaskCommitMessage]) -> list[Committable]:
+def committables_of(told: list[TaskCommitMessage]) -> list[Committable]:
     """
     Return the transactions that tasks have left open.
     """
@@ -459,9 +460,11 @@ def waiting(told: list[TaskCommitMessage]) -> list[Committable]:
 
 
 @pytest.mark.parametrize("rows", [(2, 3), (0, 0)], ids=["rows", "none"])
-def test_a_driver_that_wakes_takes_nothing_along(sink: Sink, rows: tuple[int, int]) -> None:
+def test_a_resumed_driver_aborts_nothing_of_its_successor(
+    sink: Sink, rows: tuple[int, int]
+) -> None:
     """
-    It was paused before its commit. What the one that went on has open is not its to abort.
+    It was paused before its commit. The open transactions of its successor are not its to abort.
     """
     told = sink.write_all(0, *rows)
     for batch in (0, 1):
@@ -478,9 +481,9 @@ def test_a_driver_that_wakes_takes_nothing_along(sink: Sink, rows: tuple[int, in
     assert rows_of(sink) == sorted(expected(0, 2, 3) + expected(1, 2, 3) + expected(2, 1, 1))
 
 
-def test_a_driver_without_rows_that_wakes(sink: Sink) -> None:
+def test_a_resumed_driver_without_rows(sink: Sink) -> None:
     """
-    Nobody's marker of its batch is there, committed or not, and the next batch's tasks are done.
+    No other marker of its batch exists, committed or not, and the next batch's tasks have finished.
     """
     told = sink.write_all(0, 0, 0)
     sink.again().run(0, 0, 0)
@@ -497,7 +500,7 @@ def test_a_driver_without_rows_that_wakes(sink: Sink) -> None:
 
 def test_a_batch_write_whose_prefix_looks_like_a_query(sink: Sink) -> None:
     """
-    What stands below the prefix and is not in the ledger is none of the stream's.
+    Transactions that match the stream's prefix but are not in the ledger are left alone.
     """
     sink.run(0, 2)
     other = f"{sink.topic}-20261122-1"
@@ -512,9 +515,9 @@ def test_a_batch_write_whose_prefix_looks_like_a_query(sink: Sink) -> None:
     assert rows_of(sink) == sorted(["batch", *expected(0, 2), *expected(1, 3)])
 
 
-def test_a_stranger_does_not_hold_the_owner_up(sink: Sink) -> None:
+def test_a_foreign_query_does_not_block_the_owner(sink: Sink) -> None:
     """
-    Its transaction lies in the ledger before the owner's, and would be open for long.
+    Its transaction precedes the owner's in the ledger, and would stay open for long.
     """
     sink.run(0, 2)
     stranger = Sink(sink.cluster, sink.topic, OTHER)
@@ -528,17 +531,18 @@ def test_a_stranger_does_not_hold_the_owner_up(sink: Sink) -> None:
 
 def test_another_query_with_the_prefix_is_refused(sink: Sink) -> None:
     """
-    It learns whose the prefix is, harms nothing, and may have it once it is released.
+    The error names the owner; nothing is harmed, and after a release the other query may use the
+    prefix.
     """
     sink.run(0, 2)
-    waiting = sink.again()
-    told = waiting.write_all(1, 3)
+    committables_of = sink.again()
+    told = committables_of.write_all(1, 3)
     stranger = Sink(sink.cluster, sink.topic, OTHER)
     theirs = stranger.write_all(0, 1)
     with pytest.raises(ExactlyOnceError, match=f"belongs to the query {QUERY}"):
         stranger.commit(0, theirs)
     stranger.delivery.abort(theirs, len(theirs))
-    waiting.commit(1, told)
+    committables_of.commit(1, told)
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3))
 
     assert f"would release {sink.topic} from the query {QUERY}" in transactions("release", sink)
@@ -548,36 +552,36 @@ def test_another_query_with_the_prefix_is_refused(sink: Sink) -> None:
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3) + expected(0, 0, 1))
 
 
-def test_attempts_that_lose_are_aborted(sink: Sink) -> None:
+def test_lost_attempts_are_aborted(sink: Sink) -> None:
     """
-    A second attempt of a task, open when the batch is committed, holds no reader up.
+    A second attempt of a task, open when the batch is committed, blocks no reader.
     """
     told = sink.write_all(0, 2, 3)
     sink.write(0, 1, 3, attempt=1)
     sink.commit(0, told)
 
     assert rows_of(sink) == expected(0, 2, 3)
-    assert open_names(sink.cluster, sink.topic) == []
+    assert open_ids(sink.cluster, sink.topic) == []
 
 
-def test_an_attempt_of_a_stage_that_runs_again(sink: Sink) -> None:
+def test_an_attempt_of_a_retried_stage(sink: Sink) -> None:
     """
-    It has the number of one that is done and wins, and takes nothing from it (SPARK-24552).
+    It has the number of a finished attempt that wins, and does not abort it (SPARK-24552).
     """
     told = sink.write_all(0, 2, 3)
     sink.write(0, 1, 3, attempt_id=417)
     sink.commit(0, told)
 
     assert rows_of(sink) == expected(0, 2, 3)
-    assert open_names(sink.cluster, sink.topic) == []
+    assert open_ids(sink.cluster, sink.topic) == []
 
 
 @pytest.mark.parametrize("again", [(4, 4, 4), (12,), (0, 0)], ids=["rows", "tasks", "none"])
-def test_a_commit_that_was_begun_is_completed(
+def test_a_decided_commit_is_completed(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, again: tuple[int, ...]
 ) -> None:
     """
-    Whatever the tasks of the next run are: those of the first, still open, are committed.
+    However the next run divides its rows: the open transactions of the first run are committed.
     """
     sink.run(0, 2)
     die_after(monkeypatch, 1)
@@ -588,51 +592,51 @@ def test_a_commit_that_was_begun_is_completed(
     sink.again().run(2, 1)
 
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3, 4, 5) + expected(2, 1))
-    assert open_names(sink.cluster, sink.topic) == []
+    assert open_ids(sink.cluster, sink.topic) == []
 
 
-def test_a_commit_that_fails_is_not_aborted(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decided_commit_is_not_aborted(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Spark calls for an abort when a commit has failed; what was decided is for the next run.
+    Spark calls abort after a failed commit; what was decided is left to the next run.
     """
     told = sink.write_all(0, 3, 4, 5)
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
         sink.commit(0, told)
     sink.delivery.abort(told, len(told))
-    assert len(open_names(sink.cluster, sink.topic)) == 2
+    assert len(open_ids(sink.cluster, sink.topic)) == 2
     sink.again().run(0, 12)
 
     assert rows_of(sink) == expected(0, 3, 4, 5)
 
 
-def test_the_command_aborts_nothing_that_is_half_committed(
+def test_the_command_spares_a_partly_committed_batch(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    The driver died amid its commits: the command says why it leaves the rest, and ends a task's
-    that nobody has decided on.
+    The driver died between its commits: the command says why it leaves the rest open, and aborts a
+    transaction that no intent names.
     """
     sink.run(0, 2)
     told = sink.write_all(1, 3, 4, 5)
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
         sink.commit(1, told)
-    left = open_names(sink.cluster, sink.topic)
+    left = open_ids(sink.cluster, sink.topic)
     sink.again().write(1, 7, 1)
     arguments = ["transactions", "abort", "--bootstrap-server", sink.cluster.bootstrap]
     assert main([*arguments, "--prefix", sink.topic, "--execute"]) == 0
 
-    assert open_names(sink.cluster, sink.topic) == left
+    assert open_ids(sink.cluster, sink.topic) == left
     printed = capsys.readouterr().out
     assert all(f"left open {name}" in printed for name in left)
     sink.again().run(1, 12)
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3, 4, 5))
 
 
-def test_an_abort_comes_before_a_late_commit(sink: Sink) -> None:
+def test_a_commit_after_the_abort_is_refused(sink: Sink) -> None:
     """
-    Its process lives on, and is refused: whatever it tells the ledger now is too late.
+    The process lives on, and its late intent is not binding.
     """
     told = sink.write_all(0, 3, 4)
     sink.delivery.abort(told, len(told))
@@ -643,11 +647,12 @@ def test_an_abort_comes_before_a_late_commit(sink: Sink) -> None:
     assert rows_of(sink) == expected(0, 7)
 
 
-def test_equal_counts_of_other_rows_are_refused(
+def test_equal_counts_of_different_rows_are_refused(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A part is there, its time is over, and each task of the replay has as many rows, but others.
+    A part is committed, the rest has timed out, and each task of the replay has as many rows, but
+    different ones.
     """
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
@@ -664,7 +669,7 @@ def test_equal_counts_of_other_rows_are_refused(
 
 def test_the_ledger_stays_small(sink: Sink) -> None:
     """
-    Each batch removes the intent of the one before, and leaves its own.
+    Each batch removes the intent of the previous one, and leaves its own.
     """
     for batch in range(5):
         sink.run(batch, 2, 2)
@@ -677,9 +682,10 @@ def test_the_ledger_stays_small(sink: Sink) -> None:
     assert [json.loads(it)["batch"] for it in intents] == [4]
 
 
-def test_of_two_at_once_one_is_committed(sink: Sink) -> None:
+def test_one_of_two_concurrent_writes_is_committed(sink: Sink) -> None:
     """
-    Two processes with the same batch, their tasks in turn: whoever commits, each row is there once.
+    Two processes write the same batch, their tasks alternately: whichever commits, each row is
+    visible once.
     """
     other = sink.again()
     mine = [sink.write(0, 0, 2)]
@@ -696,9 +702,9 @@ def test_of_two_at_once_one_is_committed(sink: Sink) -> None:
     assert rows_of(sink) == expected(0, 2, 3)
 
 
-def test_a_driver_that_comes_back_changes_nothing(sink: Sink) -> None:
+def test_a_superseded_driver_changes_nothing(sink: Sink) -> None:
     """
-    What it had prepared was taken from it by the one that has written the batch meanwhile.
+    Its transactions were taken over by the driver that has written the batch meanwhile.
     """
     told = sink.write_all(0, 2, 3)
     sink.again().run(0, 2, 3)
@@ -711,7 +717,7 @@ def test_a_driver_that_comes_back_changes_nothing(sink: Sink) -> None:
 
 def test_a_foreign_record_in_the_ledger(sink: Sink) -> None:
     """
-    It is named, with its place, and nothing is committed.
+    The error names its offset, and nothing is committed.
     """
     sink.run(0, 1)
     sink.cluster.produce(f"{sink.topic}-ledger", [Record(b"hello", b"task-0")])

@@ -1,5 +1,5 @@
 """
-Transactions that one process writes and another one ends, seen by plain readers.
+Transactions that one process writes and another one ends, judged by plain readers.
 """
 
 from __future__ import annotations
@@ -140,14 +140,14 @@ class Sink:
 @pytest.fixture
 def sink(kafka_cluster: KafkaCluster, topic: NewTopicName) -> Sink:
     """
-    Return the way to write to a new topic of two partitions.
+    Return a sink for a new topic of two partitions.
     """
     return Sink(kafka_cluster, topic(2))
 
 
 def test_another_process_commits(sink: Sink, kafka_cluster: KafkaCluster) -> None:
     """
-    What a process that is gone has prepared can be committed by what it has said of it.
+    A transaction that a dead process prepared can be committed by its id, producer id and epoch.
     """
     name = f"{sink.topic}-of-another"
     found = subprocess.run(
@@ -168,9 +168,9 @@ def test_another_process_commits(sink: Sink, kafka_cluster: KafkaCluster) -> Non
     assert sink.visible() == [b"0", b"1", b"2"]
 
 
-def test_ending_twice_is_ending_once(sink: Sink) -> None:
+def test_ending_a_transaction_is_idempotent(sink: Sink) -> None:
     """
-    Whoever did not hear the answer asks again.
+    A client that did not get the response sends EndTxn again.
     """
     prepared = sink.write_prepared("a", b"x")
     for _ in range(2):
@@ -180,9 +180,9 @@ def test_ending_twice_is_ending_once(sink: Sink) -> None:
     assert sink.state("a") is TransactionState.COMPLETE_COMMIT
 
 
-def test_aborted_records_are_never_seen(sink: Sink) -> None:
+def test_aborted_records_are_not_visible(sink: Sink) -> None:
     """
-    They stay in the log, and no reader of committed records gets them.
+    They stay in the log, but no read_committed reader gets them.
     """
     prepared = sink.write_prepared("a", b"x")
     for _ in range(2):
@@ -194,9 +194,9 @@ def test_aborted_records_are_never_seen(sink: Sink) -> None:
     assert sink.visible() == []
 
 
-def test_the_next_of_a_name_fences_the_last(sink: Sink) -> None:
+def test_a_transactional_id_fences_its_previous_producer(sink: Sink) -> None:
     """
-    A task that is run again takes the name over: what the first one wrote is gone for good.
+    A task that is retried takes the id over: the rows of the first attempt are aborted for good.
     """
     first = sink.write_prepared("a", b"first")
     second = sink.write_prepared("a", b"second")
@@ -208,9 +208,9 @@ def test_the_next_of_a_name_fences_the_last(sink: Sink) -> None:
     assert sink.visible() == [b"second"]
 
 
-def test_a_late_end_does_not_hit_the_next_transaction(sink: Sink) -> None:
+def test_a_late_end_does_not_end_the_next_transaction(sink: Sink) -> None:
     """
-    Whatever is still under way of a first transaction, even its end, is refused.
+    Any request of the first transaction that is still in flight, even its EndTxn, is fenced.
     """
     first = sink.write_prepared("a", b"first")
     sink.end(first, commit=True)
@@ -225,9 +225,9 @@ def test_a_late_end_does_not_hit_the_next_transaction(sink: Sink) -> None:
     assert sink.visible() == [b"first", b"second"]
 
 
-def test_a_write_that_fails_aborts_at_once(sink: Sink) -> None:
+def test_a_failed_write_is_aborted_at_once(sink: Sink) -> None:
     """
-    Nothing holds readers of committed records up after it.
+    A failed write blocks no read_committed readers.
     """
     bad = pa.RecordBatch.from_pydict(
         {"value": pa.array([b"x"], pa.binary()), "partition": pa.array([7], pa.int32())}
@@ -252,9 +252,10 @@ def test_a_write_that_fails_aborts_at_once(sink: Sink) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_task_that_comes_after_the_end(sink: Sink, commit: bool) -> None:
+def test_a_task_that_begins_after_the_fence(sink: Sink, commit: bool) -> None:
     """
-    A loser, or one that Spark has not stopped yet, leaves nothing open; the next write is free.
+    A lost attempt, or one that Spark has not stopped yet, leaves nothing open; the next write can
+    use the id.
     """
     done = sink.write_prepared("0-0", b"done")
     end = f"{sink.topic}-ended-first"
@@ -280,11 +281,11 @@ def nobody_to_tell(_: Transactions, name: str) -> None:
     raise BrokerUnavailableError(msg)
 
 
-def test_what_is_committed_is_no_failure(
+def test_an_error_after_the_commit_is_only_logged(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Brokers that cannot be reached just after the commit: an error would have it all written again.
+    Brokers that are unreachable just after the commit must not make the user write again.
     """
     done = sink.write_prepared("0-0", b"done")
     monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
@@ -296,9 +297,10 @@ def test_what_is_committed_is_no_failure(
     assert "nobody to tell first" in caplog.text
 
 
-def test_a_part_that_is_committed_is_told(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_commit_is_reported(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    To write all of it again would repeat rows, and the error must not say that nothing is there.
+    Writing everything again would duplicate rows, and the error must not say that nothing is
+    visible.
     """
     waiting = [sink.write_prepared(name, name.encode()) for name in ("0-0", "1-0", "2-0")]
     sink.end(waiting[1], commit=False)
@@ -313,9 +315,11 @@ def test_a_part_that_is_committed_is_told(sink: Sink, monkeypatch: pytest.Monkey
     assert sink.visible() == [b"0-0", b"2-0"]
 
 
-def test_a_commit_whose_answer_was_lost(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_whose_response_is_lost_succeeds(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
-    All is committed, so that the write has not failed.
+    Everything is committed, so the write has not failed.
     """
     whole = Transactions.end_all
 
@@ -334,9 +338,9 @@ def test_a_commit_whose_answer_was_lost(sink: Sink, monkeypatch: pytest.MonkeyPa
     assert sink.visible() == [b"x", b"x"]
 
 
-def test_a_commit_that_came_to_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_commit_is_aborted(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Its error says why, and that nothing can be seen, which is so: all is aborted.
+    The error gives the reason, and says that nothing is visible: everything is aborted.
     """
 
     def end_nothing(_: Transactions, __: list[PreparedTransaction], *, commit: bool) -> None:
@@ -359,9 +363,9 @@ def test_a_commit_that_came_to_nothing(sink: Sink, monkeypatch: pytest.MonkeyPat
     assert sink.visible() == []
 
 
-def test_an_abort_goes_on_after_an_error(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abort_continues_after_an_error(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    One coordinator is away: what others coordinate is aborted all the same, and the error told.
+    One coordinator is down: the transactions of the others are aborted, and the error is raised.
     """
     told, lost = sink.write_prepared("0-1", b"x"), sink.write_prepared("0-0", b"x")
     monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
@@ -379,9 +383,9 @@ def test_an_abort_goes_on_after_an_error(sink: Sink, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_prefix_that_another_begins_with(sink: Sink, commit: bool) -> None:
+def test_similar_prefixes_do_not_interfere(sink: Sink, commit: bool) -> None:
     """
-    A write ends the transactions that its own lost attempts left, and those of no other.
+    A write aborts the transactions of its own lost attempts, and none of a longer prefix.
     """
     done, lost, other = (sink.write_prepared(name, b"x") for name in ("0-1", "0-0", "2-0-0"))
 
@@ -396,9 +400,9 @@ def test_a_prefix_that_another_begins_with(sink: Sink, commit: bool) -> None:
     sink.end(other, commit=True)
 
 
-def test_nothing_to_write_is_no_transaction(sink: Sink) -> None:
+def test_a_task_without_rows_has_no_transaction(sink: Sink) -> None:
     """
-    A task without rows asks no broker for anything.
+    A task without rows sends no request.
     """
     assert write_prepared(
         [rows()], sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS)
@@ -406,9 +410,9 @@ def test_nothing_to_write_is_no_transaction(sink: Sink) -> None:
     assert sink.state("a") is None
 
 
-def test_transactions_are_found_by_their_names(sink: Sink) -> None:
+def test_transactions_are_listed_and_described(sink: Sink) -> None:
     """
-    With where they stand, and how much they hold.
+    They are listed by prefix and state, and described with their partitions and time-out.
     """
     prefix = f"{sink.topic}-"
     names = starting_with_pattern(prefix)
@@ -437,7 +441,7 @@ def test_transactions_are_found_by_their_names(sink: Sink) -> None:
     sink.end(open_one, commit=False)
 
 
-def test_a_time_that_brokers_do_not_allow(sink: Sink) -> None:
+def test_a_timeout_beyond_the_brokers_limit(sink: Sink) -> None:
     """
     The error names both settings.
     """
@@ -450,7 +454,8 @@ def test_a_time_that_brokers_do_not_allow(sink: Sink) -> None:
 
 def test_many_records_in_one_transaction(sink: Sink, kafka_cluster: KafkaCluster) -> None:
     """
-    Several requests and batches, more than a buffer holds, all or nothing.
+    A transaction of several requests and batches, larger than the buffer, is visible whole or not
+    at all.
     """
     values = [b"%06d" % at + b"x" * 200 for at in range(20_000)]
     kafka = KafkaSettings.of(

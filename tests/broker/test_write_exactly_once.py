@@ -1,5 +1,5 @@
 """
-Batch writes that are visible whole, once, or not at all.
+Exactly-once batch writes: all rows visible once, or none.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def name(topic: NewTopicName) -> str:
 @pytest.fixture
 def write(kafka_cluster: KafkaCluster, name: str) -> Callable[..., None]:
     """
-    Return the way to write a frame exactly once, with the topic's name as the prefix.
+    Return a function that writes a frame exactly once, with the topic's name as the prefix.
     """
 
     def writing(frame: DataFrame, **options: Any) -> None:
@@ -63,21 +63,21 @@ def write(kafka_cluster: KafkaCluster, name: str) -> Callable[..., None]:
 
 def numbers(spark: SparkSession, tasks: int = 4) -> DataFrame:
     """
-    Return one row for each number, in so many tasks.
+    Return one row for each number, in this many tasks.
     """
     return spark.range(0, COUNT, 1, tasks).select(sf.col("id").cast("string").alias("value"))
 
 
 def seen(cluster: KafkaCluster, topic: str) -> list[int]:
     """
-    Return the numbers that a plain reader of committed records finds.
+    Return the numbers that a plain read_committed reader finds.
     """
     return sorted(int(r.value or b"") for r in cluster.consume(topic, COMMITTED))
 
 
 def open_transactions(cluster: KafkaCluster, prefix: str) -> list[str]:
     """
-    Return what the command shows as open.
+    Return what the command lists as open.
     """
     printed = StringIO()
     arguments = ["transactions", "list", "--bootstrap-server", cluster.bootstrap, "--json"]
@@ -102,18 +102,18 @@ def wait_for_first_task(bootstrap: str, name: str) -> None:
 
 def prepare_one(bootstrap: str, name: str) -> None:
     """
-    Leave a transaction open under the name that the first attempt of the first task has.
+    Leave a transaction open under the id of the first task's first attempt.
     """
     row = pa.RecordBatch.from_pydict({"value": [b"-1"]})
     kafka = KafkaSettings.of({"bootstrap.servers": bootstrap})
     write_prepared([row], kafka, name, Transaction(f"{name}-0-0", 60_000))
 
 
-def test_every_row_once(
+def test_every_row_is_visible_once(
     spark: SparkSession, kafka_cluster: KafkaCluster, name: str, write: Callable[..., None]
 ) -> None:
     """
-    Several tasks, all visible afterwards, and nothing left open.
+    The rows of several tasks are visible afterwards, and no transaction is left open.
     """
     write(numbers(spark))
 
@@ -121,11 +121,11 @@ def test_every_row_once(
     assert open_transactions(kafka_cluster, name) == []
 
 
-def test_names_of_its_own(
+def test_writes_without_prefix_have_their_own_ids(
     spark: SparkSession, kafka_cluster: KafkaCluster, name: str, write: Callable[..., None]
 ) -> None:
     """
-    Without a prefix two writes do not share one, and a write of nothing is one, too.
+    Without a prefix two writes share no ids; a write without rows succeeds, too.
     """
     write(numbers(spark), transactionalIdPrefix=None)
     write(numbers(spark).limit(0), transactionalIdPrefix=None)
@@ -133,12 +133,12 @@ def test_names_of_its_own(
     assert seen(kafka_cluster, name) == list(range(COUNT))
 
 
-def test_a_failed_write_leaves_nothing(
+def test_a_failed_write_leaves_nothing_visible(
     spark: SparkSession, kafka_cluster: KafkaCluster, name: str, write: Callable[..., None]
 ) -> None:
     """
-    Rows of tasks that were done are taken back, and readers are not held up (the JVM sink, and
-    ours without transactions, leave them there).
+    Rows of finished tasks are aborted, and readers are not blocked (the JVM sink, and ours without
+    transactions, leave the rows visible).
     """
 
     def fail_late(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -161,11 +161,11 @@ def test_a_failed_write_leaves_nothing(
     assert seen(kafka_cluster, name) != []
 
 
-def test_another_write_of_the_same_prefix_is_refused(
+def test_a_concurrent_write_with_the_same_prefix_fails(
     spark: SparkSession, kafka_cluster: KafkaCluster, name: str, write: Callable[..., None]
 ) -> None:
     """
-    The later one takes the names over; the first finds that out before it commits anything.
+    The later write takes over the ids; the first one detects that before it commits anything.
     """
     bootstrap = kafka_cluster.bootstrap
 
@@ -183,9 +183,9 @@ def test_another_write_of_the_same_prefix_is_refused(
     assert seen(kafka_cluster, name) == []
 
 
-def test_an_attempt_of_a_stage_that_runs_again(kafka_cluster: KafkaCluster, name: str) -> None:
+def test_an_attempt_of_a_retried_stage(kafka_cluster: KafkaCluster, name: str) -> None:
     """
-    It has the number of one that is done and wins, and takes nothing from it (SPARK-24552).
+    It has the number of a finished attempt that wins, and does not abort it (SPARK-24552).
     """
     options = {
         "kafka.bootstrap.servers": kafka_cluster.bootstrap,
@@ -204,11 +204,11 @@ def test_an_attempt_of_a_stage_that_runs_again(kafka_cluster: KafkaCluster, name
     assert open_transactions(kafka_cluster, prefix) == []
 
 
-def test_what_a_dead_driver_left_open_can_be_aborted(
+def test_transactions_of_a_dead_driver_can_be_aborted(
     kafka_cluster: KafkaCluster, name: str
 ) -> None:
     """
-    The command shows it, aborts nothing unless told to, and then readers go on.
+    The command lists them, aborts them only with --execute, and then readers continue.
     """
     prepare_one(kafka_cluster.bootstrap, name)
     assert open_transactions(kafka_cluster, name) == [f"{name}-0-0"]
@@ -231,7 +231,7 @@ def test_a_micro_batch_in_foreach_batch_is_at_least_once(
     tmp_path: Path,
 ) -> None:
     """
-    A query that fails behind its write repeats the micro-batch, and the rows are there twice.
+    A query that fails after its write repeats the micro-batch, and the rows are duplicated.
     """
     source = topic()
     kafka_cluster.produce(source, [Record(b"%d" % number) for number in range(3)])
