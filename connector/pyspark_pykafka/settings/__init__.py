@@ -1,7 +1,7 @@
 """
-The ``kafka.*`` settings: what the user gave, and what it means to librdkafka.
+The user's ``kafka.*`` settings, and their translation into librdkafka's properties.
 
-Pure: no client is imported here, so every mistake is told when options are parsed.
+Pure: imports no client, so that every mistake is reported when options are parsed.
 """
 
 from __future__ import annotations

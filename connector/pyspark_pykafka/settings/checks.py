@@ -1,5 +1,5 @@
 """
-What values, and which of them together, no client could be made of.
+Checks the values of settings, and combinations of them, that no client accepts.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _IDEMPOTENT_IN_FLIGHT = 5
 
 def check_value(known: Property, value: str, source: str) -> tuple[str, str | None]:
     """
-    Return the value as librdkafka wants it, and the mistake if it is none.
+    Return (the value in librdkafka's form, the mistake or None).
 
-    ``source`` is what the user called the setting; its value is quoted only where it may be.
+    ``source`` is the user's name of the setting; secret values are masked in the mistake.
     """
     special = _SPECIAL.get(known.name)
     try:
@@ -56,7 +56,7 @@ def _mechanism(value: str) -> str:
 
 def _acks(value: str) -> str:
     if value.strip().lower() not in ("all", "-1"):
-        msg = "all; with fewer acknowledgements rows that were reported as written can be lost"
+        msg = "all; with fewer acknowledgements, rows reported as written can be lost"
         raise ValueError(msg)
     return "-1"
 
@@ -70,15 +70,15 @@ def _endpoint_algorithm(value: str) -> str:
 
 
 def _delivery_timeout(value: str) -> str:
-    # 0 is librdkafka's word for ever, and every wait here has an end.
+    # For librdkafka 0 means no limit, and every wait must have one.
     if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or not 0 < int(value) <= _MAX_INT:
         msg = "a number of milliseconds, at least 1"
         raise ValueError(msg)
     return value.strip()
 
 
-def _for_a_shell(value: str) -> str:
-    # librdkafka puts both into a command line for kinit, which a shell runs.
+def _shell_safe(value: str) -> str:
+    # librdkafka puts the value into a command line for kinit, which a shell runs.
     if re.search(r"[^\w./@:+,= -]", value) or value.startswith("-"):
         msg = "letters, digits and . / @ : + , = - _ only, since it is part of kinit's command line"
         raise ValueError(msg)
@@ -91,15 +91,15 @@ _SPECIAL: Mapping[str, Callable[[str], str]] = {
     "acks": _acks,
     "delivery.timeout.ms": _delivery_timeout,
     "ssl.endpoint.identification.algorithm": _endpoint_algorithm,
-    "sasl.kerberos.principal": _for_a_shell,
-    "sasl.kerberos.keytab": _for_a_shell,
-    "sasl.kerberos.service.name": _for_a_shell,
+    "sasl.kerberos.principal": _shell_safe,
+    "sasl.kerberos.keytab": _shell_safe,
+    "sasl.kerberos.service.name": _shell_safe,
 }
 
 
 def check_combination(properties: Mapping[str, str], role: Role) -> list[str]:
     """
-    Return the mistakes that only several settings together make.
+    Return the mistakes in combinations of settings.
     """
     found = [*_credentials(properties)]
     if role is Role.PRODUCER and properties.get("enable.idempotence", "true") == "true":
@@ -109,10 +109,10 @@ def check_combination(properties: Mapping[str, str], role: Role) -> list[str]:
 
 def _credentials(properties: Mapping[str, str]) -> Iterator[str]:
     mechanism = properties.get("sasl.mechanism", "GSSAPI")
-    wanted = properties.get("security.protocol", "").startswith("sasl_")
+    uses_sasl = properties.get("security.protocol", "").startswith("sasl_")
     by_password = mechanism == "PLAIN" or mechanism.startswith("SCRAM")
     given = properties.get("sasl.username") and properties.get("sasl.password")
-    if wanted and by_password and not given:
+    if uses_sasl and by_password and not given:
         yield (
             f"kafka.sasl.mechanism is {mechanism}, which needs a user and a password; give "
             "kafka.sasl.username and kafka.sasl.password, or kafka.sasl.jaas.config"
@@ -133,15 +133,15 @@ def _idempotence(properties: Mapping[str, str]) -> Iterator[str]:
 
 def warnings_about(properties: Mapping[str, str]) -> Iterator[str]:
     """
-    Yield what is allowed and unsafe.
+    Yield warnings about settings that are allowed but unsafe.
     """
     if properties.get("enable.ssl.certificate.verification") == "false":
-        yield "kafka.enable.ssl.certificate.verification=false: any server is taken for the broker"
+        yield "kafka.enable.ssl.certificate.verification=false: any server can pose as a broker"
     if properties.get("ssl.endpoint.identification.algorithm") == "none":
         yield "kafka.ssl.endpoint.identification.algorithm is off: host names are not checked"
     protocol = properties.get("security.protocol", "plaintext")
     if "sasl.password" in properties and not protocol.startswith("sasl_"):
-        yield f"kafka.security.protocol is {protocol}: the sasl.* settings are not used"
+        yield f"kafka.security.protocol is {protocol}: the sasl.* settings are ignored"
     plain = properties.get("sasl.mechanism") == "PLAIN"
     if plain and protocol == "sasl_plaintext":
         yield "kafka.sasl.mechanism=PLAIN over SASL_PLAINTEXT sends the password in clear text"

@@ -1,5 +1,5 @@
 """
-Reading ``sasl.jaas.config``, which only the Java client understands, into librdkafka's settings.
+Translates ``sasl.jaas.config``, which only the Java client understands, for librdkafka.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 
-# By login module: which of its options stand for which of librdkafka's settings.
+# The options of each login module, with librdkafka's settings for them.
 _MODULES: Mapping[str, Mapping[str, str]] = {
     "PlainLoginModule": {"username": "sasl.username", "password": "sasl.password"},
     "ScramLoginModule": {"username": "sasl.username", "password": "sasl.password"},
@@ -39,7 +39,7 @@ _MODULES: Mapping[str, Mapping[str, str]] = {
 
 class JaasError(ValueError):
     """
-    A text that is no usable JAAS configuration; the message never quotes from it.
+    The JAAS configuration cannot be used; the message never quotes it, since it has passwords.
     """
 
 
@@ -47,13 +47,13 @@ def read_jaas(text: str) -> dict[str, str]:
     """
     Return librdkafka's settings for ``Module required key="value" ...;``.
 
-    Quotes and escapes are read as the Java client reads them.
+    Quotes and escapes have the Java client's meaning. Raises :class:`JaasError`.
     """
     tokens = list(_tokens(text))
     module, options = _entry(tokens)
     if options.get("tokenauth", "").lower() == "true":
         msg = (
-            "it asks for a delegation token, which librdkafka cannot use; "
+            "it uses a delegation token (tokenauth), which librdkafka does not support; "
             "log in with a user and a password, or OAUTHBEARER"
         )
         raise JaasError(msg)
@@ -66,7 +66,7 @@ def read_jaas(text: str) -> dict[str, str]:
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
     """
-    Yield (kind, text): mark, word, or quoted with the escapes resolved.
+    Yield (kind, text); the kind is mark, word or quoted. Escapes in quotes are resolved.
     """
     at = 0
     while text[at:].strip():

@@ -1,5 +1,5 @@
 """
-Carrying the Java client's TLS key and trust stores over to librdkafka's files.
+Translates the Java client's TLS key and trust stores into librdkafka's file settings.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: The settings that this module reads; all others pass it by.
+#: The settings that this module translates.
 STORE_NAMES = frozenset(
     {
         "ssl.truststore.type",
@@ -31,9 +31,9 @@ _TYPES = "one of: PEM, PKCS12"
 
 def translate_stores(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """
-    Return librdkafka's settings and the mistakes.
+    Return (librdkafka's settings, the mistakes).
 
-    A PEM store of keys holds both the key and the certificates, so its file is given as both.
+    A PEM key store has the key and the certificates, so its file is used for both settings.
     """
     keys, key_mistakes = _keystore(given)
     trust, trust_mistakes = _truststore(given)

@@ -1,5 +1,5 @@
 """
-From the user's settings to a librdkafka client's configuration, with the Java client's defaults.
+Makes the configuration of librdkafka's clients from the user's settings and Java's defaults.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _DELIVERY_TIMEOUT_MS = 120_000
 _BUFFER_KBYTES = 65_536
 _TRANSACTION_TIMEOUT_MS = 900_000
 
-# Every one of these gives way to the user's own setting.
+# The user's settings take precedence over these.
 _DEFAULTS: dict[str, str] = {
     "client.id": "pykafka",
     "socket.keepalive.enable": "true",
-    # Java's; with librdkafka's 10 s a broker that is back is noticed late.
+    # Java's default; with librdkafka's 10 s, a restarted broker is noticed late.
     "reconnect.backoff.max.ms": "1000",
-    # Clients live for a task: metrics pushed to the brokers (KIP-714) would double their requests.
+    # Metrics pushed to the brokers (KIP-714) would double the requests of a short-lived client.
     "enable.metrics.push": "false",
 }
 
@@ -32,44 +32,44 @@ _CONSUMER_DEFAULTS: dict[str, str] = {
     **_DEFAULTS,
     "isolation.level": "read_uncommitted",
     "check.crcs": "true",
-    # The broker holds a fetch at the end of the log so long, and the end is all a range waits for.
+    # How long the broker holds a fetch at the end of the log, where a range ends.
     "fetch.wait.max.ms": "100",
-    # librdkafka's 1 s stalls a reader that has emptied its full queue.
+    # With librdkafka's 1 s, a reader that has emptied its full queue stalls.
     "fetch.queue.backoff.ms": "20",
     "fetch.error.backoff.ms": "100",
 }
 
-_CONSUMER_OWN: dict[str, str] = {
-    # An offset that is gone must be told, never be replaced by another.
+_CONSUMER_FIXED: dict[str, str] = {
+    # A missing offset must be reported, never replaced by another.
     "auto.offset.reset": "error",
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
-    # The only sign that a range ends in control or aborted records, which are never delivered.
+    # The only sign that a range ends in control or aborted records, which librdkafka hides.
     "enable.partition.eof": "true",
 }
 
 _PRODUCER_DEFAULTS: dict[str, str] = {
     **_DEFAULTS,
     "enable.idempotence": "true",
-    # Java's murmur2: the same key must go where the JVM connector's sink puts it.
+    # Java's murmur2: a key must go to the same partition as with the JVM connector's sink.
     "partitioner": "murmur2_random",
     "delivery.timeout.ms": str(_DELIVERY_TIMEOUT_MS),
     "message.max.bytes": str(_MAX_REQUEST_BYTES),
 }
 
-_PRODUCER_OWN: dict[str, str] = {"acks": "-1"}
+_PRODUCER_FIXED: dict[str, str] = {"acks": "-1"}
 
 
 def consumer_config(
     kafka: KafkaSettings, *, group_id: str, isolation_level: str | None = None
 ) -> dict[str, Any]:
     """
-    Return the configuration of a reader; the user's own group id wins over ``group_id``.
+    Return a consumer's configuration; the user's group id takes precedence over ``group_id``.
 
-    Raises :class:`OptionsError` if no client can be made of the settings.
+    Raises :class:`OptionsError` if a setting is invalid.
     """
     user = _translated(kafka, Role.CONSUMER)
-    config = {**_CONSUMER_DEFAULTS, "group.id": group_id, **user, **_CONSUMER_OWN}
+    config = {**_CONSUMER_DEFAULTS, "group.id": group_id, **user, **_CONSUMER_FIXED}
     if isolation_level is not None:
         config["isolation.level"] = isolation_level
     return _with_socket_timeout(config)
@@ -77,12 +77,12 @@ def consumer_config(
 
 def producer_config(kafka: KafkaSettings) -> dict[str, Any]:
     """
-    Return the configuration of a writer: idempotent, all acknowledgements, Java's partitioning.
+    Return a producer's configuration: idempotent, all acknowledgements, Java's partitioning.
 
-    Raises :class:`OptionsError` if no client can be made of the settings.
+    Raises :class:`OptionsError` if a setting is invalid.
     """
-    config = {**_PRODUCER_DEFAULTS, **_translated(kafka, Role.PRODUCER), **_PRODUCER_OWN}
-    # The buffer must hold the largest request at least, or that one could never be sent.
+    config = {**_PRODUCER_DEFAULTS, **_translated(kafka, Role.PRODUCER), **_PRODUCER_FIXED}
+    # The buffer must hold the largest request, or that request could never be sent.
     largest = 2 * int(config["message.max.bytes"]) // 1024
     config.setdefault("queue.buffering.max.kbytes", str(max(_BUFFER_KBYTES, largest)))
     return _with_socket_timeout(config)
@@ -90,45 +90,45 @@ def producer_config(kafka: KafkaSettings) -> dict[str, Any]:
 
 def admin_config(kafka: KafkaSettings) -> dict[str, Any]:
     """
-    Return the configuration of the driver's client for metadata and offsets.
+    Return the configuration of the driver's admin client, for metadata and offsets.
 
-    Raises :class:`OptionsError` if no client can be made of the settings.
+    Raises :class:`OptionsError` if a setting is invalid.
     """
     return _with_socket_timeout({**_DEFAULTS, **_translated(kafka, Role.ANY)})
 
 
 def max_block_ms(kafka: KafkaSettings) -> int:
     """
-    Return how long a writer waits for room in its buffer, or for a topic's metadata.
+    Return how long a producer waits for free buffer memory, or for a topic's metadata.
     """
-    return _kept(kafka, "max.block.ms")
+    return _connector_setting(kafka, "max.block.ms")
 
 
 def api_timeout_ms(kafka: KafkaSettings) -> int:
     """
-    Return how long a question of the driver's may take in all.
+    Return the timeout of the driver's metadata requests, retries included.
     """
-    return _kept(kafka, "default.api.timeout.ms")
+    return _connector_setting(kafka, "default.api.timeout.ms")
 
 
 def delivery_timeout_ms(kafka: KafkaSettings) -> int:
     """
-    Return how long a record may take from the writer's hand to its acknowledgement.
+    Return the timeout of a record from the producer's buffer to its acknowledgement (KIP-91).
     """
     return int(producer_config(kafka)["delivery.timeout.ms"])
 
 
 def transaction_timeout_ms(kafka: KafkaSettings) -> int:
     """
-    Return how long a transaction may be open: from a task's first record to the end of all tasks.
+    Return the transaction timeout: from a task's first record until all tasks have committed.
 
-    The brokers' usual most (``transaction.max.timeout.ms``), where the user gave none: Java's
-    minute is for one process that commits by itself.
+    The default is that of the brokers' limit, ``transaction.max.timeout.ms``: Java's default of a
+    minute suits a process that commits by itself.
     """
     return int(producer_config(kafka).get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS))
 
 
-def _kept(kafka: KafkaSettings, name: str) -> int:
+def _connector_setting(kafka: KafkaSettings, name: str) -> int:
     return int(kafka.get(name, str(CONNECTOR_SETTINGS[name])))
 
 
@@ -140,7 +140,7 @@ def _translated(kafka: KafkaSettings, role: Role) -> dict[str, str]:
 
 
 def _with_socket_timeout(config: dict[str, Any]) -> dict[str, Any]:
-    # librdkafka refuses a fetch that may outlast its socket.
-    patience = int(config.get("fetch.wait.max.ms", "0")) + 1_000
-    config.setdefault("socket.timeout.ms", str(max(_REQUEST_TIMEOUT_MS, patience)))
+    # librdkafka rejects a fetch wait that is longer than the socket timeout.
+    min_timeout = int(config.get("fetch.wait.max.ms", "0")) + 1_000
+    config.setdefault("socket.timeout.ms", str(max(_REQUEST_TIMEOUT_MS, min_timeout)))
     return config

@@ -1,8 +1,8 @@
 """
-The properties that librdkafka knows: wrong names and values are told before a client is made.
+librdkafka's properties, so that unknown names and invalid values are reported early.
 
-From librdkafka 2.16, as its ``rd_kafka_conf_properties_show`` prints them. Left out are callbacks,
-what belongs to membership in a consumer group, and what :mod:`.rules` refuses or renames.
+From librdkafka 2.16, as its ``rd_kafka_conf_properties_show`` prints them, without callbacks,
+settings of consumer group membership, and the settings in :mod:`.rules`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 class Role(enum.Enum):
     """
-    The clients that settings are for; ``ANY`` marks properties that all of them have.
+    The client that a property belongs to; ``ANY`` means every client.
     """
 
     ANY = "any"
@@ -25,7 +25,7 @@ class Role(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Property:
     """
-    One property; ``kind`` is int, number, bool, one, shown or masked, the last two being texts.
+    One property; ``kind`` is int, number, bool, one (of a list), or shown or masked (texts).
     """
 
     name: str
@@ -49,7 +49,7 @@ class Property:
     @property
     def expects(self) -> str:
         """
-        What a value must be, for people.
+        The valid values, for error messages.
         """
         if self.kind == "bool":
             return "one of: true, false"
@@ -61,7 +61,7 @@ class Property:
 
     def normalise(self, value: str) -> str:
         """
-        Return the value as librdkafka wants it; raise ``ValueError`` if it is not one.
+        Return the value in librdkafka's form; raise ``ValueError`` if it is invalid.
         """
         if self.kind == "masked":
             return value
@@ -90,7 +90,7 @@ def _within(text: str, kind: str, limits: tuple[str, ...]) -> str:
 
 _NUMBERS = {"int": re.compile(r"[+-]?[0-9]+"), "number": re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")}
 
-# name, role, kind and its limits
+# The columns: name, role, and kind with its limits.
 _TABLE = """
 client.id any shown
 bootstrap.servers any shown
@@ -222,7 +222,7 @@ compression.level producer int:-1:12
 def _property(line: str) -> Property:
     name, role, described = line.split(" ")
     kind, _, limits = described.partition(":")
-    # Grant types contain colons, so only numbers are split at them.
+    # Only numeric limits are split at colons: grant types contain colons.
     separator = "," if kind == "one" else ":"
     return Property(name, Role(role), kind, tuple(limits.split(separator)) if limits else ())
 
@@ -232,7 +232,7 @@ PROPERTIES: dict[str, Property] = {
     found.name: found for found in map(_property, _TABLE.strip().splitlines())
 }
 
-#: librdkafka's second names; the canonical one is the Java client's where it has one.
+#: librdkafka's alternative names, by canonical name: the Java client's where it has one.
 ALIASES: dict[str, str] = {
     "max.in.flight": "max.in.flight.requests.per.connection",
     "sasl.mechanisms": "sasl.mechanism",

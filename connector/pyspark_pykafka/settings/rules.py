@@ -1,5 +1,5 @@
 """
-Settings that are refused, of no use here, or called otherwise in librdkafka.
+Settings that are rejected, ignored, or named differently in librdkafka.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ _OFFSETS = (
     "Spark's checkpoint keeps the offsets; set the source option "
     "startingOffsets to earliest or latest, or to an offset per partition"
 )
-_COMMITS = (
-    "Spark's checkpoint keeps the offsets, nothing is committed by the consumer; leave it out"
-)
+_COMMITS = "Spark's checkpoint keeps the offsets and the consumer commits none; leave it out"
 _READ_BYTES = (
     "key and value are read as BINARY; convert the columns in Spark, as CAST(value AS STRING)"
 )
@@ -35,7 +33,7 @@ _LOGIN_CLASS = (
     "sasl.oauthbearer.* settings"
 )
 
-#: Why a setting is refused, by the client that it would be for.
+#: The reason why a setting is rejected, with the client that it belongs to.
 REJECTED: Mapping[str, tuple[Role, str]] = {
     "auto.offset.reset": (Role.CONSUMER, _OFFSETS),
     "enable.auto.commit": (Role.CONSUMER, _COMMITS),
@@ -102,46 +100,46 @@ sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.scope.claim
 sasl.oauthbearer.header.urlencode
 """
 
-#: Settings of either client that change nothing here; they are named once in the log.
+#: Settings of the Java client and of librdkafka without effect; their names are logged once.
 IGNORED: frozenset[str] = frozenset(_IGNORED.split())
 
-#: The Java client's waits that librdkafka has no word for; the connector itself keeps them.
+#: Timeouts of the Java client that librdkafka lacks and the connector applies, with defaults (ms).
 CONNECTOR_SETTINGS: Mapping[str, int] = {"max.block.ms": 60_000, "default.api.timeout.ms": 60_000}
 
 
-def _whole(value: str) -> int:
+def _integer(value: str) -> int:
     return int(value.strip())
 
 
 def _or_system_default(value: str) -> str:
-    # -1 is the Java client's word for the operating system's default; librdkafka's is 0.
-    return str(max(_whole(value), 0))
+    # The operating system's default is -1 in the Java client, and 0 in librdkafka.
+    return str(max(_integer(value), 0))
 
 
 def _kilobytes(value: str) -> str:
-    return str(max(math.ceil(_whole(value) / 1024), 1))
+    return str(max(math.ceil(_integer(value) / 1024), 1))
 
 
-def _same(value: str) -> str:
+def _unchanged(value: str) -> str:
     return value
 
 
-#: Java names with librdkafka's name, and how a value is carried over.
+#: librdkafka's names of the Java client's settings, with the conversion of the value.
 JAVA_ALIASES: Mapping[str, tuple[str, Callable[[str], str]]] = {
-    "max.request.size": ("message.max.bytes", _same),
+    "max.request.size": ("message.max.bytes", _unchanged),
     "buffer.memory": ("queue.buffering.max.kbytes", _kilobytes),
     "receive.buffer.bytes": ("socket.receive.buffer.bytes", _or_system_default),
     "send.buffer.bytes": ("socket.send.buffer.bytes", _or_system_default),
-    "fetch.max.wait.ms": ("fetch.wait.max.ms", _same),
+    "fetch.max.wait.ms": ("fetch.wait.max.ms", _unchanged),
     "connections.max.idle.ms": ("connections.max.idle.ms", _or_system_default),
-    # 0 turns batching off in Java; a batch of one record is closest.
-    "batch.size": ("batch.size", lambda value: str(max(_whole(value), 1))),
-    "ssl.keystore.certificate.chain": ("ssl.certificate.pem", _same),
-    "ssl.keystore.key": ("ssl.key.pem", _same),
-    "ssl.truststore.certificates": ("ssl.ca.pem", _same),
+    # In Java 0 turns batching off; the closest is a batch of one byte, so of one record.
+    "batch.size": ("batch.size", lambda value: str(max(_integer(value), 1))),
+    "ssl.keystore.certificate.chain": ("ssl.certificate.pem", _unchanged),
+    "ssl.keystore.key": ("ssl.key.pem", _unchanged),
+    "ssl.truststore.certificates": ("ssl.ca.pem", _unchanged),
 }
 
-#: Which codec a Java setting of a compression level is for.
+#: The codec of each of Java's settings for compression levels.
 LEVELS: Mapping[str, str] = {
     "compression.gzip.level": "gzip",
     "compression.lz4.level": "lz4",

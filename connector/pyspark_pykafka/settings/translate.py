@@ -1,5 +1,5 @@
 """
-From the user's settings, in the Java client's words or librdkafka's, to librdkafka's.
+Translates settings, by the Java client's names or librdkafka's, into librdkafka's properties.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _JAAS = "sasl.jaas.config"
 
-#: Every name that is understood, used or not; what a misspelt one is compared with.
+#: Every known name, also of ignored and rejected settings; misspelt names are compared with them.
 KNOWN_NAMES: frozenset[str] = (
     frozenset(PROPERTIES)
     | frozenset(ALIASES)
@@ -45,7 +45,7 @@ KNOWN_NAMES: frozenset[str] = (
 @dataclass(frozen=True, slots=True, repr=False)
 class Translation:
     """
-    librdkafka's properties for one role, what was of no use, and what was wrong.
+    librdkafka's properties for one role, the ignored settings, mistakes and warnings.
     """
 
     properties: dict[str, str]
@@ -56,7 +56,7 @@ class Translation:
 
 def translate(settings: KafkaSettings, role: Role) -> Translation:
     """
-    Return what a client of this role is configured with; ``ANY`` is the admin client.
+    Return the translation for a client of this role; ``ANY`` is the admin client.
     """
     draft = _Draft(role)
     stores = {name: value for name, value in settings.pairs if name in STORE_NAMES}
@@ -64,7 +64,7 @@ def translate(settings: KafkaSettings, role: Role) -> Translation:
         if name not in STORE_NAMES:
             draft.add(name, value)
     draft.add_stores(stores)
-    draft.settle()
+    draft.resolve()
     draft.mistakes += check_combination(draft.properties, role)
     return Translation(
         draft.properties,
@@ -86,15 +86,15 @@ class _Draft:
 
     def add(self, name: str, value: str) -> None:
         """
-        Take one setting in; most are librdkafka's own or only called otherwise.
+        Add one setting; most are librdkafka's own, or only named differently.
         """
         special = self._special().get(name)
         if name in REJECTED:
-            self._refuse(name)
+            self._reject(name)
         elif name in IGNORED:
             self.ignored.append(name)
         elif name in CONNECTOR_SETTINGS:
-            self._keep(name, value)
+            self._check_connector_setting(name, value)
         elif special is not None:
             special(name, value)
         elif name in JAVA_ALIASES:
@@ -106,7 +106,7 @@ class _Draft:
 
     def put(self, name: str, value: str, source: str) -> None:
         """
-        Set a property of librdkafka's for this role; ``source`` is what the user called it.
+        Set a property of librdkafka for this role; ``source`` is the user's name for it.
         """
         if not PROPERTIES[name].serves(self.role):
             self.ignored.append(source)
@@ -126,7 +126,7 @@ class _Draft:
 
     def add_stores(self, stores: Mapping[str, str]) -> None:
         """
-        Take in the stores of keys and of trust, which are described by several settings each.
+        Add the key store and the trust store, each described by several settings.
         """
         found, mistakes = translate_stores(stores)
         self.mistakes += mistakes
@@ -134,11 +134,13 @@ class _Draft:
             kind = "trust" if name == "ssl.ca.location" else "key"
             self.put(name, value, f"ssl.{kind}store.location")
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """
-        Do what depends on all settings: a socket timeout of the user's own wins over Java's
-        request timeout, Java's levels count for their own codec only, and the password of a store
-        that became PEM files goes.
+        Apply the rules that depend on several settings.
+
+        The user's socket timeout takes precedence over Java's request timeout. Java's compression
+        levels apply to their own codec only. The password of a key store that became PEM files is
+        dropped.
         """
         self.properties = {**self.fallbacks, **self.properties}
         level = self.levels.get(self.properties.get("compression.type", "none"))
@@ -157,29 +159,29 @@ class _Draft:
             "partitioner.ignore.keys": self._ignore_keys,
         }
 
-    def _refuse(self, name: str) -> None:
+    def _reject(self, name: str) -> None:
         role, reason = REJECTED[name]
         if role in (Role.ANY, self.role):
             self.mistakes.append(f"kafka.{name} is not supported: {reason}")
         else:
             self.ignored.append(name)
 
-    def _keep(self, name: str, value: str) -> None:
+    def _check_connector_setting(self, name: str, value: str) -> None:
         if not value.strip().isdecimal():
             self.mistakes.append(
                 f"kafka.{name} is {shown_value(name, value)}; it must be: a number of milliseconds"
             )
 
     def _rename(self, name: str, value: str) -> None:
-        target, carry = JAVA_ALIASES[name]
+        target, convert = JAVA_ALIASES[name]
         try:
-            carried = carry(value)
+            converted = convert(value)
         except ValueError:
             self.mistakes.append(
                 f"kafka.{name} is {shown_value(name, value)}; it must be: a whole number"
             )
             return
-        self.put(target, carried, name)
+        self.put(target, converted, name)
 
     def _jaas(self, name: str, value: str) -> None:
         try:
@@ -191,7 +193,7 @@ class _Draft:
             self.put(target, text, name)
 
     def _request_timeout(self, name: str, value: str) -> None:
-        # Java's one timeout is two here: what the brokers are told, and how long we wait for them.
+        # Java's timeout is two in librdkafka: the one in the request, and the socket's.
         normal, mistake = check_value(PROPERTIES["socket.timeout.ms"], value, name)
         if mistake is not None:
             self.mistakes.append(mistake)
@@ -220,5 +222,5 @@ class _Draft:
 def _unknown(name: str) -> str:
     names = sorted(KNOWN_NAMES - frozenset(REJECTED))
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
-    hint = f"did you mean 'kafka.{near[0]}'?" if near else "see docs/options.md for those that are"
+    hint = f"did you mean 'kafka.{near[0]}'?" if near else "see docs/options.md for the known ones"
     return f"'kafka.{name}' is not a setting of the Kafka client; {hint}"

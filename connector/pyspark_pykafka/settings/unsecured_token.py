@@ -1,5 +1,5 @@
 """
-OAUTHBEARER tokens without a signature, which librdkafka writes itself for trying things out.
+Unsigned OAUTHBEARER tokens, which librdkafka creates by itself for tests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NAMES = {"principal", "principalClaimName", "scope", "scopeClaimName", "lifeSec
 @dataclass(frozen=True, slots=True, repr=False)
 class UnsecuredToken:
     """
-    What such a token says; brokers believe it only where they are set up for tests.
+    The claims of an unsigned token; brokers accept it only if configured for tests.
     """
 
     principal: str
@@ -30,7 +30,9 @@ class UnsecuredToken:
 
 def parse_unsecured_jwt_config(text: str) -> UnsecuredToken | None:
     """
-    Return what ``principal=me scope=read,write`` asks for; None for what only librdkafka can judge.
+    Return the token that ``principal=me scope=read,write`` describes.
+
+    Returns None for a text that is not of this form; librdkafka then reports the error.
     """
     pairs = [pair.partition("=")[::2] for pair in text.split()]
     found = dict(pairs)

@@ -1,5 +1,5 @@
 """
-The user's ``kafka.*`` settings as one value that never shows a secret.
+The user's ``kafka.*`` settings as a value whose ``repr`` shows no secrets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _JAVA_PRINTABLE = frozenset(
     }
 )
 
-#: Settings whose values may be printed; whatever is not listed is masked.
+#: Settings whose values may be printed; all others are masked.
 PRINTABLE: frozenset[str] = (
     frozenset(name for name, known in PROPERTIES.items() if known.printable)
     | frozenset(alias for alias, name in ALIASES.items() if PROPERTIES[name].printable)
@@ -41,9 +41,9 @@ PRINTABLE: frozenset[str] = (
 @dataclass(frozen=True, slots=True, repr=False)
 class KafkaSettings:
     """
-    Settings by name, without the ``kafka.`` prefix and as the user gave them, sorted.
+    Sorted pairs of (name without the ``kafka.`` prefix, value as the user gave it).
 
-    The ``repr`` prints the values of an allow-list of names and masks all others.
+    The ``repr`` shows the values of :data:`PRINTABLE` names and masks all others.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -51,7 +51,7 @@ class KafkaSettings:
     @classmethod
     def of(cls, given: Mapping[str, str]) -> KafkaSettings:
         """
-        Return the settings of a mapping, which may be in any order and spelling of case.
+        Return the settings of a mapping; names are not case-sensitive.
         """
         return cls(tuple(sorted((name.lower(), value) for name, value in given.items())))
 
@@ -63,7 +63,7 @@ class KafkaSettings:
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """
-        Return what the user gave for a name.
+        Return the user's value for a name, or ``default``.
         """
         return dict(self.pairs).get(name, default)
 
@@ -74,7 +74,7 @@ class KafkaSettings:
 
 def shown_value(name: str, value: str) -> str:
     """
-    Return a value as it may be printed; ``name`` is without the ``kafka.`` prefix.
+    Return a value for messages, masked if it may be secret; ``name`` has no ``kafka.`` prefix.
     """
     return repr(value) if name in PRINTABLE else MASK
 

@@ -1,5 +1,5 @@
 """
-From the user's settings to what a socket of our own to a broker has to be told.
+Makes the wire engine's configuration from the user's settings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark_pykafka.settings.values import debug_contexts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# librdkafka's defaults, where the connector has none of its own.
+# librdkafka's defaults for settings without a default of the connector.
 _DEFAULTS: dict[str, str] = {
     "security.protocol": "plaintext",
     "sasl.mechanism": "GSSAPI",
@@ -38,7 +38,7 @@ _DEFAULTS: dict[str, str] = {
     "reconnect.backoff.ms": "100",
 }
 
-# Batches of this size take few requests; a user's own batch.size wins. Levels: a codec's default.
+# The default batch size keeps requests few. Compression level -1 is the codec's default.
 _PRODUCER_DEFAULTS: dict[str, str] = {
     "batch.size": "262144",
     "compression.type": "none",
@@ -49,8 +49,8 @@ _PRODUCER_DEFAULTS: dict[str, str] = {
     "metadata.max.age.ms": "300000",
 }
 
-#: Brokers remember so many batches of a producer for each partition (KIP-98).
-IDEMPOTENT_IN_FLIGHT = 5
+#: The number of batches per partition that brokers remember of an idempotent producer (KIP-98).
+MAX_IDEMPOTENT_IN_FLIGHT = 5
 
 _RECEIVE_BYTES = 100_000_000
 _FETCH_BYTES = 52_428_800
@@ -59,7 +59,7 @@ _RESPONSE_OVERHEAD = 512
 
 class Address(NamedTuple):
     """
-    Where a broker listens; an IPv6 address is without its brackets.
+    The address of a broker's listener; an IPv6 host is without brackets.
     """
 
     host: str
@@ -73,7 +73,7 @@ class Address(NamedTuple):
 @dataclass(frozen=True, slots=True, repr=False)
 class Tls:
     """
-    Whom to trust, how strictly, and our own certificate; files by name, or PEM texts.
+    The trusted certificates, the checks, and the client's certificate: file names or PEM texts.
     """
 
     ca_location: str = ""
@@ -95,7 +95,7 @@ class Tls:
 @dataclass(frozen=True, slots=True, repr=False)
 class Sasl:
     """
-    Who we are: a user and a password, or a token that we may write ourselves.
+    The credentials: a user and a password, or an unsigned token.
     """
 
     mechanism: str
@@ -110,11 +110,11 @@ class Sasl:
 @dataclass(frozen=True, slots=True, repr=False)
 class WireConfig:
     """
-    What the wire engine's connections and requests are made with; durations are in seconds.
+    The configuration of the wire engine's connections and fetches.
 
-    Equal configurations can share a connection. ``tls`` is None on a listener without TLS,
-    ``sasl`` on one without authentication; a fetch size is None where the user gave none.
-    The ``repr`` shows what is listed there, so a secret must be added to be shown.
+    Equal configurations share connections. ``tls`` is None without TLS, and ``sasl`` without SASL;
+    a fetch size is None if the user set none. The ``repr`` shows an allow-list of fields, without
+    secrets.
     """
 
     bootstrap: tuple[Address, ...]
@@ -146,7 +146,7 @@ class WireConfig:
     @property
     def protocol(self) -> str:
         """
-        The name of the security protocol, as Kafka writes it.
+        Kafka's name of the security protocol.
         """
         return ("SASL_" if self.sasl else "") + ("SSL" if self.tls else "PLAINTEXT")
 
@@ -158,14 +158,15 @@ class WireConfig:
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
     """
-    What the wire engine writes with, beside its connections; sizes in bytes, times in seconds.
+    The configuration of the wire engine's producer.
 
-    ``batch_bytes`` closes a record batch, ``request_bytes`` is the most for a request and for a
-    record, ``buffer_bytes`` for all that is not acknowledged. ``request_seconds`` is how long one
-    answer may take, ``delivery_seconds`` how long a batch may take in all (KIP-91).
+    ``batch_bytes`` is the size at which a record batch is closed, ``request_bytes`` the maximum of
+    a request and of a record, ``buffer_bytes`` that of all unacknowledged records.
+    ``request_seconds`` is the timeout of one response, ``delivery_seconds`` that of a batch with
+    all its retries (KIP-91), ``block_seconds`` is max.block.ms.
     """
 
-    direct: WireConfig
+    wire: WireConfig
     batch_bytes: int
     request_bytes: int
     buffer_bytes: int
@@ -181,29 +182,31 @@ class ProducerConfig:
 
 def wire_config(kafka: KafkaSettings) -> WireConfig:
     """
-    Return what the wire engine is configured with, for settings that it does not refuse.
+    Return the configuration of connections and fetches, for settings that wire supports.
 
-    Raises :class:`OptionsError` if no client can be made of the settings.
+    Raises :class:`OptionsError` if a setting is invalid.
     """
-    return _direct({**_DEFAULTS, **consumer_config(kafka, group_id="")})
+    return _wire_config({**_DEFAULTS, **consumer_config(kafka, group_id="")})
 
 
 def wire_producer_config(kafka: KafkaSettings) -> ProducerConfig:
     """
-    Return what the wire engine writes with, for settings that it does not refuse.
+    Return the configuration of a producer, for settings that wire supports.
 
-    Raises :class:`OptionsError` if no client can be made of the settings.
+    Raises :class:`OptionsError` if a setting is invalid.
     """
     consumers = consumer_config(KafkaSettings.of({}), group_id="")
     given = {**_DEFAULTS, **consumers, **_PRODUCER_DEFAULTS, **producer_config(kafka)}
     return ProducerConfig(
-        direct=_direct(given),
+        wire=_wire_config(given),
         batch_bytes=int(given["batch.size"]),
         request_bytes=int(given["message.max.bytes"]),
         buffer_bytes=1024 * int(given["queue.buffering.max.kbytes"]),
         codec=given["compression.type"],
         level=int(given["compression.level"]),
-        in_flight=min(int(given["max.in.flight.requests.per.connection"]), IDEMPOTENT_IN_FLIGHT),
+        in_flight=min(
+            int(given["max.in.flight.requests.per.connection"]), MAX_IDEMPOTENT_IN_FLIGHT
+        ),
         retries=int(given["retries"]),
         request_seconds=_seconds(given, "request.timeout.ms"),
         delivery_seconds=_seconds(given, "delivery.timeout.ms"),
@@ -212,7 +215,7 @@ def wire_producer_config(kafka: KafkaSettings) -> ProducerConfig:
     )
 
 
-def _direct(given: Mapping[str, str]) -> WireConfig:
+def _wire_config(given: Mapping[str, str]) -> WireConfig:
     protocol = given["security.protocol"]
     return WireConfig(
         bootstrap=tuple(map(_address, filter(None, given.get("bootstrap.servers", "").split(",")))),
@@ -280,7 +283,7 @@ def _address(entry: str) -> Address:
 
 
 def _receive_limit(given: Mapping[str, str]) -> int:
-    # As librdkafka does it: a whole fetch must fit, whatever the limit.
+    # As in librdkafka: the limit is raised to hold a whole fetch.
     fetch = int(given.get("fetch.max.bytes", _FETCH_BYTES)) + _RESPONSE_OVERHEAD
     return max(int(given.get("receive.message.max.bytes", _RECEIVE_BYTES)), fetch)
 

@@ -86,7 +86,7 @@ class Ledger:
         Return once every transaction before an offset has ended.
         """
         deadline = Deadline.after(self.config.block_seconds)
-        backoff = Backoff(_INITIAL_BACKOFF_SECONDS, self.config.direct.retry_backoff_max_seconds)
+        backoff = Backoff(_INITIAL_BACKOFF_SECONDS, self.config.wire.retry_backoff_max_seconds)
         while self.watermarks().visible_end < offset:
             if deadline.expired:
                 msg = (

@@ -46,7 +46,7 @@ def retry_ledger_read(
     has known the topic in all that time.
     """
     deadline = Deadline.after(config.block_seconds)
-    backoff = Backoff(_INITIAL_BACKOFF_SECONDS, config.direct.retry_backoff_max_seconds)
+    backoff = Backoff(_INITIAL_BACKOFF_SECONDS, config.wire.retry_backoff_max_seconds)
     log_at = Deadline.after(_LOG_AFTER_SECONDS)
     last_error: BaseException | None = None
     missing, logged = True, False

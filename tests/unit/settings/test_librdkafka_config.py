@@ -29,9 +29,9 @@ def settings(**given: str) -> KafkaSettings:
     return KafkaSettings.of(given)
 
 
-def test_a_consumer_behaves_as_javas() -> None:
+def test_consumer_has_the_java_clients_defaults() -> None:
     """
-    Where librdkafka's defaults differ from the Java client's, the Java client's are set.
+    Where librdkafka's defaults differ from the Java client's, Java's are used.
     """
     config = consumer_config(NONE, group_id="g")
 
@@ -44,9 +44,9 @@ def test_a_consumer_behaves_as_javas() -> None:
     assert config["socket.timeout.ms"] == "30000"
 
 
-def test_a_producer_behaves_as_javas() -> None:
+def test_producer_has_the_java_clients_defaults() -> None:
     """
-    Idempotent, all acknowledgements, murmur2, two minutes, and a megabyte.
+    Idempotence, all acknowledgements, murmur2, a delivery timeout of two minutes, 1 MiB requests.
     """
     config = producer_config(NONE)
 
@@ -68,16 +68,16 @@ def test_a_producer_behaves_as_javas() -> None:
         ("enable.metrics.push", "true"),
     ],
 )
-def test_a_users_setting_wins(name: str, value: str) -> None:
+def test_the_users_setting_takes_precedence(name: str, value: str) -> None:
     """
-    T10-T17: what the user set is never replaced by a default.
+    T10-T17: the user's setting is never replaced by a default.
     """
     assert consumer_config(settings(**{name: value}), group_id="g")[name] == value
 
 
 def test_an_alias_replaces_the_default() -> None:
     """
-    A default under another name of the same setting does not fight with the user's.
+    The user's setting replaces the default also under another name of the setting.
     """
     config = producer_config(settings(**{"message.timeout.ms": "5", "queue.buffering.max.ms": "1"}))
 
@@ -85,9 +85,9 @@ def test_an_alias_replaces_the_default() -> None:
     assert "message.timeout.ms" not in config
 
 
-def test_the_reader_says_which_isolation_it_needs() -> None:
+def test_the_read_sets_the_isolation_level() -> None:
     """
-    Driver and executors must agree, so the parsed level can be handed in.
+    The parsed level can be passed in, so that driver and executors have the same.
     """
     config = consumer_config(NONE, group_id="g", isolation_level="read_committed")
 
@@ -96,7 +96,7 @@ def test_the_reader_says_which_isolation_it_needs() -> None:
 
 def test_a_long_fetch_gets_a_longer_socket_timeout() -> None:
     """
-    A fetch that may outlast its socket would be refused by librdkafka.
+    Librdkafka rejects a fetch wait that is longer than the socket timeout.
     """
     config = consumer_config(settings(**{"fetch.max.wait.ms": "60000"}), group_id="g")
 
@@ -106,16 +106,16 @@ def test_a_long_fetch_gets_a_longer_socket_timeout() -> None:
 
 def test_the_buffer_holds_the_largest_request() -> None:
     """
-    A record of the greatest size that is allowed finds room.
+    A record of the maximum size fits into the producer's buffer.
     """
     config = producer_config(settings(**{"max.request.size": "100000000"}))
 
     assert int(config["queue.buffering.max.kbytes"]) * 1024 > 100_000_000
 
 
-def test_waits_have_javas_defaults_and_names() -> None:
+def test_timeouts_have_javas_defaults_and_names() -> None:
     """
-    The waits that librdkafka has no word for are the connector's.
+    Timeouts that librdkafka lacks are applied by the connector.
     """
     own = settings(
         **{"max.block.ms": "1", "default.api.timeout.ms": "2", "message.timeout.ms": "3"}
@@ -126,17 +126,17 @@ def test_waits_have_javas_defaults_and_names() -> None:
     assert (max_block_ms(own), api_timeout_ms(own), delivery_timeout_ms(own)) == (1, 2, 3)
 
 
-def test_wrong_settings_make_no_configuration() -> None:
+def test_invalid_settings_make_no_configuration() -> None:
     """
-    Settings that did not come through the options are checked all the same.
+    Settings that bypass the options are checked as well.
     """
     with pytest.raises(OptionsError, match=r"kafka\.acks is '1'"):
         producer_config(settings(acks="1"))
 
 
-def test_clients_take_the_defaults() -> None:
+def test_librdkafka_accepts_the_defaults() -> None:
     """
-    All three clients can be made, and settings meant for another one do no harm.
+    All three clients can be created, also with settings that are meant for another one.
     """
     mixed = settings(**{"fetch.min.bytes": "1", "linger.ms": "1", "acks": "all"})
 
@@ -168,7 +168,7 @@ def refused(known: Property) -> str:
 @pytest.mark.parametrize("name", sorted(PROPERTIES))
 def test_librdkafka_knows_every_property(name: str) -> None:
     """
-    Each name of the table is one of librdkafka's, and each limit is within librdkafka's.
+    Each name in the table is known to librdkafka, and each limit is within librdkafka's.
     """
     refusal = refused(PROPERTIES[name])
 
@@ -176,9 +176,9 @@ def test_librdkafka_knows_every_property(name: str) -> None:
     assert not refusal or re.search("Failed to create|not supported in this build", refusal)
 
 
-def test_a_refusal_of_the_client_names_the_options() -> None:
+def test_a_rejection_by_librdkafka_is_an_option_error() -> None:
     """
-    What only the client itself can tell is told as a mistake in the options.
+    A configuration that only librdkafka can reject is reported as a mistake in the options.
     """
     config = producer_config(settings(**{"security.protocol": "ssl", "ssl.key.pem": "canary"}))
 

@@ -1,5 +1,5 @@
 """
-The settings as the wire engine's connections take them: honoured, refused, or harmless to ignore.
+The wire engine's configuration: supported, unsupported and harmless settings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.settings import PROPERTIES, KafkaSettings, Role
 from pyspark_pykafka.settings.unsecured_token import UnsecuredToken
 from pyspark_pykafka.settings.wire_config import Address, Sasl, Tls, WireConfig, wire_config
-from pyspark_pykafka.settings.wire_support import _HONOURED, _KNOWN, wire_unsupported_reason
+from pyspark_pykafka.settings.wire_support import _KNOWN, _SUPPORTED, wire_unsupported_reason
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.username": "alice", "sasl.password": "geheim"}
 OAUTH = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
@@ -30,13 +30,13 @@ def configured(**given: str) -> WireConfig:
     return wire_config(settings({name.replace("_", "."): v for name, v in given.items()}))
 
 
-def refused(given: dict[str, str]) -> str | None:
+def unsupported(given: dict[str, str]) -> str | None:
     return wire_unsupported_reason(settings(given))
 
 
 def test_defaults_are_those_of_the_other_engine() -> None:
     """
-    Without settings a plain connection is made, with the connector's own defaults.
+    Without settings the connection is plaintext, with the connector's own defaults.
     """
     config = configured()
 
@@ -48,9 +48,9 @@ def test_defaults_are_those_of_the_other_engine() -> None:
     assert (config.fetch_max_bytes, config.max_partition_fetch_bytes) == (None, None)
 
 
-def test_every_broker_is_read() -> None:
+def test_every_form_of_a_broker_address_is_read() -> None:
     """
-    Brokers come with a scheme or without, as names, IPv4 and IPv6 addresses.
+    Brokers may have a scheme, and are names, IPv4 or IPv6 addresses.
     """
     config = configured(bootstrap_servers="one:1, PLAINTEXT://127.0.0.1:2,[::1]:3")
 
@@ -60,7 +60,7 @@ def test_every_broker_is_read() -> None:
 
 def test_java_names_are_understood() -> None:
     """
-    A JVM connector's settings give the same login as librdkafka's.
+    The JVM connector's settings give the same login as librdkafka's.
     """
     jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" '
     mechanism = {"sasl.mechanism": "SCRAM-SHA-512"}
@@ -74,7 +74,7 @@ def test_java_names_are_understood() -> None:
 
 def test_pem_store_is_certificate_and_key() -> None:
     """
-    A PEM key store of the Java client's is one file for both.
+    A PEM key store of the Java client is used as the certificate file and the key file.
     """
     config = configured(
         security_protocol="ssl", ssl_keystore_type="PEM", ssl_keystore_location="/my.pem"
@@ -85,7 +85,7 @@ def test_pem_store_is_certificate_and_key() -> None:
 
 def test_whole_fetches_fit() -> None:
     """
-    The largest answer is never smaller than a fetch that was asked for.
+    The maximum response size is never smaller than a fetch.
     """
     config = configured(fetch_max_bytes="200000000", receive_message_max_bytes="1000000")
 
@@ -104,7 +104,7 @@ OTHER_VALUES: dict[str, str] = {
 
 def base(name: str) -> dict[str, str]:
     """
-    Return settings under which a setting counts.
+    Return settings under which a setting has an effect.
     """
     if "oauthbearer" in name:
         unsecure = {"enable.sasl.oauthbearer.unsecure.jwt": "true"}
@@ -134,10 +134,10 @@ TRUE_BY_DEFAULT = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(_HONOURED.split()))
-def test_honoured_settings_arrive(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(_SUPPORTED.split()))
+def test_supported_settings_change_the_configuration(name: str) -> None:
     """
-    A setting that is said to be honoured changes the configuration.
+    Each setting that counts as supported changes the configuration.
     """
     under = base(name)
     value = "200000000" if name == "receive.message.max.bytes" else another(name)
@@ -146,28 +146,34 @@ def test_honoured_settings_arrive(name: str) -> None:
     assert wire_config(settings(changed)) != wire_config(settings(under))
 
 
-def test_every_property_was_judged() -> None:
+def test_every_property_is_classified() -> None:
     """
-    A new property of the reader's fails here until it is honoured, refused or found harmless.
+    A new consumer property fails here until it is supported, rejected or known to be harmless.
     """
-    judged = {name for name, known in PROPERTIES.items() if known.serves(Role.CONSUMER)}
+    classified = {name for name, known in PROPERTIES.items() if known.serves(Role.CONSUMER)}
 
-    assert judged == _KNOWN
+    assert classified == _KNOWN
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI is spoken by librdkafka only"),
-        (OAUTH, "OAUTHBEARER without a way to get tokens"),
-        ({**OAUTH, "sasl.oauthbearer.method": "oidc"}, "librdkafka gets the tokens"),
+        (
+            {"security.protocol": "SASL_SSL"},
+            "sasl.mechanism=GSSAPI is supported by",
+        ),
+        (OAUTH, "OAUTHBEARER has no settings to get tokens with"),
+        (
+            {**OAUTH, "sasl.oauthbearer.method": "oidc"},
+            "method=oidc is supported by librdkafka",
+        ),
         (
             {
                 **OAUTH,
                 "enable.sasl.oauthbearer.unsecure.jwt": "true",
                 "sasl.oauthbearer.config": "geheim",
             },
-            "sasl.oauthbearer.config is for librdkafka to judge",
+            "sasl.oauthbearer.config has a form that only librdkafka reads",
         ),
         (
             {"security.protocol": "ssl", "ssl.keystore.location": "/my.p12"},
@@ -175,19 +181,22 @@ def test_every_property_was_judged() -> None:
         ),
         ({"security.protocol": "ssl", "ssl.curves.list": "P-256"}, "curves"),
         ({"security.protocol": "ssl", "ssl.sigalgs.list": "RSA+SHA256"}, "signature algorithms"),
-        ({"client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}, "looked up backwards"),
+        (
+            {"client.dns.lookup": "resolve_canonical_bootstrap_servers_only"},
+            "no reverse DNS",
+        ),
         ({"enable.metrics.push": "true"}, "no metrics"),
-        ({"api.version.request": "false"}, "asked for their versions"),
-        ({"topic.blacklist": "t"}, "no topics are hidden"),
+        ({"api.version.request": "false"}, "always requests the brokers' API versions"),
+        ({"topic.blacklist": "t"}, "hides no topics"),
         ({"debug": "broker,msg"}, "kafka.debug=msg: only librdkafka's log"),
         ({"bootstrap.servers": "SSL://one:1"}, "SSL://, and kafka.security.protocol is plaintext"),
     ],
 )
-def test_what_is_not_honoured_is_refused(given: dict[str, str], reason: str) -> None:
+def test_unsupported_settings_have_a_reason(given: dict[str, str], reason: str) -> None:
     """
-    The reason names the setting, so that the log can say why the other engine reads.
+    The reason names the setting, so that the log shows why librdkafka reads.
     """
-    found = refused(given)
+    found = unsupported(given)
 
     assert found is not None
     assert reason in found
@@ -210,16 +219,16 @@ def test_what_is_not_honoured_is_refused(given: dict[str, str], reason: str) -> 
         {"debug": " Protocol, broker,security,"},
     ],
 )
-def test_what_changes_nothing_is_accepted(given: dict[str, str]) -> None:
+def test_settings_without_effect_keep_the_wire_engine(given: dict[str, str]) -> None:
     """
-    Settings of no meaning to a reader, or at their defaults, do not cost the fast engine.
+    Settings without meaning for a consumer, or at their defaults, do not rule out the wire engine.
     """
-    assert refused(given) is None
+    assert unsupported(given) is None
 
 
 def test_unsecured_tokens_are_read() -> None:
     """
-    The little language that test tokens are described in is understood whole.
+    Every field of librdkafka's description of unsigned tokens is read.
     """
     unsecure = {**OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": "true"}
     text = "principalClaimName=azp principal=me scope=a,b lifeSeconds=60 extension_trace=1"
@@ -236,16 +245,16 @@ def test_unsecured_tokens_are_read() -> None:
 )
 def test_odd_token_settings_are_left_to_librdkafka(text: str) -> None:
     """
-    What the little language does not allow is refused, never guessed at.
+    An invalid description of an unsigned token is left to librdkafka, never guessed.
     """
     unsecure = {**OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": "true"}
 
-    assert refused({**unsecure, "sasl.oauthbearer.config": text}) is not None
+    assert unsupported({**unsecure, "sasl.oauthbearer.config": text}) is not None
 
 
-def test_wrong_settings_are_told() -> None:
+def test_invalid_settings_are_reported() -> None:
     """
-    What no client could be made of is the same error as everywhere.
+    An invalid value raises the same error as in librdkafka's configuration.
     """
     with pytest.raises(OptionsError, match="socket.timeout.ms is 'soon'"):
         configured(socket_timeout_ms="soon")
@@ -253,7 +262,7 @@ def test_wrong_settings_are_told() -> None:
 
 def test_configurations_are_keys() -> None:
     """
-    Equal settings share connections, another password does not, and all of it crosses processes.
+    Equal settings share connections, another password does not, and configurations are pickled.
     """
     plain = {**SASL, "sasl.mechanism": "PLAIN"}
     one, same = wire_config(settings(plain)), wire_config(settings(plain))
@@ -265,7 +274,7 @@ def test_configurations_are_keys() -> None:
 
 def test_repr_shows_no_secret() -> None:
     """
-    Nothing of a login, a key or a token is printed, however it is written.
+    No part of a login, a key or a token is printed, whatever its form.
     """
     token = UnsecuredToken("canary", extensions=(("canary", "canary"),))
     sasl = Sasl("OAUTHBEARER", "canary", "canary", token)

@@ -89,7 +89,7 @@ def connected(stubs: StubCoordinators, **settings: object) -> Iterator[Transacti
     given = {name.replace("_", "."): str(value) for name, value in settings.items()}
     kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **given})
     config = wire_producer_config(kafka)
-    cluster = Cluster(config.direct)
+    cluster = Cluster(config.wire)
     try:
         yield Transactions(cluster, config)
     finally:
@@ -378,7 +378,7 @@ def test_an_abort_of_a_later_transaction_proves_nothing(started: int, outcome: O
 
     class Later:
         config = SimpleNamespace(
-            block_seconds=1.0, direct=SimpleNamespace(retry_backoff_max_seconds=0.1)
+            block_seconds=1.0, wire=SimpleNamespace(retry_backoff_max_seconds=0.1)
         )
 
         def describe_reachable(self, *_: Any) -> dict[str, TransactionDescription]:

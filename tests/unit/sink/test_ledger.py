@@ -84,7 +84,7 @@ def ledger(failure: str, seconds: float, block_ms: int = 30_000) -> Iterator[Led
     with StubCluster(Moving(failure, seconds)) as stubs:
         given = {"bootstrap.servers": stubs.all_brokers, "max.block.ms": str(block_ms)}
         config = wire_producer_config(KafkaSettings.of(given))
-        cluster = Cluster(config.direct)
+        cluster = Cluster(config.wire)
         try:
             yield Ledger(cluster, config, TOPIC)
         finally:

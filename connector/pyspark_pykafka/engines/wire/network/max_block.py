@@ -42,7 +42,7 @@ def retry_within_max_block(
     """
     deadline = Deadline.after(config.block_seconds, now)
     log_at = Deadline.after(LONG_WAIT_SECONDS, now)
-    backoff = Backoff(min_pause_seconds, config.direct.retry_backoff_max_seconds)
+    backoff = Backoff(min_pause_seconds, config.wire.retry_backoff_max_seconds)
 
     def once() -> T:
         nonlocal log_at

@@ -146,12 +146,12 @@ class _Producer:
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(
-            self.config.direct,
+            self.config.wire,
             creates_topics=True,
             metadata_seconds=self.config.metadata_seconds,
         )
         # With its own connections, since it sends requests while records are in flight.
-        self.transactions = Transactions(Cluster(self.config.direct), self.config)
+        self.transactions = Transactions(Cluster(self.config.wire), self.config)
 
     def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
         return self._write(batches, topic, self._idempotent_sender).records
@@ -276,7 +276,7 @@ class _Producer:
         """
         Call ``request`` again after retriable errors, for ``kafka.max.block.ms``.
         """
-        initial_backoff = self.config.direct.retry_backoff_seconds
+        initial_backoff = self.config.wire.retry_backoff_seconds
         return retry_within_max_block(
             request, self.config, initial_backoff, f"{action}: no response"
         )

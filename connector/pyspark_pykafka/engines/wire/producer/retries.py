@@ -31,8 +31,8 @@ class ProducerRetryPolicy:
 
     def __init__(self, config: ProducerConfig, now: Callable[[], float]) -> None:
         self._retries = config.retries
-        self._initial_backoff_seconds = config.direct.retry_backoff_seconds
-        self._max_backoff_seconds = config.direct.retry_backoff_max_seconds
+        self._initial_backoff_seconds = config.wire.retry_backoff_seconds
+        self._max_backoff_seconds = config.wire.retry_backoff_max_seconds
         self._now = now
         self._backoffs: dict[TopicPartition, Backoff] = {}
         self._missing_since: dict[TopicPartition, float] = {}

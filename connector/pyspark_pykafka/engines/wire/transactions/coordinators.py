@@ -124,7 +124,7 @@ class Coordinators:
         that did not succeed before the deadline.
         """
         deadline = Deadline.after(self.config.block_seconds)
-        backoff = Backoff(_INITIAL_BACKOFF_SECONDS, self.config.direct.retry_backoff_max_seconds)
+        backoff = Backoff(_INITIAL_BACKOFF_SECONDS, self.config.wire.retry_backoff_max_seconds)
         replies: dict[str, Reply] = {}
         missing = dict(requests)
         while missing:

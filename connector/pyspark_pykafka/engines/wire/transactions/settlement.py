@@ -82,7 +82,7 @@ class _Settling:
         self._deadline = Deadline.after(seconds)
         self._commits_until = Deadline.after(seconds * _COMMIT_SHARE)
         self._backoff = Backoff(
-            _INITIAL_BACKOFF_SECONDS, transactions.config.direct.retry_backoff_max_seconds
+            _INITIAL_BACKOFF_SECONDS, transactions.config.wire.retry_backoff_max_seconds
         )
         self._pending = {it.transactional_id: it for it in prepared}
         self._started = started
