@@ -279,11 +279,11 @@ class Sink:
         """
         return [self.write(batch, task, count) for task, count in enumerate(rows)]
 
-    def commit(self, batch: int, told: list[TaskCommitMessage]) -> None:
+    def commit(self, batch: int, messages: list[TaskCommitMessage]) -> None:
         """
         Do what the driver does in the end.
         """
-        self.delivery.commit(told, len(told), batch)
+        self.delivery.commit(messages, len(messages), batch)
 
     def run(self, batch: int, *rows: int) -> None:
         """
@@ -397,10 +397,10 @@ def test_a_different_replay_is_refused(
         sink.run(7, 3, 4, 5)
     time_passes(sink)
     other = sink.again()
-    told = other.write_all(7, *again)
+    messages = other.write_all(7, *again)
     with pytest.raises(ExactlyOnceError, match=f"{why}.*Visible are 3 rows, those of 1 of 3 tasks"):
-        other.commit(7, told)
-    other.delivery.abort(told, len(told))
+        other.commit(7, messages)
+    other.delivery.abort(messages, len(messages))
     assert rows_of(sink) == expected(7, 3)
 
     assert "in part: 3 rows, those of 1 of 3" in transactions("describe", sink)
@@ -452,11 +452,11 @@ def test_a_late_intent(sink: Sink) -> None:
     assert open_ids(sink.cluster, sink.topic) == []
 
 
-def committables_of(told: list[TaskCommitMessage]) -> list[Committable]:
+def committables_of(messages: list[TaskCommitMessage]) -> list[Committable]:
     """
     Return the transactions that tasks have left open.
     """
-    return [it.committable for it in told if it.committable is not None]
+    return [it.committable for it in messages if it.committable is not None]
 
 
 @pytest.mark.parametrize("rows", [(2, 3), (0, 0)], ids=["rows", "none"])
@@ -466,7 +466,7 @@ def test_a_resumed_driver_aborts_nothing_of_its_successor(
     """
     It was paused before its commit. The open transactions of its successor are not its to abort.
     """
-    told = sink.write_all(0, *rows)
+    messages = sink.write_all(0, *rows)
     for batch in (0, 1):
         again = sink.again()
         again.commit(batch, [again.write(batch, task, 2 + task, attempt=1) for task in (0, 1)])
@@ -474,8 +474,8 @@ def test_a_resumed_driver_aborts_nothing_of_its_successor(
     open_still = [present.write(2, task, 1, attempt=2) for task in (0, 1)]
 
     with pytest.raises((ExactlyOnceError, FencedError)):
-        sink.commit(0, told)
-    sink.delivery.abort(told, len(told))
+        sink.commit(0, messages)
+    sink.delivery.abort(messages, len(messages))
     present.commit(2, open_still)
 
     assert rows_of(sink) == sorted(expected(0, 2, 3) + expected(1, 2, 3) + expected(2, 1, 1))
@@ -485,14 +485,14 @@ def test_a_resumed_driver_without_rows(sink: Sink) -> None:
     """
     No other marker of its batch exists, committed or not, and the next batch's tasks have finished.
     """
-    told = sink.write_all(0, 0, 0)
+    messages = sink.write_all(0, 0, 0)
     sink.again().run(0, 0, 0)
     present = sink.again()
     open_still = present.write_all(1, 2, 3)
 
     with pytest.raises(ConcurrentWriteError, match="task 0 of batch 1"):
-        sink.commit(0, told)
-    sink.delivery.abort(told, len(told))
+        sink.commit(0, messages)
+    sink.delivery.abort(messages, len(messages))
     present.commit(1, open_still)
 
     assert rows_of(sink) == expected(1, 2, 3)
@@ -535,14 +535,14 @@ def test_another_query_with_the_prefix_is_refused(sink: Sink) -> None:
     prefix.
     """
     sink.run(0, 2)
-    committables_of = sink.again()
-    told = committables_of.write_all(1, 3)
+    replay = sink.again()
+    messages = replay.write_all(1, 3)
     stranger = Sink(sink.cluster, sink.topic, OTHER)
     theirs = stranger.write_all(0, 1)
     with pytest.raises(ExactlyOnceError, match=f"belongs to the query {QUERY}"):
         stranger.commit(0, theirs)
     stranger.delivery.abort(theirs, len(theirs))
-    committables_of.commit(1, told)
+    replay.commit(1, messages)
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3))
 
     assert f"would release {sink.topic} from the query {QUERY}" in transactions("release", sink)
@@ -556,9 +556,9 @@ def test_lost_attempts_are_aborted(sink: Sink) -> None:
     """
     A second attempt of a task, open when the batch is committed, blocks no reader.
     """
-    told = sink.write_all(0, 2, 3)
+    messages = sink.write_all(0, 2, 3)
     sink.write(0, 1, 3, attempt=1)
-    sink.commit(0, told)
+    sink.commit(0, messages)
 
     assert rows_of(sink) == expected(0, 2, 3)
     assert open_ids(sink.cluster, sink.topic) == []
@@ -568,9 +568,9 @@ def test_an_attempt_of_a_retried_stage(sink: Sink) -> None:
     """
     It has the number of a finished attempt that wins, and does not abort it (SPARK-24552).
     """
-    told = sink.write_all(0, 2, 3)
+    messages = sink.write_all(0, 2, 3)
     sink.write(0, 1, 3, attempt_id=417)
-    sink.commit(0, told)
+    sink.commit(0, messages)
 
     assert rows_of(sink) == expected(0, 2, 3)
     assert open_ids(sink.cluster, sink.topic) == []
@@ -599,11 +599,11 @@ def test_a_decided_commit_is_not_aborted(sink: Sink, monkeypatch: pytest.MonkeyP
     """
     Spark calls abort after a failed commit; what was decided is left to the next run.
     """
-    told = sink.write_all(0, 3, 4, 5)
+    messages = sink.write_all(0, 3, 4, 5)
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
-        sink.commit(0, told)
-    sink.delivery.abort(told, len(told))
+        sink.commit(0, messages)
+    sink.delivery.abort(messages, len(messages))
     assert len(open_ids(sink.cluster, sink.topic)) == 2
     sink.again().run(0, 12)
 
@@ -618,10 +618,10 @@ def test_the_command_spares_a_partly_committed_batch(
     transaction that no intent names.
     """
     sink.run(0, 2)
-    told = sink.write_all(1, 3, 4, 5)
+    messages = sink.write_all(1, 3, 4, 5)
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
-        sink.commit(1, told)
+        sink.commit(1, messages)
     left = open_ids(sink.cluster, sink.topic)
     sink.again().write(1, 7, 1)
     arguments = ["transactions", "abort", "--bootstrap-server", sink.cluster.bootstrap]
@@ -638,10 +638,10 @@ def test_a_commit_after_the_abort_is_refused(sink: Sink) -> None:
     """
     The process lives on, and its late intent is not binding.
     """
-    told = sink.write_all(0, 3, 4)
-    sink.delivery.abort(told, len(told))
+    messages = sink.write_all(0, 3, 4)
+    sink.delivery.abort(messages, len(messages))
     with pytest.raises((ConcurrentWriteError, FencedError)):
-        sink.commit(0, told)
+        sink.commit(0, messages)
     sink.again().run(0, 7)
 
     assert rows_of(sink) == expected(0, 7)
@@ -659,10 +659,10 @@ def test_equal_counts_of_different_rows_are_refused(
         sink.run(7, 3, 4)
     time_passes(sink)
     other = sink.again()
-    told = [other.write(7, 0, 3, value="another"), other.write(7, 1, 4)]
+    messages = [other.write(7, 0, 3, value="another"), other.write(7, 1, 4)]
     with pytest.raises(ExactlyOnceError, match="its task 0 wrote other rows then, though as many"):
-        other.commit(7, told)
-    other.delivery.abort(told, len(told))
+        other.commit(7, messages)
+    other.delivery.abort(messages, len(messages))
 
     assert rows_of(sink) == expected(7, 3)
 
@@ -706,10 +706,10 @@ def test_a_superseded_driver_changes_nothing(sink: Sink) -> None:
     """
     Its transactions were taken over by the driver that has written the batch meanwhile.
     """
-    told = sink.write_all(0, 2, 3)
+    messages = sink.write_all(0, 2, 3)
     sink.again().run(0, 2, 3)
     with pytest.raises((ExactlyOnceError, FencedError)):
-        sink.commit(0, told)
+        sink.commit(0, messages)
     sink.again().run(1, 1)
 
     assert rows_of(sink) == sorted(expected(0, 2, 3) + expected(1, 1))
