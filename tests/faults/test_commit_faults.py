@@ -47,7 +47,7 @@ def three() -> Iterator[ProxiedCluster]:
 
 def settings(three: ProxiedCluster, **more: object) -> KafkaSettings:
     """
-    Return settings of a client that goes through the proxies.
+    Return the settings of a client that connects through the proxies.
     """
     given = {name.replace("_", "."): str(value) for name, value in more.items()}
     return KafkaSettings.of({"bootstrap.servers": three.bootstrap, **given})
@@ -55,7 +55,7 @@ def settings(three: ProxiedCluster, **more: object) -> KafkaSettings:
 
 def write(kafka: KafkaSettings, topic: str, count: int) -> list[PreparedTransaction]:
     """
-    Write a row in each of so many tasks' transactions, and leave them open.
+    Write a row in each of this many tasks' transactions, and leave them open.
     """
     row = pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())})
     names = (task_id(topic, task, 0) for task in range(count))
@@ -65,7 +65,7 @@ def write(kafka: KafkaSettings, topic: str, count: int) -> list[PreparedTransact
 
 def seen(three: ProxiedCluster, topic: str) -> int:
     """
-    Return how many rows a reader of committed records finds.
+    Return how many rows a read_committed reader finds.
     """
     return len(three.kafka.consume(topic, COMMITTED))
 
@@ -89,9 +89,9 @@ def stream(three: ProxiedCluster, topic: str, batch: int) -> None:
     delivery.commit([told], 1, batch)
 
 
-def made_on(three: ProxiedCluster, name: str, *nodes: int) -> None:
+def create_topic_on(three: ProxiedCluster, name: str, *nodes: int) -> None:
     """
-    Make a topic of one partition on these brokers, the first of which leads.
+    Create a topic of one partition on these brokers, the first of which leads.
     """
     admin = three.kafka.admin()
     wanted = NewTopic(name, num_partitions=1, replica_assignment=[list(nodes)])
@@ -100,15 +100,15 @@ def made_on(three: ProxiedCluster, name: str, *nodes: int) -> None:
 
 def leader(three: ProxiedCluster, topic: str) -> int:
     """
-    Return who leads a topic's first partition.
+    Return the leader of a topic's first partition.
     """
     topics = three.kafka.admin().list_topics(topic, timeout=10).topics
     return int(topics[topic].partitions[0].leader)
 
 
-def test_an_end_that_is_late(three: ProxiedCluster) -> None:
+def test_a_late_commit_does_not_contradict_the_error(three: ProxiedCluster) -> None:
     """
-    EndTxn hangs on its connection while the driver gives up: what it says stays true.
+    EndTxn hangs on its connection while the driver gives up: what the error says stays true.
     """
     topic = three.kafka.create_topic("late", 2)
     kafka = settings(three, request_timeout_ms=1_500, max_block_ms=4_000, delivery_timeout_ms=9_000)
@@ -132,17 +132,17 @@ def test_an_end_that_is_late(three: ProxiedCluster) -> None:
 
 
 @pytest.mark.parametrize("how", ["drop_syns", "refuse"])
-def test_a_broker_that_nobody_needs(three: ProxiedCluster, how: str) -> None:
+def test_an_unreachable_broker_that_is_not_needed(three: ProxiedCluster, how: str) -> None:
     """
-    No row, ledger or coordinator is on it, and nobody reaches it: micro-batches and writes commit.
+    It holds no row, ledger or coordinator: micro-batches and writes commit without it.
     """
     warm = three.kafka.create_topic(f"warm-{how}".replace("_", "-"), 1)
     commit_one(three, warm)
     coordinator = leader(three, "__transaction_state")
     spare = next(node for node in three.proxies if node != coordinator)
     topic = f"needed-{how}".replace("_", "-")
-    made_on(three, topic, coordinator)
-    made_on(three, f"{topic}-ledger", coordinator)
+    create_topic_on(three, topic, coordinator)
+    create_topic_on(three, f"{topic}-ledger", coordinator)
     wait_until(lambda: None if leader(three, topic) == coordinator else "no leader", SECONDS)
     stream(three, topic, 0)
     proxy = three.proxies[spare]
@@ -176,7 +176,7 @@ def test_the_ledger_of_three_brokers(
     three: ProxiedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    It has three replicas and wants two; one that was made with a single one is warned of.
+    It has three replicas, two of them in sync; a ledger with a single replica causes a warning.
     """
     three.kafka.create_topic("durable", 1)
     stream(three, "durable", 0)
@@ -199,7 +199,7 @@ def test_the_ledger_of_three_brokers(
 @pytest.mark.soak
 def test_five_hundred_tasks(three: ProxiedCluster) -> None:
     """
-    Real coordinators commit as many as a large job has, in seconds.
+    Real coordinators commit the transactions of a large job within seconds.
     """
     topic = three.kafka.create_topic("many", 6)
     kafka = settings(three)

@@ -37,7 +37,7 @@ COMMITTED = {"isolation.level": "read_committed"}
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
     """
-    A broker that looks for transactions whose time is over every second, not every ten.
+    A broker that aborts timed-out transactions every second, not every ten.
     """
     often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000}
     with KafkaCluster(config=often) as made:
@@ -48,7 +48,7 @@ def start(
     cluster: KafkaCluster, topic: str, fault: str, said: Path, **options: str
 ) -> subprocess.Popen[str]:
     """
-    Start the job in a session of its own, so that what it leaves behind can be ended.
+    Start the job in its own session, so that its processes can be killed together.
     """
     options = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": topic, **options}
     return subprocess.Popen(
@@ -63,14 +63,14 @@ def start(
 
 def met(cluster: KafkaCluster, topic: str) -> Counter[int]:
     """
-    Return how often a plain reader of committed records finds each number.
+    Return how often a plain read_committed reader finds each number.
     """
     return Counter(int(r.value or b"") for r in cluster.consume(topic, COMMITTED))
 
 
-def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
+def open_ids(cluster: KafkaCluster, prefix: str) -> list[str]:
     """
-    Return the transactions that are open.
+    Return the ids of open transactions.
     """
     kafka = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
     with transaction_client(kafka) as transactions:
@@ -78,9 +78,9 @@ def open_names(cluster: KafkaCluster, prefix: str) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", ["workers killed", "task failed"])
-def test_tasks_that_run_again_write_once(cluster: KafkaCluster, tmp_path: Path, fault: str) -> None:
+def test_retried_tasks_write_once(cluster: KafkaCluster, tmp_path: Path, fault: str) -> None:
     """
-    What the attempts that were lost had written is never seen, and none of it stays open.
+    The rows of lost attempts are never visible, and none of their transactions stays open.
     """
     topic = cluster.create_topic(f"again-{fault.replace(' ', '-')}", partitions=3)
     said = tmp_path / "said"
@@ -90,12 +90,12 @@ def test_tasks_that_run_again_write_once(cluster: KafkaCluster, tmp_path: Path, 
     assert job.returncode == 0, err[-3_000:]
     assert said.exists()
     assert met(cluster, topic) == Counter(range(COUNT))
-    assert open_names(cluster, topic) == []
+    assert open_ids(cluster, topic) == []
 
 
-def test_without_transactions_rows_are_doubled(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_without_transactions_rows_are_duplicated(cluster: KafkaCluster, tmp_path: Path) -> None:
     """
-    The same job shows what at-least-once means, so the check above can fail.
+    The same job under at-least-once shows that the check above can fail.
     """
     topic = cluster.create_topic("doubled", partitions=3)
     with start(
@@ -109,9 +109,9 @@ def test_without_transactions_rows_are_doubled(cluster: KafkaCluster, tmp_path: 
     assert found.total() > COUNT
 
 
-def test_a_killed_driver_leaves_nothing(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_a_killed_driver_leaves_nothing_visible(cluster: KafkaCluster, tmp_path: Path) -> None:
     """
-    Tasks have written, and nobody is left to commit: the coordinator aborts when time is over.
+    Tasks have written, and no driver is left to commit: the coordinator aborts after the time-out.
     """
     topic = cluster.create_topic("left", partitions=3)
     said = tmp_path / "said"
@@ -119,7 +119,7 @@ def test_a_killed_driver_leaves_nothing(cluster: KafkaCluster, tmp_path: Path) -
         try:
             wait_until(lambda: None if said.exists() else "the job has not begun", SECONDS)
             wait_until(
-                lambda: None if len(open_names(cluster, topic)) > 1 else "one task at most wrote",
+                lambda: None if len(open_ids(cluster, topic)) > 1 else "one task at most wrote",
                 SECONDS,
             )
         finally:
@@ -127,5 +127,5 @@ def test_a_killed_driver_leaves_nothing(cluster: KafkaCluster, tmp_path: Path) -
             job.communicate(timeout=SECONDS)
 
     assert len(cluster.consume(topic)) > 0
-    wait_until(lambda: ", ".join(open_names(cluster, topic)) or None, SECONDS)
+    wait_until(lambda: ", ".join(open_ids(cluster, topic)) or None, SECONDS)
     assert met(cluster, topic) == Counter()

@@ -82,7 +82,7 @@ def drivers(
     cluster: GatedCluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[NewDrivers]:
     """
-    Return the way to set up queries that one driver after another runs.
+    Return a function that sets up queries which one driver after another runs.
     """
 
     def make(
@@ -109,7 +109,7 @@ def new_drivers(
     source: dict[str, str],
 ) -> Drivers:
     """
-    Return queries with new topics, which are not started yet.
+    Return queries with new topics, not started yet.
     """
     streams = []
     for shape in shapes:
@@ -123,16 +123,16 @@ def new_drivers(
 
 def await_ended(made: Drivers) -> None:
     """
-    Return once the coordinator has aborted what was left open.
+    Return once the coordinator has aborted the open transactions.
     """
     for stream in made.streams:
         wait_until(lambda stream=stream: ", ".join(stream.open_names()) or None, SECONDS)
 
 
-def test_a_driver_that_dies_between_commits(drivers: NewDrivers) -> None:
+def test_a_driver_dies_between_commits(drivers: NewDrivers) -> None:
     """
     A driver dies when one task of a prefetched batch is committed and the others are not, after a
-    shuffle and of a union; the next driver brings the batch to its end.
+    shuffle and a union; the next driver completes the batch.
     """
     made = drivers(["repartition", "union"], batches=2)
     made.killed(0, one)
@@ -144,10 +144,10 @@ def test_a_driver_that_dies_between_commits(drivers: NewDrivers) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("group", SHAPES)
-def test_drivers_that_die_one_after_another(drivers: NewDrivers, group: str, read: str) -> None:
+def test_drivers_die_one_after_another(drivers: NewDrivers, group: str, read: str) -> None:
     """
     Drivers die before the first commit of a batch, after the first of the next one, before the
-    last, and after it; the last driver brings all to its end.
+    last, and after it; the last driver completes everything.
     """
     made = drivers(SHAPES[group], batches=5, read=read)
     for batch, choose in enumerate((none, one, all_but_one, everything)):
@@ -158,9 +158,9 @@ def test_drivers_that_die_one_after_another(drivers: NewDrivers, group: str, rea
 
 
 @pytest.mark.soak
-def test_a_batch_that_loses_its_driver_again_and_again(drivers: NewDrivers) -> None:
+def test_a_batch_loses_three_drivers(drivers: NewDrivers) -> None:
     """
-    Three drivers die in one batch, each when one task more is committed.
+    Three drivers die in one batch, each after one more task is committed.
     """
     made = drivers(["repartition", "windowed", "random_repartition"], batches=3)
     for _ in range(3):
@@ -175,12 +175,12 @@ def test_a_batch_that_loses_its_driver_again_and_again(drivers: NewDrivers) -> N
 @pytest.mark.parametrize(
     "shapes", [STATELESS, INPUTS, STATEFUL], ids=["stateless", "inputs", "stateful"]
 )
-def test_a_driver_that_comes_after_the_transactions_time(
+def test_a_driver_restarts_after_the_transaction_timeout(
     drivers: NewDrivers, shapes: Sequence[str], read: str
 ) -> None:
     """
-    The next driver comes when the coordinator has aborted what was not committed; the tasks have
-    the same rows again, and those that are missing are added.
+    The coordinator has aborted what was not committed; the tasks have the same rows again, and only
+    the missing ones are added.
     """
     made = drivers(shapes, batches=2, options=SHORT, read=read)
     made.killed(0, one)
@@ -191,10 +191,10 @@ def test_a_driver_that_comes_after_the_transactions_time(
 
 
 @pytest.mark.soak
-def test_other_rows_after_the_transactions_time_are_refused(drivers: NewDrivers) -> None:
+def test_different_rows_after_the_transaction_timeout_are_refused(drivers: NewDrivers) -> None:
     """
-    Where tasks have other rows each time, and a part is committed for good, the query is refused by
-    name, again and again; what is visible is told, and nothing is doubled.
+    If tasks have different rows each time, and a part is committed, the query fails with a named
+    error at each start; the error says what is visible, and nothing is duplicated.
     """
     made = drivers(RANDOM, batches=2, options=SHORT, read="split")
     made.killed(0, one)
@@ -210,7 +210,7 @@ def test_other_rows_after_the_transactions_time_are_refused(drivers: NewDrivers)
 
 def assert_refused(stream: ShapedStream, before: Verdict) -> None:
     """
-    Fail unless the query has ended with an error that says what is visible, which is as before.
+    Fail unless the query has ended with an error that says what is visible, and that is unchanged.
     """
     error, now = stream.error(), stream.verdict()
     assert error is not None, f"{stream.shape}: {now}"
@@ -231,8 +231,8 @@ SETTINGS = {
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_driver_with_other_settings(drivers: NewDrivers, setting: str) -> None:
     """
-    The next driver has other settings, so that its tasks may have other rows; within the
-    transactions' time that changes nothing.
+    The next driver has other settings, so its tasks may have other rows; before the transaction
+    time-out that changes nothing.
     """
     made = drivers(["repartition_by_setting", "files", "windowed"], batches=2)
     made.killed(0, one)
@@ -244,10 +244,10 @@ def test_a_driver_with_other_settings(drivers: NewDrivers, setting: str) -> None
 
 @pytest.mark.soak
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_other_settings_after_the_transactions_time(drivers: NewDrivers, setting: str) -> None:
+def test_other_settings_after_the_transaction_timeout(drivers: NewDrivers, setting: str) -> None:
     """
-    The next driver has other settings, and comes too late: either its tasks have the same rows all
-    the same, or it is refused.
+    The next driver has other settings, and comes too late: either its tasks have the same rows, or
+    it fails.
     """
     made = drivers(["repartition_by_setting", "files"], batches=2, options=SHORT)
     made.killed(0, one)
@@ -265,10 +265,10 @@ def test_other_settings_after_the_transactions_time(drivers: NewDrivers, setting
 
 @pytest.mark.soak
 @pytest.mark.parametrize("choose", [none, one, everything])
-def test_a_driver_that_sleeps_and_wakes(drivers: NewDrivers, choose: Choose) -> None:
+def test_a_paused_driver_resumes(drivers: NewDrivers, choose: Choose) -> None:
     """
-    While a driver is paused between its commits another one does all; what the first one has sent,
-    and does when it wakes, changes nothing.
+    While a driver is paused between its commits another one completes everything; late requests of
+    the first one, and what it does after resuming, change nothing.
     """
     made = drivers(FEW, batches=3)
     with ExitStack() as started:
@@ -292,8 +292,8 @@ def test_a_driver_that_sleeps_and_wakes(drivers: NewDrivers, choose: Choose) -> 
 @pytest.mark.parametrize("choose", [none, one])
 def test_two_drivers_at_once(drivers: NewDrivers, choose: Choose) -> None:
     """
-    A paused driver wakes when another one is about to commit the same batch; where both give up, a
-    third one brings it to its end.
+    A paused driver resumes when another one is about to commit the same batch; if both give up, a
+    third one completes it.
     """
     made = drivers(FEW, batches=3)
     with ExitStack() as started:
@@ -316,9 +316,9 @@ def test_two_drivers_at_once(drivers: NewDrivers, choose: Choose) -> None:
 
 
 @pytest.mark.soak
-def test_commits_that_arrive_late(drivers: NewDrivers) -> None:
+def test_late_commits(drivers: NewDrivers) -> None:
     """
-    What a dead driver has sent last arrives while the next one commits the same batch.
+    The last requests of a dead driver arrive while the next one commits the same batch.
     """
     made = drivers(FEW, batches=3)
     dead, late = made.held(1, one)
@@ -338,7 +338,7 @@ def test_commits_that_arrive_late(drivers: NewDrivers) -> None:
 @pytest.mark.soak
 def test_three_coordinators(tmp_path: Path) -> None:
     """
-    The commits of a batch go to three brokers, and the driver dies when one is done.
+    The commits of a batch go to three brokers, and the driver dies after one of them.
     """
     with GatedCluster(brokers=3) as three:
         made = new_drivers(three, tmp_path, "three", FEW, 3, LONG, {})

@@ -72,14 +72,14 @@ SPECULATION = {
 
 def fault_at(point: str, batch: int, count: int = 0, task: int = 0) -> dict[str, Any]:
     """
-    Return a fault as the job takes it.
+    Return a fault in the form that the job takes.
     """
     return {"point": point, "batch": batch, "count": count, "task": task}
 
 
 class Watcher:
     """
-    A plain reader of committed records, beside the stream for as long as it runs.
+    A plain read_committed reader beside the running stream.
     """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
@@ -117,7 +117,7 @@ class Watcher:
 @dataclass
 class History:
     """
-    One stream from a topic to another, and what happened to it.
+    One stream from a topic to another, and its restarts.
     """
 
     cluster: KafkaCluster
@@ -233,7 +233,7 @@ def check(found: Sequence[tuple[int, bytes, int]]) -> None:
 
 def read(cluster: KafkaCluster, topic: str) -> list[tuple[int, bytes, int]]:
     """
-    Return what a plain reader of committed records finds in the end, partition by partition.
+    Return what a plain read_committed reader finds in the end, partition by partition.
     """
     found = cluster.consume(topic, COMMITTED)
     return [(r.partition or 0, r.key or b"", int(r.value or b"")) for r in found]
@@ -242,7 +242,7 @@ def read(cluster: KafkaCluster, topic: str) -> list[tuple[int, bytes, int]]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
     """
-    A broker that looks for transactions whose time is over every second, not every ten.
+    A broker that aborts timed-out transactions every second, not every ten.
     """
     often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000}
     with KafkaCluster(config=often) as made:
@@ -252,7 +252,7 @@ def cluster() -> Iterator[KafkaCluster]:
 @pytest.fixture(scope="module")
 def three() -> Iterator[KafkaCluster]:
     """
-    Three brokers, each topic on all of them.
+    Three brokers, with replicas of every topic on all of them.
     """
     with KafkaCluster(3) as made:
         yield made
@@ -298,10 +298,10 @@ def watch(history: History) -> Watcher:
     return Watcher(history.cluster.bootstrap, history.sink)
 
 
-def test_a_driver_that_is_killed(history: History) -> None:
+def test_a_killed_driver(history: History) -> None:
     """
     A stream loses its driver between two commits, and a worker in its next run; each record is
-    there once.
+    visible once.
     """
     watcher = watch(history)
     history.killed(fault_at("some committed", 2, 1))
@@ -312,7 +312,7 @@ def test_a_driver_that_is_killed(history: History) -> None:
 
 
 @pytest.mark.soak
-def test_drivers_that_are_killed(history: History) -> None:
+def test_killed_drivers(history: History) -> None:
     """
     One stream loses its driver before, between and after its commits.
     """
@@ -328,9 +328,10 @@ def test_drivers_that_are_killed(history: History) -> None:
 
 
 @pytest.mark.soak
-def test_a_batch_that_loses_its_driver_again_and_again(history: History) -> None:
+def test_a_batch_loses_three_drivers(history: History) -> None:
     """
-    Each of three drivers commits one task more of the same batch, and the fourth finds all done.
+    Each of three drivers commits one more task of the same batch, and the fourth finds all
+    committed.
     """
     watcher = watch(history)
     history.killed(fault_at("some committed", 2, 1))
@@ -343,10 +344,10 @@ def test_a_batch_that_loses_its_driver_again_and_again(history: History) -> None
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(4))
-def test_recoveries_after_the_transactions_time(history: History, seed: int) -> None:
+def test_restarts_after_the_transaction_timeout(history: History, seed: int) -> None:
     """
-    One driver after another dies before or between its commits, and the next one comes when the
-    coordinator has aborted what was not committed; that alone is written again.
+    One driver after another dies before or between its commits, and the next one starts after the
+    coordinator has aborted the rest; only that is written again.
     """
     chance = random.Random(seed)
     history.options |= SHORT
@@ -363,9 +364,9 @@ def test_recoveries_after_the_transactions_time(history: History, seed: int) -> 
 
 
 @pytest.mark.soak
-def test_without_transactions_records_are_doubled(history: History) -> None:
+def test_without_transactions_records_are_duplicated(history: History) -> None:
     """
-    The same rig shows what at-least-once means, or it would prove nothing.
+    The same rig under at-least-once shows that the check can fail.
     """
     history.options["deliveryGuarantee"] = "at-least-once"
     history.killed(fault_at("all prepared", 3))
@@ -377,10 +378,10 @@ def test_without_transactions_records_are_doubled(history: History) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
-def test_paused_drivers_that_wake(history: History, seed: int) -> None:
+def test_paused_drivers_resume(history: History, seed: int) -> None:
     """
-    One driver after another is paused, and the last one does the rest; what the others try when
-    they wake, their transactions aborted long ago, changes nothing.
+    One driver after another is paused, and the last one does the rest; the others resume after
+    their transactions have timed out, and change nothing.
     """
     chance = random.Random(seed)
     history.options |= SHORT
@@ -414,7 +415,7 @@ def each_batch(point: str, seed: int = 0, tasks: int = PARTITIONS) -> list[dict[
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
-def test_workers_that_are_killed(history: History, seed: int) -> None:
+def test_killed_workers(history: History, seed: int) -> None:
     """
     In each micro-batch a worker dies with a task half written.
     """
@@ -426,9 +427,9 @@ def test_workers_that_are_killed(history: History, seed: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
-def test_paused_workers_that_wake(cluster: KafkaCluster, tmp_path: Path, seed: int) -> None:
+def test_paused_workers_resume(cluster: KafkaCluster, tmp_path: Path, seed: int) -> None:
     """
-    In each micro-batch its only task sleeps until its transaction has been aborted; when it wakes,
+    In each micro-batch its only task sleeps until its transaction has timed out; when it resumes,
     it fails, and another attempt writes its rows.
     """
     history = new_history(cluster, tmp_path, f"paused-{seed}", partitions=1)
@@ -448,9 +449,9 @@ def test_paused_workers_that_wake(cluster: KafkaCluster, tmp_path: Path, seed: i
 
 
 @pytest.mark.soak
-def test_a_batch_that_waited_too_long(history: History) -> None:
+def test_a_batch_outlives_its_transactions(history: History) -> None:
     """
-    A task sleeps for so long that the others' transactions are aborted, too: the query fails, and
+    A task sleeps for so long that the others' transactions time out, too: the query fails, and
     starts again.
     """
     history.options |= SHORT
@@ -470,7 +471,7 @@ def test_a_batch_that_waited_too_long(history: History) -> None:
 
 def wake_late(history: History, job: subprocess.Popen[str], at: int) -> None:
     """
-    Let a paused task go on once its transaction has been aborted.
+    Resume a paused task after its transaction has been aborted.
     """
     wait_until(lambda: paused(job, history.said(at)), SECONDS)
     wait_until(lambda: None if history.open_names() else "no transaction is open", SECONDS)
@@ -494,7 +495,9 @@ def paused(job: subprocess.Popen[str], said: Path) -> str | None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("point", ["executor", "slow"])
-def test_tasks_that_run_twice(history: History, spark_master: str, point: str, seed: int) -> None:
+def test_speculative_and_retried_tasks(
+    history: History, spark_master: str, point: str, seed: int
+) -> None:
     """
     In each micro-batch an executor dies with a task half written, or a second attempt overtakes a
     slow one.
@@ -522,7 +525,8 @@ def test_tasks_that_run_twice(history: History, spark_master: str, point: str, s
 @pytest.fixture(scope="module")
 def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """
-    Return the address of a cluster with two hosts: no host gets a second attempt of its own task.
+    Return the address of a cluster with two hosts: a host never runs a second attempt of its own
+    task.
     """
     (port,) = free_ports(1)
     address = f"spark://{HOSTS[0]}:{port}"
@@ -541,7 +545,7 @@ def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def start_spark(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
     """
-    Start a part of a cluster, and return once it says that it is there.
+    Start a part of a Spark cluster, and return once it is ready.
     """
     log = folder / f"{name}-{len(list(folder.iterdir()))}.log"
     home = Path(pyspark.__file__).parent
@@ -563,10 +567,10 @@ def start_spark(folder: Path, name: str, *arguments: str) -> subprocess.Popen[by
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(4))
-def test_brokers_that_are_killed(three: KafkaCluster, tmp_path: Path, seed: int) -> None:
+def test_killed_brokers(three: KafkaCluster, tmp_path: Path, seed: int) -> None:
     """
-    One of three brokers dies, again and again, with all that it led and coordinated; the stream
-    goes on.
+    One of three brokers dies, again and again, with everything that it leads and coordinates; the
+    stream continues.
     """
     chance = random.Random(seed)
     history = new_history(three, tmp_path, f"brokers-{seed}")
@@ -589,7 +593,7 @@ def test_brokers_that_are_killed(three: KafkaCluster, tmp_path: Path, seed: int)
 
 def await_more(watcher: Watcher, count: int) -> None:
     """
-    Return once so many records more have been seen, or all.
+    Return once this many more records are visible, or all.
     """
     wanted = min(len(watcher.seen) + count, RECORDS)
     wait_until(
@@ -601,7 +605,7 @@ def await_more(watcher: Watcher, count: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_histories(cluster: KafkaCluster, tmp_path: Path, seed: int) -> None:
     """
-    Drivers die at random points of random batches, as often as there are batches to die in.
+    Drivers die at random points of random batches, as often as there are batches.
     """
     chance = random.Random(seed)
     history = new_history(cluster, tmp_path, f"random-{seed}")

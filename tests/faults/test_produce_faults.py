@@ -81,7 +81,7 @@ def three() -> Iterator[KafkaCluster]:
 @dataclass(frozen=True)
 class Findings:
     """
-    What is wrong with a topic: numbers that are not there, or twice, or behind a larger one.
+    What is wrong with a topic: numbers that are missing, duplicated, or behind a larger one.
     """
 
     lost: frozenset[int] = frozenset()
@@ -91,7 +91,7 @@ class Findings:
 
 def examined(cluster: KafkaCluster, topic: str, batches: int = BATCHES) -> Findings:
     """
-    Return what is wrong with the numbered records that a topic has in the end.
+    Return what is wrong with the numbered records of a topic.
     """
     found = [(r.partition, int((r.value or b"").split(b".")[0])) for r in cluster.consume(topic)]
     numbers = [number for _, number in found]
@@ -109,7 +109,7 @@ def rows(
     faults: Mapping[int, Callable[[], object]] | None = None, batches: int = BATCHES
 ) -> Iterator[pa.RecordBatch]:
     """
-    Yield batches of numbered rows; before some of them, something happens.
+    Yield batches of numbered rows; call a function before some of them.
     """
     for at in range(batches):
         if faults and at in faults:
@@ -130,9 +130,9 @@ def on_retry(
     act: Callable[[], object] = lambda: None, *, time: int = 1, because: str = ""
 ) -> Iterator[list[str]]:
     """
-    Do something when the writer tries again for the so manieth time, for such a reason.
+    Call ``act`` at the n-th retry of the writer for this reason.
 
-    Gives the messages, which grow.
+    Returns the log messages, a list that grows.
     """
     said: list[str] = []
 
@@ -160,7 +160,7 @@ def on_retry(
 
 def leader(cluster: KafkaCluster, topic: str, partition: int = 0) -> int:
     """
-    Return the broker that leads a partition, by the word of one that answers.
+    Return the broker that leads a partition, as reported by a running broker.
     """
     admin = cluster.admin(",".join(cluster.running_addresses()))
     return int(admin.list_topics(topic, timeout=30).topics[topic].partitions[partition].leader)
@@ -168,7 +168,7 @@ def leader(cluster: KafkaCluster, topic: str, partition: int = 0) -> int:
 
 def new_leader(cluster: KafkaCluster, topic: str, partition: int, node: int) -> None:
     """
-    Let another broker lead a partition: make it the first of the replicas, and elect that one.
+    Move the leadership of a partition: make another broker the preferred replica, and elect it.
     """
     from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
@@ -194,7 +194,7 @@ def new_leader(cluster: KafkaCluster, topic: str, partition: int, node: int) -> 
 
 class Victims:
     """
-    Brokers that were killed or paused, so that all can be brought back.
+    Brokers that were killed or paused, so that all of them can be restored.
     """
 
     def __init__(self, cluster: KafkaCluster) -> None:
@@ -232,7 +232,7 @@ def victims(three: KafkaCluster) -> Iterator[Victims]:
 
 def silent_follower(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]:
     """
-    Write while a follower says nothing: batches are in the log, and none is acknowledged in time.
+    Write while a follower is silent: batches are in the log, and none is acknowledged in time.
     """
     cluster.create_topic(name)
     follower = min(NODES - {leader(cluster, name)})
@@ -249,7 +249,7 @@ def silent_follower(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]
 
 def moving_leaders(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]:
     """
-    Write while one partition after another gets a new leader, of which the writer is not told.
+    Write while the leaders of partitions move, without notice to the writer.
     """
     cluster.create_topic(name, PARTITIONS)
 
@@ -264,9 +264,9 @@ def moving_leaders(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]:
     return said
 
 
-def test_no_acknowledgement_in_time(three: KafkaCluster) -> None:
+def test_batches_without_acknowledgement_are_not_duplicated(three: KafkaCluster) -> None:
     """
-    Batches that a leader has, and did not acknowledge in time, are sent again and are there once.
+    Batches that a leader has written, but not acknowledged in time, are sent again and appear once.
     """
     said = silent_follower(three, "silent-follower")
 
@@ -274,7 +274,7 @@ def test_no_acknowledgement_in_time(three: KafkaCluster) -> None:
     assert examined(three, "silent-follower", 10) == Findings()
 
 
-def test_leaders_that_move(three: KafkaCluster) -> None:
+def test_moving_leaders(three: KafkaCluster) -> None:
     """
     Partitions whose leaders move again and again have each record once and in order (F03).
     """
@@ -284,9 +284,11 @@ def test_leaders_that_move(three: KafkaCluster) -> None:
     assert examined(three, "moving") == Findings()
 
 
-def test_new_sequences_are_caught(three: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_renumbered_retries(
+    three: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
-    A writer that numbers a batch anew when it is sent again would repeat records, and we see it.
+    A writer that renumbers a batch when it retries would duplicate records, and the check finds it.
     """
     send = PartitionQueue.send
 
@@ -302,7 +304,7 @@ def test_new_sequences_are_caught(three: KafkaCluster, monkeypatch: pytest.Monke
 
 def without_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Let batches go without a producer's id, so that no broker compares their numbers.
+    Send batches without a producer id, so that no broker checks their sequence numbers.
     """
     encode = ProducerBatch.encode
 
@@ -312,11 +314,9 @@ def without_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerBatch, "encode", anonymous)
 
 
-def test_refusals_for_acknowledgements_are_caught(
-    three: KafkaCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_check_finds_lost_batches(three: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A writer that forgets what was refused would lose records, and we see it.
+    A writer that takes an error for an acknowledgement would lose records, and the check finds it.
     """
     without_identity(monkeypatch)
 
@@ -331,11 +331,12 @@ def test_refusals_for_acknowledgements_are_caught(
     assert examined(three, "forgotten").lost
 
 
-def test_batches_that_overtake_are_caught(
+def test_the_check_finds_reordered_batches(
     three: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A writer that sends others before those that came back would mix records up, and we see it.
+    A writer that sends other batches before failed ones would reorder records, and the check finds
+    it.
     """
     without_identity(monkeypatch)
 
@@ -357,7 +358,7 @@ def test_batches_that_overtake_are_caught(
 
 def test_killed_leaders(three: KafkaCluster, victims: Victims) -> None:
     """
-    Whichever broker leads is killed (-9), again and again, and started while rows flow (F01).
+    Whichever broker leads is killed (-9) and restarted, again and again, while rows flow (F01).
     """
     name = three.create_topic("killed", PARTITIONS)
     faults: dict[int, Callable[[], object]] = {}
@@ -371,11 +372,11 @@ def test_killed_leaders(three: KafkaCluster, victims: Victims) -> None:
     assert examined(three, name) == Findings()
 
 
-def test_leader_killed_with_answers_owed(
+def test_a_leader_killed_before_its_acknowledgements(
     three: KafkaCluster, victims: Victims, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    What a killed leader had handed on without an acknowledgement is not written again by the next.
+    Batches that a killed leader had replicated without an acknowledgement are not written again.
     """
     name = three.create_topic("owed")
     first = leader(three, name)
@@ -421,10 +422,10 @@ def log_size(cluster: KafkaCluster, topic: str, node: int) -> int:
     return sum(segment.stat().st_size for segment in segments)
 
 
-def test_paused_leader(three: KafkaCluster) -> None:
+def test_a_paused_leader(three: KafkaCluster) -> None:
     """
-    A leader that freezes is left after the request time-out; what it does when it goes on, with
-    requests that it had got before, changes nothing (F08).
+    A frozen leader is abandoned after the request time-out; requests that it handles when it
+    resumes change nothing (F08).
     """
     name = three.create_topic("paused", PARTITIONS)
     paused: list[int] = []
@@ -460,7 +461,7 @@ def no_coordinator(three: KafkaCluster) -> int:
 @contextmanager
 def frozen(three: KafkaCluster, node: int) -> Iterator[None]:
     """
-    Let a node answer nothing for a while.
+    Pause a node for a while.
     """
     three.pause(node)
     try:
@@ -481,10 +482,10 @@ def prepare_everywhere(topic: str, kafka: KafkaSettings) -> PreparedTransaction:
     return prepared
 
 
-def test_a_commit_is_waited_for(three: KafkaCluster) -> None:
+def test_a_commit_waits_for_visibility(three: KafkaCluster) -> None:
     """
-    The coordinator answers before the partitions know (here a frozen leader keeps one from it), and
-    a write returns when readers of committed records see all.
+    The coordinator responds before all partitions have the marker (a frozen leader delays one
+    here); a write returns once read_committed readers see all rows.
     """
     topic = three.create_topic("committed", PARTITIONS)
     kafka = settings(three.bootstrap)
@@ -503,12 +504,11 @@ def test_a_commit_is_waited_for(three: KafkaCluster) -> None:
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["open", "aborted before"])
-def test_what_is_aborted_beside_a_commit_is_waited_for(
+def test_a_commit_waits_for_the_abort_of_lost_attempts(
     three: KafkaCluster, monkeypatch: pytest.MonkeyPatch, failed: bool
 ) -> None:
     """
-    An attempt that lost stands before rows of the one that won; a write returns when readers have
-    got past it.
+    A lost attempt precedes rows of the winner; a write returns once readers can pass it.
     """
     name = f"beside-{failed}".lower()
     topic = three.create_topic(name, PARTITIONS, replication_factor=1)
@@ -550,9 +550,9 @@ def test_what_is_aborted_beside_a_commit_is_waited_for(
     assert {record.partition for record in seen} == set(leaders) - set(there)
 
 
-def test_an_abort_is_not_waited_for(three: KafkaCluster) -> None:
+def test_an_abort_does_not_wait_for_its_markers(three: KafkaCluster) -> None:
     """
-    It is decided, and nobody else can write, while a frozen leader keeps a partition from it.
+    It is decided and its producer fenced while a frozen leader delays the marker of a partition.
     """
     topic = three.create_topic("aborted", PARTITIONS)
     kafka = settings(three.bootstrap, max_block_ms=10_000)
@@ -577,7 +577,8 @@ def test_an_abort_is_not_waited_for(three: KafkaCluster) -> None:
 
 def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:
     """
-    With fewer replicas in sync than the topic wants, the writer goes on when they are back (F06).
+    With fewer in-sync replicas than min.insync.replicas, the writer continues once they are back
+    (F06).
     """
     name = three.create_topic("too-few", PARTITIONS, {"min.insync.replicas": 3})
     follower = min(NODES - {leader(three, name)})
@@ -591,9 +592,9 @@ def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:
     assert examined(three, name) == Findings()
 
 
-def test_two_of_three_killed(three: KafkaCluster, victims: Victims) -> None:
+def test_two_of_three_brokers_killed(three: KafkaCluster, victims: Victims) -> None:
     """
-    With two brokers gone nothing is acknowledged; once they are back, all of it is (F04).
+    With two brokers down nothing is acknowledged; once they are back, everything is (F04).
     """
     name = three.create_topic("two-gone", PARTITIONS)
     last = leader(three, name)
@@ -613,9 +614,9 @@ def test_two_of_three_killed(three: KafkaCluster, victims: Victims) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.timeout(600)
-def test_faults_by_chance(three: KafkaCluster, victims: Victims, seed: int) -> None:
+def test_random_faults(three: KafkaCluster, victims: Victims, seed: int) -> None:
     """
-    Kills, pauses and moved leaders in any order change nothing in what is there at the end.
+    Kills, pauses and moved leaders in any order leave each record once and in order.
     """
     chance = random.Random(seed)
     name = three.create_topic(f"chance-{seed}", PARTITIONS)
@@ -656,10 +657,10 @@ def test_faults_by_chance(three: KafkaCluster, victims: Victims, seed: int) -> N
 
 @pytest.mark.parametrize("partitions", [1, 200])
 @pytest.mark.timeout(60)
-def test_delivery_time_out_is_named(three: KafkaCluster, partitions: int) -> None:
+def test_the_delivery_timeout_is_named(three: KafkaCluster, partitions: int) -> None:
     """
-    What cannot be delivered ends in an error with the time-out that expired, and the last trouble;
-    brokers that hang take up the time of a few requests, not of one for each partition.
+    The error names the time-out that expired, and the last error; hanging brokers delay it by a few
+    requests, not by one for each partition.
     """
     name = three.create_topic(f"undelivered-{partitions}", partitions)
 
@@ -678,9 +679,10 @@ def test_delivery_time_out_is_named(three: KafkaCluster, partitions: int) -> Non
     )
 
 
-def test_request_time_out_is_named(three: KafkaCluster) -> None:
+def test_the_request_timeout_is_named(three: KafkaCluster) -> None:
     """
-    With one retry, two requests without an answer end the write, and say whose time was over.
+    With one retry, two requests without a response end the write, and the error names
+    kafka.request.timeout.ms.
     """
     name = three.create_topic("unanswered")
     follower = min(NODES - {leader(three, name)})
@@ -701,9 +703,9 @@ def test_request_time_out_is_named(three: KafkaCluster) -> None:
     )
 
 
-def test_waiting_for_rows_does_not_count(three: KafkaCluster) -> None:
+def test_waiting_for_rows_does_not_age_batches(three: KafkaCluster) -> None:
     """
-    Rows that are long in coming make no batch late that was sent, or waited to be sent.
+    Rows that arrive slowly let no batch time out that is sent, or waits to be sent.
     """
     name = three.create_topic("slow-rows", PARTITIONS)
     dawdled: list[int] = []
