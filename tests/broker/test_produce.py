@@ -1,5 +1,5 @@
 """
-What the wire engine writes, read back by everybody else; and what it refuses, in which words.
+What the wire engine writes, read back by other clients, and its errors for what it cannot write.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ PATIENT = {"delivery_timeout_ms": 600_000, "max_block_ms": 600_000}
 @pytest.fixture(scope="module", params=VERSIONS)
 def any_version(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """
-    A broker of each version, on which topics are made by being written to.
+    A broker of each version, which auto-creates topics.
     """
     config = {"auto.create.topics.enable": True, "num.partitions": 3}
     with KafkaCluster(version=request.param, config=config) as kafka:
@@ -68,7 +68,7 @@ def any_version(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 
 def all_kinds(codec: str, partitions: int = 3) -> list[Record]:
     """
-    Return records with all that can be null, empty, long or repeated, in some order of time.
+    Return records with everything that can be null, empty, long or repeated, in some order of time.
     """
     chance = random.Random(codec)
     contents = [None, b"", b"x", "schön".encode(), chance.randbytes(300), b"long" * 3000]
@@ -86,7 +86,7 @@ def all_kinds(codec: str, partitions: int = 3) -> list[Record]:
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_is_read_back_by_a_plain_client(any_version: KafkaCluster, codec: str) -> None:
     """
-    Keys, values, headers, times and partitions come back equal, from batches of that codec.
+    Keys, values, headers, timestamps and partitions are read back equal with each codec.
     """
     name = any_version.create_topic(f"codec-{codec}", 3)
     rows = all_kinds(codec)
@@ -102,7 +102,7 @@ def test_every_codec_is_read_back_by_a_plain_client(any_version: KafkaCluster, c
 
 def codecs_in_log(kafka: KafkaCluster, topic: str) -> set[int]:
     """
-    Return the numbers of the codecs that a topic's record batches have on the broker's disk.
+    Return the codec numbers of a topic's record batches on the broker's disk.
     """
     return {
         int.from_bytes(batch[_ATTRIBUTES], "big") & 7
@@ -110,9 +110,9 @@ def codecs_in_log(kafka: KafkaCluster, topic: str) -> set[int]:
     }
 
 
-def test_time_of_writing(any_version: KafkaCluster) -> None:
+def test_timestamps(any_version: KafkaCluster) -> None:
     """
-    A row without a time gets that of the client, one with a time keeps it.
+    A row without a timestamp gets the client's time, a row with one keeps it.
     """
     name = any_version.create_topic("time-of-writing")
     (before,) = any_version.produce(name, [Record()])
@@ -124,9 +124,9 @@ def test_time_of_writing(any_version: KafkaCluster) -> None:
     assert before.timestamp <= ours <= after.timestamp  # type: ignore[operator]
 
 
-def test_topic_made_by_writing(any_version: KafkaCluster) -> None:
+def test_an_auto_created_topic(any_version: KafkaCluster) -> None:
     """
-    Where brokers make missing topics, a writer waits for them as the Java client does.
+    If brokers auto-create topics, a writer waits for them as the Java client does.
     """
     rows = [Record(b"%d" % i, b"%d" % i) for i in range(50)]
     name = "made-by-writing"
@@ -142,7 +142,7 @@ def test_console_consumer_reads_every_codec(
     kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    Kafka's own console consumer shows what was written, with each codec in turn.
+    Kafka's console consumer prints what was written with each codec.
     """
     name = topic(partitions=2)
     written: list[Record] = []
@@ -164,7 +164,7 @@ def test_jvm_connector_reads_every_codec(
     agreed: Callable[..., list[Row]], kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    Spark's JVM connector, and both engines of ours, read what was written with each codec.
+    Spark's JVM connector and both of our engines read what was written with each codec.
     """
     name = topic(partitions=3)
     written: list[Record] = []
@@ -191,7 +191,7 @@ def test_jvm_connector_reads_every_codec(
 
 def shortened(record: Record) -> tuple[object, ...]:
     """
-    Return what tells a record apart, so that a failure can be read.
+    Return what distinguishes a record, for readable failures.
     """
     value = record.value or b""
     key = record.key if record.key is None else (len(record.key), record.key[:9])
@@ -203,7 +203,7 @@ def shortened(record: Record) -> tuple[object, ...]:
 
 def keys_of_all_lengths() -> list[bytes]:
     """
-    Return keys that differ, of 0 to 40 bytes, and the known ones.
+    Return distinct keys of 0 to 40 bytes, and those with known hashes.
     """
     chance = random.Random(7)
     return [*MURMUR2, b"", *(chance.randbytes(1 + i % 40) for i in range(400))]
@@ -211,14 +211,12 @@ def keys_of_all_lengths() -> list[bytes]:
 
 def partitions_by_key(kafka: KafkaCluster, topic: str) -> dict[bytes | None, int | None]:
     """
-    Return where each key was put.
+    Return the partition of each key.
     """
     return {record.key: record.partition for record in kafka.consume(topic)}
 
 
-def test_keys_go_where_others_put_them(
-    kafka_cluster: KafkaCluster, topic: Callable[..., str]
-) -> None:
+def test_partitions_of_keys(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
     """
     Both engines put a key where the Java client's murmur2 does, by Kafka's own known hashes.
     """
@@ -237,7 +235,7 @@ def test_keys_go_where_others_put_them(
 
 
 @pytest.mark.side_by_side
-def test_keys_go_where_the_jvm_sink_puts_them(
+def test_partitions_of_keys_match_the_jvm_sink(
     spark: SparkSession, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
@@ -255,7 +253,7 @@ def test_keys_go_where_the_jvm_sink_puts_them(
     assert found == partitions_by_key(kafka_cluster, theirs)
 
 
-def test_rows_without_a_key_are_spread(
+def test_rows_without_a_key_use_the_sticky_partitioner(
     kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
@@ -285,11 +283,11 @@ def in_order_per_key(records: list[Record]) -> dict[bytes | None, list[bytes | N
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_batches_are_cut_until_they_fit(
+def test_batches_are_split_until_they_fit(
     kafka_cluster: KafkaCluster, topic: Callable[..., str], codec: str
 ) -> None:
     """
-    A topic that takes small batches only gets every record, in order for each key.
+    A topic that accepts only small batches gets every record, in order for each key.
     """
     name = topic(partitions=3, max_message_bytes=3000)
     chance = random.Random(3)
@@ -301,12 +299,12 @@ def test_batches_are_cut_until_they_fit(
     assert in_order_per_key(kafka_cluster.consume(name)) == in_order_per_key(rows)
 
 
-def test_first_batch_is_cut_before_the_next_is_sent(
+def test_the_first_batch_is_split_before_the_next_is_sent(
     kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    A partition that knows no producer yet would take any number, also that of a second batch
-    behind a first one that it refused (KAFKA-14359).
+    A partition without state for the producer would accept any sequence number, even that of the
+    batch behind a rejected first one (KAFKA-14359).
     """
     name = topic(max_message_bytes=3000)
     chance = random.Random(4)
@@ -322,11 +320,12 @@ def test_first_batch_is_cut_before_the_next_is_sent(
 
 @at_once
 @pytest.mark.parametrize("limit", ["ours", "the broker's"])
-def test_too_large_record_fails_at_once(
+def test_a_too_large_record_fails_at_once(
     kafka_cluster: KafkaCluster, topic: Callable[..., str], limit: str
 ) -> None:
     """
-    One record beyond the limit is told by its key and destination, whoever has the limit.
+    The error names the key and destination of a record beyond the limit, whichever side has the
+    limit.
     """
     name = topic(partitions=2, max_message_bytes=3000 if limit != "ours" else 10_000_000)
     rows = [Record(b"v" * 50, b"small", 1) for _ in range(100)]
@@ -340,11 +339,9 @@ def test_too_large_record_fails_at_once(
     assert "kafka.max.request.size" in str(caught.value)
 
 
-def test_large_record_where_it_is_allowed(
-    kafka_cluster: KafkaCluster, topic: Callable[..., str]
-) -> None:
+def test_an_allowed_large_record(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
     """
-    A record larger than a batch gets one for itself, between the others.
+    A record larger than a batch gets its own batch, between the others.
     """
     name = topic(max_message_bytes=9_000_000)
     rows = [Record(b"a"), Record(b"x" * 8_000_000), Record(b"b")]
@@ -361,7 +358,7 @@ def test_buffer_smaller_than_the_data(
     kafka_cluster: KafkaCluster, topic: Callable[..., str], partitions: int
 ) -> None:
     """
-    What does not fit into the buffer is written all the same, to few partitions or to many.
+    More data than the buffer holds is written, to few partitions or to many.
     """
     name = topic(partitions=partitions)
     rows = [Record(b"%07d" % i + b"." * 1000, b"k%d" % (i % 1500)) for i in range(6_000)]
@@ -379,9 +376,11 @@ def test_buffer_smaller_than_the_data(
 
 
 @at_once
-def test_compacted_topic_wants_keys(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+def test_a_compacted_topic_requires_keys(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
     """
-    The broker's refusal of one record is passed on with its key and destination.
+    The broker's reason for rejecting a record is reported with its key and destination.
     """
     name = topic(partitions=2, cleanup_policy="compact")
     rows = [Record(b"v", b"k", 1), Record(b"v", None, 1), Record(b"v", b"l", 1)]
@@ -411,7 +410,7 @@ def test_bad_rows_fail_at_once(
     kafka_cluster: KafkaCluster, topic: Callable[..., str], row: Record, says: str
 ) -> None:
     """
-    A row that cannot become a record is told as the other engine tells it.
+    A row that cannot become a record is reported as the other engine reports it.
     """
     name = topic(partitions=2)
     batches = [batch_of([Record(b"good"), row])]
@@ -426,7 +425,7 @@ def test_bad_rows_fail_at_once(
 @at_once
 def test_null_topic_fails_at_once(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
     """
-    A row without a topic is told by its number and key.
+    A row without a topic is reported by its number and key.
     """
     batch = batch_of([Record(b"v"), Record(b"v", b"k")], topic=[topic(), None])
 
@@ -434,9 +433,9 @@ def test_null_topic_fails_at_once(kafka_cluster: KafkaCluster, topic: Callable[.
         write(kafka_cluster.bootstrap, [batch], None, **PATIENT)
 
 
-def test_topic_of_each_row(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+def test_topic_column_and_option(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
     """
-    Rows go to the topics of their column, in one call, and all to the option's where it is set.
+    Rows go to the topics of their column, in one call, and all to the option's topic if it is set.
     """
     names = [topic(), topic(partitions=3)]
     rows = [Record(b"%d" % i, b"k%d" % i) for i in range(100)]
@@ -452,9 +451,9 @@ def test_topic_of_each_row(kafka_cluster: KafkaCluster, topic: Callable[..., str
 
 
 @at_once
-def test_missing_topic_fails_soon(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+def test_a_missing_topic_fails_soon(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
     """
-    A topic that nobody makes is waited for a moment only, and told with a row that is for it.
+    A missing topic is awaited for a moment only, and reported with one of its rows.
     """
     batch = batch_of([Record(b"v", b"k0"), Record(b"v", b"k1")], topic=[topic(), "nowhere"])
 
@@ -466,9 +465,9 @@ def test_missing_topic_fails_soon(kafka_cluster: KafkaCluster, topic: Callable[.
 
 
 @at_once
-def test_topic_with_an_impossible_name(kafka_cluster: KafkaCluster) -> None:
+def test_an_invalid_topic_name(kafka_cluster: KafkaCluster) -> None:
     """
-    A name that no topic can have is an error that shows it.
+    The error shows a name that no topic can have.
     """
     with pytest.raises(PykafkaError, match="no such/topic"):
         write(kafka_cluster.bootstrap, [batch_of([Record(b"v")])], "no such/topic", **PATIENT)
@@ -476,7 +475,7 @@ def test_topic_with_an_impossible_name(kafka_cluster: KafkaCluster) -> None:
 
 def test_nothing_to_write(kafka_cluster: KafkaCluster) -> None:
     """
-    No batches, or empty ones, are written by asking nobody: the topic need not even exist.
+    No batches, or empty ones, cause no request: the topic need not even exist.
     """
     assert write(kafka_cluster.bootstrap, [], "nowhere") == 0
     assert write(kafka_cluster.bootstrap, [batch_of([])] * 2, "nowhere") == 0
@@ -487,7 +486,7 @@ def test_nothing_to_write(kafka_cluster: KafkaCluster) -> None:
 
 class Guarded(NamedTuple):
     """
-    A broker with a TLS listener, logins and permissions; whoever has no name may do all.
+    A broker with a TLS listener, SASL and ACLs; anonymous clients may do everything.
     """
 
     kafka: KafkaCluster
@@ -536,7 +535,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 def allow(kafka: KafkaCluster, user: str, topic: str, operation: AclOperation) -> None:
     """
-    Let a user do something with a topic.
+    Grant a user an operation on a topic.
     """
     permission = AclBinding(
         ResourceType.TOPIC,
@@ -552,9 +551,9 @@ def allow(kafka: KafkaCluster, user: str, topic: str, operation: AclOperation) -
     made.result(30)
 
 
-def test_tls_with_a_login(guarded: Guarded) -> None:
+def test_tls_and_scram(guarded: Guarded) -> None:
     """
-    Over TLS, and logged in by SCRAM, a row goes where the user may write.
+    Over TLS, authenticated by SCRAM, a row goes where the user may write.
     """
     assert guarded.write("allowed") == 1
     assert [r.value for r in guarded.kafka.consume("allowed")] == [b"v"]
@@ -562,9 +561,9 @@ def test_tls_with_a_login(guarded: Guarded) -> None:
 
 @at_once
 @pytest.mark.parametrize("topic", ["seen", "hidden"])
-def test_forbidden_topic_is_an_error_at_once(guarded: Guarded, topic: str) -> None:
+def test_a_forbidden_topic_fails_at_once(guarded: Guarded, topic: str) -> None:
     """
-    No permission is told as that, be it to write or to see the topic, and not tried again.
+    Missing permission to write or to see the topic is reported as that, and not retried.
     """
     with pytest.raises(AuthorizationError, match=rf"{topic}.*TOPIC_AUTHORIZATION_FAILED") as caught:
         guarded.write(topic, **PATIENT)
@@ -572,9 +571,9 @@ def test_forbidden_topic_is_an_error_at_once(guarded: Guarded, topic: str) -> No
 
 
 @at_once
-def test_user_without_any_permission(guarded: Guarded) -> None:
+def test_a_user_without_any_permission(guarded: Guarded) -> None:
     """
-    A user who may write nowhere gets no producer id, and the error says that it is about that.
+    A user who may write nowhere gets no producer id, and the error says so.
     """
     nobody = login("SCRAM-SHA-512", "al=ice,canary")
     allow(guarded.kafka, nobody["sasl_username"], "seen", AclOperation.DESCRIBE)

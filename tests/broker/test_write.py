@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def save(kafka_cluster: KafkaCluster) -> Save:
     """
-    Return the way to append a DataFrame through our sink.
+    Return a function that appends a DataFrame through our sink.
     """
 
     def saving(frame: DataFrame, mode: str = "append", **options: Any) -> None:
@@ -36,7 +36,7 @@ def test_topic_option_and_column(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, save: Save
 ) -> None:
     """
-    The column routes each row; the option, where it is set, wins for all (K01-K03, K10).
+    The column routes each row; the option, if set, overrides it for all rows (K01-K03, K10).
     """
     first, second, third = topic(), topic(), topic()
     frame = spark.createDataFrame([(first, "a"), (second, "b")], "topic string, value string")
@@ -50,11 +50,11 @@ def test_topic_option_and_column(
 
 
 @pytest.mark.smoke
-def test_every_column_arrives(
+def test_every_column_is_written(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, save: Save
 ) -> None:
     """
-    Key, value, headers, partition and timestamp are what the row says; others are ignored.
+    Key, value, headers, partition and timestamp are written as given; other columns are ignored.
     """
     name = topic(partitions=4)
     frame = spark.sql(
@@ -78,7 +78,7 @@ def test_null_and_empty(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, save: Save
 ) -> None:
     """
-    Null and empty keys and values stay apart, so tombstones can be written (F27).
+    Null and empty keys and values stay distinct, so tombstones can be written (F27).
     """
     name = topic()
     both = [None, b"", b"x"]
@@ -118,7 +118,7 @@ def test_wrong_schemas_and_options(
     spark: SparkSession, save: Save, query: str, options: dict[str, str], says: str
 ) -> None:
     """
-    Rows that cannot become records are refused before any is written (K04, K05, K07).
+    Rows that cannot become records fail before any is written (K04, K05, K07).
     """
     with pytest.raises(Exception, match=f"(?s){says}"):
         save(spark.sql(query), **options)
@@ -135,7 +135,7 @@ def test_overwrite_is_refused(spark: SparkSession, save: Save) -> None:
 @pytest.mark.parametrize("mode", ["ignore", "errorifexists"])
 def test_other_save_modes_are_refused(spark: SparkSession, save: Save, mode: str) -> None:
     """
-    Spark itself refuses the other modes for a source without tables (K15).
+    Spark itself rejects the other modes for a source without tables (K15).
     """
     with pytest.raises(Exception, match="(?i)append"):
         save(spark.sql("SELECT 'x' AS value"), mode=mode, topic="t")
@@ -188,7 +188,8 @@ def test_bad_rows_fail_at_once(
     says: str,
 ) -> None:
     """
-    A row that cannot be written fails the job by key and destination, without a long wait (F35).
+    A row that cannot be written fails the job without a long wait; the error names its key and
+    destination (F35).
     """
     if "AS topic" not in query:
         options = {"topic": topic(partitions=2), **options}
@@ -265,7 +266,7 @@ def record(i: int) -> Record:
 
 def place(record: Record) -> tuple[int | None, int | None]:
     """
-    Return where a record stands.
+    Return where a record is.
     """
     return record.partition, record.offset
 

@@ -1,5 +1,5 @@
 """
-Writes beside Spark's own JVM connector: what one writes the other reads, on the same partitions.
+Writes beside Spark's JVM connector: what one writes the other reads, on the same partitions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.side_by_side
 
 def rows_to_write(spark: SparkSession) -> object:
     """
-    Return 300 rows whose keys are of many lengths, binary ones and an empty one among them.
+    Return 300 rows whose keys have many lengths, binary and empty ones included.
     """
     return (
         spark.range(300)

@@ -1,5 +1,5 @@
 """
-A job of its own process: numbers are written exactly once to a topic, and something goes wrong.
+A job in its own process that writes numbers exactly once to a topic, with one fault.
 
 Arguments: bootstrap servers, topic, the fault's name, a file that says that it has happened, and
 the options of the write as JSON.

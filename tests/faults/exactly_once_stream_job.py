@@ -1,5 +1,5 @@
 """
-A job of its own process: a topic is copied by a stream, in small micro-batches, until all is there.
+A job in its own process that copies a topic by a stream, in small micro-batches, to its end.
 
 Arguments: bootstrap servers, checkpoint, the options of the sink, the faults, and Spark's settings;
 the last three as JSON. A fault has a ``point``, the ``batch`` that it happens in, the ``task`` that

@@ -1,5 +1,5 @@
 """
-Which rows each shape of a query must have written, as plain Python says it.
+Models in plain Python of the rows that each shape of query must write.
 
 The numbers of a topic are dealt out to its partitions in turn. What a stateful query writes depends
 on its micro-batches, which Spark's checkpoint tells.

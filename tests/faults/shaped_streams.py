@@ -1,5 +1,5 @@
 """
-Streams of many shapes whose commits can be held on their way, and what their topics must have.
+Streams of many shapes whose commits can be held in flight, and the rows that they must write.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Exactly-once commits on three brokers behind proxies: late requests, brokers that nobody reaches.
+Exactly-once commits on three brokers behind proxies: late requests, unreachable brokers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Jobs that write exactly once and lose workers, tasks or their driver: all rows once, or none.
+Exactly-once jobs that lose workers, tasks or their driver: all rows visible once, or none.
 """
 
 from __future__ import annotations

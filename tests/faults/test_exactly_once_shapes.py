@@ -1,5 +1,5 @@
 """
-Exactly once for queries of every shape, whatever lies between source and sink.
+Exactly-once streams of every shape, with drivers that die or pause between commits.
 
 A driver dies, sleeps or has a rival between any two of its commits, which proxies hold. What
 happens, happens outside of the connector; a plain reader of committed records looks at the end.

@@ -1,5 +1,5 @@
 """
-Streams that write exactly once, and everything that can die: each record once, in order per key.
+Exactly-once streams, and the death of every part of them: each record once, in order per key.
 
 A history is one stream and its restarts. Meanwhile and at the end, plain readers of committed
 records look.

@@ -1,5 +1,5 @@
 """
-The wire writer while its brokers fail: every record once, in order, or an error that says why.
+The wire producer while its brokers fail: every record once, in order, or an error with the reason.
 
 Faults hit at known points: between two batches of rows, or when the writer says that it tries
 again. The buffer is small, so that the rows come no faster than the brokers acknowledge them.

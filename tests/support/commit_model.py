@@ -1,5 +1,5 @@
 """
-A ledger and a coordinator in memory, and processes whose every call waits for its turn.
+A model: ledger and coordinators in memory, and processes that make one call at a time in any order.
 
 What runs is the connector's own code; what is modelled is Kafka: a transaction ends once, in one
 way, for whoever comes first with its id and epoch, and what was sent may land after its sender.
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
 PREFIX = "orders"
-#: How often a process looks again before its patience is over.
-PATIENCE = 12
+#: How often a process polls before it gives up.
+MAX_POLLS = 12
 
 #: The rows of each task.
 Division = tuple[str, ...]
@@ -45,14 +45,14 @@ Division = tuple[str, ...]
 
 class Turn(Enum):
     """
-    What becomes of a process that is given its turn, and of the call that it makes.
+    What happens to a process at its turn, and to its next call.
     """
 
     GO = "goes on"
     DIE = "dies before its call"
     DIE_AFTER = "dies after its call"
     DIE_LATE = "dies, and its call lands later"
-    LOSE = "gets no answer, and its call lands later"
+    LOSE = "gets no response, and its call lands later"
 
 
 class KilledError(BaseException):
@@ -64,7 +64,7 @@ class KilledError(BaseException):
 @dataclass
 class Open:
     """
-    A transaction of a name: who has it, what is in it, and how it ended.
+    The transaction of an id: its producer, its rows and its state.
     """
 
     prepared: PreparedTransaction
@@ -75,7 +75,7 @@ class Open:
 @dataclass
 class World:
     """
-    The brokers: a log of (transaction, entry), where None stands for none and for a control record.
+    The brokers: a log of (transaction, entry); (None, None) is a control record.
     """
 
     log: list[tuple[Open | None, Entry | None]] = field(default_factory=list)
@@ -83,16 +83,16 @@ class World:
     ended: list[Open] = field(default_factory=list)
     in_flight: list[Callable[[], Any]] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
-    #: What a coordinator says that has lost its office, and does not know it.
+    #: The descriptions that a former coordinator still returns.
     stale: dict[str, TransactionDescription | None] = field(default_factory=dict)
-    #: By so many entries the leader's high watermark is behind.
+    #: How many entries the leader's high watermark lags behind.
     lag: int = 0
-    #: Whether time, or a task that was alive still, has aborted what might have been decided.
+    #: Whether a time-out, or a task that was still alive, may have aborted a decided transaction.
     excused: bool = False
 
     def begin(self, name: str) -> PreparedTransaction:
         """
-        Give a name to a task; what is open under it is aborted.
+        Begin a task's transaction; an open one of the id is aborted.
         """
         before = self.names.get(name)
         self.excused |= before is not None and before.state is TransactionState.ONGOING
@@ -100,7 +100,7 @@ class World:
 
     def fence(self, name: str) -> PreparedTransaction:
         """
-        Give a name to a new owner; what is open under it is aborted.
+        Bump the epoch of an id; an open transaction is aborted.
         """
         before = self.names.get(name)
         if before is None:
@@ -166,7 +166,7 @@ class World:
 
     def time_out(self, name: str) -> None:
         """
-        Abort what is open under a name, as a coordinator does.
+        Abort the open transaction of an id, as a coordinator does after its time-out.
         """
         self.excused = True
         self._finish(self.names[name], TransactionState.COMPLETE_ABORT)
@@ -174,7 +174,7 @@ class World:
     @property
     def ongoing(self) -> list[str]:
         """
-        Return the names under which something is open.
+        The ids with an open transaction.
         """
         return sorted(
             name for name, it in self.names.items() if it.state is TransactionState.ONGOING
@@ -182,7 +182,7 @@ class World:
 
     def visible(self, batch: int) -> Counter[str]:
         """
-        Return the rows of a batch that readers of committed records see.
+        Return the rows of a batch that read_committed readers see.
         """
         done = [it for it in self.ended if it.state is TransactionState.COMPLETE_COMMIT]
         return Counter(row for it in done for at, row in it.rows if at == batch)
@@ -202,7 +202,7 @@ class World:
 
 class Process(threading.Thread):
     """
-    One process of a query; it stops before each of its calls until it is told to go on.
+    One process of a query; it stops before each of its calls until :meth:`advance`.
     """
 
     def __init__(self, world: World, name: str, program: Callable[[Process], None]) -> None:
@@ -219,7 +219,7 @@ class Process(threading.Thread):
 
     def run(self) -> None:
         """
-        Run the program to its end, or to the process's.
+        Run the program to its end, or until the process dies.
         """
         try:
             self.call("start", lambda: None)
@@ -229,7 +229,7 @@ class Process(threading.Thread):
             self.outcome = "killed"
         except PykafkaError as error:
             self.outcome, self.failure = type(error).__name__, error
-        except BaseException as error:  # noqa: BLE001 - told by the one who runs the process
+        except BaseException as error:  # noqa: BLE001 - raised by :meth:`advance`
             self.outcome, self.failure = "broken", error
         self._back.release()
 
@@ -301,13 +301,13 @@ class MemoryTransactions:
 
     def describe(self, name: str) -> TransactionDescription | None:
         """
-        Return where a name stands.
+        Return the state of an id.
         """
         return self.describe_all([name])[name]
 
     def describe_all(self, names: Sequence[str]) -> dict[str, TransactionDescription | None]:
         """
-        Return where names stand, one after the other.
+        Return the states of ids, one call each.
         """
         return {
             name: self.process.call(f"describe {name}", lambda name=name: self._described(name))
@@ -324,7 +324,7 @@ class MemoryTransactions:
 
     def end_all(self, prepared: Sequence[PreparedTransaction], *, commit: bool) -> None:
         """
-        End many; all are asked for before an error is told.
+        End many; every request is sent before an error is raised.
         """
         gone: list[FencedError] = []
         for one in prepared:
@@ -341,14 +341,14 @@ class MemoryTransactions:
 
     def abort_ids(self, names: Sequence[str]) -> None:
         """
-        Abort what is open under names, whoever's it is.
+        Abort the open transactions of ids, whichever producer has them.
         """
         for name in names:
             self.process.call(f"fence {name}", lambda name=name: self.world.fence(name))
 
     def describe_reachable(self, names: Sequence[str]) -> dict[str, TransactionDescription | None]:
         """
-        Return the same, or nothing without an answer.
+        Return the same, or nothing without a response.
         """
         try:
             return self.describe_all(names)
@@ -357,7 +357,7 @@ class MemoryTransactions:
 
     def register_id(self, name: str) -> None:
         """
-        Let the brokers know a name, under which nothing is open.
+        Make the brokers know an id, without an open transaction.
         """
         names = self.world.names
         self.process.call(
@@ -367,7 +367,7 @@ class MemoryTransactions:
 
     def with_time_limit(self, _: float) -> MemoryTransactions:
         """
-        Return itself: its patience is counted otherwise.
+        Return itself: time-outs are modelled by :data:`MAX_POLLS`.
         """
         return self
 
@@ -391,7 +391,7 @@ class MemoryTransactions:
         self, family: TransactionalIdPattern, _: Iterable[TransactionState]
     ) -> list[str]:
         """
-        Return the names under which something is open.
+        Return the ids with an open transaction.
         """
         found: list[str] = self.process.call(
             f"list {family.prefix}", lambda: [it for it in self.world.ongoing if family.matches(it)]
@@ -401,7 +401,7 @@ class MemoryTransactions:
 
 class MemoryLedger(Ledger):
     """
-    The ledger over the log in memory; what it makes of the log's answers is the connector's own.
+    The connector's own ledger over the log in memory.
     """
 
     __slots__ = ("process",)
@@ -422,7 +422,7 @@ class MemoryLedger(Ledger):
         return found
 
     def wait_until_stable(self, offset: int) -> None:
-        for _ in range(PATIENCE):
+        for _ in range(MAX_POLLS):
             if self.watermarks().visible_end >= offset:
                 return
         raise TimeoutExceededError("wait_until_stable")
@@ -451,7 +451,7 @@ def ledger_of(transactions: MemoryTransactions, _: str) -> MemoryLedger:
 
 def content(rows: str) -> str:
     """
-    Return what stands for the hash of rows.
+    Return a stand-in for the content hash of rows.
     """
     return "".join(sorted(rows))
 
@@ -484,7 +484,7 @@ def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callab
 
 def _write(process: Process, transactions: Any, batch: int, task: int, rows: str) -> Committable:
     name = stream_task_id(PREFIX, QUERY, batch, task, 0)
-    # Attempts are numbered anew whenever a driver starts.
+    # A restarted driver numbers attempts from 0 again.
     name = choose_free_id(transactions, Transaction(name, 1, fallback_id(name, task)))
     prepared = transactions.begin(name)
     marker = Marker(QUERY, batch, process.name, task, len(rows), content(rows))

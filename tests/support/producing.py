@@ -1,5 +1,5 @@
 """
-Writing through an engine without Spark, and what must be found afterwards.
+Writes through an engine without Spark, and the records expected from them.
 """
 
 from __future__ import annotations
