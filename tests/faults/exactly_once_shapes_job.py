@@ -1,5 +1,5 @@
 """
-A job in its own process: queries of several shapes write to a topic each, to the end of their input.
+A job in its own process: queries of several shapes write to a topic each, to their input's end.
 
 The only argument is JSON: Spark's settings, and for each query its shape, its topics and folders,
 and the options of source and sink. Nothing here knows of faults: they come from outside. A query
