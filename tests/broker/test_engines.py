@@ -1,5 +1,5 @@
 """
-What every engine must do with a range, asked without Spark: one suite, run over all of them.
+What both engines must do with a range, without Spark: one suite for both.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def batches(kafka_cluster: KafkaCluster, engine: str) -> Callable[..., list[pa.RecordBatch]]:
     """
-    Return the way to read a range of partition 0 with the engine under test.
+    Return a function that reads a range of partition 0 with the engine under test.
     """
 
     def reading(
@@ -56,7 +56,7 @@ def batches(kafka_cluster: KafkaCluster, engine: str) -> Callable[..., list[pa.R
 @pytest.fixture
 def read(batches: Callable[..., list[pa.RecordBatch]]) -> Callable[..., list[dict[str, Any]]]:
     """
-    Return the way to read a range of partition 0 as rows, each table checked as a whole first.
+    Return a function that reads a range of partition 0 as rows, and checks each table as a whole.
     """
 
     def reading(*args: Any, **changes: Any) -> list[dict[str, Any]]:
@@ -68,13 +68,13 @@ def read(batches: Callable[..., list[pa.RecordBatch]]) -> Callable[..., list[dic
     return reading
 
 
-def test_records_come_whole(
+def test_records_are_read_completely(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
-    Keys, values, headers and times arrive as they were written; null and empty are told apart.
+    Keys, values, headers and timestamps are read as written; null and empty stay distinct.
     """
     name = topic()
     headers = (("a", b"1"), ("a", b""), ("", None))
@@ -101,7 +101,7 @@ def test_records_come_whole(
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (3, 17), (99, 100), (0, 100), (50, 50)])
-def test_exactly_the_range(
+def test_only_the_range_is_read(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     read: Callable[..., list[dict[str, Any]]],
@@ -109,7 +109,7 @@ def test_exactly_the_range(
     end: int,
 ) -> None:
     """
-    Nothing outside [start, end) is returned, though record batches lie across both borders.
+    No record outside [start, end) is returned, although record batches lie across both ends.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"%d" % i) for i in range(100)])
@@ -117,13 +117,13 @@ def test_exactly_the_range(
     assert [r["offset"] for r in read(name, start, end)] == list(range(start, end))
 
 
-def test_only_wanted_columns(
+def test_only_requested_columns_are_read(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
-    A schema names the columns in its own order; key and value can be text.
+    A schema has columns in its own order; key and value can be text.
     """
     name = topic()
     kafka_cluster.produce(name, [Record("ä".encode(), b"k")])
@@ -138,7 +138,7 @@ def test_batches_are_bounded(
     batches: Callable[..., list[pa.RecordBatch]],
 ) -> None:
     """
-    Arrow batches have a bounded number of records and of bytes, one larger record excepted.
+    Arrow batches have a maximum of records and of bytes, except for a single larger record.
     """
     name = topic()
     small = [Record(b"x")] * (BATCH_RECORDS + 500)
@@ -152,13 +152,13 @@ def test_batches_are_bounded(
     assert len(found) > 2
 
 
-def test_records_larger_than_a_fetch(
+def test_record_larger_than_a_fetch_is_read(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
-    A record that no fetch was sized for is delivered all the same (F29).
+    A record larger than the fetch size is read (F29).
     """
     name = topic()
     values = [b"a", b"b" * 9_000_000, b"c"]
@@ -175,7 +175,7 @@ def test_codecs(
     codec: str,
 ) -> None:
     """
-    Compressed record batches, of a producer's and as the broker itself recompresses them.
+    Record batches are read as the producer compressed them, and as the broker recompressed them.
     """
     values = [b"%d" % i * 50 for i in range(500)]
     by_client, by_broker = topic(), topic(compression_type=codec)
@@ -186,13 +186,13 @@ def test_codecs(
         assert [r["value"] for r in read(name, 7, 493)] == values[7:493]
 
 
-def test_log_append_time(
+def test_log_append_time_is_read(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
-    Where the broker sets the time, all records of a batch have it, and the type says so.
+    If the broker sets the timestamp, all records of a batch have it, with its timestamp type.
     """
     name = topic(message_timestamp_type="LogAppendTime")
     before = time.time() - 60
@@ -213,7 +213,7 @@ def test_transactions(
     isolation: str,
 ) -> None:
     """
-    Interleaved transactions: aborted records are for readers of uncommitted ones only.
+    Aborted records are returned under read_uncommitted only.
     """
     name = topic()
     writers = [transactional(kafka_cluster, f"{name}-{i}") for i in range(3)]
@@ -252,13 +252,13 @@ def transactional(cluster: KafkaCluster, name: str) -> Producer:
 
 def write(producer: Producer, topic: str, value: str) -> None:
     """
-    Write one value and see it acknowledged.
+    Write one value and wait for its acknowledgement.
     """
     producer.produce(topic, value=value, partition=0)
     assert producer.flush(30) == 0
 
 
-def test_range_that_ends_in_what_is_hidden(
+def test_range_that_ends_in_hidden_records(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     settled: Callable[[str], None],
@@ -283,14 +283,14 @@ def test_range_that_ends_in_what_is_hidden(
     assert read(name, 2, 4, isolation_level="read_committed") == []
 
 
-def test_aged_out_start(
+def test_aged_out_start_is_data_loss(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     read: Callable[..., list[dict[str, Any]]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    Offsets before the log start are a loss that is named, or logged and left out.
+    Offsets before the log start are reported as data loss, or logged and skipped.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"%d" % i) for i in range(50)])
@@ -315,13 +315,13 @@ def age_out(cluster: KafkaCluster, topic: str, before: int) -> None:
         future.result(30)
 
 
-def test_records_that_age_out_while_they_are_read(
+def test_records_aged_out_during_a_read_are_data_loss(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     engine: str,
 ) -> None:
     """
-    A reader that is overtaken by retention names the loss instead of ending short (F17).
+    A read that is overtaken by retention reports data loss instead of ending early (F17).
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"v" * 50_000)] * 400)
@@ -340,7 +340,7 @@ def test_end_beyond_the_log(
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
-    An end that the log does not reach is asked for again, then named as lost.
+    An end beyond the log is retried, then reported as data loss.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")] * 5)
@@ -350,13 +350,13 @@ def test_end_beyond_the_log(
     assert len(read(name, 0, 9, fail_on_data_loss=False)) == 5
 
 
-def test_start_beyond_the_log(
+def test_start_beyond_the_log_is_data_loss(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
-    A range that lies wholly after the log's end is a loss; so is a start after latest.
+    A range beyond the log end is data loss; a start after latest is an error.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")] * 5)
@@ -367,13 +367,13 @@ def test_start_beyond_the_log(
         read(name, 7, LATEST)
 
 
-def test_records_that_come_while_the_end_is_awaited(
+def test_records_that_arrive_during_the_wait_are_read(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     engine: str,
 ) -> None:
     """
-    A log that grows up to the range's end in time is read to that end (KAFKA-7703).
+    A log that grows to the end of the range in time is read to that end (KAFKA-7703).
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")] * 5)
@@ -389,13 +389,13 @@ def test_records_that_come_while_the_end_is_awaited(
     assert found == 8
 
 
-def test_missing_partition_and_topic(
+def test_missing_partition_or_topic_is_data_loss(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     engine: str,
 ) -> None:
     """
-    What does not exist (any more) is a loss, told when no broker has known it for pollTimeoutMs.
+    It is reported when no broker has known the partition for pollTimeoutMs.
     """
     name = topic()
     short = settings(kafka_cluster.bootstrap, engine, poll_timeout_ms=3_000)
@@ -408,7 +408,7 @@ def test_missing_partition_and_topic(
 
 def test_no_broker_is_reachable(engine: str) -> None:
     """
-    Brokers that cannot be reached end the read within its time-out, saying so.
+    The read ends within its timeout, with an error that names the cause.
     """
     wanted = OffsetRange(TopicPartition("t", 0), 0, 5)
     began = time.monotonic()
@@ -420,13 +420,13 @@ def test_no_broker_is_reachable(engine: str) -> None:
     assert time.monotonic() - began < 15
 
 
-def test_reader_that_is_left_midway(
+def test_abandoned_read_does_not_affect_the_next(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
     engine: str,
 ) -> None:
     """
-    A reader that nobody reads to its end, as under a LIMIT, leaves nothing that a next one meets.
+    A read that is abandoned, as under a LIMIT, leaves no state for the next one.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"%d" % i * 1000) for i in range(3000)])

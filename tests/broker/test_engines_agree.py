@@ -1,5 +1,5 @@
 """
-Random topics, read by both engines and by the JVM connector: three equal tables.
+Both engines and the JVM connector read equal tables from random topics.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def table(
 
 def content(chance: random.Random, longest: int) -> bytes | None:
     """
-    Return nothing, little, or much.
+    Return null, or a random value of few or many bytes.
     """
     size = chance.choice([None, 0, 1, 60, 64, 8200, longest])
     return None if size is None else chance.randbytes(size // 8) * 8 + b"x" * (size % 8)
@@ -59,7 +59,7 @@ def content(chance: random.Random, longest: int) -> bytes | None:
 
 def write_something(chance: random.Random, cluster: KafkaCluster, topic: str) -> None:
     """
-    Write a few records with one producer, in a transaction that ends either way, or in none.
+    Write a few records with one producer, in a committed or aborted transaction, or in none.
     """
     config: dict[str, Any] = {
         "bootstrap.servers": cluster.bootstrap,
@@ -94,7 +94,7 @@ def write_something(chance: random.Random, cluster: KafkaCluster, topic: str) ->
 @pytest.fixture(scope="module")
 def filled(kafka_cluster: KafkaCluster, settled: Callable[[str], None]) -> list[str]:
     """
-    Return topics of one partition, each filled by chance.
+    Return topics of one partition with random records.
     """
     topics = []
     for seed in SEEDS:
@@ -114,7 +114,7 @@ def filled(kafka_cluster: KafkaCluster, settled: Callable[[str], None]) -> list[
 @pytest.mark.parametrize("seed", SEEDS)
 def test_engines_agree(filled: list[str], kafka_cluster: KafkaCluster, seed: int) -> None:
     """
-    Whole and partial ranges, some columns or all, text or bytes, under both isolation levels.
+    Whole and partial ranges, all or some columns, text or bytes, under both isolation levels.
     """
     chance = random.Random(1000 + seed)
     tp = TopicPartition(filled[seed], 0)

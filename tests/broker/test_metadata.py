@@ -1,5 +1,5 @@
 """
-What the driver's questions must be answered with, whichever engine carries them: one suite.
+The driver's metadata requests: one suite for both engines.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ENGINES = ("wire", "librdkafka")
 SECONDS = 30
 
 
-def asking(
+def metadata(
     bootstrap: str, engine: str, level: str = "read_uncommitted", **more: str
 ) -> MetadataBackend:
     """
-    Return who asks; settings with underscores for dots.
+    Return a metadata backend; settings have underscores for dots.
     """
     given = {name.replace("_", "."): value for name, value in more.items()}
     return metadata_backend(
@@ -57,15 +57,15 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def backend(kafka_cluster: KafkaCluster, engine: str) -> MetadataBackend:
     """
-    Return who asks the shared broker through the engine under test.
+    Return the engine under test's metadata backend for the shared broker.
     """
-    return asking(kafka_cluster.bootstrap, engine)
+    return metadata(kafka_cluster.bootstrap, engine)
 
 
 @pytest.fixture
 def broker(backend: MetadataBackend) -> MetadataClient:
     """
-    Return the driver's view of the shared broker; nothing is tried again.
+    Return a MetadataClient for the shared broker, without retries.
     """
     return MetadataClient(backend, RetryPolicy(1, 0))
 
@@ -76,7 +76,7 @@ def of(topic: str, *partitions: int) -> list[TopicPartition]:
 
 def deleted(kafka: KafkaCluster, topic: str) -> None:
     """
-    Delete a topic, and return once the broker does not tell of it any more.
+    Delete a topic, and return once the broker no longer lists it.
     """
     admin = kafka.admin()
     admin.delete_topics([topic])[topic].result(SECONDS)
@@ -87,7 +87,7 @@ def test_topics_have_their_partitions_in_order(
     backend: MetadataBackend, topic: Callable[..., str]
 ) -> None:
     """
-    Those that exist are told, with ids; none is made by asking for it.
+    Existing topics are returned with their ids; no topic is created.
     """
     one, many = topic(), topic(12)
 
@@ -100,23 +100,25 @@ def test_topics_have_their_partitions_in_order(
     assert backend.describe_topics({"no-such-topic"}) == {}
 
 
-def test_engines_give_the_same_ids(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+def test_engines_return_the_same_topic_ids(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
     """
-    A checkpoint that one engine wrote must not look like one of other topics to another engine.
+    A checkpoint written with one engine must not look like another topic's to the other engine.
     """
     names = {topic() for _ in range(12)}
     wire, librdkafka = (
-        asking(kafka_cluster.bootstrap, it).describe_topics(names) for it in ENGINES
+        metadata(kafka_cluster.bootstrap, it).describe_topics(names) for it in ENGINES
     )
 
     assert wire == librdkafka
 
 
-def test_matching_finds_in_all_names(
+def test_matching_covers_all_topics(
     backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    Internal topics are told as such, for the caller to leave out.
+    Internal topics are marked as such, so that the caller can leave them out.
     """
     name = topic(2)
     with_offsets(kafka_cluster, name)
@@ -130,14 +132,14 @@ def test_matching_finds_in_all_names(
 
 def with_offsets(kafka: KafkaCluster, topic: str) -> None:
     """
-    Commit an offset, which makes the brokers' own topic.
+    Commit an offset, which creates the internal offsets topic.
     """
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic})
     consumer.commit(offsets=[Position(topic, 0, 1)], asynchronous=False)
     consumer.close()
 
 
-def test_strategies(
+def test_subscription_strategies(
     broker: MetadataClient, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
@@ -159,7 +161,7 @@ def test_offsets_of_many_partitions(
     backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    First, next and by time, of partitions in two topics at once; -1 where no record is as young.
+    Start, end and timestamp offsets in two topics at once; -1 if no record is as young.
     """
     one, two = topic(), topic(200)
     kafka_cluster.produce(one, [Record(b"x", timestamp=1_000 * n) for n in range(1, 6)])
@@ -177,11 +179,11 @@ def test_offsets_of_many_partitions(
     }
 
 
-def test_first_offset_moves_with_the_log(
+def test_log_start_offset_follows_deletions(
     backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    The first offset is that of the first record that has not been deleted.
+    The log start offset is that of the first record that was not deleted.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")] * 5)
@@ -192,14 +194,14 @@ def test_first_offset_moves_with_the_log(
     assert backend.list_offsets({TopicPartition(name, 0): EARLIEST}) == {TopicPartition(name, 0): 3}
 
 
-def test_isolation_levels(
+def test_end_offsets_depend_on_the_isolation_level(
     kafka_cluster: KafkaCluster,
     engine: str,
     topic: Callable[..., str],
     transaction: Callable[[], AbstractContextManager[Producer]],
 ) -> None:
     """
-    Where a transaction is open, committed records end before it, and others behind it.
+    With an open transaction, read_committed ends before it and read_uncommitted behind it.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")] * 2)
@@ -208,7 +210,7 @@ def test_isolation_levels(
         producer.produce(name, b"open")
         producer.flush(SECONDS)
         ends = [
-            asking(kafka_cluster.bootstrap, engine, level).list_offsets(last)[
+            metadata(kafka_cluster.bootstrap, engine, level).list_offsets(last)[
                 TopicPartition(name, 0)
             ]
             for level in ("read_committed", "read_uncommitted")
@@ -217,11 +219,9 @@ def test_isolation_levels(
     assert ends == [2, 3]
 
 
-def test_topic_that_does_not_exist_has_no_offset(
-    backend: MetadataBackend, topic: Callable[..., str]
-) -> None:
+def test_missing_topic_has_no_offsets(backend: MetadataBackend, topic: Callable[..., str]) -> None:
     """
-    It is left out, others are told.
+    It is left out, and other topics have their offsets.
     """
     name = topic(2)
     wanted = [*of(name, 0, 1), TopicPartition("no-such-topic", 0)]
@@ -229,15 +229,15 @@ def test_topic_that_does_not_exist_has_no_offset(
     assert backend.list_offsets(dict.fromkeys(wanted, LATEST)) == dict.fromkeys(of(name, 0, 1), 0)
 
 
-def test_partition_that_does_not_exist(
+def test_missing_partition_has_no_offset(
     kafka_cluster: KafkaCluster, engine: str, topic: Callable[..., str]
 ) -> None:
     """
-    It is left out as well, but for librdkafka, which may only not have heard of it yet.
+    It is left out, except by librdkafka, whose cached metadata may be old.
     """
     wanted = dict.fromkeys(of(topic(2), 1, 2), LATEST)
     (existing, _) = wanted
-    backend = asking(kafka_cluster.bootstrap, engine, default_api_timeout_ms="3000")
+    backend = metadata(kafka_cluster.bootstrap, engine, default_api_timeout_ms="3000")
 
     if engine == "wire":
         assert backend.list_offsets(wanted) == {existing: 0}
@@ -246,12 +246,14 @@ def test_partition_that_does_not_exist(
             backend.list_offsets(wanted)
 
 
-def test_partition_that_is_added(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
+def test_added_partition_has_an_offset(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
     """
-    What was learnt of a topic before is not believed of a partition that it had not.
+    Cached metadata of the topic are not used for a partition that they lack.
     """
     name = topic()
-    backend = asking(kafka_cluster.bootstrap, "wire")
+    backend = metadata(kafka_cluster.bootstrap, "wire")
     assert list(backend.describe_topics({name})[name].partitions) == [0]
     admin = kafka_cluster.admin()
     (more,) = admin.create_partitions([NewPartitions(name, 2)]).values()
@@ -261,11 +263,11 @@ def test_partition_that_is_added(kafka_cluster: KafkaCluster, topic: Callable[..
     wait_until(lambda: None if backend.list_offsets(added) else "no partition 1", SECONDS)
 
 
-def test_topic_that_is_made_again(
+def test_recreated_topic_has_new_offsets(
     backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    What was learnt of the old one is not believed of the new one, nor while there is none.
+    Cached metadata are used neither for the new topic, nor while there is none.
     """
     name = topic()
     wanted = {TopicPartition(name, 0): LATEST}
@@ -280,11 +282,11 @@ def test_topic_that_is_made_again(
     assert backend.describe_topics({name})[name].id != before.id
 
 
-def test_leaders_are_told(
+def test_leader_addresses(
     backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    The one broker leads all.
+    The single broker leads every partition.
     """
     name = topic(2)
     host, port = kafka_cluster.bootstrap.split(":")
@@ -292,9 +294,9 @@ def test_leaders_are_told(
     assert backend.leader_addresses({name}) == dict.fromkeys(of(name, 0, 1), (host, int(port)))
 
 
-def test_impossible_name_is_named(backend: MetadataBackend) -> None:
+def test_invalid_topic_name_is_reported(backend: MetadataBackend) -> None:
     """
-    What no topic can be called is an error, and not looked for until time is over.
+    An invalid topic name is an error at once, without retries.
     """
     began = time.monotonic()
 
@@ -312,13 +314,15 @@ def test_impossible_name_is_named(backend: MetadataBackend) -> None:
     ],
     ids=["topics", "matching", "offsets"],
 )
-def test_nobody_at_the_address(engine: str, ask: Callable[[MetadataBackend], object]) -> None:
+def test_unreachable_brokers_end_the_request(
+    engine: str, ask: Callable[[MetadataBackend], object]
+) -> None:
     """
-    The time for a question bounds it, and its end is told as that.
+    The request ends after its timeout, with an error that says so.
     """
     began = time.monotonic()
 
     with pytest.raises(TimeoutExceededError) as caught:
-        ask(asking("127.0.0.1:1", engine, default_api_timeout_ms="1500"))
+        ask(metadata("127.0.0.1:1", engine, default_api_timeout_ms="1500"))
     assert caught.value.retriable
     assert 1 < time.monotonic() - began < 20

@@ -1,5 +1,5 @@
 """
-Topics in tiered storage (KIP-405) whose brokers limit remote reads (KIP-956): each record is read.
+Topics in tiered storage (KIP-405) on brokers that limit remote reads (KIP-956): no record is lost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ QUOTA = {
 @pytest.fixture(scope="module")
 def tiered() -> Iterator[KafkaCluster]:
     """
-    A topic of which the broker has only the last segment itself.
+    A topic of which only the last segment is on the broker's disk.
     """
     with KafkaCluster(tiered=True, config=QUOTA) as kafka:
         kafka.create_topic(TOPIC, 1, TOPIC_SETTINGS)
@@ -53,16 +53,16 @@ def tiered() -> Iterator[KafkaCluster]:
 
 def still_local(kafka: KafkaCluster) -> str | None:
     """
-    Return which segments the broker has yet, None if it is only the last one.
+    Return the segments that the broker still has, or None if only the last one is left.
     """
     segments = sorted(kafka.data_folder().glob(f"{TOPIC}-0/*.log"))
     oldest_is_gone = segments[0].name.strip("0") != ".log"
     return None if len(segments) == 1 and oldest_is_gone else f"{segments} are local"
 
 
-def test_plain_client_reads_all(tiered: KafkaCluster) -> None:
+def test_plain_client_reads_every_record(tiered: KafkaCluster) -> None:
     """
-    What the other tests expect is what a plain client reads from such a topic.
+    The tests' expected records are those that a plain client reads.
     """
     assert ([record.value for record in tiered.consume(TOPIC)] == VALUES) is True
 
@@ -75,9 +75,9 @@ def test_plain_client_reads_all(tiered: KafkaCluster) -> None:
         ("librdkafka", "read_uncommitted"),
     ],
 )
-def test_engine_reads_all(tiered: KafkaCluster, engine: str, isolation: str) -> None:
+def test_engine_reads_every_record(tiered: KafkaCluster, engine: str, isolation: str) -> None:
     """
-    An answer without records, while the quota is used up, is no gap: each offset comes in order.
+    A response without records, while the quota is used up, is no gap: each offset is read in order.
     """
     wanted = OffsetRange(TopicPartition(TOPIC, 0), 0, COUNT)
     settings = fetching.settings(
@@ -89,9 +89,9 @@ def test_engine_reads_all(tiered: KafkaCluster, engine: str, isolation: str) -> 
     assert ([(row["offset"], row["value"]) for row in rows] == list(enumerate(VALUES))) is True
 
 
-def test_batch_query(tiered: KafkaCluster, spark: SparkSession) -> None:
+def test_batch_query_reads_each_record_once(tiered: KafkaCluster, spark: SparkSession) -> None:
     """
-    A batch query whose tasks share the quota has each record once.
+    A batch query whose tasks share the quota reads each record once.
     """
     reader = spark.read.format("pykafka").option("kafka.bootstrap.servers", tiered.bootstrap)
     frame = reader.options(subscribe=TOPIC, minPartitions=4).load()
@@ -102,11 +102,11 @@ def test_batch_query(tiered: KafkaCluster, spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("available_now", [False, True])
-def test_stream(
+def test_stream_reads_each_record_once(
     tiered: KafkaCluster, spark: SparkSession, checkpoint: str, *, available_now: bool
 ) -> None:
     """
-    A stream, and a run with availableNow, over several micro-batches have each record once.
+    A stream, and an availableNow run, with several micro-batches read each record once.
     """
     options = {
         "kafka.bootstrap.servers": tiered.bootstrap,

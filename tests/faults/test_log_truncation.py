@@ -1,5 +1,5 @@
 """
-A log that lost its last records, and took others in their places: nothing shows it but the epochs.
+A log that lost its last records and has other records at their offsets: only leader epochs show it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BASE_OFFSET, LENGTH, BEFORE_LENGTH = slice(0, 8), slice(8, 12), 12
 @dataclass
 class Scene:
     """
-    A topic whose log was replaced, and where a stream of each engine stood before.
+    A topic whose log was replaced, and the offsets of a stream of each engine before that.
     """
 
     cluster: KafkaCluster
@@ -97,21 +97,21 @@ def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> Micr
 
 def numbered(what: str, start: int, end: int) -> list[Record]:
     """
-    Return records that say which they are.
+    Return numbered records.
     """
     return [Record(f"{what} {at}".encode()) for at in range(start, end)]
 
 
 def values(what: str, start: int, end: int) -> list[bytes]:
     """
-    Return their values.
+    Return the values of numbered records.
     """
     return [f"{what} {at}".encode() for at in range(start, end)]
 
 
 def cut(data_folder: Path, topic: str, end: int) -> None:
     """
-    Take the records from an offset on out of a stopped broker's log, as a lost disk cache would.
+    Remove the records from an offset on from a stopped broker's log, as a lost disk cache would.
     """
     (segment,) = data_folder.glob(f"{topic}-0/*.log")
     data, at = segment.read_bytes(), 0
@@ -125,7 +125,7 @@ def cut(data_folder: Path, topic: str, end: int) -> None:
 
 def aging(cluster: KafkaCluster) -> dict[str, Any]:
     """
-    Fill a topic that keeps its log, and return where a stream stands there.
+    Fill a topic that keeps its log, and return the offset of a stream there.
     """
     cluster.create_topic(AGED)
     cluster.produce(AGED, numbered("old", 0, SEEN))
@@ -136,7 +136,7 @@ def aging(cluster: KafkaCluster) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """
-    Return a topic of which a broker lost the second hundred records after a stream had seen them.
+    Return a topic whose broker lost the second hundred records after a stream had seen them.
     """
     with KafkaCluster() as cluster:
         topic = cluster.create_topic("replaced")
@@ -169,27 +169,27 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_engines_keep_the_same_epochs(scene: Scene) -> None:
+def test_engines_record_the_same_epochs(scene: Scene) -> None:
     """
-    A checkpoint that one wrote is the other's as well.
+    A checkpoint written with one engine is valid for the other.
     """
     assert scene.seen["wire"] == scene.seen["librdkafka"]
     assert json.loads(json.dumps(scene.seen["wire"]))[LEADER_EPOCHS][scene.topic]["0"] >= 0
     assert scene.planned["wire"] == scene.planned["librdkafka"]
 
 
-def test_the_driver_notices(scene: Scene) -> None:
+def test_driver_detects_truncation(scene: Scene) -> None:
     """
-    It asks the new leader, before a batch is planned from offsets that others have taken.
+    The driver checks the new leader before it plans a batch from offsets of other records.
     """
     with pytest.raises(DataLossError, match=r"offset 200 in leader epoch \d.* 100 now") as told:
         scene.batches("wire").latest_offset(scene.seen["wire"])
     assert told.value.condition == LOG_TRUNCATED
 
 
-def test_a_loss_that_is_allowed_is_counted(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_allowed_truncation_is_counted(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """
-    The stream goes on where it stands, and its progress tells what it has lost.
+    The stream continues at its offset, and its progress reports the lost records.
     """
     stream = scene.batches("wire", failOnDataLoss="false")
 
@@ -206,9 +206,9 @@ def test_a_loss_that_is_allowed_is_counted(scene: Scene, caplog: pytest.LogCaptu
     assert stream.latest_offset(end) == end
 
 
-def test_a_task_notices_what_was_replaced_since_it_was_planned(scene: Scene) -> None:
+def test_task_detects_truncation_since_planning(scene: Scene) -> None:
     """
-    Before it reads a record of another log; or with a warning, where losses are allowed.
+    Before it reads a record of the new log; if loss is allowed, with a warning.
     """
     wanted = scene.planned["wire"]
 
@@ -219,9 +219,9 @@ def test_a_task_notices_what_was_replaced_since_it_was_planned(scene: Scene) -> 
     assert scene.read(wanted, "wire", fail=False) == values("new", KEPT, SEEN)
 
 
-def test_a_task_of_librdkafka_notices_what_was_lost_before_its_start(scene: Scene) -> None:
+def test_librdkafka_task_detects_truncation_before_its_start(scene: Scene) -> None:
     """
-    It asks brokers itself when it begins to read; the driver cannot ask with it.
+    Librdkafka checks by itself when it starts to read; the driver cannot check with it.
     """
     stream = scene.batches("librdkafka")
     end = stream.latest_offset(scene.seen["librdkafka"])
@@ -234,9 +234,9 @@ def test_a_task_of_librdkafka_notices_what_was_lost_before_its_start(scene: Scen
     assert scene.read(wanted, "librdkafka", fail=False) == values("new", SEEN, GROWN)
 
 
-def test_another_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> None:
+def test_new_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> None:
     """
-    What lies before the records that were lost is what it was.
+    The records before the lost ones are unchanged.
     """
     stream = scene.batches(engine)
     end = stream.latest_offset(scene.first[engine])
@@ -246,9 +246,9 @@ def test_another_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> Non
     assert scene.read(wanted, engine) == values("new", KEPT, GROWN)
 
 
-def test_a_query_ends_with_the_loss_and_goes_on_where_it_is_allowed(scene: Scene) -> None:
+def test_query_fails_and_continues_if_loss_is_allowed(scene: Scene) -> None:
     """
-    From its checkpoint, on every version of Spark.
+    It continues from its checkpoint, on every version of Spark.
     """
     query = scene.query
     before = query.values
@@ -264,9 +264,9 @@ def test_a_query_ends_with_the_loss_and_goes_on_where_it_is_allowed(scene: Scene
 
 
 @pytest.mark.parametrize("first", [150, SEEN, SEEN + 20])
-def test_records_that_aged_out_are_told_from_a_truncated_log(scene: Scene, first: int) -> None:
+def test_aged_out_records_are_no_truncation(scene: Scene, first: int) -> None:
     """
-    The leader then does not have the epoch any more, and names the start of its log (F17).
+    The leader then no longer has the epoch, and returns its log start (F17).
     """
     position = Position(AGED, 0, first)
     if first > SEEN:
@@ -287,7 +287,7 @@ def test_records_that_aged_out_are_told_from_a_truncated_log(scene: Scene, first
 
 def leads(cluster: KafkaCluster, topic: str, *, by: int, from_broker: int) -> str | None:
     """
-    Return what is missing until a broker says that the partition is led by one.
+    Return None once a broker says that it leads the partition, or the reason why not.
     """
     admin = cluster.admin(cluster.nodes[from_broker - 1].address)
     partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
@@ -296,10 +296,10 @@ def leads(cluster: KafkaCluster, topic: str, *, by: int, from_broker: int) -> st
 
 
 @pytest.mark.soak
-def test_an_unclean_election() -> None:
+def test_unclean_election_is_detected() -> None:
     """
-    A replica that was down leads when the others are gone, and takes new records under the offsets
-    of those that it never had (F54).
+    A replica that was down becomes leader without the others, and appends records at the offsets of
+    those that it never had (F54).
     """
     topic = "unclean"
     placed = NewTopic(

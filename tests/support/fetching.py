@@ -1,5 +1,5 @@
 """
-How tests read a range with an engine.
+Reads a range with an engine, in tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VALUES = pa.schema([(name, SOURCE_TYPES[name]) for name in ("value", "offset")])
 
 def settings(bootstrap: str, engine: str, **changes: Any) -> FetchSettings:
     """
-    Return how to read, with the defaults of the options.
+    Return the settings of a read, with the defaults of the options.
     """
     usual = FetchSettings(
         engine=engine,

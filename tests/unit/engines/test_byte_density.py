@@ -1,5 +1,5 @@
 """
-A limit in bytes against logs whose batches and records are of all sizes.
+A limit in bytes for logs with batches and records of any size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT = 1 << 20
 @dataclass
 class Log:
     """
-    One partition of batches with so many records of so many bytes each.
+    One partition with batches of (number of records, bytes per record).
     """
 
     batches: list[tuple[int, int]]
@@ -45,7 +45,7 @@ class Log:
 
     def fetch(self, position: int) -> memoryview:
         """
-        Return what a broker gives: from the batch of the position on, the first one whole.
+        Return a broker's response: from the batch of the position on, the first batch whole.
         """
         found = b""
         for (base, part), (count, _) in zip(self._parts, self.batches, strict=True):
@@ -60,14 +60,14 @@ class Log:
 
     def apply_limits(self, limit: int) -> int:
         """
-        Return where a batch ends that begins with the log.
+        Return the end of a micro-batch that starts at the log start.
         """
         policy = AdmissionPolicy(max_bytes=limit)
         return policy.apply_limits({TP: 0}, {TP: self.end}, self.sizes)[TP]
 
     def size(self, end: int) -> float:
         """
-        Return the bytes before an offset, of a batch that it cuts its part.
+        Return the bytes before an offset, with a share of the batch that the offset lies in.
         """
         return sum(
             len(part) * min(max(end - base, 0), count) / count
@@ -100,9 +100,9 @@ def random_batches(seed: int) -> Iterator[tuple[int, int]]:
         *(pytest.param(list(random_batches(seed)), id=f"random {seed}") for seed in range(5)),
     ],
 )
-def test_a_limit_is_met_whatever_the_batches(batches: list[tuple[int, int]]) -> None:
+def test_limit_is_met_for_any_batches(batches: list[tuple[int, int]]) -> None:
     """
-    Within a tenth: the bytes of the log up to where a batch ends are those that were asked for.
+    The admitted bytes are within a tenth of the limit.
     """
     log = Log(batches)
     end = log.apply_limits(LIMIT)
@@ -112,9 +112,9 @@ def test_a_limit_is_met_whatever_the_batches(batches: list[tuple[int, int]]) -> 
     assert log.looks <= 32
 
 
-def test_a_log_that_is_everywhere_alike_costs_few_looks() -> None:
+def test_uniform_log_needs_few_samples() -> None:
     """
-    Where the records do not change, it is looked at eight times, and not more.
+    A log with records of one size is sampled eight times at most.
     """
     log = Log(many(20, 1000, 200))
     log.apply_limits(LIMIT)
@@ -123,18 +123,18 @@ def test_a_log_that_is_everywhere_alike_costs_few_looks() -> None:
 
 
 @pytest.mark.parametrize(("batches", "looks"), [(3, 1), (100, 2), (170, 8)])
-def test_a_little_that_fits_costs_less(batches: int, looks: int) -> None:
+def test_small_backlog_needs_fewer_samples(batches: int, looks: int) -> None:
     """
-    What one look sees whole is not looked at again, and what is far below the limit hardly.
+    A backlog within one sample is sampled once, and one far below the limit hardly more often.
     """
     log = Log(many(10, 500, batches))
     assert log.apply_limits(LIMIT) == log.end
     assert log.looks == looks
 
 
-def test_all_that_is_pending_is_taken_if_it_fits() -> None:
+def test_everything_is_admitted_if_it_fits() -> None:
     """
-    A limit that is larger than the log cuts nothing, and one that is reached in the end does.
+    A limit larger than the log admits everything, and a smaller one does in the end.
     """
     log = Log([*many(10, 10, 10), *many(10, 1000, 200)])
     total = int(log.size(log.end))
@@ -143,9 +143,10 @@ def test_all_that_is_pending_is_taken_if_it_fits() -> None:
     assert log.size(log.apply_limits(total // 2)) == pytest.approx(total // 2, rel=0.1)
 
 
-def test_bytes_and_offsets_of_a_look_belong_together() -> None:
+def test_bytes_and_offsets_of_a_sample_match() -> None:
     """
-    A batch that is cut off counts with all its bytes and offsets, and one without a header not.
+    A batch that is cut off counts with all its bytes and offsets; one without its header does not
+    count.
     """
     first = Batch(10, 10, (Record(10, value=b"x" * 100),)).encode()
     second = Batch(11, 60, (Record(11, value=b"y" * 5000),)).encode()

@@ -1,5 +1,5 @@
 """
-Clients kept between tasks: lent to one at a time, and never after a failure.
+Clients are kept between tasks: lent to one borrower at a time, and never after a failure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark_pykafka.engines.client_pool import ClientPool
 @dataclass
 class Client:
     """
-    A client that remembers whether it was closed, and can be told to go stale.
+    A client that records whether it was closed, and can become unusable.
     """
 
     closed: bool = False
@@ -34,7 +34,7 @@ class Client:
 @dataclass
 class Time:
     """
-    A clock set by hand, and a pool on it.
+    A clock set by hand, and a pool with that clock.
     """
 
     seconds: float = 0.0
@@ -52,27 +52,27 @@ def borrow(pool: ClientPool[Client], **config: Any) -> Client:
         return client
 
 
-def test_client_is_used_again() -> None:
+def test_client_is_reused() -> None:
     """
-    The next task with the same settings gets the client of the last.
+    The next task with the same settings gets the client of the last task.
     """
     pool = Time().pool
 
     assert borrow(pool, a=1) is borrow(pool, a=1)
 
 
-def test_other_settings_mean_another_client() -> None:
+def test_other_settings_get_another_client() -> None:
     """
-    Changed credentials never meet a client of the old ones (P03, P04).
+    A task with changed credentials never gets a client of the old ones (P03, P04).
     """
     pool = Time().pool
 
     assert borrow(pool, password="old") is not borrow(pool, password="new")  # noqa: S106
 
 
-def test_client_is_lent_to_one_at_a_time() -> None:
+def test_client_has_one_borrower_at_a_time() -> None:
     """
-    Two readers at the same time have a client each (P06).
+    Two concurrent readers have a client each (P06).
     """
     pool = Time().pool
 
@@ -80,9 +80,9 @@ def test_client_is_lent_to_one_at_a_time() -> None:
         assert first is not second
 
 
-def test_failed_work_closes_its_client() -> None:
+def test_failed_task_closes_its_client() -> None:
     """
-    A retried task never gets the client of the attempt that failed (P02).
+    A retried task never gets the client of the failed attempt (P02).
     """
     pool = Time().pool
     first = borrow(pool)
@@ -103,7 +103,7 @@ def fail_with(pool: ClientPool[Client]) -> None:
 
 def test_idle_clients_are_closed() -> None:
     """
-    A client that nobody asked for in five minutes is closed at the next occasion.
+    A client that is idle for five minutes is closed when the pool is used next.
     """
     clock = Time()
     old = borrow(clock.pool, a=1)
@@ -115,7 +115,7 @@ def test_idle_clients_are_closed() -> None:
 
 def test_idle_clients_are_bounded() -> None:
     """
-    However many settings come by, only a few clients stay open.
+    Few idle clients stay open, whatever the number of settings.
     """
     pool = Time().pool
     clients = [borrow(pool, n=n) for n in range(20)]
@@ -125,7 +125,7 @@ def test_idle_clients_are_bounded() -> None:
 
 def test_stale_clients_are_closed() -> None:
     """
-    A client whose broker went away while it waited is never lent.
+    A client whose broker went away while it was idle is never lent.
     """
     pool = Time().pool
     first = borrow(pool)
@@ -137,7 +137,7 @@ def test_stale_clients_are_closed() -> None:
 
 def test_threads_never_share_a_client() -> None:
     """
-    However many threads borrow at the same time, no client is in two hands (P06).
+    No client is lent to two threads at a time, whatever the number of threads (P06).
     """
     pool = Time().pool
     held: set[int] = set()
@@ -161,7 +161,7 @@ def test_threads_never_share_a_client() -> None:
     assert not held
 
 
-def test_forked_child_starts_empty() -> None:
+def test_forked_child_has_no_clients() -> None:
     """
     A child process neither uses nor closes the clients of its parent (F40).
     """

@@ -1,5 +1,5 @@
 """
-The error codes that brokers answer with, by number.
+The error codes of brokers.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pyspark_pykafka.engines.error_codes import ERROR_CLASSES, PROTOCOL_NAMES, K
 from pyspark_pykafka.engines.error_mapping import map_error_code, map_kafka_error
 
 
-def test_names_are_those_of_the_other_client() -> None:
+def test_names_are_librdkafkas() -> None:
     """
-    Each number has the name that librdkafka has for it, and a meaning.
+    Each code has librdkafka's name, and an error class.
     """
     theirs = {code: KafkaError(code).name() for code in PROTOCOL_NAMES}
 
@@ -36,7 +36,7 @@ OTHER_NAMES = {
 @pytest.mark.parametrize("code", KafkaErrorCode)
 def test_handled_codes_have_the_numbers_of_the_protocol(code: KafkaErrorCode) -> None:
     """
-    Each code that is handled on its own has Kafka's number; librdkafka lacks a single one.
+    Each code of the enum has Kafka's number; librdkafka has no name for one of them.
     """
     name = OTHER_NAMES.get(code.name, code.name)
 
@@ -45,7 +45,7 @@ def test_handled_codes_have_the_numbers_of_the_protocol(code: KafkaErrorCode) ->
 
 def test_no_code_is_missing() -> None:
     """
-    A client that knows codes beyond ours fails here until they are added.
+    A librdkafka with more codes fails here until they are added.
     """
     theirs = {code for code in range(-1, 200) if not KafkaError(code).name().startswith("ERR_")}
 
@@ -53,9 +53,9 @@ def test_no_code_is_missing() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(PROTOCOL_NAMES))
-def test_both_clients_errors_are_alike(code: int) -> None:
+def test_both_engines_raise_the_same_errors(code: int) -> None:
     """
-    An error is of the same kind, and as retriable, whichever engine met it, and pickles whole.
+    Both engines map a code to the same class, equally retriable, and the error can be pickled.
     """
     ours, theirs = map_error_code(code, "reading"), map_kafka_error(KafkaError(code), "reading")
     copy = pickle.loads(pickle.dumps(ours))  # noqa: S301 - our own bytes

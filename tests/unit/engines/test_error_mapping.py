@@ -1,5 +1,5 @@
 """
-The Kafka client's errors as the connector's.
+Errors of librdkafka become the connector's errors.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def of(name: str, reason: str | None = None, **flags: bool) -> KafkaError:
     return KafkaError(getattr(KafkaError, name), reason, **flags)
 
 
-def test_every_error_of_the_client_has_a_meaning() -> None:
+def test_every_error_of_librdkafka_has_a_class() -> None:
     """
-    A client with a new error code fails here until the code is classified.
+    A librdkafka with a new error code fails here until the code is classified.
     """
     assert [name for name in NAMES if name not in ERROR_CLASSES] == []
 
@@ -30,7 +30,7 @@ def test_every_error_of_the_client_has_a_meaning() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_error_maps_and_pickles(name: str) -> None:
     """
-    Each becomes a connector's error that says what was done and crosses processes.
+    Each error becomes a connector's error with the failed action in its text, and can be pickled.
     """
     mapped = map_kafka_error(of(name), "reading t-0")
     copy = pickle.loads(pickle.dumps(mapped))  # noqa: S301 - our own bytes
@@ -63,11 +63,11 @@ def test_every_error_maps_and_pickles(name: str) -> None:
         ("POLICY_VIOLATION", errors.KafkaClientError, False),
     ],
 )
-def test_the_class_says_what_to_do(
+def test_errors_are_classified_by_remedy(
     name: str, expected: type[errors.PykafkaError], retriable: bool
 ) -> None:
     """
-    Who are you, may you, can it be trusted, is it there, can it be tried again: a class each.
+    Authentication, authorization, TLS, unknown topics and transient errors have a class each.
     """
     mapped = map_kafka_error(of(name), "reading")
 
@@ -75,9 +75,9 @@ def test_the_class_says_what_to_do(
     assert mapped.retriable is retriable
 
 
-def test_an_error_that_ends_the_client_is_final() -> None:
+def test_fatal_errors_are_not_retriable() -> None:
     """
-    Whatever its code: a fatal error of the client cannot be tried again with it.
+    A fatal error of a client is not retriable, whatever its code.
     """
     mapped = map_kafka_error(of("_TRANSPORT", fatal=True), "writing")
 
@@ -85,9 +85,9 @@ def test_an_error_that_ends_the_client_is_final() -> None:
     assert not mapped.retriable
 
 
-def test_a_code_that_nobody_knows_yet_is_as_retriable_as_it_says() -> None:
+def test_unknown_code_keeps_librdkafkas_retriable_flag() -> None:
     """
-    A newer broker's error is passed on with what the client knows of it.
+    An unknown code of a newer broker is retriable if librdkafka says so.
     """
     mapped = map_kafka_error(KafkaError(9999, "new", retriable=True), "reading")
 
@@ -95,9 +95,9 @@ def test_a_code_that_nobody_knows_yet_is_as_retriable_as_it_says() -> None:
     assert mapped.retriable
 
 
-def test_exceptions_of_the_client_are_translated_with_their_cause() -> None:
+def test_exceptions_are_translated_with_their_cause() -> None:
     """
-    The block's exception becomes ours, and the original one stays visible.
+    A KafkaException becomes the connector's error, with the original as its cause.
     """
     original = KafkaException(of("_SSL", "certificate verify failed"))
 
@@ -110,9 +110,9 @@ def test_exceptions_of_the_client_are_translated_with_their_cause() -> None:
     assert caught.value.__cause__ is original
 
 
-def test_an_exception_without_an_error_is_translated_too() -> None:
+def test_exception_without_an_error_object_is_translated() -> None:
     """
-    Some exceptions of the client carry only a text.
+    Some exceptions of librdkafka carry only a text.
     """
     original = KafkaException("odd")
 
@@ -123,9 +123,9 @@ def test_an_exception_without_an_error_is_translated_too() -> None:
         raise original
 
 
-def test_other_exceptions_pass() -> None:
+def test_other_exceptions_are_not_changed() -> None:
     """
-    What is not the client's is left alone.
+    An exception that is not librdkafka's passes unchanged.
     """
     original = LookupError("mine")
 
@@ -141,11 +141,12 @@ def test_other_exceptions_pass() -> None:
         ("TOPIC_AUTHORIZATION_FAILED", errors.AuthorizationError),
     ],
 )
-def test_final_errors_of_the_background_are_raised_once(
+def test_fatal_background_errors_are_raised_once(
     name: str, expected: type[errors.PykafkaError]
 ) -> None:
     """
-    Where librdkafka would try to log in for ever we raise; a later try gets its own answer.
+    A rejected login is raised, although librdkafka would retry it for ever; a retry starts without
+    it.
     """
     fatal = FatalErrors()
     fatal.record(of("_TRANSPORT"))
@@ -157,7 +158,7 @@ def test_final_errors_of_the_background_are_raised_once(
 
 
 @pytest.mark.parametrize("name", ["_TRANSPORT", "_ALL_BROKERS_DOWN", "GROUP_AUTHORIZATION_FAILED"])
-def test_what_passes_by_itself_is_not_raised(name: str) -> None:
+def test_transient_and_harmless_background_errors_are_not_raised(name: str) -> None:
     """
     Brokers come back, and reading assigned partitions needs no permission on a group.
     """
@@ -180,11 +181,11 @@ def test_what_passes_by_itself_is_not_raised(name: str) -> None:
         ),
     ],
 )
-def test_a_handshake_cut_off_again_and_again_is_final(
+def test_repeatedly_cut_off_handshake_is_fatal(
     name: str, reason: str, expected: type[errors.PykafkaError]
 ) -> None:
     """
-    A few times it is a broker that goes down; then it is a listener of another kind.
+    A few cut-off handshakes are a broker that shuts down; more are a listener of another protocol.
     """
     fatal = FatalErrors(now=lambda: 100.0)
     for _ in range(4):
@@ -197,9 +198,9 @@ def test_a_handshake_cut_off_again_and_again_is_final(
         fatal.raise_pending("reading")
 
 
-def test_handshakes_cut_off_now_and_then_do_not_add_up() -> None:
+def test_occasional_cut_off_handshakes_do_not_add_up() -> None:
     """
-    A client that lives long sees brokers restart; that is not counted for ever.
+    A long-lived client sees brokers restart; handshakes cut off far apart are not counted together.
     """
     times = iter(range(0, 100_000, 31))
     fatal = FatalErrors(now=lambda: float(next(times)))
@@ -210,9 +211,9 @@ def test_handshakes_cut_off_now_and_then_do_not_add_up() -> None:
     fatal.raise_pending("reading")
 
 
-def test_an_untrusted_certificate_is_a_tls_error_whatever_its_code() -> None:
+def test_untrusted_certificate_is_a_tls_error() -> None:
     """
-    OpenSSL's refusal reaches us as a failure of the transport first.
+    Librdkafka may report OpenSSL's rejection as a transport failure; it is a TLS error.
     """
     mapped = map_kafka_error(of("_TRANSPORT", "certificate verify failed"), "reading")
 

@@ -1,5 +1,5 @@
 """
-Planning on a hundred brokers that take their time: stub brokers, each late with every answer.
+Planning on a hundred stub brokers that are slow to respond.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BROKERS, PARTITIONS = 100, 10_000
 
 class Late(Behaviour):
     """
-    Brokers that answer late; what they answer is made once, since that takes them long, too.
+    Brokers with slow responses, which are built once, since building them takes long, too.
     """
 
     lag = 0.0
@@ -64,10 +64,10 @@ def timed(work: Callable[[], Any]) -> float:
 
 
 @pytest.mark.parametrize("lag", [0.05, 0.1, 0.2])
-def test_a_plan_takes_a_few_answers(lag: float) -> None:
+def test_plan_takes_two_rounds_of_requests(lag: float) -> None:
     """
-    With open connections a plan waits for the metadata and for the offsets, however many brokers
-    there are; no healthy connection is closed, and each broker is connected to once.
+    With open connections a plan waits for the metadata and for the offsets, whatever the number of
+    brokers; no healthy connection is closed, and each broker is connected to once.
     """
     stubs = Late(brokers=BROKERS, topics={"t": PARTITIONS}, lag=lag)
     with StubCluster(stubs) as cluster:
@@ -90,9 +90,9 @@ def test_a_plan_takes_a_few_answers(lag: float) -> None:
     assert 2 * lag <= seconds < 2 * lag + 1.5
 
 
-def test_a_first_plan_connects_to_all_at_once() -> None:
+def test_first_plan_connects_to_all_brokers_at_once() -> None:
     """
-    A hundred brokers are greeted at the same time, not one after another, which would take 20 s.
+    A hundred connections are opened concurrently; one after another they would take 20 s.
     """
     stubs = Late(brokers=BROKERS, topics={"t": BROKERS}, lag=0.2)
     with StubCluster(stubs) as cluster:
@@ -105,10 +105,10 @@ def test_a_first_plan_connects_to_all_at_once() -> None:
     assert stats["connections"] <= BROKERS + 1
 
 
-def test_a_broker_that_hangs_costs_no_other_its_connection() -> None:
+def test_hanging_broker_does_not_affect_the_others() -> None:
     """
-    The partitions of the others are told at the first try, and are not asked for again; what is
-    left is, until its leader answers.
+    The other brokers' partitions are read at the first attempt and not requested again; the
+    remaining ones are requested until their leader responds.
     """
     stubs = Late(brokers=10, topics={"t": 10})
     with StubCluster(stubs) as cluster:

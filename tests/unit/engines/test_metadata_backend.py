@@ -1,5 +1,5 @@
 """
-What of the driver's questions needs no broker to be tested.
+The parts of the metadata backends that need no broker.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ WANTED = {"t": [ListOffsetsPartition(0, 1, -1), ListOffsetsPartition(1, 1, -1)]}
 
 
 @given(st.uuids())
-def test_ids_are_written_as_librdkafka_writes_them(topic_id: UUID) -> None:
+def test_topic_ids_have_librdkafkas_form(topic_id: UUID) -> None:
     """
-    Checkpoints and progress stores hold that text: another one would mean another topic.
+    Checkpoints and progress stores hold that text: another text would mean another topic.
     """
     halves = (topic_id.int >> 64, topic_id.int & (2**64 - 1))
     theirs = Uuid(*(half - 2**64 if half >= 2**63 else half for half in halves))
@@ -54,24 +54,24 @@ def test_ids_are_written_as_librdkafka_writes_them(topic_id: UUID) -> None:
         (KERBEROS, "librdkafka", AdminMetadata),
     ],
 )
-def test_engine_that_asks(given: dict[str, str], engine: str, kind: type) -> None:
+def test_metadata_uses_the_engine_of_reads(given: dict[str, str], engine: str, kind: type) -> None:
     """
-    It is the one that reads.
+    The driver's metadata requests use the engine that reads.
     """
     assert type(metadata_backend(KafkaSettings.of(given), "read_committed", engine)) is kind
 
 
-def test_engine_that_cannot_ask() -> None:
+def test_unavailable_wire_engine_is_an_option_error() -> None:
     """
-    The wire engine asked for by name where it cannot be used is an error of the options.
+    Setting engine to wire where wire cannot be used raises OptionsError.
     """
     with pytest.raises(OptionsError, match="engine is 'wire', which cannot be used"):
         metadata_backend(KafkaSettings.of(KERBEROS), "read_committed", "wire")
 
 
-def test_partition_that_its_leader_does_not_know() -> None:
+def test_partition_unknown_to_its_leader_is_retriable() -> None:
     """
-    It is asked for again: that it is gone is for the metadata to say.
+    The request is retried: only metadata show that a partition was deleted.
     """
     answer = ListOffsetsResponse(
         0, [("t", [ListOffsetsPartitionResponse(0, 0, 7), ListOffsetsPartitionResponse(1, 3, -1)])]
@@ -82,9 +82,9 @@ def test_partition_that_its_leader_does_not_know() -> None:
     assert caught.value.retriable
 
 
-def test_leader_that_is_none_any_more() -> None:
+def test_deposed_leader_is_retriable() -> None:
     """
-    It says so, and the partition is asked for again.
+    NOT_LEADER_OR_FOLLOWER is retried.
     """
     answer = ListOffsetsResponse(
         0, [("t", [ListOffsetsPartitionResponse(0, 0, 7), ListOffsetsPartitionResponse(1, 6, -1)])]
@@ -94,9 +94,9 @@ def test_leader_that_is_none_any_more() -> None:
         read_offsets(answer, WANTED)
 
 
-def test_partition_that_an_answer_leaves_out() -> None:
+def test_missing_partition_in_a_response_is_retriable() -> None:
     """
-    Nothing is no offset: whoever took it for that would start elsewhere.
+    A missing offset is an error: taken for an offset, it would move the start of a query.
     """
     answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, 7)])])
 
@@ -104,9 +104,9 @@ def test_partition_that_an_answer_leaves_out() -> None:
         read_offsets(answer, WANTED)
 
 
-def test_epochs_are_told_where_a_broker_has_them() -> None:
+def test_missing_leader_epochs_are_left_out() -> None:
     """
-    Those of old brokers, and of logs in an old format, have none: -1.
+    Old brokers, and logs in an old format, have no leader epochs: -1.
     """
     answer = ListOffsetsResponse(
         0,

@@ -1,5 +1,5 @@
 """
-What the driver makes of librdkafka's answers that no healthy cluster gives.
+How the driver handles responses of librdkafka that a healthy cluster never gives.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 class Answer(NamedTuple):
     """
-    The parts of librdkafka's answer that are used; the epoch is None where brokers do not tell it.
+    The fields of librdkafka's results that are used; the epoch is None on old brokers.
     """
 
     offset: int
@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 @dataclass
 class Admin:
     """
-    Stands in for the client of a cluster that loses a leader just when it is asked.
+    Stands in for the client of a cluster that loses a leader during a request.
     """
 
     offsets: list[dict[TopicPartition, int] | KafkaError]
@@ -55,7 +55,7 @@ class Admin:
 
 def broker(admin: Admin, timeout_ms: int = 60_000) -> MetadataClient:
     """
-    Return a driver's view through that client.
+    Return a MetadataClient with that admin client.
     """
     settings = {"bootstrap.servers": "b:1", "default.api.timeout.ms": str(timeout_ms)}
     backend = AdminMetadata(KafkaSettings.of(settings), "read_uncommitted")
@@ -63,10 +63,10 @@ def broker(admin: Admin, timeout_ms: int = 60_000) -> MetadataClient:
     return MetadataClient(backend, RetryPolicy(1, 0))
 
 
-def test_leader_that_was_lost_is_asked_again() -> None:
+def test_offset_of_a_lost_leader_is_requested_again() -> None:
     """
-    Librdkafka gives -1001 for a partition whose leader it lost, and no error; taken for an offset,
-    a query would start there.
+    Librdkafka returns -1001 without an error for a partition whose leader it lost; taken for an
+    offset, a query would start there.
     """
     admin = Admin([{P0: -1001, P1: 4}, {P0: 7, P1: -1001}, {P0: 7, P1: 4}])
 
@@ -74,10 +74,9 @@ def test_leader_that_was_lost_is_asked_again() -> None:
     assert admin.asked == 3
 
 
-def test_a_cluster_without_leaders_is_asked_again() -> None:
+def test_cluster_without_leaders_is_requested_again() -> None:
     """
-    A lone broker that was killed and comes back has none for a while, and librdkafka says no more
-    of it than that something was not found.
+    A restarted single broker has no leaders for a while, and librdkafka only reports _NOENT.
     """
     lost = KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")
     admin = Admin([lost, lost, lost, lost, {P0: 7}])
@@ -85,17 +84,17 @@ def test_a_cluster_without_leaders_is_asked_again() -> None:
     assert broker(admin).log_start_offsets([P0]) == {P0: 7}
 
 
-def test_leader_that_stays_away_is_named() -> None:
+def test_missing_leader_is_reported_after_the_timeout() -> None:
     """
-    Asking again ends with the time for a question, naming the partition.
+    The retries end after the timeout, with an error that names the partition.
     """
     with pytest.raises(BrokerUnavailableError, match="t-0: no leader returned the offsets"):
         broker(Admin([{P0: -1001, P1: 4}]), timeout_ms=300).end_offsets([P0, P1])
 
 
-def test_no_record_of_that_time_is_an_answer() -> None:
+def test_time_without_a_record_has_no_offset() -> None:
     """
-    -1 says that no record is as young; it is not asked again.
+    -1 means that no record is as young; the request is not repeated.
     """
     admin = Admin([{P0: -1, P1: 4}])
 

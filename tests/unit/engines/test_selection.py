@@ -1,5 +1,5 @@
 """
-Which engine is chosen for a range, and what is said of it.
+Which engine is chosen for a range, and what is logged about it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def settings(engine: str, **kafka: str) -> FetchSettings:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
     """
-    Return the list of (engine, range) that are asked to read; nothing is read.
+    Return the list of (engine, range) that were chosen to read; nothing is read.
     """
     asked: list[tuple[str, OffsetRange]] = []
 
@@ -54,21 +54,21 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
 @pytest.mark.parametrize(
     ("engine", "expected"), [("auto", "wire"), ("wire", "wire"), ("librdkafka", "librdkafka")]
 )
-def test_the_fast_engine_unless_told_otherwise(
+def test_auto_chooses_wire(
     taken: list[tuple[str, OffsetRange]], engine: str, expected: str
 ) -> None:
     """
-    Auto takes wire where its compiled module is installed and the settings allow it.
+    Auto uses wire where its compiled module is installed and the settings are supported.
     """
     assert list(selection.fetch(WANTED, settings(engine))) == []
     assert taken == [(expected, WANTED)]
 
 
-def test_settings_that_wire_lacks(
+def test_unsupported_settings_fall_back_to_librdkafka(
     taken: list[tuple[str, OffsetRange]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Auto falls back with the reason in the log, once; wire by name is refused with it.
+    Auto falls back and logs the reason once; with engine=wire the reason is an error.
     """
     kerberos = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
     for _ in range(3):
@@ -81,13 +81,13 @@ def test_settings_that_wire_lacks(
         list(selection.fetch(WANTED, settings("wire", **kerberos)))
 
 
-def test_module_that_was_not_compiled(
+def test_missing_compiled_module_falls_back_to_librdkafka(
     taken: list[tuple[str, OffsetRange]],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    Where there was no C compiler at install, librdkafka reads, and the log says what to install.
+    Without a C compiler at install time librdkafka reads, and the log says what to install.
     """
     monkeypatch.setattr(selection, "_DECODER", "pyspark_pykafka.engines.wire.records._not_there")
 
@@ -103,7 +103,7 @@ def test_old_message_formats_are_left_to_librdkafka(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    A log that turns out to be of an old format is read on by the other engine from there.
+    Librdkafka reads the rest of a range from the first record in an old format on.
     """
     from pyspark_pykafka.engines.wire.consumer import range_reader as wire
 

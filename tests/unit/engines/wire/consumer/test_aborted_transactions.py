@@ -1,5 +1,5 @@
 """
-Reading committed records: aborted transactions are filtered as Java's consumer does it.
+Under read_committed, aborted transactions are filtered as by the Java consumer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def offsets(
     log: Sequence[Batch], aborted: Sequence[tuple[int, int]] = (), start: int = 0
 ) -> list[int]:
     """
-    Return the offsets that are read of a log.
+    Return the offsets that are read from a log.
     """
     reading = decoder(start)
     reading.feed(b"".join(batch.encode() for batch in log), aborted)
@@ -35,7 +35,7 @@ def offsets(
     return list(struct.unpack(f"={rows}q", found))
 
 
-def test_aborted_transaction_is_left_out() -> None:
+def test_aborted_transaction_is_filtered() -> None:
     """
     From its first record to its marker; the next transaction of the same producer is read.
     """
@@ -44,9 +44,9 @@ def test_aborted_transaction_is_left_out() -> None:
     assert offsets(log, [(0, 1)]) == [3]
 
 
-def test_interleaved_transactions() -> None:
+def test_only_the_aborting_producers_records_are_filtered() -> None:
     """
-    Only the producer that aborted loses its records, and each of its aborted transactions.
+    Of interleaved transactions, only the aborted ones lose their records.
     """
     log = [
         *(data(0, 1), data(1, 2), data(2, 3), marker(3, 1, abort=True), data(4, 1)),
@@ -59,7 +59,7 @@ def test_interleaved_transactions() -> None:
 
 def test_records_without_a_transaction_are_read() -> None:
     """
-    What a producer sends outside of its aborted transaction is not part of it.
+    Records that a producer sends outside its aborted transaction are not part of it.
     """
     log = [data(0, 1), data(1, 1, transactional=False), data(2, -1, transactional=False)]
 
@@ -68,25 +68,25 @@ def test_records_without_a_transaction_are_read() -> None:
 
 def test_uncommitted_records_are_read_without_markers() -> None:
     """
-    If the broker names no aborted transaction, all is read, and markers are never rows.
+    If the broker names no aborted transaction, all records are read; markers are never rows.
     """
     log = [data(0, 1), marker(1, 1, abort=True), data(2, 2), marker(3, 2, abort=False)]
 
     assert offsets(log) == [0, 2]
 
 
-def test_aborted_transaction_that_began_long_before() -> None:
+def test_transaction_aborted_before_the_response_is_filtered() -> None:
     """
-    The broker names transactions that reach into an answer, though they began before it.
+    The broker also names aborted transactions that began before the response.
     """
     log = [data(50, 1), marker(51, 1, abort=True), data(52, 1), marker(53, 1, abort=False)]
 
     assert offsets(log, [(3, 1)], start=50) == [52]
 
 
-def test_batch_reaching_the_first_offset_is_of_the_transaction() -> None:
+def test_batch_with_the_first_offset_belongs_to_the_transaction() -> None:
     """
-    A transaction counts from the batch on whose last offset has reached its first.
+    A transaction starts with the batch whose last offset reaches its first offset.
     """
     batch = batch_of(Record(0), Record(9), producer_id=1, transactional=True)
 
@@ -94,9 +94,9 @@ def test_batch_reaching_the_first_offset_is_of_the_transaction() -> None:
     assert offsets([batch, marker(10, 1, abort=True)], [(10, 1)]) == [0, 9]
 
 
-def test_compressed_marker() -> None:
+def test_compressed_marker_is_read() -> None:
     """
-    No broker compresses a marker, but the format lets it.
+    No broker compresses a marker, but the format allows it.
     """
     plain = marker(1, 1, abort=True)
     compressed = batch_of(
@@ -106,7 +106,7 @@ def test_compressed_marker() -> None:
     assert offsets([data(0, 1), compressed, data(2, 1)], [(0, 1)]) == [2]
 
 
-def test_marker_of_an_unknown_type() -> None:
+def test_other_control_records_end_no_transaction() -> None:
     """
     Control records of other kinds (a leader change) end no transaction.
     """
@@ -116,9 +116,9 @@ def test_marker_of_an_unknown_type() -> None:
     assert offsets(log, [(0, 1)]) == []
 
 
-def test_marker_that_cannot_be_read() -> None:
+def test_unreadable_marker_is_an_error() -> None:
     """
-    A marker must say what it is, for otherwise aborted records might be shown or committed hidden.
+    Otherwise aborted records could be returned, or committed ones hidden.
     """
     good = marker(0, 1, abort=True).encode()
     for size in range(HEADER_SIZE, len(good) - 10):
@@ -128,9 +128,9 @@ def test_marker_that_cannot_be_read() -> None:
             reading.fill()
 
 
-def test_marker_that_compaction_emptied() -> None:
+def test_emptied_control_batch_ends_no_transaction() -> None:
     """
-    A control batch without its record is no abort: its transaction goes on for the filter.
+    A control batch whose record was compacted away is no abort: the filter goes on.
     """
     emptied = Batch(1, 1, (), producer_id=1, transactional=True, control=True)
     data = batch_of(Record(2), producer_id=1, transactional=True)

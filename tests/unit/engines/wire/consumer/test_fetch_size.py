@@ -1,5 +1,5 @@
 """
-How much a fetch asks for: never more than it may, and at the tail hardly more than is there.
+The size of fetches: within the limit, and at the end of a range little more than is left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ answers = st.lists(st.tuples(st.integers(-1, 2**63 - 1), sizes), max_size=5)
 @given(st.integers(1, 2**31 - 1), answers, offsets)
 def test_size_is_within_bounds(most: int, learnt: list[tuple[int, int]], left: int) -> None:
     """
-    Whatever was learnt, a fetch asks for something, and for no more than it may.
+    Whatever was recorded, a fetch requests at least one byte and at most the limit.
     """
     sizing = FetchSizing(most)
     for covered, size in learnt:
@@ -29,9 +29,9 @@ def test_size_is_within_bounds(most: int, learnt: list[tuple[int, int]], left: i
 
 
 @given(st.integers(1, 10_000), st.integers(1, 100_000), st.integers(1, 10_000))
-def test_tail_is_not_over_fetched(record: int, covered: int, left: int) -> None:
+def test_end_of_a_range_is_not_over_fetched(record: int, covered: int, left: int) -> None:
     """
-    With records of one size the last fetch asks for them all, and for little more.
+    With records of one size the last fetch requests all of them and little more.
     """
     sizing = FetchSizing(2**31 - 1)
     sizing.record_response(covered, covered * record)
@@ -41,17 +41,17 @@ def test_tail_is_not_over_fetched(record: int, covered: int, left: int) -> None:
     assert left * record <= size <= left * record * 1.1 + SLACK_BYTES
 
 
-def test_first_fetch_is_of_middle_size() -> None:
+def test_first_fetch_requests_a_megabyte() -> None:
     """
-    Before anything is known, a fetch asks for a megabyte, or for less if it may not have that.
+    Before any response, a fetch requests 1 MiB, or the limit if that is smaller.
     """
     assert FetchSizing(50_000_000).next_fetch_bytes(10) == 1024 * 1024
     assert FetchSizing(1000).next_fetch_bytes(10) == 1000
 
 
-def test_answer_without_a_new_offset_teaches_nothing() -> None:
+def test_response_without_new_offsets_is_ignored() -> None:
     """
-    An answer that covered no offset says nothing about the size of records.
+    A response that covers no offset does not change the estimate.
     """
     sizing = FetchSizing(50_000_000)
     sizing.record_response(100, 1000)
@@ -61,9 +61,9 @@ def test_answer_without_a_new_offset_teaches_nothing() -> None:
     assert sizing.next_fetch_bytes(1000) == int(1000 * 10 * 1.1) + SLACK_BYTES
 
 
-def test_latest_answer_counts() -> None:
+def test_latest_response_counts() -> None:
     """
-    When the records change their size, the next fetch follows.
+    When the record size changes, the next fetch follows.
     """
     sizing = FetchSizing(50_000_000)
     sizing.record_response(100, 1000)

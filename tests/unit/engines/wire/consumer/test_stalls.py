@@ -1,5 +1,5 @@
 """
-Answers that bring a reader no further, from stub brokers: none of them is taken for a gap.
+Responses without progress, from stub brokers: none of them is taken for a gap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_REQUESTS = 50
 
 class Odd(Behaviour):
     """
-    From offset 200 on the leader says nothing that helps, for so many seconds.
+    From offset 200 on the leader returns nothing useful, for a number of seconds.
     """
 
     odd = ""
@@ -64,7 +64,7 @@ def odd(kind: str, seconds: float = 600.0) -> Odd:
 
 def read(stubs: StubCluster, end: int = END, **changes: Any) -> list[tuple[int, bytes]]:
     """
-    Return (offset, value) of what is read.
+    Return (offset, value) of each record.
     """
     changes = {"engine": "wire", "poll_timeout_ms": 20_000, **changes}
     kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, "log_level": "0"})
@@ -78,9 +78,9 @@ def expected(end: int = END) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("kind", ["empty", "throttled", "redirected", "out of range", "short"])
-def test_answers_that_bring_nothing_for_a_while(kind: str) -> None:
+def test_temporary_stall_skips_no_record(kind: str) -> None:
     """
-    Each record comes once the broker is well again, and none is skipped where that is allowed.
+    Each record is read once the broker has recovered, and none is skipped, even if loss is allowed.
     """
     changes = {"end_retries": 100} if kind == "short" else {}
     with StubCluster(odd(kind, 0.7)) as stubs:
@@ -88,9 +88,9 @@ def test_answers_that_bring_nothing_for_a_while(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["empty", "throttled", "out of range"])
-def test_librdkafka_waits_as_long(kind: str) -> None:
+def test_librdkafka_skips_no_record_in_a_stall(kind: str) -> None:
     """
-    The other engine skips nothing either, and ends with the same kind of error.
+    Librdkafka skips nothing either, and raises the same class of error.
     """
     with StubCluster(odd(kind, 0.5)) as stubs:
         assert read(stubs, engine="librdkafka", fail_on_data_loss=False) == expected()
@@ -112,9 +112,9 @@ def test_librdkafka_waits_as_long(kind: str) -> None:
         ("out of range", r"OFFSET_OUT_OF_RANGE.* from 0 up to its high watermark 1000"),
     ],
 )
-def test_answers_that_bring_nothing_for_ever(kind: str, why: str) -> None:
+def test_permanent_stall_is_a_retriable_error(kind: str, why: str) -> None:
     """
-    After pollTimeoutMs it is an error that can be tried again, and the broker was left in peace.
+    After pollTimeoutMs the read raises a retriable error; few requests are sent until then.
     """
     with StubCluster(odd(kind)) as stubs:
         began = time.monotonic()
@@ -130,9 +130,9 @@ def test_answers_that_bring_nothing_for_ever(kind: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
-def test_a_topic_is_gone_when_nobody_knows_it_for_long(engine: str) -> None:
+def test_topic_unknown_for_poll_timeout_is_data_loss(engine: str) -> None:
     """
-    Only after pollTimeoutMs is a partition that its brokers do not know called lost.
+    A partition that brokers do not know is lost only after pollTimeoutMs.
     """
     with StubCluster(Gone(high_watermark=END)) as stubs:
         assert read(stubs, ODD_FROM, engine=engine) == expected(ODD_FROM)
@@ -159,9 +159,9 @@ class Gone(Behaviour):
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
-def test_topic_that_its_brokers_forget_for_a_while(engine: str) -> None:
+def test_topic_unknown_for_a_while_is_read_to_its_end(engine: str) -> None:
     """
-    A topic that no broker knows for some seconds is read on, none of its records is skipped.
+    A topic that no broker knows for some seconds is read on, and no record is skipped.
     """
     with StubCluster(Forgetful(high_watermark=END, seconds=3.5)) as stubs:
         found = read(stubs, engine=engine, fail_on_data_loss=False)
@@ -197,9 +197,10 @@ class Elsewhere(Behaviour):
         return response
 
 
-def test_records_of_another_partition_are_not_taken() -> None:
+def test_records_of_another_partition_are_rejected() -> None:
     """
-    An answer about a partition that was not asked for is an outage of its connection.
+    A response for a partition that was not requested closes the connection, and the fetch is
+    retried.
     """
     with StubCluster(Elsewhere(high_watermark=END)) as stubs:
         assert read(stubs) == expected()
@@ -207,7 +208,7 @@ def test_records_of_another_partition_are_not_taken() -> None:
 
 class Open(Behaviour):
     """
-    A transaction is open from offset 200 on; the log goes on behind it.
+    A transaction is open from offset 200 on; the log continues behind it.
     """
 
     def _on_1(self, node: int, request: Any) -> Any:
@@ -226,7 +227,7 @@ class Open(Behaviour):
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 def test_records_behind_an_open_transaction_are_not_lost(engine: str) -> None:
     """
-    A reader of committed records waits for the transaction's end, and skips nothing of it.
+    Under read_committed a read waits for the end of the transaction, and skips no record.
     """
     with (
         StubCluster(Open(high_watermark=END)) as stubs,
@@ -256,9 +257,9 @@ class Holes(Behaviour):
 
 
 @pytest.mark.parametrize("end", [END, 500])
-def test_hole_that_a_batch_behind_it_shows(end: int) -> None:
+def test_hole_ends_at_the_next_record_batch(end: int) -> None:
     """
-    A record batch behind a hole says that there is nothing in it, also where the range ends in one.
+    A record batch behind a hole shows that the hole is empty, also if the range ends in it.
     """
     with StubCluster(Holes(high_watermark=2000)) as stubs:
         began = time.monotonic()
@@ -268,11 +269,11 @@ def test_hole_that_a_batch_behind_it_shows(end: int) -> None:
     assert time.monotonic() - began < 2
 
 
-def test_long_wait_is_told_once(
+def test_long_wait_is_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    After a while (five seconds) one line says what is waited for, and why.
+    After five seconds without progress one warning names the missing record and the reason.
     """
     monkeypatch.setattr(
         "pyspark_pykafka.engines.wire.consumer.retrying_fetcher._LOG_AFTER_SECONDS", 0.2
@@ -286,9 +287,9 @@ def test_long_wait_is_told_once(
     ]
 
 
-def test_a_read_uses_one_memory_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_reuses_its_response_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The answers of a long read share their memory: none of their views outlives its decoding.
+    The responses of a long read share memory: no view outlives its decoding.
     """
     from pyspark_pykafka.engines.wire.protocol.frames import FrameBuffer
 
@@ -331,9 +332,9 @@ class Throttling(Behaviour):
 
 
 @pytest.mark.parametrize("with_records", [True, False])
-def test_a_throttle_longer_than_the_time_for_progress(with_records: bool) -> None:
+def test_throttle_longer_than_poll_timeout_is_no_stall(with_records: bool) -> None:
     """
-    The broker has said when it goes on: that is waited for, and does not count as a stall.
+    The read waits for a broker's throttle time, which does not count as a stall.
     """
     behaviour = Throttling(milliseconds=2_500, with_records=with_records)
     with StubCluster(behaviour) as stubs:
@@ -343,9 +344,9 @@ def test_a_throttle_longer_than_the_time_for_progress(with_records: bool) -> Non
     assert time.monotonic() - began >= 2.4
 
 
-def test_a_throttle_without_end_is_an_error() -> None:
+def test_too_long_throttle_is_an_error() -> None:
     """
-    Told at once, with who throttles and how long, and can be tried again.
+    It is raised at once, is retriable, and names the broker and the throttle time.
     """
     with StubCluster(Throttling(milliseconds=3_600_000)) as stubs:
         began = time.monotonic()
@@ -357,9 +358,9 @@ def test_a_throttle_without_end_is_an_error() -> None:
     assert time.monotonic() - began < SHORT_MS / 1000 + 2
 
 
-def test_throttles_one_after_another_end() -> None:
+def test_repeated_throttles_are_limited() -> None:
     """
-    Without a record in between, each wait of a broker's is borne, but not for ever.
+    Without a record in between, the sum of throttle times is limited.
     """
     behaviour = Throttling(milliseconds=1_500, left=10**9)
     with StubCluster(behaviour) as stubs:

@@ -1,5 +1,5 @@
 """
-Reading a range whose log may have been truncated and grown again: leader epochs tell (KIP-320).
+Leader epochs show that the log of a range was truncated and grew again (KIP-320).
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ FENCED, UNKNOWN_EPOCH = 74, 75
 
 class Led(Behaviour):
     """
-    A partition of 1,000 records in leader epoch ``epoch``, of which ``kept`` are of epochs before.
+    A partition of 1,000 records in leader epoch ``epoch``; ``kept`` of them are from earlier
+    epochs.
 
-    A Fetch at the first offset of ``elections`` finds the next leader, whose epoch begins at the
+    A Fetch at the first offset of ``elections`` elects the next leader, whose epoch starts at the
     second.
     """
 
@@ -86,7 +87,7 @@ class Led(Behaviour):
 
 class BehindAtFirst(Led):
     """
-    Knows the epoch of the last leader from the fourth question on.
+    Knows the epoch of the last leader from the fourth metadata request on.
     """
 
     def leader_epoch(self, topic: str, partition: int) -> int:
@@ -110,34 +111,34 @@ def planned(epoch: int, start: int = 0, end: int = 1000) -> OffsetRange:
     return OffsetRange(T0, start, end, start_epoch=epoch, end_epoch=epoch)
 
 
-def asked(stubs: StubCluster) -> int:
+def epoch_requests(stubs: StubCluster) -> int:
     """
-    Return how often brokers were asked for the end of an epoch.
+    Return the number of requests for the end of an epoch.
     """
     return int(stubs.stats()["requests"].get(OFFSET_FOR_LEADER_EPOCH, 0))
 
 
-def test_the_same_leader_is_asked_nothing() -> None:
+def test_unchanged_leader_gets_no_request() -> None:
     """
-    In all but rare tasks the check costs no request.
+    While the leader stays, the check costs no request.
     """
     with StubCluster(Led()) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
-        assert asked(stubs) == 0
+        assert epoch_requests(stubs) == 0
 
 
-def test_another_leader_with_the_same_log() -> None:
+def test_new_leader_with_the_same_log_is_read() -> None:
     """
-    It is asked once, and read.
+    It gets one request, and is read.
     """
     with StubCluster(Led(epoch=5)) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
-        assert asked(stubs) == 1
+        assert epoch_requests(stubs) == 1
 
 
-def test_a_log_that_was_replaced_since_it_was_planned() -> None:
+def test_log_truncated_since_planning_is_data_loss() -> None:
     """
-    It is a data loss by its own name, before any record of another log is read.
+    The error has its own condition, and no record of the new log is read.
     """
     with StubCluster(Led(epoch=5, kept=600)) as stubs:
         with pytest.raises(DataLossError, match="seen up to offset 1000 in leader epoch 3") as told:
@@ -148,23 +149,23 @@ def test_a_log_that_was_replaced_since_it_was_planned() -> None:
         assert stubs.stats()["requests"].get(1, 0) == 0
 
 
-def test_a_loss_that_is_allowed_is_logged_and_read_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_allowed_truncation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """
-    The records that are there now are what there is.
+    With failOnDataLoss=false the new records are read.
     """
     with (
         caplog.at_level(logging.WARNING, "pyspark_pykafka"),
         StubCluster(Led(epoch=5, kept=600)) as stubs,
     ):
         assert read(stubs, planned(3, 200), fail_on_data_loss=False) == list(range(200, 1000))
-        assert asked(stubs) == 1
+        assert epoch_requests(stubs) == 1
     assert caplog.text.count("whose records end at offset 600 now") == 1
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_a_log_that_is_replaced_while_it_is_read(fail: bool) -> None:
+def test_log_truncated_during_a_read_is_data_loss(fail: bool) -> None:
     """
-    The next leader is asked before anything of its log is read.
+    The next leader is checked before any record of its log is read.
     """
     with StubCluster(Led(elections=[(500, 300)])) as stubs:
         if fail:
@@ -175,9 +176,10 @@ def test_a_log_that_is_replaced_while_it_is_read(fail: bool) -> None:
         assert stubs.get("asked_ends") == [(3, 5)]
 
 
-def test_a_loss_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_truncation_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """
-    However many leaders come after it, and each later loss for itself.
+    One truncation is reported once, whatever the number of later leaders; a later one is reported
+    again.
     """
     with (
         caplog.at_level(logging.WARNING, "pyspark_pykafka"),
@@ -191,9 +193,9 @@ def test_a_loss_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text.count("end at offset 600 now") == 1
 
 
-def test_a_leader_that_is_replaced_while_it_is_read_loses_nothing() -> None:
+def test_election_without_truncation_loses_nothing() -> None:
     """
-    As when a broker is restarted: all records come, once.
+    As in a broker restart, each record is read once.
     """
     with StubCluster(Led(elections=[(500, 1000)])) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
@@ -201,9 +203,9 @@ def test_a_leader_that_is_replaced_while_it_is_read_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(EARLIEST, LATEST), (0, LATEST), (0, 1000)])
-def test_what_a_batch_query_has_seen_is_not_read_from_another_log(start: int, end: int) -> None:
+def test_batch_query_detects_truncation_during_the_read(start: int, end: int) -> None:
     """
-    Its ranges have no epoch; the one that showed the end of the log counts from then on.
+    Its ranges have no epoch; the first leader whose log reaches the end of the range sets it.
     """
     with StubCluster(Led(elections=[(500, 300)])) as stubs:
         with pytest.raises(DataLossError, match="in leader epoch 3.* 300 now"):
@@ -211,18 +213,18 @@ def test_what_a_batch_query_has_seen_is_not_read_from_another_log(start: int, en
         assert stubs.get("asked_ends") == [(3, 5)]
 
 
-def test_plain_offsets_have_nothing_to_check() -> None:
+def test_offsets_of_the_user_are_not_checked() -> None:
     """
-    Nobody says in which epoch the user has seen them.
+    The epoch in which the user saw these offsets is unknown.
     """
     with StubCluster(Led(epoch=5, kept=600)) as stubs:
         assert read(stubs, OffsetRange(T0, 0, 1000)) == list(range(1000))
-        assert asked(stubs) == 0
+        assert epoch_requests(stubs) == 0
 
 
-def test_a_leader_that_does_not_know_the_epoch() -> None:
+def test_epoch_unknown_to_the_leader_is_no_loss() -> None:
     """
-    It says so, which is no proof of a loss: a log of the old message format has no epochs.
+    An unknown epoch proves no loss: a log in the old message format has no epochs.
     """
 
     class Forgetful(Led):
@@ -231,7 +233,7 @@ def test_a_leader_that_does_not_know_the_epoch() -> None:
 
     with StubCluster(Forgetful(epoch=5)) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
-        assert asked(stubs) == 1
+        assert epoch_requests(stubs) == 1
 
 
 @pytest.mark.parametrize(
@@ -239,28 +241,28 @@ def test_a_leader_that_does_not_know_the_epoch() -> None:
     [{OFFSET_FOR_LEADER_EPOCH: (2, 2)}, {METADATA: (4, 6), LIST_OFFSETS: (2, 3)}],
     ids=["no-question", "no-epochs"],
 )
-def test_brokers_that_are_too_old_to_tell(versions: dict[int, tuple[int, int]]) -> None:
+def test_old_brokers_are_not_checked(versions: dict[int, tuple[int, int]]) -> None:
     """
-    Before Kafka 2.3 nobody but other brokers may ask, and before 2.1 metadata have no epochs.
+    Before Kafka 2.3 clients may not send the request, and before 2.1 metadata have no epochs.
     """
     known = {**Behaviour().versions, **versions}
     with StubCluster(Led(epoch=5, kept=600, versions=known)) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
-        assert asked(stubs) == 0
+        assert epoch_requests(stubs) == 0
 
 
-def test_metadata_of_an_older_epoch_are_asked_for_again() -> None:
+def test_metadata_older_than_the_range_are_requested_again() -> None:
     """
-    A range that was planned in a later one shows that the broker is behind.
+    A range planned in a later epoch shows that the broker's metadata are stale.
     """
     with StubCluster(BehindAtFirst()) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
         assert stubs.stats()["requests"][METADATA] >= 4
 
 
-def test_a_broker_that_stays_behind_is_a_named_error() -> None:
+def test_permanently_stale_broker_is_a_retriable_error() -> None:
     """
-    One that may pass: nothing is read of what it has.
+    No record of its log is read.
     """
     with StubCluster(Led(epoch=2)) as stubs:
         with pytest.raises(TimeoutExceededError, match=r"t-0: a broker that is behind.*epoch 2"):
@@ -268,20 +270,20 @@ def test_a_broker_that_stays_behind_is_a_named_error() -> None:
         assert stubs.stats()["requests"].get(1, 0) == 0
 
 
-def test_an_older_epoch_without_topic_ids_says_nothing() -> None:
+def test_older_epoch_without_topic_ids_is_accepted() -> None:
     """
-    On brokers before 2.8 a topic that was made again looks the same.
+    On brokers before 2.8 a recreated topic looks the same.
     """
     known = {**Behaviour().versions, METADATA: (4, 9)}
     with StubCluster(Led(epoch=2, versions=known)) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
-        assert asked(stubs) == 0
+        assert epoch_requests(stubs) == 0
 
 
 @pytest.fixture
 def broker() -> Callable[[StubCluster], MetadataClient]:
     """
-    Return the way to the driver's view of stubs; nothing is tried again.
+    Return a function that makes a MetadataClient without retries.
     """
 
     def made(stubs: StubCluster) -> MetadataClient:
@@ -291,27 +293,29 @@ def broker() -> Callable[[StubCluster], MetadataClient]:
     return made
 
 
-def test_the_driver_asks_each_leader_once(broker: Callable[[StubCluster], MetadataClient]) -> None:
+def test_driver_sends_one_request_to_each_leader(
+    broker: Callable[[StubCluster], MetadataClient],
+) -> None:
     """
-    However many partitions it leads; the ends of logs come with their epochs.
+    Whatever the number of partitions; the end offsets have their leader epochs.
     """
     tps = [TopicPartition("t", number) for number in range(30)]
     with StubCluster(Led(brokers=3, topics={"t": 30}, epoch=5, kept=600)) as stubs:
         driver = broker(stubs)
         ends = driver.log_ends(tps)
         found = driver.offsets_for_leader_epochs(dict.fromkeys(tps, 3))
-        assert asked(stubs) == 3
+        assert epoch_requests(stubs) == 3
 
     assert ends.offsets == dict.fromkeys(tps, 1000)
     assert ends.epochs == dict.fromkeys(tps, 5)
     assert found == dict.fromkeys(tps, 600)
 
 
-def test_the_driver_leaves_out_who_cannot_be_asked(
+def test_driver_leaves_out_old_brokers(
     broker: Callable[[StubCluster], MetadataClient],
 ) -> None:
     """
-    As brokers before 2.3; those before 2.1 tell no epochs with the ends of logs either.
+    Before 2.3 brokers lack the request for epochs, and before 2.1 end offsets have no epochs.
     """
     known = {**Behaviour().versions, OFFSET_FOR_LEADER_EPOCH: (2, 2), LIST_OFFSETS: (2, 3)}
     with StubCluster(Led(epoch=5, versions=known)) as stubs:
@@ -321,9 +325,9 @@ def test_the_driver_leaves_out_who_cannot_be_asked(
     assert driver.log_ends([]) == ({}, {})
 
 
-def test_a_stream_asks_again_where_a_broker_is_behind() -> None:
+def test_stream_requests_stale_offsets_again() -> None:
     """
-    Its checkpoint shows that the broker knows an older epoch than the query has seen.
+    The checkpoint shows that the broker's leader epoch is older than the query has seen.
     """
     with StubCluster(BehindAtFirst()) as stubs:
         given = {
@@ -345,4 +349,4 @@ def test_a_stream_asks_again_where_a_broker_is_behind() -> None:
 
         assert end == {**stands, "t": {"0": 1000}}
         assert stubs.stats()["requests"][METADATA] >= 4
-        assert asked(stubs) == 0
+        assert epoch_requests(stubs) == 0
