@@ -1,5 +1,5 @@
 """
-The wire's debug log: what ``kafka.debug`` logs, and that no payload or secret is in it.
+What the network shows of itself, without payloads or secrets: the log of ``kafka.debug``, and reprs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.support.scripted_broker import (
 from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
@@ -165,3 +166,21 @@ def test_a_read_is_logged(lines: Callable[[], list[str]], caplog: pytest.LogCapt
     assert {"ApiVersions", "Metadata", "Fetch"} <= apis
     (value, *_) = batches[0].column("value").to_pylist()
     assert value.decode() not in caplog.text
+
+
+def test_reprs_show_the_state_and_no_secret(scripted: Callable[..., ScriptedBroker]) -> None:
+    """
+    A debugger shows addresses, the security protocol and requests in flight.
+    """
+    broker = scripted(GREETING, handshake(), authenticated())
+    connection = broker.open(sasl=LOGIN)
+    connection.send(metadata_request(1), soon())
+    cluster = Cluster(connection._config)
+
+    assert repr(connection) == f"<Connection {broker.address} SASL_PLAINTEXT, 1 in flight>"
+    connection.close()
+    assert repr(connection) == f"<Connection {broker.address} SASL_PLAINTEXT, closed>"
+    assert repr(cluster) == (
+        f"<Cluster {broker.address} SASL_PLAINTEXT, 0 brokers, 0 topics, <ConnectionCache []>>"
+    )
+    assert CANARY not in repr([connection, cluster, cluster._brokers, connection._config])

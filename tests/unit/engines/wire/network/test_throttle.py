@@ -1,0 +1,107 @@
+"""
+Throttling on a clock of the test's own (KIP-219).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_pykafka.engines.wire.network.throttle import Throttle
+from pyspark_pykafka.engines.wire.protocol.frames import Frame
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA
+from pyspark_pykafka.errors import TimeoutExceededError
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings.wire_config import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Clock:
+    """
+    Time that passes only while something sleeps.
+    """
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """
+    Return a clock that starts at 100 seconds.
+    """
+    return Clock()
+
+
+@pytest.fixture
+def throttled(clock: Clock) -> Callable[[int, int], Throttle]:
+    """
+    Return a function that records a Metadata response of a version, with a throttle time.
+    """
+
+    def record(version: int, throttle_time_ms: int) -> Throttle:
+        throttle = Throttle(Address("b", 9092), clock.now, clock.sleep)
+        throttle.record(Frame(METADATA.response, version, memoryview(b"")), throttle_time_ms)
+        return throttle
+
+    return record
+
+
+def test_the_whole_throttle_time_is_waited(
+    clock: Clock, throttled: Callable[[int, int], Throttle]
+) -> None:
+    """
+    Once: afterwards sending is allowed.
+    """
+    throttle = throttled(6, 1500)
+    throttle.wait(Deadline.after(10, clock.now))
+    throttle.wait(Deadline.after(10, clock.now))
+
+    assert clock.slept == [1.5]
+
+
+def test_a_long_throttle_time_is_logged(
+    clock: Clock, throttled: Callable[[int, int], Throttle], caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    A warning names the broker and the seconds.
+    """
+    with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
+        throttled(6, 60_000).wait(Deadline.after(100, clock.now))
+
+    assert caplog.messages == ["b:9092: throttled by the broker's quota for 60.0 s"]
+    assert clock.slept == [60.0]
+
+
+def test_a_throttle_time_beyond_the_deadline_is_not_waited(
+    clock: Clock, throttled: Callable[[int, int], Throttle]
+) -> None:
+    """
+    The error comes at once.
+    """
+    with pytest.raises(TimeoutExceededError, match="send again in 60.0 s, which is after"):
+        throttled(6, 60_000).wait(Deadline.after(3, clock.now))
+    assert clock.slept == []
+
+
+def test_old_versions_are_not_waited_for(
+    clock: Clock, throttled: Callable[[int, int], Throttle]
+) -> None:
+    """
+    Brokers delay the responses in old versions themselves.
+    """
+    throttled(5, 60_000).wait(Deadline.after(3, clock.now))
+
+    assert clock.slept == []
