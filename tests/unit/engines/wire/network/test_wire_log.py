@@ -1,5 +1,5 @@
 """
-What the network shows of itself, without payloads or secrets: the log of ``kafka.debug``, and reprs.
+What the network shows without payloads or secrets: the log of ``kafka.debug``, and reprs.
 """
 
 from __future__ import annotations
