@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.support.old_broker import OldBroker
 
-# A topic's message.format.version, and the magic of what the broker then stores.
+# A topic's message.format.version, and the magic byte that the broker then stores.
 FORMATS = {"0.9.0": 0, "0.10.2": 1}
 CODECS = ("none", "gzip", "snappy", "lz4")
 MAGIC_AT = 16
@@ -92,7 +92,7 @@ def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
     assert set(ends.epochs.values()) <= {0}
     known = {tp: 3 if version == "2.4" else -1} if engine == "wire" else {}
     assert asking.offsets_for_leader_epochs({tp: 0}) == known
-    # The old format has an epoch in the offsets, and none in the log: that is no loss.
+    # With the old format the offsets have an epoch, but the log has none: no data loss.
     seen = OffsetRange(tp, 1, 3, None, start_epoch=0, end_epoch=0)
     how = fetching.settings(kafka.bootstrap, engine, schema=fetching.VALUES)
     assert sum(batch.num_rows for batch in fetch(seen, how)) == 2

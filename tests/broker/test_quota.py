@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 COUNT = 3_000
 RECORDS = [Record(b"%d" % number + b"." * 1_000) for number in range(COUNT)]
-#: Brokers look at the last ten seconds; what is above this makes them throttle for several.
+#: Brokers average over the last ten seconds; a higher rate is throttled for several seconds.
 BYTES_A_SECOND = 150_000
-#: Less than they throttle, so that who waits for an answer meanwhile gives it up.
+#: Less than the throttle time, so that a client that waits for a response would time out.
 TIMEOUT_MS = 1_500
 FEWEST_SECONDS = 3.0
 

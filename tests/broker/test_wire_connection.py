@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-#: The listeners by name, with their security protocol; RENEWED wants a new login every 2 s.
+#: The listeners and their security protocols; RENEWED requires a new login every 2 s.
 LISTENERS = {
     "CLIENT": "PLAINTEXT",
     "TLS": "SSL",
@@ -65,7 +65,7 @@ LISTENERS = {
     "RENEWED": "SASL_PLAINTEXT",
 }
 USER, PASSWORD, KEY_PASSWORD = "alice-canary", 'geheim-"canary";', "schluessel-canary"
-#: Signs that a SCRAM name must be written with escapes for.
+#: Characters that need escaping in a SCRAM user name.
 SCRAM_USER = "al=ice,canary"
 
 
@@ -135,7 +135,7 @@ def write_certificates(files: Path) -> None:
     (files / "client.key").write_bytes(
         private_key(client, BestAvailableEncryption(KEY_PASSWORD.encode()))
     )
-    # As the Java client's PEM store has it: key and certificate in one file.
+    # Key and certificate in one file, as in the Java client's PEM store.
     (files / "store.pem").write_bytes(private_key(client) + client.cert_chain_pems[0].bytes())
     year = timedelta(days=365)
     for name, of, revoked, valid in (
@@ -214,7 +214,7 @@ def create_scram_users(kafka: KafkaCluster) -> None:
     Create both users for both SCRAM mechanisms.
     """
     admin = kafka.admin()
-    # A broker takes one mechanism of a user's in a request.
+    # A broker accepts one mechanism per user in a request.
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         kept = ScramCredentialInfo(mechanism, 4096)
         wanted = [
@@ -500,7 +500,7 @@ def test_an_expired_login_is_renewed(secured: Secured) -> None:
     A session that expired while the connection was idle is renewed before the next request.
     """
     connection = secured.open("RENEWED", **login("PLAIN"))
-    # Time that goes by is what this is about: the broker ends a session after two seconds.
+    # A real pause: the broker ends a session after two seconds.
     time.sleep(2.5)
 
     assert topics(connection).brokers

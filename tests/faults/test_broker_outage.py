@@ -58,7 +58,7 @@ def test_stream_survives_a_killed_broker(
     found = [r.value for r in own_cluster.consume("target")]
     expected = {f"{step}-{i}".encode() for step in range(3) for i in range(100)}
     assert set(found) == expected
-    # At least once: only a micro-batch that was run again may repeat records.
+    # At least once: only a retried micro-batch may repeat records.
     assert len(found) >= len(expected)
 
 

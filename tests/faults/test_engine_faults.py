@@ -199,8 +199,8 @@ def test_partition_that_moves(three: KafkaCluster, engine: str, tmp_path: Path) 
         assert read(wanted, settings(three, engine), move) == list(range(RECORDS))
         assert leader(three, name) == other
     finally:
-        # Kafka 4.3.1 elects nobody for a moved single copy once its broker has been killed, and
-        # who restarts that broker waits for all partitions.
+        # Kafka 4.3.1 elects no leader for a moved single replica once its broker has been killed,
+        # and the restart of that broker waits for all partitions.
         admin = three.admin()
         admin.delete_topics([name])[name].result(30)
 
@@ -269,7 +269,7 @@ def test_topic_deleted_during_a_range(three: KafkaCluster, engine: str) -> None:
     def delete(number: int) -> None:
         if number == 0:
             admin.delete_topics([wanted.tp.topic])[wanted.tp.topic].result(30)
-            # Until then a broker may give all the rest.
+            # Before that, one broker may return all the rest.
             wait_until(still_known, 30)
 
     began = time.monotonic()
@@ -292,7 +292,7 @@ def test_topic_recreated_during_a_range(three: KafkaCluster) -> None:
 
     with pytest.raises(DataLossError, match="no longer exists"):
         read(wanted, replace(settings(three, "wire"), poll_timeout_ms=5_000), make_again)
-    # The same worker reads the new topic, of which it knew the old id.
+    # The same worker reads the new topic, although it had cached the old id.
     assert read(wanted, settings(three, "wire")) == list(range(RECORDS))
 
 

@@ -44,7 +44,7 @@ class Echo:
             threading.Thread(target=self._answer, args=(client,), daemon=True).start()
 
     def _answer(self, client: socket.socket) -> None:
-        # A client that resets its connection is one of the faults.
+        # Clients that reset their connections are part of the tests.
         with client, suppress(ConnectionResetError):
             while len(head := client.recv(4, socket.MSG_WAITALL)) == 4:
                 frame = client.recv(*struct.unpack(">i", head), socket.MSG_WAITALL)

@@ -63,7 +63,7 @@ def test_librdkafka_reads_what_was_produced() -> None:
         for at in range(10):
             producer.produce(TOPIC, b"w%d" % at, partition=0)
         assert producer.flush(5) == 0
-        # Produced records come behind no others: a log that is written to is kept as it is.
+        # A partition with produced records has no generated ones.
         assert consumed(stubs, 10) == [b"w%d" % at for at in range(10)]
 
 

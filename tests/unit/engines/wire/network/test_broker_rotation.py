@@ -107,14 +107,14 @@ def metadata(*topics: TopicMetadata) -> MetadataResponse:
     return MetadataResponse(0, [BrokerMetadata(1, "a", 9092)], list(topics))
 
 
-def seeing(*topics: TopicMetadata) -> LastSeenEpochs:
+def seen_epochs(*topics: TopicMetadata) -> LastSeenEpochs:
     seen = LastSeenEpochs()
     for one in topics:
         seen.record("c", one)
     return seen
 
 
-def review(
+def check(
     seen: LastSeenEpochs | None = None, names: tuple[str, ...] | None = ("t",)
 ) -> FreshnessCheck:
     return FreshnessCheck("c", names, seen or LastSeenEpochs())
@@ -124,7 +124,7 @@ def test_one_fresh_response_is_enough() -> None:
     """
     Without anything suspicious, one broker is asked.
     """
-    one = review()
+    one = check()
 
     assert one.add(A, metadata(topic(4, 5)))
     assert one.is_settled
@@ -135,14 +135,14 @@ def test_one_fresh_response_is_enough() -> None:
     "stale",
     [
         pytest.param(topic(5, 4), id="an older epoch"),
-        pytest.param(topic(5), id="a partition less"),
+        pytest.param(topic(5), id="a missing partition"),
     ],
 )
 def test_stale_metadata_is_rejected(stale: TopicMetadata) -> None:
     """
     However many brokers return it; metadata of a broker that is up to date is accepted.
     """
-    one = review(seeing(topic(5, 5)))
+    one = check(seen_epochs(topic(5, 5)))
     for _ in range(2 * MIN_CONFIRMATIONS):
         assert not one.add(A, metadata(stale))
         assert not one.is_settled
@@ -155,32 +155,32 @@ def test_stale_metadata_is_rejected(stale: TopicMetadata) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "candidate",
     [
-        pytest.param(topic(0, topic_id=OTHER_ID), id="a topic made again"),
+        pytest.param(topic(0, topic_id=OTHER_ID), id="a recreated topic"),
         pytest.param(topic(0, topic_id=None), id="a broker without ids"),
         pytest.param(topic(-1), id="a broker without epochs"),
     ],
 )
-def test_low_epochs_that_are_no_sign_of_staleness(told: TopicMetadata) -> None:
+def test_low_epochs_that_are_no_sign_of_staleness(candidate: TopicMetadata) -> None:
     """
     A topic with another id is a new topic, and old brokers send no ids or epochs.
     """
-    assert seeing(topic(5)).staleness("c", told) is None
+    assert seen_epochs(topic(5)).staleness("c", candidate) is None
 
 
 def test_epochs_are_kept_per_cluster() -> None:
     """
     A clone of a cluster has the same topic ids.
     """
-    assert seeing(topic(5)).staleness("another", topic(4)) is None
+    assert seen_epochs(topic(5)).staleness("another", topic(4)) is None
 
 
 def test_the_highest_epoch_of_each_partition_is_kept() -> None:
     """
     Two responses give the higher epoch of each partition.
     """
-    seen = seeing(topic(5, 3), topic(4, 6))
+    seen = seen_epochs(topic(5, 3), topic(4, 6))
 
     assert seen.staleness("c", topic(5, 6)) is None
     assert seen.staleness("c", topic(5, 5)) is not None
@@ -191,7 +191,7 @@ def test_a_missing_topic_needs_several_confirmations() -> None:
     """
     One broker that has the topic overrules others that do not.
     """
-    one = review()
+    one = check()
     one.add(A, metadata(missing()))
     assert not one.is_settled
     one.add(B, metadata(topic(1)))
@@ -199,7 +199,7 @@ def test_a_missing_topic_needs_several_confirmations() -> None:
     assert one.is_settled
     assert one.result() == metadata(topic(1))
 
-    two = review()
+    two = check()
     for at in range(MIN_CONFIRMATIONS):
         assert two.is_settled is False
         two.add((A, B, C)[at], metadata(missing()))
@@ -212,13 +212,13 @@ def test_a_recreated_topic_needs_several_confirmations() -> None:
     The known topic id is preferred if any broker still has it.
     """
     again = topic(0, topic_id=OTHER_ID)
-    one = review(seeing(topic(5)))
+    one = check(seen_epochs(topic(5)))
     one.add(A, metadata(again))
     assert not one.is_settled
     one.add(B, metadata(topic(5)))
     assert one.result() == metadata(topic(5))
 
-    two = review(seeing(topic(5)))
+    two = check(seen_epochs(topic(5)))
     for address in (A, B, C):
         two.add(address, metadata(again))
     assert two.is_settled

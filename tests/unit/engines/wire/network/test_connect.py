@@ -307,7 +307,7 @@ def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
     cluster.metadata((), soon())
     for node in range(4):
         ask(node)
-    # So long all are idle; what was used in the meantime is trusted.
+    # All are idle for as long; a connection that is used meanwhile would be trusted.
     time.sleep(0.5)
     for proxy in proxied:
         proxy.forget_connections()
