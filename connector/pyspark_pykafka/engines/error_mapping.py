@@ -43,7 +43,7 @@ _CLASSES: dict[ErrorClass, tuple[type[PykafkaError], str]] = {
         AuthenticationError,
         "check kafka.security.protocol, kafka.sasl.mechanism and the credentials",
     ),
-    ErrorClass.AUTHORIZATION: (AuthorizationError, "ask for the permission (ACL) on the broker"),
+    ErrorClass.AUTHORIZATION: (AuthorizationError, "grant the permission (an ACL) on the broker"),
     ErrorClass.TLS: (
         TlsError,
         "check kafka.ssl.ca.location, the broker's certificate, and that it is a TLS listener",

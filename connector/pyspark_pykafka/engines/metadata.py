@@ -68,10 +68,10 @@ class MetadataClient:
         """
         Return the end offsets as :meth:`end_offsets` does, with the leader epochs.
         """
-        wanted = list(tps)
-        if not wanted:
+        partitions = list(tps)
+        if not partitions:
             return LogEnds({}, {})
-        return self._retrying(lambda: self._backend.log_ends(wanted))
+        return self._retrying(lambda: self._backend.log_ends(partitions))
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
@@ -85,8 +85,8 @@ class MetadataClient:
         """
         Return the first offset with a timestamp at or after the time (epoch ms), or None.
         """
-        found = self._offsets(times)
-        return {tp: None if offset < 0 else offset for tp, offset in found.items()}
+        offsets = self._offsets(times)
+        return {tp: None if offset < 0 else offset for tp, offset in offsets.items()}
 
     def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
@@ -94,13 +94,13 @@ class MetadataClient:
 
         Raises :class:`ProgressError` if a topic was recreated since they were stored.
         """
-        wanted = set(tps)
+        partitions = set(tps)
         read = self._committed
         if read is None:
             return {}
-        topics = {tp.topic for tp in wanted}
+        topics = {tp.topic for tp in partitions}
         offsets = self._retrying(lambda: read(topics, self._topic_ids))
-        return {tp: offset for tp, offset in offsets.items() if tp in wanted}
+        return {tp: offset for tp, offset in offsets.items() if tp in partitions}
 
     def partitions_for(self, topics: Iterable[str]) -> list[TopicPartition]:
         """
@@ -134,13 +134,13 @@ class MetadataClient:
         )
 
     def _require(self, names: set[str]) -> Assignment:
-        found = _assignment(self._topics(names))
-        missing = names - {tp.topic for tp in found.partitions}
+        existing = _assignment(self._topics(names))
+        missing = names - {tp.topic for tp in existing.partitions}
         if missing:
-            shown = ", ".join(f"'{name}'" for name in sorted(missing))
-            msg = f"the brokers do not have the topic {shown}; create it, or correct the name"
+            listed = ", ".join(f"'{name}'" for name in sorted(missing))
+            msg = f"the brokers do not have the topic {listed}; create it, or correct the name"
             raise UnknownTopicError(msg)
-        return found
+        return existing
 
     def _topics(self, names: set[str]) -> dict[str, Topic]:
         return self._backend.describe_topics(names) if names else {}
@@ -158,9 +158,9 @@ class MetadataClient:
 
 
 def _assignment(topics: Mapping[str, Topic]) -> Assignment:
-    told = {name: topic for name, topic in topics.items() if not topic.is_internal}
-    ids = {name: topic.id for name, topic in told.items() if topic.id is not None}
-    return Assignment(tuple(_partitions(told)), ids)
+    visible = {name: topic for name, topic in topics.items() if not topic.is_internal}
+    ids = {name: topic.id for name, topic in visible.items() if topic.id is not None}
+    return Assignment(tuple(_partitions(visible)), ids)
 
 
 def _partitions(topics: Mapping[str, Topic]) -> list[TopicPartition]:

@@ -1,5 +1,5 @@
 """
-The values of transactional writes: what the driver and tasks tell the wire engine, and get back.
+The values of transactional writes that the sink exchanges with the wire engine.
 """
 
 from __future__ import annotations

@@ -111,8 +111,8 @@ def _credentials(properties: Mapping[str, str]) -> Iterator[str]:
     mechanism = properties.get("sasl.mechanism", "GSSAPI")
     uses_sasl = properties.get("security.protocol", "").startswith("sasl_")
     by_password = mechanism == "PLAIN" or mechanism.startswith("SCRAM")
-    given = properties.get("sasl.username") and properties.get("sasl.password")
-    if uses_sasl and by_password and not given:
+    has_credentials = properties.get("sasl.username") and properties.get("sasl.password")
+    if uses_sasl and by_password and not has_credentials:
         yield (
             f"kafka.sasl.mechanism is {mechanism}, which needs a user and a password; give "
             "kafka.sasl.username and kafka.sasl.password, or kafka.sasl.jaas.config"

@@ -29,20 +29,20 @@ _ENDINGS = {
 _TYPES = "one of: PEM, PKCS12"
 
 
-def translate_stores(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def translate_stores(settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """
     Return (librdkafka's settings, the mistakes).
 
     A PEM key store has the key and the certificates, so its file is used for both settings.
     """
-    keys, key_mistakes = _keystore(given)
-    trust, trust_mistakes = _truststore(given)
+    keys, key_mistakes = _keystore(settings)
+    trust, trust_mistakes = _truststore(settings)
     return {**keys, **trust}, [*key_mistakes, *trust_mistakes]
 
 
-def _keystore(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    location = given.get("ssl.keystore.location", "").strip()
-    kind = _kind(given, "ssl.keystore.type", location) or "PKCS12"
+def _keystore(settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    location = settings.get("ssl.keystore.location", "").strip()
+    kind = _kind(settings, "ssl.keystore.type", location) or "PKCS12"
     if kind not in ("PEM", "PKCS12", "JKS"):
         return {}, [f"kafka.ssl.keystore.type is '{kind}'; it must be: {_TYPES}"]
     if not location:
@@ -59,9 +59,9 @@ def _keystore(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     return {"ssl.keystore.location": location}, []
 
 
-def _truststore(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    location = given.get("ssl.truststore.location", "").strip()
-    kind = _kind(given, "ssl.truststore.type", location) or "JKS"
+def _truststore(settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    location = settings.get("ssl.truststore.location", "").strip()
+    kind = _kind(settings, "ssl.truststore.type", location) or "JKS"
     if kind not in ("PEM", "PKCS12", "JKS"):
         return {}, [f"kafka.ssl.truststore.type is '{kind}'; it must be: PEM"]
     if kind == "PEM":
@@ -76,9 +76,9 @@ def _truststore(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     return {}, [mistake]
 
 
-def _kind(given: Mapping[str, str], name: str, location: str) -> str | None:
-    if given.get(name, "").strip():
-        return given[name].strip().upper()
+def _kind(settings: Mapping[str, str], name: str, location: str) -> str | None:
+    if settings.get(name, "").strip():
+        return settings[name].strip().upper()
     for kind, endings in _ENDINGS.items():
         if location.lower().endswith(endings):
             return kind

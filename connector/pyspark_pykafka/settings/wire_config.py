@@ -196,85 +196,91 @@ def wire_producer_config(kafka: KafkaSettings) -> ProducerConfig:
     Raises :class:`OptionsError` if a setting is invalid.
     """
     consumers = consumer_config(KafkaSettings.of({}), group_id="")
-    given = {**_DEFAULTS, **consumers, **_PRODUCER_DEFAULTS, **producer_config(kafka)}
+    properties = {**_DEFAULTS, **consumers, **_PRODUCER_DEFAULTS, **producer_config(kafka)}
     return ProducerConfig(
-        wire=_wire_config(given),
-        batch_bytes=int(given["batch.size"]),
-        request_bytes=int(given["message.max.bytes"]),
-        buffer_bytes=1024 * int(given["queue.buffering.max.kbytes"]),
-        codec=given["compression.type"],
-        level=int(given["compression.level"]),
+        wire=_wire_config(properties),
+        batch_bytes=int(properties["batch.size"]),
+        request_bytes=int(properties["message.max.bytes"]),
+        buffer_bytes=1024 * int(properties["queue.buffering.max.kbytes"]),
+        codec=properties["compression.type"],
+        level=int(properties["compression.level"]),
         in_flight=min(
-            int(given["max.in.flight.requests.per.connection"]), MAX_IDEMPOTENT_IN_FLIGHT
+            int(properties["max.in.flight.requests.per.connection"]), MAX_IDEMPOTENT_IN_FLIGHT
         ),
-        retries=int(given["retries"]),
-        request_seconds=_seconds(given, "request.timeout.ms"),
-        delivery_seconds=_seconds(given, "delivery.timeout.ms"),
+        retries=int(properties["retries"]),
+        request_seconds=_seconds(properties, "request.timeout.ms"),
+        delivery_seconds=_seconds(properties, "delivery.timeout.ms"),
         block_seconds=max_block_ms(kafka) / 1000,
-        metadata_seconds=_seconds(given, "metadata.max.age.ms"),
+        metadata_seconds=_seconds(properties, "metadata.max.age.ms"),
     )
 
 
-def _wire_config(given: Mapping[str, str]) -> WireConfig:
-    protocol = given["security.protocol"]
+def _wire_config(properties: Mapping[str, str]) -> WireConfig:
+    protocol = properties["security.protocol"]
     return WireConfig(
-        bootstrap=tuple(map(_address, filter(None, given.get("bootstrap.servers", "").split(",")))),
-        client_id=given["client.id"],
-        tls=_tls(given) if protocol.endswith("ssl") else None,
-        sasl=_sasl(given) if protocol.startswith("sasl_") else None,
-        address_family=given["broker.address.family"],
-        setup_seconds=_seconds(given, "socket.connection.setup.timeout.ms"),
-        api_versions_seconds=_seconds(given, "api.version.request.timeout.ms"),
-        request_seconds=_seconds(given, "socket.timeout.ms"),
-        idle_seconds=_seconds(given, "connections.max.idle.ms"),
-        keepalive=given["socket.keepalive.enable"] == "true",
-        nodelay=given["socket.nagle.disable"] == "true",
-        send_buffer_bytes=int(given["socket.send.buffer.bytes"]),
-        receive_buffer_bytes=int(given["socket.receive.buffer.bytes"]),
-        receive_message_max_bytes=_receive_limit(given),
-        client_rack=given["client.rack"],
-        fetch_wait_max_ms=int(given["fetch.wait.max.ms"]),
-        fetch_max_bytes=_number(given, "fetch.max.bytes"),
-        max_partition_fetch_bytes=_number(given, "max.partition.fetch.bytes"),
-        check_crcs=given["check.crcs"] == "true",
-        fetch_error_backoff_seconds=_seconds(given, "fetch.error.backoff.ms"),
-        retry_backoff_seconds=_seconds(given, "retry.backoff.ms"),
-        retry_backoff_max_seconds=_seconds(given, "retry.backoff.max.ms"),
-        reconnect_backoff_seconds=_seconds(given, "reconnect.backoff.ms"),
-        reconnect_backoff_max_seconds=_seconds(given, "reconnect.backoff.max.ms"),
-        debug=debug_contexts(given.get("debug", "")),
+        bootstrap=tuple(
+            map(_address, filter(None, properties.get("bootstrap.servers", "").split(",")))
+        ),
+        client_id=properties["client.id"],
+        tls=_tls(properties) if protocol.endswith("ssl") else None,
+        sasl=_sasl(properties) if protocol.startswith("sasl_") else None,
+        address_family=properties["broker.address.family"],
+        setup_seconds=_seconds(properties, "socket.connection.setup.timeout.ms"),
+        api_versions_seconds=_seconds(properties, "api.version.request.timeout.ms"),
+        request_seconds=_seconds(properties, "socket.timeout.ms"),
+        idle_seconds=_seconds(properties, "connections.max.idle.ms"),
+        keepalive=properties["socket.keepalive.enable"] == "true",
+        nodelay=properties["socket.nagle.disable"] == "true",
+        send_buffer_bytes=int(properties["socket.send.buffer.bytes"]),
+        receive_buffer_bytes=int(properties["socket.receive.buffer.bytes"]),
+        receive_message_max_bytes=_receive_limit(properties),
+        client_rack=properties["client.rack"],
+        fetch_wait_max_ms=int(properties["fetch.wait.max.ms"]),
+        fetch_max_bytes=_number(properties, "fetch.max.bytes"),
+        max_partition_fetch_bytes=_number(properties, "max.partition.fetch.bytes"),
+        check_crcs=properties["check.crcs"] == "true",
+        fetch_error_backoff_seconds=_seconds(properties, "fetch.error.backoff.ms"),
+        retry_backoff_seconds=_seconds(properties, "retry.backoff.ms"),
+        retry_backoff_max_seconds=_seconds(properties, "retry.backoff.max.ms"),
+        reconnect_backoff_seconds=_seconds(properties, "reconnect.backoff.ms"),
+        reconnect_backoff_max_seconds=_seconds(properties, "reconnect.backoff.max.ms"),
+        debug=debug_contexts(properties.get("debug", "")),
     )
 
 
-def _tls(given: Mapping[str, str]) -> Tls:
+def _tls(properties: Mapping[str, str]) -> Tls:
     return Tls(
-        ca_location=given.get("ssl.ca.location", ""),
-        ca_pem=given.get("ssl.ca.pem", ""),
-        crl_location=given.get("ssl.crl.location", ""),
-        certificate_location=given.get("ssl.certificate.location", ""),
-        certificate_pem=given.get("ssl.certificate.pem", ""),
-        key_location=given.get("ssl.key.location", ""),
-        key_pem=given.get("ssl.key.pem", ""),
-        key_password=given.get("ssl.key.password", ""),
-        cipher_suites=given.get("ssl.cipher.suites", ""),
-        verify=given["enable.ssl.certificate.verification"] == "true",
-        check_hostname=given["ssl.endpoint.identification.algorithm"] == "https",
+        ca_location=properties.get("ssl.ca.location", ""),
+        ca_pem=properties.get("ssl.ca.pem", ""),
+        crl_location=properties.get("ssl.crl.location", ""),
+        certificate_location=properties.get("ssl.certificate.location", ""),
+        certificate_pem=properties.get("ssl.certificate.pem", ""),
+        key_location=properties.get("ssl.key.location", ""),
+        key_pem=properties.get("ssl.key.pem", ""),
+        key_password=properties.get("ssl.key.password", ""),
+        cipher_suites=properties.get("ssl.cipher.suites", ""),
+        verify=properties["enable.ssl.certificate.verification"] == "true",
+        check_hostname=properties["ssl.endpoint.identification.algorithm"] == "https",
     )
 
 
-def _sasl(given: Mapping[str, str]) -> Sasl:
-    mechanism = given["sasl.mechanism"]
+def _sasl(properties: Mapping[str, str]) -> Sasl:
+    mechanism = properties["sasl.mechanism"]
     return Sasl(
         mechanism=mechanism,
-        username=given.get("sasl.username", ""),
-        password=given.get("sasl.password", ""),
-        token=_token(given) if mechanism == "OAUTHBEARER" else None,
+        username=properties.get("sasl.username", ""),
+        password=properties.get("sasl.password", ""),
+        token=_token(properties) if mechanism == "OAUTHBEARER" else None,
     )
 
 
-def _token(given: Mapping[str, str]) -> UnsecuredToken | None:
-    allowed = given.get("enable.sasl.oauthbearer.unsecure.jwt") == "true"
-    return parse_unsecured_jwt_config(given.get("sasl.oauthbearer.config", "")) if allowed else None
+def _token(properties: Mapping[str, str]) -> UnsecuredToken | None:
+    allowed = properties.get("enable.sasl.oauthbearer.unsecure.jwt") == "true"
+    return (
+        parse_unsecured_jwt_config(properties.get("sasl.oauthbearer.config", ""))
+        if allowed
+        else None
+    )
 
 
 def _address(entry: str) -> Address:
@@ -282,18 +288,18 @@ def _address(entry: str) -> Address:
     return Address(host.strip("[]"), int(port))
 
 
-def _receive_limit(given: Mapping[str, str]) -> int:
+def _receive_limit(properties: Mapping[str, str]) -> int:
     # As in librdkafka: the limit is raised to hold a whole fetch.
-    fetch = int(given.get("fetch.max.bytes", _FETCH_BYTES)) + _RESPONSE_OVERHEAD
-    return max(int(given.get("receive.message.max.bytes", _RECEIVE_BYTES)), fetch)
+    fetch = int(properties.get("fetch.max.bytes", _FETCH_BYTES)) + _RESPONSE_OVERHEAD
+    return max(int(properties.get("receive.message.max.bytes", _RECEIVE_BYTES)), fetch)
 
 
-def _seconds(given: Mapping[str, str], name: str) -> float:
-    return int(given[name]) / 1000
+def _seconds(properties: Mapping[str, str], name: str) -> float:
+    return int(properties[name]) / 1000
 
 
-def _number(given: Mapping[str, str], name: str) -> int | None:
-    return int(given[name]) if name in given else None
+def _number(properties: Mapping[str, str], name: str) -> int | None:
+    return int(properties[name]) if name in properties else None
 
 
 def _shown(value: object, names: tuple[str, ...]) -> str:

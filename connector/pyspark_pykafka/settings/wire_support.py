@@ -118,54 +118,54 @@ def wire_unsupported_reason(kafka: KafkaSettings) -> str | None:
 
     The reason quotes no value that may be secret.
     """
-    given = translate(kafka, Role.CONSUMER).properties
-    return next(_unsupported(given, _KNOWN, _SINGLE_VALUE), None)
+    properties = translate(kafka, Role.CONSUMER).properties
+    return next(_unsupported(properties, _KNOWN, _SINGLE_VALUE), None)
 
 
 def wire_write_unsupported_reason(kafka: KafkaSettings) -> str | None:
     """
     Return why the wire engine cannot write with these settings, or None if it can.
     """
-    given = translate(kafka, Role.PRODUCER).properties
+    properties = translate(kafka, Role.PRODUCER).properties
     known = _KNOWN | frozenset(_SUPPORTED_FOR_WRITES.split()) | frozenset(_SINGLE_VALUE_FOR_WRITES)
-    return next(_unsupported(given, known, _SINGLE_VALUE | _SINGLE_VALUE_FOR_WRITES), None)
+    return next(_unsupported(properties, known, _SINGLE_VALUE | _SINGLE_VALUE_FOR_WRITES), None)
 
 
 def _unsupported(
-    given: Mapping[str, str], known: Container[str], only: Mapping[str, tuple[str, str]]
+    properties: Mapping[str, str], known: Container[str], only: Mapping[str, tuple[str, str]]
 ) -> Iterator[str]:
-    protocol = given.get("security.protocol", "plaintext")
+    protocol = properties.get("security.protocol", "plaintext")
     if protocol.startswith("sasl_"):
-        yield from _unsupported_sasl(given)
+        yield from _unsupported_sasl(properties)
     if protocol.endswith("ssl"):
-        yield from _unsupported_tls(given)
-    yield from _unsupported_servers(given.get("bootstrap.servers", ""), protocol)
-    for context in sorted(debug_contexts(given.get("debug", "")) - _DEBUG_CONTEXTS):
+        yield from _unsupported_tls(properties)
+    yield from _unsupported_servers(properties.get("bootstrap.servers", ""), protocol)
+    for context in sorted(debug_contexts(properties.get("debug", "")) - _DEBUG_CONTEXTS):
         yield f"kafka.debug={context}: only librdkafka's log has it"
-    for name in given:
-        if name in only and given[name] != only[name][0]:
-            yield f"kafka.{name}={given[name]}: {only[name][1]}"
+    for name in properties:
+        if name in only and properties[name] != only[name][0]:
+            yield f"kafka.{name}={properties[name]}: {only[name][1]}"
         elif name not in known:
             yield f"kafka.{name} is supported by librdkafka only"
 
 
-def _unsupported_sasl(given: Mapping[str, str]) -> Iterator[str]:
-    mechanism = given.get("sasl.mechanism", "GSSAPI")
+def _unsupported_sasl(properties: Mapping[str, str]) -> Iterator[str]:
+    mechanism = properties.get("sasl.mechanism", "GSSAPI")
     if mechanism not in _MECHANISMS:
         yield f"kafka.sasl.mechanism={mechanism} is supported by librdkafka only"
     if mechanism != "OAUTHBEARER":
         return
-    if given.get("sasl.oauthbearer.method") == "oidc":
+    if properties.get("sasl.oauthbearer.method") == "oidc":
         yield "kafka.sasl.oauthbearer.method=oidc is supported by librdkafka only"
-    elif given.get("enable.sasl.oauthbearer.unsecure.jwt") != "true":
+    elif properties.get("enable.sasl.oauthbearer.unsecure.jwt") != "true":
         yield "kafka.sasl.mechanism=OAUTHBEARER has no settings to get tokens with"
-    elif parse_unsecured_jwt_config(given.get("sasl.oauthbearer.config", "")) is None:
+    elif parse_unsecured_jwt_config(properties.get("sasl.oauthbearer.config", "")) is None:
         yield "kafka.sasl.oauthbearer.config has a form that only librdkafka reads"
 
 
-def _unsupported_tls(given: Mapping[str, str]) -> Iterator[str]:
+def _unsupported_tls(properties: Mapping[str, str]) -> Iterator[str]:
     for name, reason in _TLS_ONLY.items():
-        if given.get(name):
+        if properties.get(name):
             yield f"kafka.{name}: {reason}"
 
 

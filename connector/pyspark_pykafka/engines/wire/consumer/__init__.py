@@ -1,3 +1,3 @@
 """
-Reading one offset range: fetch requests, retries, and the checks that nothing is skipped.
+Reads one offset range: fetch requests, retries, and checks that no record is skipped.
 """
