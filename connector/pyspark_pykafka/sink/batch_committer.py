@@ -192,7 +192,7 @@ def find_lost_attempts(
     """
     Return the ids that other attempts of the winners' tasks have left open.
 
-    These ids are derived and described; brokers are asked for lists only if Spark has retried a
+    These ids are derived and described; brokers list transactions only if Spark has retried a
     task. Lost attempts are never committed, and end by their time-out: so a broker that is needed
     for nothing else gets only a moment to answer.
     """
@@ -219,7 +219,7 @@ def _best_effort(step: Callable[[], None]) -> None:
 
 def abort_lingering(transactions: Transactions, pattern: TransactionalIdPattern) -> list[str]:
     """
-    Abort what is open, and return its ids; it would block readers until its time-out.
+    Abort open transactions, which would block readers until their time-out; return the ids.
     """
     found = list_open_ids(transactions, pattern)
     transactions.abort_ids(found)

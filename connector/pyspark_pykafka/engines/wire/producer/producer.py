@@ -87,17 +87,17 @@ def write_prepared(
         return producer.write_prepared(batches, topic, transaction)
 
 
-def choose_free_id(transactions: Transactions, wanted: Transaction) -> str:
+def choose_free_id(transactions: Transactions, transaction: Transaction) -> str:
     """
     Return an id without an open transaction: an open one may be another write's to commit.
     """
-    if wanted.fallback is None:
-        return wanted.transactional_id
-    if _is_free(transactions, wanted.transactional_id):
-        return wanted.transactional_id
+    if transaction.fallback is None:
+        return transaction.transactional_id
+    if _is_free(transactions, transaction.transactional_id):
+        return transaction.transactional_id
     # The driver can derive the first id, but not the fallback.
-    transactions.register_id(wanted.fallback.notice_id)
-    fallback = wanted.fallback.transactional_id
+    transactions.register_id(transaction.fallback.notice_id)
+    fallback = transaction.fallback.transactional_id
     if _is_free(transactions, fallback):
         return fallback
     # A restarted driver numbers its attempts as its predecessor did.
@@ -105,7 +105,7 @@ def choose_free_id(transactions: Transactions, wanted: Transaction) -> str:
 
 
 def begin_with_free_id(
-    transactions: Transactions, wanted: Transaction
+    transactions: Transactions, transaction: Transaction
 ) -> tuple[str, ProducerIdAndEpoch]:
     """
     Begin a transaction with an id that has none open; return the id and the identity.
@@ -113,7 +113,7 @@ def begin_with_free_id(
     If the coordinator has moved meanwhile, the id is chosen again by the new one's state.
     """
     return transactions.begin_with_chosen_id(
-        lambda: choose_free_id(transactions, wanted), wanted.timeout_ms
+        lambda: choose_free_id(transactions, transaction), transaction.timeout_ms
     )
 
 
@@ -157,17 +157,17 @@ class _Producer:
         return self._write(batches, topic, self._idempotent_sender).records
 
     def write_prepared(
-        self, batches: Iterable[pa.RecordBatch], topic: str | None, wanted: Transaction
+        self, batches: Iterable[pa.RecordBatch], topic: str | None, transaction: Transaction
     ) -> OpenTransaction:
         session: TransactionalSession | None = None
-        ledger_record = wanted.ledger_record
+        ledger_record = transaction.ledger_record
 
         def sender() -> Sender:
             nonlocal session
-            name, identity = begin_with_free_id(self.transactions, wanted)
+            name, identity = begin_with_free_id(self.transactions, transaction)
             extra = frozenset({ledger_record.tp} if ledger_record else ())
             session = TransactionalSession(
-                self.transactions, name, identity, extra, wanted.fence_id
+                self.transactions, name, identity, extra, transaction.fence_id
             )
             return Sender(self.cluster, self.config, session, {})
 

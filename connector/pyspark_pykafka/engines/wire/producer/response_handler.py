@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.settings.wire_config import ProducerConfig
 
+# The batch is in the log; a duplicate was written by an earlier attempt without a response.
+_WRITTEN = frozenset({KafkaErrorCode.NONE, KafkaErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+
 
 class ResponseHandler:
     """
@@ -60,10 +63,7 @@ class ResponseHandler:
             if result is None:
                 msg = f"the broker returned no result for the batch for {tp}"
                 self.retry(queue, batch, BrokerUnavailableError(msg))
-            elif result.error_code in {
-                KafkaErrorCode.NONE,
-                KafkaErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-            }:
+            elif result.error_code in _WRITTEN:
                 self._acknowledge(queue, batch)
                 self.offsets[tp] = result.base_offset
             else:

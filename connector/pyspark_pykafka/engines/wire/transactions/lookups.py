@@ -149,10 +149,10 @@ class TransactionLookups:
 
         Every broker must answer; all are queried at once.
         """
-        wanted = list(states)
+        requested = list(states)
 
         def once(deadline: Deadline) -> list[str]:
-            found, failed = self._list_once(pattern, wanted, deadline)
+            found, failed = self._list_once(pattern, requested, deadline)
             for error in failed.values():
                 raise error
             return found

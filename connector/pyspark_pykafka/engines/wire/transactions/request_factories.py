@@ -49,7 +49,7 @@ def init_producer_id(
     transactional_id: str, timeout_ms: int
 ) -> RequestFactory[InitProducerIdResponse]:
     """
-    Return InitProducerId: it aborts what is open under the id, and returns the next epoch.
+    Return InitProducerId: it aborts an open transaction of the id, and returns the next epoch.
     """
 
     def request(connection: Connection) -> Request[InitProducerIdResponse]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 _INITIAL_BACKOFF_SECONDS = 0.02
-# The share of the time for committing the rest of a partial commit; what is left is for fencing.
+# The share of the time for completing a partial commit; the remaining time is for fencing.
 _COMMIT_SHARE = 0.5
 
 _ABORTED = (

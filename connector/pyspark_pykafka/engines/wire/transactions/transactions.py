@@ -161,7 +161,7 @@ class Transactions(TransactionLookups):
 
     def abort(self, transactional_id: str) -> None:
         """
-        Abort what is open under an id, whichever producer wrote it, and fence that producer.
+        Abort the open transaction of an id, whichever producer wrote it, and fence that producer.
 
         Returns once the abort is decided: a partition without a leader gets its marker later.
         """
@@ -190,7 +190,7 @@ class Transactions(TransactionLookups):
         self, transactional_ids: Iterable[str], deadline: Deadline
     ) -> dict[str, PykafkaError]:
         """
-        Send InitProducerId for each id once, which aborts what is open; return the errors by id.
+        Send InitProducerId for each id once: open transactions are aborted. Return the errors by id.
 
         CONCURRENT_TRANSACTIONS means that a transaction was open, or is being ended.
         """
