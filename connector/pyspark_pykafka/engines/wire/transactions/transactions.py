@@ -190,7 +190,7 @@ class Transactions(TransactionLookups):
         self, transactional_ids: Iterable[str], deadline: Deadline
     ) -> dict[str, PykafkaError]:
         """
-        Send InitProducerId for each id once: open transactions are aborted. Return the errors by id.
+        Send InitProducerId for each id once: open transactions are aborted. Return errors by id.
 
         CONCURRENT_TRANSACTIONS means that a transaction was open, or is being ended.
         """
