@@ -33,14 +33,14 @@ bootstrap, topic, fault, said, options = sys.argv[1:]
 
 def first(task: TaskContext) -> bool:
     """
-    Return whether this is the task and the attempt that something happens to.
+    Return whether this is the task attempt that the fault hits.
     """
     return task.partitionId() == 1 and task.attemptNumber() == 0
 
 
 def kill_workers() -> None:
     """
-    End all Python workers beside this one, those that write among them, and then this one.
+    Kill all Python workers beside this one, writing ones included, and then this one.
     """
     for worker in psutil.Process(os.getppid()).children():
         if worker.pid != os.getpid():
@@ -50,7 +50,7 @@ def kill_workers() -> None:
 
 def fail() -> None:
     """
-    Fail as a user's function does.
+    Raise as a user's function does.
     """
     msg = "planted"
     raise RuntimeError(msg)
@@ -58,7 +58,7 @@ def fail() -> None:
 
 def wait_to_be_killed() -> None:
     """
-    Hold the job up for as long as the driver lives.
+    Block the job for as long as the driver lives.
     """
     threading.Event().wait(600)
 
@@ -73,7 +73,7 @@ FAULTS: dict[str, Callable[[], None]] = {
 
 def with_fault(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
-    Yield the batches, and let it happen once most rows of the task have been written.
+    Yield the batches, with the fault after most rows of the task are written.
     """
     task = TaskContext.get()
     assert task is not None

@@ -41,7 +41,7 @@ Query = dict[str, Any]
 
 def numbers(query: Query, topic: int = 0) -> DataFrame:
     """
-    Return the stream of a topic's numbers; each is the time of its event, too, in seconds.
+    Return the stream of a topic's numbers; each is its event time in seconds, too.
     """
     read = (
         spark.readStream.format("pykafka")
@@ -57,7 +57,7 @@ def numbers(query: Query, topic: int = 0) -> DataFrame:
 
 def ids(frame: DataFrame) -> DataFrame:
     """
-    Return what most shapes write.
+    Return the rows that most shapes write.
     """
     return frame.select("id", "key")
 
@@ -104,7 +104,7 @@ def with_random(query: Query) -> DataFrame:
 @dataclass(frozen=True)
 class Shape:
     """
-    What is written, and in which mode.
+    The rows of a query, and its output mode.
     """
 
     frame: Callable[[Query], DataFrame]
@@ -155,7 +155,7 @@ def write(query: Query, **trigger: Any) -> StreamingQuery:
 
 def started(query: Query) -> StreamingQuery:
     """
-    Start a query, and return it once its sources are there, or it has failed.
+    Start a query, and return it once its sources are initialised, or it has failed.
 
     Spark gives a Python worker ten seconds to start, too few for many at once on a loaded machine.
     """
@@ -171,7 +171,7 @@ def started(query: Query) -> StreamingQuery:
 
 def finish(query: Query, running: StreamingQuery) -> bool:
     """
-    Wait until a query has written all there is; return whether it has.
+    Wait until a query has written everything; return whether it succeeded.
     """
     try:
         running.processAllAvailable()
@@ -183,7 +183,7 @@ def finish(query: Query, running: StreamingQuery) -> bool:
 
 def run_by_batch(query: Query) -> bool:
     """
-    Run a query that never ends by itself, one batch each time; return whether all went well.
+    Run a query that never ends by itself, one batch each time; return whether it succeeded.
     """
     try:
         while committed(query) < query["last"]:

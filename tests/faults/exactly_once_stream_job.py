@@ -66,7 +66,7 @@ class FaultySource(DefaultSource):
 
 class FaultyWriter(KafkaStreamWriter):
     """
-    Lets each fault happen at its point.
+    A writer in which each fault happens at its point.
     """
 
     def __init__(self, planted: dict[str, Any], *options: Any) -> None:
@@ -142,7 +142,7 @@ def with_fault(rows: Iterator[Any], fault: dict[str, Any]) -> Iterator[Any]:
 
 def hit(fault: dict[str, Any]) -> None:
     """
-    Let a task's fault happen.
+    Trigger a task's fault.
     """
     if fault["point"] == "slow":
         again = Path(f"{fault['said']}-again")

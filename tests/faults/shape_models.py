@@ -50,16 +50,16 @@ def key_of(number: int) -> str:
 
 def each_once(numbers: Iterable[int]) -> Rows:
     """
-    Return what a query writes that hands on what it reads.
+    Return the rows of a query that forwards its input.
     """
     return [row_of({"id": number, "key": key_of(number)}) for number in numbers]
 
 
 def windowed(numbers: Iterable[int]) -> Rows:
     """
-    Return what counts by window and key come to in append mode: once, when the window is over.
+    Return the counts by window and key in append mode: each once, when its window is over.
 
-    No record is late: the numbers come in their order, a batch of them after the other.
+    No record is late: the numbers arrive in order, batch by batch.
     """
     known = sorted(numbers)
     counts: Counter[tuple[int, str]] = Counter()
@@ -77,7 +77,7 @@ def windowed(numbers: Iterable[int]) -> Rows:
 
 def complete(batches: Iterable[Iterable[int]]) -> Rows:
     """
-    Return what counts by key come to in complete mode: all of them, after each batch.
+    Return the counts by key in complete mode: all of them, after each batch.
     """
     rows: Rows = []
     counts: Counter[str] = Counter()
@@ -93,7 +93,7 @@ def complete(batches: Iterable[Iterable[int]]) -> Rows:
 
 def batches_of(checkpoint: Path) -> Iterator[list[int]]:
     """
-    Return the numbers of each micro-batch that had any, of a query that reads one topic from 0 on.
+    Return the numbers of each non-empty micro-batch of a query that reads one topic from 0 on.
     """
     before: dict[str, int] = {}
     for file in sorted(offset_files(checkpoint), key=lambda it: int(it.name)):
@@ -110,7 +110,7 @@ def batches_of(checkpoint: Path) -> Iterator[list[int]]:
 
 def offset_files(checkpoint: Path) -> list[Path]:
     """
-    Return the files in which Spark says what each batch reads.
+    Return the files of the checkpoint that hold each batch's offsets.
     """
     return [file for file in (checkpoint / "offsets").glob("*") if file.name.isdigit()]
 

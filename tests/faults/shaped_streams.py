@@ -54,7 +54,7 @@ CONF = {
 
 class GatedCluster(ProxiedCluster):
     """
-    Brokers behind proxies that can hold commits; transactions whose time is over end at once.
+    Brokers behind proxies that can hold commits; timed-out transactions are aborted at once.
     """
 
     def __init__(self, brokers: int = 1) -> None:
@@ -80,9 +80,9 @@ class GatedCluster(ProxiedCluster):
 @dataclass
 class ShapedStream:
     """
-    One query, and what its topic must have.
+    One query, and the expected rows of its topic.
 
-    ``transactions`` is how many the batch had whose commits were held last.
+    ``transactions`` is the number of transactions of the batch whose commits were held last.
     """
 
     cluster: GatedCluster
@@ -107,21 +107,21 @@ class ShapedStream:
     @property
     def topics(self) -> list[str]:
         """
-        The topics that are read.
+        The topics that the query reads.
         """
         return [f"{self.name}-{at}" for at in range(2 if self._joins else 1)]
 
     @property
     def output(self) -> str:
         """
-        The topic that is written to, and the prefix of the transactional ids.
+        The topic that the query writes, and its transactional-id prefix.
         """
         return f"{self.name}-to"
 
     @property
     def checkpoint(self) -> Path:
         """
-        Where the query keeps its state.
+        The query's checkpoint.
         """
         return self.folder / "checkpoint"
 
@@ -150,7 +150,7 @@ class ShapedStream:
 
     def error(self) -> str | None:
         """
-        Return why the query has failed in the last run, None if it has not.
+        Return the error of the query in the last run, or None.
         """
         if not self._failed.exists():
             return None
@@ -160,13 +160,13 @@ class ShapedStream:
 
     def forget_error(self) -> None:
         """
-        Let the next driver run the query again, though it has failed.
+        Let the next driver run the query again after a failure.
         """
         self._failed.unlink(missing_ok=True)
 
-    def open_names(self) -> list[str]:
+    def open_ids(self) -> list[str]:
         """
-        Return the transactions that are open now.
+        Return the ids of open transactions.
         """
         with self.cluster.transactions() as transactions:
             return transactions.list_ids(prefix_pattern(self.output), [TransactionState.ONGOING])
@@ -180,14 +180,14 @@ class ShapedStream:
         due = batch + self._silent
 
         def allowed() -> int:
-            self.transactions = len(self.open_names())
+            self.transactions = len(self.open_ids())
             return choose(self.transactions)
 
         return self.cluster.gate.hold(self.output, lambda: self.running() == due, allowed)
 
     def missing(self, hold: Hold) -> str | None:
         """
-        Return what is missing until as many commits are done as may be, and no more can be.
+        Return what is missing until as many commits are done as allowed, and no more are in flight.
         """
         if hold.allowed is None or len(hold.passed) < hold.allowed or not hold.held:
             of = hold.allowed
@@ -199,7 +199,7 @@ class ShapedStream:
 
     def problem(self) -> str | None:
         """
-        Return what a plain reader of committed records sees that must not be, None if all is well.
+        Return what is wrong in the eyes of a plain read_committed reader, or None.
         """
         verdict = self.verdict()
         if self.error() is not None:
@@ -208,11 +208,11 @@ class ShapedStream:
             return str(verdict)
         if self.running() < self.batches + self._silent - 1:
             return f"there were only {self.running() + 1} batches"
-        return f"open: {left}" if (left := self.open_names()) else None
+        return f"open: {left}" if (left := self.open_ids()) else None
 
     def verdict(self) -> Verdict:
         """
-        Return what is wrong with the rows that a plain reader of committed records sees.
+        Return what is wrong with the rows that a plain read_committed reader sees.
         """
         found = self.cluster.kafka.consume(self.output, COMMITTED)
         rows = [row_of(json.loads(it.value or b""), shape_models.RANDOM_COLUMNS) for it in found]
@@ -220,7 +220,7 @@ class ShapedStream:
 
     def expected(self) -> list[str]:
         """
-        Return the rows that must be there.
+        Return the expected rows.
         """
         if self.shape == "rate":
             return [row_of({"id": at}) for at in range(ROWS * (self.running() + 1))]
@@ -233,7 +233,7 @@ class ShapedStream:
 
     def given(self) -> dict[str, Any]:
         """
-        Return the query as the job takes it.
+        Return the query in the form that the job takes.
         """
         servers = {"kafka.bootstrap.servers": self.cluster.bootstrap}
         exactly_once = {
@@ -285,7 +285,7 @@ class ShapedStream:
 @dataclass
 class Drivers:
     """
-    Runs queries, one driver after another; ``conf`` counts for drivers from then on.
+    Runs queries with one driver after another; ``conf`` applies to later drivers.
     """
 
     cluster: GatedCluster
@@ -296,7 +296,7 @@ class Drivers:
 
     def start(self) -> subprocess.Popen[str]:
         """
-        Start a driver; it ends by itself once all is written.
+        Start a driver; it ends by itself once everything is written.
         """
         self.runs += 1
         queries = [stream.given() for stream in self._alive()]
@@ -322,7 +322,7 @@ class Drivers:
         """
         Run until ``choose(n)`` of a batch's n transactions are committed, and kill the driver.
 
-        Queries that fail instead are left alone from then on.
+        Queries that fail instead are left out from then on.
         """
         job, holds = self.held(batch, choose)
         kill_all(job)
@@ -337,7 +337,7 @@ class Drivers:
         self, batch: int, choose: Callable[[int], int]
     ) -> tuple[subprocess.Popen[str], list[Hold]]:
         """
-        Return a driver that waits for its commits, ``choose(n)`` of n being done.
+        Return a driver whose commits are held, after ``choose(n)`` of n are done.
         """
         holds = {stream.shape: stream.hold(batch, choose) for stream in self._alive()}
         job = self.start()
@@ -357,7 +357,7 @@ class Drivers:
 
     def verify(self) -> None:
         """
-        Fail unless all queries have written what they must, and nothing is left open.
+        Fail unless all queries have written the expected rows, and no transaction is open.
         """
         problems = {stream.shape: stream.problem() for stream in self.streams}
         wrong = [f"{shape}: {problem}" for shape, problem in problems.items() if problem]
@@ -365,7 +365,7 @@ class Drivers:
 
     def log(self) -> str:
         """
-        Return the end of what the last driver has printed.
+        Return the end of the last driver's output.
         """
         return self._log.read_text()[-4_000:]
 

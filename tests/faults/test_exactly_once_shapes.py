@@ -126,7 +126,7 @@ def await_ended(made: Drivers) -> None:
     Return once the coordinator has aborted the open transactions.
     """
     for stream in made.streams:
-        wait_until(lambda stream=stream: ", ".join(stream.open_names()) or None, SECONDS)
+        wait_until(lambda stream=stream: ", ".join(stream.open_ids()) or None, SECONDS)
 
 
 def test_a_driver_dies_between_commits(drivers: NewDrivers) -> None:

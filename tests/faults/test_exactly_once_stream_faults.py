@@ -189,7 +189,7 @@ class History:
         """
         return (self.folder / f"run-{self.runs}.log").read_text()
 
-    def open_names(self) -> list[str]:
+    def open_ids(self) -> list[str]:
         """
         Return the transactions that are open now.
         """
@@ -202,7 +202,7 @@ class History:
         """
         Return once no transaction is open.
         """
-        wait_until(lambda: ", ".join(self.open_names()) or None, SECONDS)
+        wait_until(lambda: ", ".join(self.open_ids()) or None, SECONDS)
 
 
 def feed(cluster: KafkaCluster, topic: str, partitions: int) -> list[Record]:
@@ -288,7 +288,7 @@ def verify(history: History, watcher: Watcher) -> None:
     """
     check(watcher.finish(RECORDS))
     check(read(history.cluster, history.sink))
-    assert history.open_names() == []
+    assert history.open_ids() == []
 
 
 def watch(history: History) -> Watcher:
@@ -356,7 +356,7 @@ def test_restarts_after_the_transaction_timeout(history: History, seed: int) -> 
         committed = chance.randrange(PARTITIONS)
         point = "some committed" if committed else "all prepared"
         history.killed(fault_at(point, batch, committed))
-        assert len(history.open_names()) == PARTITIONS - committed
+        assert len(history.open_ids()) == PARTITIONS - committed
         history.await_ended()
     history.completed()
 
@@ -474,7 +474,7 @@ def wake_late(history: History, job: subprocess.Popen[str], at: int) -> None:
     Resume a paused task after its transaction has been aborted.
     """
     wait_until(lambda: paused(job, history.said(at)), SECONDS)
-    wait_until(lambda: None if history.open_names() else "no transaction is open", SECONDS)
+    wait_until(lambda: None if history.open_ids() else "no transaction is open", SECONDS)
     history.await_ended()
     stop_all(job, signal.SIGCONT)
 
