@@ -32,7 +32,7 @@ class Log:
     """
 
     batches: list[tuple[int, int]]
-    looks: int = 0
+    samples: int = 0
     _parts: list[tuple[int, bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Log:
         return memoryview(found)
 
     def sizes(self, positions: Offsets) -> dict[TopicPartition, float]:
-        self.looks += 1
+        self.samples += 1
         size, offsets = measure_batches(self.fetch(positions[TP]), positions[TP])
         return {TP: size / offsets} if offsets else {}
 
@@ -109,7 +109,7 @@ def test_limit_is_met_for_any_batches(batches: list[tuple[int, int]]) -> None:
 
     widest = max(size for _, size in batches)
     assert log.size(end) == pytest.approx(LIMIT, rel=0.1, abs=widest)
-    assert log.looks <= 32
+    assert log.samples <= 32
 
 
 def test_uniform_log_needs_few_samples() -> None:
@@ -119,17 +119,17 @@ def test_uniform_log_needs_few_samples() -> None:
     log = Log(many(20, 1000, 200))
     log.apply_limits(LIMIT)
 
-    assert log.looks == 8
+    assert log.samples == 8
 
 
-@pytest.mark.parametrize(("batches", "looks"), [(3, 1), (100, 2), (170, 8)])
-def test_small_backlog_needs_fewer_samples(batches: int, looks: int) -> None:
+@pytest.mark.parametrize(("batches", "samples"), [(3, 1), (100, 2), (170, 8)])
+def test_small_backlog_needs_fewer_samples(batches: int, samples: int) -> None:
     """
     A backlog within one sample is sampled once, and one far below the limit hardly more often.
     """
     log = Log(many(10, 500, batches))
     assert log.apply_limits(LIMIT) == log.end
-    assert log.looks == looks
+    assert log.samples == samples
 
 
 def test_everything_is_admitted_if_it_fits() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
@@ -118,13 +118,11 @@ class WireMetadata:
         """
         action = "listing topics"
         response = self._retry(
-            lambda cluster, attempt: _metadata(
-                cluster,
-                None,
-                attempt.limit,
+            lambda cluster, attempt: _with_action(
+                lambda: cluster.metadata(
+                    None, attempt.limit, is_relevant=matches, expected_topics=self._matched
+                ),
                 action,
-                is_relevant=matches,
-                expected_topics=self._matched,
             )
         )
         topics = _existing(response, action, matches)
@@ -229,7 +227,9 @@ class WireMetadata:
     ) -> tuple[MetadataResponse, dict[str, TopicMetadata]]:
         action = _reading_partitions(names)
         response = self._retry(
-            lambda cluster, attempt: _metadata(cluster, names, attempt.limit, action)
+            lambda cluster, attempt: _with_action(
+                lambda: cluster.metadata(names, attempt.limit), action
+            )
         )
         topics = _existing(response, action)
         self._cache_leaders(topics)
@@ -259,12 +259,10 @@ class WireMetadata:
                 count = max(partition_counts.get(tp.topic, 0), tp.partition + 1)
                 partition_counts[tp.topic] = count
             action = _reading_partitions(partition_counts)
-            metadata = _metadata(
-                cluster,
-                partition_counts.keys(),
-                attempt.limit,
+            names = partition_counts.keys()
+            metadata = _with_action(
+                lambda: cluster.metadata(names, attempt.limit, min_partitions=partition_counts),
                 action,
-                min_partitions=partition_counts,
             )
             self._cache_leaders(_existing(metadata, action))
             by_leader = self._by_leader(cluster, missing, partition_type)
@@ -323,15 +321,12 @@ def _request_missing(
         raise errors[0]
 
 
-def _metadata(
-    cluster: Cluster,
-    names: Collection[str] | None,
-    deadline: Deadline,
-    action: str,
-    **more: Any,
-) -> MetadataResponse:
+def _with_action(request: Callable[[], MetadataResponse], action: str) -> MetadataResponse:
+    """
+    Return the response, or raise a timeout that names the action.
+    """
     try:
-        return cluster.metadata(names, deadline, **more)
+        return request()
     except (BrokerUnavailableError, TimeoutExceededError) as error:
         msg = f"{action}: no broker answered in time: {error}"
         raise TimeoutExceededError(msg) from error
