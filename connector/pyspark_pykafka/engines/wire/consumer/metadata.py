@@ -95,6 +95,9 @@ class WireMetadata:
     """
     Implements :class:`~pyspark_pykafka.engines.metadata_contract.MetadataBackend`.
 
+    A plan has no later response to correct it, so topics that are new to the process are described
+    by two brokers (invariant R18).
+
     Caches the leaders of the topics that were described last, for the offset requests that follow.
     """
 
@@ -120,7 +123,11 @@ class WireMetadata:
         response = self._retry(
             lambda cluster, attempt: _with_action(
                 lambda: cluster.metadata(
-                    None, attempt.limit, is_relevant=matches, expected_topics=self._matched
+                    None,
+                    attempt.limit,
+                    is_relevant=matches,
+                    expected_topics=self._matched,
+                    confirms_new_topics=True,
                 ),
                 action,
             )
@@ -228,7 +235,7 @@ class WireMetadata:
         action = _reading_partitions(names)
         response = self._retry(
             lambda cluster, attempt: _with_action(
-                lambda: cluster.metadata(names, attempt.limit), action
+                lambda: cluster.metadata(names, attempt.limit, confirms_new_topics=True), action
             )
         )
         topics = _existing(response, action)
@@ -261,7 +268,9 @@ class WireMetadata:
             action = _reading_partitions(partition_counts)
             names = partition_counts.keys()
             metadata = _with_action(
-                lambda: cluster.metadata(names, attempt.limit, min_partitions=partition_counts),
+                lambda: cluster.metadata(
+                    names, attempt.limit, min_partitions=partition_counts, confirms_new_topics=True
+                ),
                 action,
             )
             self._cache_leaders(_existing(metadata, action))

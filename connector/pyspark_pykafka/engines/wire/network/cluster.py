@@ -38,6 +38,10 @@ T = TypeVar("T")
 # The timeout of further metadata requests once there is a response.
 _CONFIRMATION_SECONDS = 5.0
 
+# A second broker's metadata is waited for as long when the first response is complete: if no other
+# broker responds, the first one is used.
+_SECOND_RESPONSE_SECONDS = 2.0
+
 _USABLE_TOPIC_ERRORS = frozenset({KafkaErrorCode.NONE, KafkaErrorCode.LEADER_NOT_AVAILABLE})
 
 
@@ -149,7 +153,7 @@ class Cluster:
         used: set[Address] = set()
         request = partial(self._metadata_request, topics)
         while True:
-            limit = self._confirmation_limit(deadline) if check.responses else deadline
+            limit = self._confirmation_limit(check, deadline)
             try:
                 address, response = self._brokers.request_from_any(request, used, limit)
             except TRANSIENT_ERRORS as error:
@@ -164,6 +168,8 @@ class Cluster:
                 self._last_source = address
             else:
                 self._brokers.demote(address)
+            for behind in check.behind:
+                self._brokers.demote(behind)
             if check.is_settled:
                 break
         metadata = check.result()
@@ -296,8 +302,11 @@ class Cluster:
             for p in found.partitions
         }
 
-    def _confirmation_limit(self, deadline: Deadline) -> Deadline:
-        return Deadline.after(deadline.remaining(_CONFIRMATION_SECONDS), deadline.now)
+    def _confirmation_limit(self, check: FreshnessCheck, deadline: Deadline) -> Deadline:
+        if not check.responses:
+            return deadline
+        seconds = _SECOND_RESPONSE_SECONDS if check.is_complete else _CONFIRMATION_SECONDS
+        return Deadline.after(deadline.remaining(seconds), deadline.now)
 
     def _reject_stale(self, check: FreshnessCheck, error: PykafkaError) -> None:
         reason = check.stale_reason()

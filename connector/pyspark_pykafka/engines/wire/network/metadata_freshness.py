@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: How many brokers must report that a topic does not exist, unless fewer respond at all.
 MIN_CONFIRMATIONS = 3
 
+# In a cluster of one broker no second one can be asked.
+_MIN_BROKERS = 2
+
 # How many brokers must agree that a topic was recreated if others still return the old one.
 _MIN_AGREEING = 2
 
@@ -45,6 +48,14 @@ class LastSeenEpochs:
         Return the topic id that was last seen for a name.
         """
         return self._ids.get((cluster, name))
+
+    def has(self, cluster: Hashable, topic: TopicMetadata) -> bool:
+        """
+        Return whether leader epochs of a topic were seen; true for topics without any epochs.
+        """
+        if topic.error_code or topic.topic_id is None:
+            return True
+        return (cluster, topic.topic_id) in self._epochs
 
     def staleness(self, cluster: Hashable, topic: TopicMetadata) -> str | None:
         """
@@ -107,7 +118,13 @@ class FreshnessCheck:
     expected_topics: Collection[str] = ()
     min_partitions: Mapping[str, int] = field(default_factory=dict)
     is_relevant: Callable[[str], object] = lambda _: True
+    #: Whether topics that this process has not seen before need a second broker's response.
+    confirms_new_topics: bool = False
     responses: int = field(init=False, default=0)
+    #: Brokers with older leader epochs than others.
+    behind: set[Address] = field(init=False, default_factory=set)
+    _sources: dict[str, Address] = field(init=False, default_factory=dict)
+    _confirmations: int = field(init=False, default=0)
     _best: MetadataResponse | None = field(init=False, default=None)
     _found: dict[str, TopicMetadata] = field(init=False, default_factory=dict)
     #: Topics with a new id or fewer partitions than before, until other brokers confirm them.
@@ -121,11 +138,17 @@ class FreshnessCheck:
         Add a broker's response, and return whether it is fresh.
         """
         self.responses += 1
+        brokers = {(broker.host, broker.port) for broker in response.brokers}
+        # A bootstrap address that no broker advertises may belong to any of them.
+        self._confirmations += (
+            len(brokers) < _MIN_BROKERS or (address.host, address.port) in brokers
+        )
         is_fresh = True
         for topic in response.topics:
             if topic.name is None or not self.is_relevant(topic.name):
                 continue
             is_fresh = self._add(topic.name, topic, address) and is_fresh
+        is_fresh = is_fresh and address not in self.behind
         if self._best is None or is_fresh:
             self._best = response
         return is_fresh
@@ -137,7 +160,16 @@ class FreshnessCheck:
         """
         if self._stale:
             return False
-        return self.responses >= MIN_CONFIRMATIONS or not self._unconfirmed
+        if self.responses >= MIN_CONFIRMATIONS:
+            return True
+        return not self._unconfirmed and not self._needs_second_response
+
+    @property
+    def is_complete(self) -> bool:
+        """
+        Whether all topics are known, so that another response could only confirm them.
+        """
+        return not self._stale and not self._unconfirmed
 
     def stale_reason(self) -> str | None:
         """
@@ -172,8 +204,44 @@ class FreshnessCheck:
             if is_recreated and first.topic_id == topic.topic_id:
                 self._agreed[name] += 1
         else:
-            self._found.setdefault(name, topic)
+            self._merge(name, topic, address)
         return True
+
+    def _merge(self, name: str, topic: TopicMetadata, address: Address) -> None:
+        """
+        Keep each partition's metadata with the highest leader epoch (KIP-320).
+        """
+        other = self._found.get(name)
+        if other is None or other.error_code or other.topic_id != topic.topic_id:
+            self._found.setdefault(name, topic)
+            self._sources.setdefault(name, address)
+            return
+        if topic.error_code or topic.topic_id is None:
+            return
+        newest = {partition.partition_index: partition for partition in other.partitions}
+        for partition in topic.partitions:
+            known = newest.get(partition.partition_index)
+            if known is None or partition.leader_epoch > known.leader_epoch:
+                newest[partition.partition_index] = partition
+                self.behind.add(self._sources[name])
+            elif partition.leader_epoch < known.leader_epoch:
+                self.behind.add(address)
+        self._found[name] = other._replace(partitions=list(newest.values()))
+
+    @property
+    def _needs_second_response(self) -> bool:
+        """
+        Whether topics are new to this process, or match no pattern, by one broker's response alone.
+
+        Nothing shows whether that broker is cut off from its controllers.
+        """
+        if not self.confirms_new_topics or self._confirmations >= _MIN_AGREEING:
+            return False
+        if self._best is None or len(self._best.brokers) < _MIN_BROKERS:
+            return False
+        if self.requested is None and not self._found:
+            return True
+        return any(not self.seen.has(self.cluster, topic) for topic in self._found.values())
 
     @property
     def _stale(self) -> list[str]:

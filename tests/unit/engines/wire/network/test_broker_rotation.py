@@ -120,6 +120,57 @@ def check(
     return FreshnessCheck("c", names, seen or LastSeenEpochs())
 
 
+def confirming(*responses: tuple[Address, MetadataResponse]) -> FreshnessCheck:
+    """
+    Return a check of a process that has seen no topics, after these responses.
+    """
+    check = FreshnessCheck("c", ("t",), LastSeenEpochs(), confirms_new_topics=True)
+    for address, response in responses:
+        check.add(address, response)
+    return check
+
+
+def cluster_metadata(*topics: TopicMetadata) -> MetadataResponse:
+    return metadata(*topics)._replace(
+        brokers=[BrokerMetadata(1, "a", 9092), BrokerMetadata(2, "b", 9092)]
+    )
+
+
+def test_the_highest_epoch_of_each_partition_counts() -> None:
+    """
+    Two brokers may each be behind for another partition, and one may know more partitions.
+    """
+    check = confirming((A, cluster_metadata(topic(4, 7))), (B, cluster_metadata(topic(5, 6, 0))))
+
+    assert check.is_settled
+    assert [it.leader_epoch for it in check.result().topics[0].partitions] == [5, 7, 0]
+    assert check.behind == {A, B}
+
+
+def test_new_topics_need_a_second_broker() -> None:
+    """
+    The first response is complete, but not settled; a topic seen before needs no second one.
+    """
+    check = confirming((A, cluster_metadata(topic(4))))
+    assert check.is_complete
+    assert not check.is_settled
+
+    seen = FreshnessCheck("c", ("t",), seeing(topic(4)), confirms_new_topics=True)
+    seen.add(A, cluster_metadata(topic(4)))
+    assert seen.is_settled
+
+
+def test_an_address_that_no_broker_advertises_confirms_nothing() -> None:
+    """
+    A bootstrap address may lead to any broker, also to the one that responds next.
+    """
+    first = (C, cluster_metadata(topic(4)))
+    assert not confirming(first, (A, cluster_metadata(topic(4)))).is_settled
+    assert confirming(
+        first, (A, cluster_metadata(topic(4))), (B, cluster_metadata(topic(4)))
+    ).is_settled
+
+
 def test_one_fresh_response_is_enough() -> None:
     """
     Without anything suspicious, one broker is asked.

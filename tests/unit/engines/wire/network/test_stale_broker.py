@@ -11,10 +11,12 @@ import pytest
 from tests.support.stub_behaviour import METADATA
 from tests.support.stub_brokers import Behaviour, StubCluster
 
+from pyspark_pykafka.engines.wire.network import metadata_freshness
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.engines.wire.network.metadata_freshness import LastSeenEpochs
 from pyspark_pykafka.errors import BrokerUnavailableError, UnknownTopicError
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.options import parse_batch_source, parse_stream_source
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.wire_config import wire_config
@@ -62,6 +64,14 @@ class Stale(Behaviour):
 
     def _is_stale(self) -> bool:
         return self.asked in self.stale
+
+
+@pytest.fixture(autouse=True)
+def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Forget the leader epochs of other tests, whose brokers may have had the same ports.
+    """
+    monkeypatch.setattr(metadata_freshness, "LAST_SEEN_EPOCHS", LastSeenEpochs())
 
 
 @pytest.fixture
@@ -113,6 +123,57 @@ def test_a_stream_reads_from_the_new_leader(stubs: StubCluster) -> None:
             ends.append(at["t"]["0"])
 
     assert ends == [200] * 5
+
+
+def planned_end(servers: str) -> int:
+    """
+    Return the end offset that a batch query of a new process would plan.
+    """
+    options = parse_batch_source({"kafka.bootstrap.servers": servers, "subscribe": "t"})
+    return metadata_client(options).log_ends([P0]).offsets[P0]
+
+
+@pytest.mark.parametrize("nodes", [(STALE,), (STALE, 1), (STALE, 2), (2, STALE)])
+def test_a_batch_reads_to_the_new_leaders_end(stubs: StubCluster, nodes: tuple[int, ...]) -> None:
+    """
+    A batch query plans once, so its first metadata come from two brokers; the higher epoch counts.
+    """
+    assert planned_end(bootstrap(stubs, *nodes)) == 200
+
+
+def test_a_pattern_finds_topics_that_the_first_broker_does_not_know(stubs: StubCluster) -> None:
+    """
+    Metadata of all topics come from two brokers as well, if the first knows none that match.
+    """
+    options = parse_batch_source(
+        {"kafka.bootstrap.servers": bootstrap(stubs, STALE), "subscribePattern": "n.w"}
+    )
+    found = metadata_client(options).assignment(options.strategy)
+
+    assert [tp.topic for tp in found.partitions] == ["new"]
+
+
+def test_topics_are_confirmed_once(stubs: StubCluster) -> None:
+    """
+    A process asks a second broker about a topic only once.
+    """
+    planned_end(bootstrap(stubs, 1))
+    before = len(stubs.get("metadata_asked"))
+    planned_end(bootstrap(stubs, 1))
+
+    assert before == 2
+    assert len(stubs.get("metadata_asked")) <= before + 1
+
+
+def test_a_cluster_of_one_broker_is_asked_once() -> None:
+    """
+    No second response is waited for where no second broker exists.
+    """
+    with StubCluster(Stale(brokers=1, topics={"t": 1})) as alone:
+        began = time.monotonic()
+        assert planned_end(bootstrap(alone, 0)) == 100
+        assert len(alone.get("metadata_asked")) == 1
+    assert time.monotonic() - began < 2
 
 
 def test_stale_metadata_is_rejected_in_the_whole_process(stubs: StubCluster) -> None:
