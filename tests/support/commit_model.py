@@ -87,7 +87,7 @@ class World:
     stale: dict[str, TransactionDescription | None] = field(default_factory=dict)
     #: How many entries the leader's high watermark lags behind.
     lag: int = 0
-    #: Whether a time-out, or a task that was still alive, may have aborted a decided transaction.
+    #: Whether a time-out, or a process that was still alive, may have aborted a decided transaction.
     excused: bool = False
 
     def begin(self, name: str) -> PreparedTransaction:
@@ -96,6 +96,15 @@ class World:
         """
         before = self.names.get(name)
         self.excused |= before is not None and before.state is TransactionState.ONGOING
+        return self.fence(name)
+
+    def abort(self, name: str, seen: PreparedTransaction | None) -> PreparedTransaction:
+        """
+        Abort the open transaction of a name, whether or not it was the one seen there.
+        """
+        before = self.names.get(name)
+        is_open = before is not None and before.state is TransactionState.ONGOING
+        self.excused |= is_open and before is not None and before.prepared != seen
         return self.fence(name)
 
     def fence(self, name: str) -> PreparedTransaction:
@@ -282,6 +291,8 @@ class MemoryTransactions:
 
     process: Process
     config: Any = field(default_factory=lambda: SimpleNamespace(block_seconds=60.0))
+    #: The transaction of each name when this process last read it.
+    seen: dict[str, PreparedTransaction] = field(default_factory=dict)
 
     @property
     def world(self) -> World:
@@ -320,6 +331,7 @@ class MemoryTransactions:
         found = self.world.names.get(name)
         if found is None:
             return None
+        self.seen[name] = found.prepared
         return TransactionDescription(name, found.state, *found.prepared[1:], 0, 0, 1)
 
     def end_all(self, prepared: Sequence[PreparedTransaction], *, commit: bool) -> None:
@@ -344,7 +356,8 @@ class MemoryTransactions:
         Abort the open transactions of ids, whichever producer has them.
         """
         for name in names:
-            self.process.call(f"fence {name}", lambda name=name: self.world.fence(name))
+            seen = self.seen.get(name)
+            self.process.call(f"fence {name}", lambda it=(name, seen): self.world.abort(*it))
 
     def describe_reachable(self, names: Sequence[str]) -> dict[str, TransactionDescription | None]:
         """
@@ -393,9 +406,13 @@ class MemoryTransactions:
         """
         Return the ids with an open transaction.
         """
-        found: list[str] = self.process.call(
-            f"list {family.prefix}", lambda: [it for it in self.world.ongoing if family.matches(it)]
-        )
+
+        def list_open() -> list[str]:
+            found = [it for it in self.world.ongoing if family.matches(it)]
+            self.seen.update({name: self.world.names[name].prepared for name in found})
+            return found
+
+        found: list[str] = self.process.call(f"list {family.prefix}", list_open)
         return found
 
 

@@ -341,6 +341,26 @@ def test_a_former_coordinator_does_not_cause_an_abort() -> None:
         check_whole(world, 0, ROWS)
 
 
+def test_a_driver_that_aborts_by_name_too_late() -> None:
+    """
+    A driver that was paused since it listed transactions aborts by name one that another driver
+    has decided to commit: a part is lost and reported, and no row is written twice.
+    """
+    world = World()
+    first = until(start(world, "a", FIRST), "write task 1")
+    sleeper = until(until(start(world, "b", DIVISIONS[3]), ": list "), ": read ")
+    while first.advance():
+        pass
+    until(start(world, "c", DIVISIONS[1]), ": commit ").advance(Turn.DIE)
+    assert world.visible(0)
+    sleeper.finish()
+    assert world.excused, world.trace
+    last = start(world, "last", DIVISIONS[2]).finish()
+    assert "EXACTLY_ONCE_REPLAY_DIFFERS" in str(last.failure), (last.failure, world.trace)
+    check_once(world, {0: ROWS})
+    give_up_or_repeat(world, repeat=False)
+
+
 def test_partly_committed_transactions_are_found() -> None:
     """
     The open transactions of a partly committed batch are found; otherwise none.
