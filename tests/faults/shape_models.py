@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 KEYS = 12
-#: A number is the time of its event, too, in seconds.
+#: A number tells the time of its event, too, in seconds.
 WINDOW_SECONDS = 40
 #: Where the numbers of a union's second topic begin.
 SECOND = 10_000
