@@ -87,7 +87,7 @@ class World:
     stale: dict[str, TransactionDescription | None] = field(default_factory=dict)
     #: How many entries the leader's high watermark lags behind.
     lag: int = 0
-    #: Whether a time-out, or a process that was still alive, may have aborted a decided transaction.
+    #: Whether a time-out, or a process still alive, may have aborted a decided transaction.
     excused: bool = False
 
     def begin(self, name: str) -> PreparedTransaction:

@@ -155,7 +155,7 @@ def test_new_topics_need_a_second_broker() -> None:
     assert check.is_complete
     assert not check.is_settled
 
-    seen = FreshnessCheck("c", ("t",), seeing(topic(4)), confirms_new_topics=True)
+    seen = FreshnessCheck("c", ("t",), seen_epochs(topic(4)), confirms_new_topics=True)
     seen.add(A, cluster_metadata(topic(4)))
     assert seen.is_settled
 
