@@ -25,7 +25,10 @@ from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
     PartitionFetcher,
 )
 from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import RetryingFetcher
-from pyspark_pykafka.engines.wire.consumer.stalls import explain_empty_fetch, explain_out_of_range
+from pyspark_pykafka.engines.wire.consumer.stall_causes import (
+    explain_empty_fetch,
+    explain_out_of_range,
+)
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck, LogTruncatedError
 from pyspark_pykafka.engines.wire.network.cluster import borrowed_cluster
 from pyspark_pykafka.engines.wire.records._decoder import (
