@@ -1,5 +1,5 @@
 """
-The input side of the audit: computes from offsets what entered, and reads the log only for gaps.
+The input side of the audit: computes what entered from offsets; reads the log only on a mismatch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SourceTally:
     """
     Computes what entered a query with these options; lives on the driver.
 
-    ``partitions`` are counted one by one, besides the batch as a whole. Raises
+    ``partitions`` are counted individually, besides the whole batch. Raises
     :class:`~pyspark_pykafka.errors.OptionsError` for wrong options.
     """
 
@@ -68,39 +68,40 @@ class SourceTally:
         """
         Compare what entered with what left; after a mismatch, compare with the log's records.
 
-        Raises :class:`OffsetsError` if it is unknown what entered.
+        Raises :class:`OffsetsError` if the progress does not show what entered.
         """
         source = find_source(sources, self._options)
         ranges = offset_ranges(source, self._options)
-        full = self._checksums(ranges, self._of_every_offset)
+        full = self._checksums(ranges, self._checksum_of_range)
         found = report(name, batch_id, full, left)
         if found.is_complete:
             return found
-        held = self._held(name, ranges)
+        in_log = self._in_log(name, ranges)
         complete = {it.scope for it in found.findings if it.verdict is Verdict.COMPLETE}
-        entered = {scope: full[scope] if scope in complete else held[scope] for scope in full}
-        # Records that the log has lost since have entered, too. Spark's row count shows if it has.
-        is_all = held[WHOLE_BATCH].count in {source.rows, full[WHOLE_BATCH].count}
-        max_entered = {} if is_all else {scope: it.count for scope, it in full.items()}
+        entered = {scope: full[scope] if scope in complete else in_log[scope] for scope in full}
+        # Records that the log has lost since then have entered, too. If there are none, the log has as
+        # many records as Spark has read.
+        is_complete_log = in_log[WHOLE_BATCH].count in {source.rows, full[WHOLE_BATCH].count}
+        max_entered = {} if is_complete_log else {scope: it.count for scope, it in full.items()}
         return report(name, batch_id, entered, left, max_entered)
 
-    def _held(self, name: str, ranges: Sequence[OffsetRange]) -> Checksums:
+    def _in_log(self, name: str, ranges: Sequence[OffsetRange]) -> Checksums:
         """
-        Return the checksums of the records that the log holds; empty ones if it cannot be read.
+        Return the checksums of the records in the log; empty ones if it cannot be read.
         """
         try:
-            held = self._checksums(self._after_log_start(ranges), self._of_records)
+            in_log = self._checksums(self._after_log_start(ranges), self._checksum_of_records)
         except PykafkaError as error:
             logger.warning("audit %s: the offsets could not be read again: %s", name, error)
             return defaultdict(Checksum)
-        if not self._has_warned and held[WHOLE_BATCH].count < sum(r.size for r in ranges):
+        if not self._has_warned and in_log[WHOLE_BATCH].count < sum(r.size for r in ranges):
             self._has_warned = True
             logger.warning(
                 "audit %s: the log has offsets without a record, so the driver reads the offsets "
                 "of such batches again; an auditor without options reads nothing",
                 name,
             )
-        return held
+        return in_log
 
     def _after_log_start(self, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
         log_starts = self._client.log_start_offsets(r.tp for r in ranges)
@@ -122,10 +123,10 @@ class SourceTally:
                 found[str(r.tp)] += entered
         return found
 
-    def _of_every_offset(self, r: OffsetRange) -> Checksum:
+    def _checksum_of_range(self, r: OffsetRange) -> Checksum:
         return checksum_of_range(r.tp, r.start, r.end, include_topic=self.include_topic)
 
-    def _of_records(self, r: OffsetRange) -> Checksum:
+    def _checksum_of_records(self, r: OffsetRange) -> Checksum:
         found = Checksum()
         for batch in fetch(r, self._settings):
             offsets = batch.column(0).to_numpy()

@@ -53,7 +53,7 @@ def isolate_poison(
         frame.writeStream.foreachBatch(handler).option("checkpointLocation", path).start()
     """
 
-    def processing(frame: DataFrame, batch_id: int) -> None:
+    def process_batch(frame: DataFrame, batch_id: int) -> None:
         _check_columns(frame)
         try:
             process(frame, batch_id)
@@ -66,7 +66,7 @@ def isolate_poison(
             batch_id,
             str(failure).split("\n", 1)[0],
         )
-        # Otherwise every part would be read from Kafka again.
+        # Without the cache, every part would be read from Kafka again.
         cached = frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             batch = _record_set(cached)
@@ -89,7 +89,7 @@ def isolate_poison(
                 *(batch_id, len(failed), _positions(failed)),
             )
 
-    return processing
+    return process_batch
 
 
 def _check_columns(frame: DataFrame) -> None:
@@ -104,7 +104,7 @@ def _check_columns(frame: DataFrame) -> None:
 
 def _record_set(frame: DataFrame) -> RecordSet:
     """
-    Return the records of a batch; offsets without gaps become ranges, which cost no memory.
+    Return the positions of a batch's records; offsets without gaps become ranges, to save memory.
     """
     rows = (
         frame.groupBy("topic", "partition")
@@ -123,7 +123,7 @@ def _record_set(frame: DataFrame) -> RecordSet:
         if row["number"] < len(offsets[tp]):
             gaps.append(tp)
     for tp in gaps:
-        distinct = frame.filter(_in(tp)).select("offset").distinct().sort("offset")
+        distinct = frame.filter(_in_partition(tp)).select("offset").distinct().sort("offset")
         offsets[tp] = distinct.toArrow()["offset"].to_numpy()
     return RecordSet(tuple(sorted(offsets.items(), key=lambda each: each[0])))
 
@@ -139,7 +139,7 @@ def _condition(part: RecordSet, all_offsets: dict[TopicPartition, Sequence[int]]
             complete.setdefault(tp.topic, []).append(tp.partition)
         else:
             between = sf.col("offset").between(int(offsets[0]), int(offsets[-1]))
-            conditions.append(_in(tp) & between)
+            conditions.append(_in_partition(tp) & between)
     conditions += [
         (sf.col("topic") == topic) & sf.col("partition").isin(partitions)
         for topic, partitions in complete.items()
@@ -147,7 +147,7 @@ def _condition(part: RecordSet, all_offsets: dict[TopicPartition, Sequence[int]]
     return reduce(or_, conditions)
 
 
-def _in(tp: TopicPartition) -> Column:
+def _in_partition(tp: TopicPartition) -> Column:
     return (sf.col("topic") == tp.topic) & (sf.col("partition") == tp.partition)
 
 

@@ -1,5 +1,5 @@
 """
-Keeps a streaming query running: restarts it after errors that can pass, and only after those.
+Keeps a streaming query running: restarts it after transient errors, and only after those.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ logger = logging.getLogger("pyspark_pykafka")
 # The longest single wait for the query's end, so that a signal is noticed soon.
 _POLL_SECONDS = 1
 
-# An error from an executor or the planning process arrives as text.
-_NAMED = re.compile(r"pyspark_pykafka\.errors\.(\w+)")
+# An error from an executor or the planning process reaches the driver as text.
+_ERROR_NAME = re.compile(r"pyspark_pykafka\.errors\.(\w+)")
 
 
 class Query(Protocol):
@@ -126,7 +126,8 @@ def is_fatal(error: BaseException) -> bool:
     """
     Whether a restart cannot help, judged by the connector's own errors.
 
-    Errors that are not the connector's are not fatal: they may pass.
+    Other errors are not fatal: they may be transient. Nor is :class:`KafkaClientError`, which is
+    retriable or not by instance: an error that arrives as text shows only its class.
     """
     return any(
         not k.retriable and k is not errors.KafkaClientError for k in _connector_errors(error)
@@ -143,7 +144,7 @@ def is_transient(error: BaseException) -> bool:
 def _connector_errors(error: BaseException) -> list[type[PykafkaError]]:
     if isinstance(error, PykafkaError):
         return [type(error)]
-    kinds = [getattr(errors, name, None) for name in _NAMED.findall(str(error))]
+    kinds = [getattr(errors, name, None) for name in _ERROR_NAME.findall(str(error))]
     return [k for k in kinds if isinstance(k, type) and issubclass(k, PykafkaError)]
 
 

@@ -1,5 +1,5 @@
 """
-Progress in ZooKeeper: a node per partition, as in Storm's Kafka spout, below the node of the id.
+Progress in ZooKeeper: below the node of ``zookeeperId`` one per partition, as in Storm's spout.
 
 The id's node names the owner, and its version is the fencing token: every write is one transaction
 that checks this version, so the server rejects a replaced process however long it was paused.
@@ -105,7 +105,7 @@ class ZooKeeperStore:
 
     def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:  # noqa: ARG002 (the contract's)
         """
-        Write the owner into the id's node, once no process of another query is alive.
+        Write the owner into the id's node, once no live process of another query holds it.
         """
         owner = self._take_ownership(owner)
         with self._translating_errors("reading"):
@@ -307,7 +307,7 @@ class ZooKeeperStore:
 
 class _LeaderCache:
     """
-    Caches partition leaders for a while; records contain them for people only.
+    Caches partition leaders for a while; nothing but human readers uses those in the records.
     """
 
     def __init__(self, fetch: Leaders, now: Callable[[], float]) -> None:

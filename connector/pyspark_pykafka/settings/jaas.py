@@ -20,7 +20,7 @@ _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 
-# The options of each login module, with librdkafka's settings for them.
+# librdkafka's setting for each option of a login module.
 _MODULES: Mapping[str, Mapping[str, str]] = {
     "PlainLoginModule": {"username": "sasl.username", "password": "sasl.password"},
     "ScramLoginModule": {"username": "sasl.username", "password": "sasl.password"},
@@ -39,7 +39,7 @@ _MODULES: Mapping[str, Mapping[str, str]] = {
 
 class JaasError(ValueError):
     """
-    The JAAS configuration cannot be used; the message never quotes it, since it has passwords.
+    The JAAS configuration cannot be used; the message never quotes it, since it contains passwords.
     """
 
 
@@ -49,22 +49,22 @@ def read_jaas(text: str) -> dict[str, str]:
 
     Quotes and escapes have the Java client's meaning. Raises :class:`JaasError`.
     """
-    tokens = list(_tokens(text))
-    module, options = _entry(tokens)
+    tokens = list(_tokenize(text))
+    module, options = _parse_entry(tokens)
     if options.get("tokenauth", "").lower() == "true":
         msg = (
             "it uses a delegation token (tokenauth), which librdkafka does not support; "
             "log in with a user and a password, or OAUTHBEARER"
         )
         raise JaasError(msg)
-    names = _known(module)
+    names = _setting_names(module)
     found = {names[option]: value for option, value in options.items() if option in names}
     if "OAuth" in module and found:
         found["sasl.oauthbearer.method"] = "oidc"
     return found
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
+def _tokenize(text: str) -> Iterator[tuple[str, str]]:
     """
     Yield (kind, text); the kind is mark, word or quoted. Escapes in quotes are resolved.
     """
@@ -77,16 +77,16 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         kind = match.lastgroup or ""
         value = match.group(kind)
         quoted = kind in ("double", "single")
-        yield ("quoted", _ESCAPE.sub(_unescaped, value)) if quoted else (kind, value)
+        yield ("quoted", _ESCAPE.sub(_unescape, value)) if quoted else (kind, value)
         at = match.end()
 
 
-def _unescaped(match: re.Match[str]) -> str:
-    sign = match.group(1)
-    return chr(int(sign, 8)) if sign[0] in "01234567" else _LETTERS.get(sign, sign)
+def _unescape(match: re.Match[str]) -> str:
+    escaped = match.group(1)
+    return chr(int(escaped, 8)) if escaped[0] in "01234567" else _LETTERS.get(escaped, escaped)
 
 
-def _entry(tokens: list[tuple[str, str]]) -> tuple[str, dict[str, str]]:
+def _parse_entry(tokens: list[tuple[str, str]]) -> tuple[str, dict[str, str]]:
     if not tokens or tokens[-1] != ("mark", ";"):
         msg = 'it must end with a semicolon: Module required username="..." password="...";'
         raise JaasError(msg)
@@ -97,10 +97,10 @@ def _entry(tokens: list[tuple[str, str]]) -> tuple[str, dict[str, str]]:
     if len(head) < 2 or head[1][1].lower() not in _FLAGS:
         msg = 'it must begin with a login module and "required"'
         raise JaasError(msg)
-    return head[0][1], dict(_pairs(body))
+    return head[0][1], dict(_parse_pairs(body))
 
 
-def _pairs(body: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _parse_pairs(body: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     for at in range(0, len(body), 3):
         triple = body[at : at + 3]
         marks = [text if kind == "mark" else "" for kind, text in triple]
@@ -110,7 +110,7 @@ def _pairs(body: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         yield triple[0][1], triple[2][1]
 
 
-def _known(module: str) -> Mapping[str, str]:
+def _setting_names(module: str) -> Mapping[str, str]:
     names = _MODULES.get(module.rpartition(".")[2])
     if names is None:
         msg = f"its login module is not one of: {', '.join(sorted(_MODULES))}"

@@ -56,7 +56,7 @@ class Translation:
 
 def translate(settings: KafkaSettings, role: Role) -> Translation:
     """
-    Return the translation for a client of this role; ``ANY`` is the admin client.
+    Return the translation for a client of this role; ``ANY`` stands for the admin client.
     """
     draft = _Draft(role)
     stores = {name: value for name, value in settings.pairs if name in STORE_NAMES}
@@ -76,6 +76,10 @@ def translate(settings: KafkaSettings, role: Role) -> Translation:
 
 @dataclass(slots=True, repr=False)
 class _Draft:
+    """
+    A translation in progress; ``sources`` maps librdkafka's names to the user's.
+    """
+
     role: Role
     properties: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
@@ -102,7 +106,7 @@ class _Draft:
         elif ALIASES.get(name, name) in PROPERTIES:
             self.put(ALIASES.get(name, name), value, name)
         else:
-            self.mistakes.append(_unknown(name))
+            self.mistakes.append(_unknown_setting(name))
 
     def put(self, name: str, value: str, source: str) -> None:
         """
@@ -111,17 +115,17 @@ class _Draft:
         if not PROPERTIES[name].serves(self.role):
             self.ignored.append(source)
             return
-        normal, mistake = check_value(PROPERTIES[name], value, source)
+        normalized, mistake = check_value(PROPERTIES[name], value, source)
         if mistake is not None:
             self.mistakes.append(mistake)
-        elif name in self.properties and self.properties[name] != normal:
+        elif name in self.properties and self.properties[name] != normalized:
             other = self.sources[name]
             self.mistakes.append(
                 f"kafka.{source} and kafka.{other} are two names of one setting and differ; "
                 "give one of them"
             )
         else:
-            self.properties[name] = normal
+            self.properties[name] = normalized
             self.sources[name] = source
 
     def add_stores(self, stores: Mapping[str, str]) -> None:
@@ -150,13 +154,13 @@ class _Draft:
             self.properties.pop("ssl.keystore.password", None)
 
     def _special(self) -> Mapping[str, Callable[[str, str], None]]:
-        levels: dict[str, Callable[[str, str], None]] = dict.fromkeys(LEVELS, self._level)
+        levels: dict[str, Callable[[str, str], None]] = dict.fromkeys(LEVELS, self._add_level)
         return {
             **levels,
-            _JAAS: self._jaas,
-            "request.timeout.ms": self._request_timeout,
-            "partitioner.class": self._partitioner_class,
-            "partitioner.ignore.keys": self._ignore_keys,
+            _JAAS: self._add_jaas,
+            "request.timeout.ms": self._add_request_timeout,
+            "partitioner.class": self._add_partitioner_class,
+            "partitioner.ignore.keys": self._add_ignore_keys,
         }
 
     def _reject(self, name: str) -> None:
@@ -183,7 +187,7 @@ class _Draft:
             return
         self.put(target, converted, name)
 
-    def _jaas(self, name: str, value: str) -> None:
+    def _add_jaas(self, name: str, value: str) -> None:
         try:
             found = read_jaas(value)
         except JaasError as cause:
@@ -192,20 +196,20 @@ class _Draft:
         for target, text in found.items():
             self.put(target, text, name)
 
-    def _request_timeout(self, name: str, value: str) -> None:
-        # Java's timeout is two in librdkafka: the one in the request, and the socket's.
-        normal, mistake = check_value(PROPERTIES["socket.timeout.ms"], value, name)
+    def _add_request_timeout(self, name: str, value: str) -> None:
+        # Two properties in librdkafka: the broker's timeout in a Produce request, and the socket's.
+        normalized, mistake = check_value(PROPERTIES["socket.timeout.ms"], value, name)
         if mistake is not None:
             self.mistakes.append(mistake)
             return
         if self.role is Role.PRODUCER:
-            self.put(name, normal, name)
-        self.fallbacks["socket.timeout.ms"] = normal
+            self.put(name, normalized, name)
+        self.fallbacks["socket.timeout.ms"] = normalized
 
-    def _level(self, name: str, value: str) -> None:
+    def _add_level(self, name: str, value: str) -> None:
         self.levels[LEVELS[name]] = (value, name)
 
-    def _partitioner_class(self, name: str, value: str) -> None:
+    def _add_partitioner_class(self, name: str, value: str) -> None:
         if value.strip().endswith(".DefaultPartitioner"):
             self.put("partitioner", "murmur2_random", name)
         elif self.role is Role.PRODUCER:
@@ -214,12 +218,12 @@ class _Draft:
                 "of librdkafka's by kafka.partitioner, or give the rows a partition column"
             )
 
-    def _ignore_keys(self, name: str, value: str) -> None:
+    def _add_ignore_keys(self, name: str, value: str) -> None:
         if value.strip().lower() == "true":
             self.put("partitioner", "random", name)
 
 
-def _unknown(name: str) -> str:
+def _unknown_setting(name: str) -> str:
     names = sorted(KNOWN_NAMES - frozenset(REJECTED))
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     hint = f"did you mean 'kafka.{near[0]}'?" if near else "see docs/options.md for the known ones"

@@ -193,7 +193,7 @@ def find_lost_attempts(
     Return the ids that other attempts of the winners' tasks have left open.
 
     These ids are derived and described; brokers list transactions only if Spark has retried a
-    task. Lost attempts are never committed, and end by their time-out: so a broker that is needed
+    task. Lost attempts are never committed, and end by their timeout: so a broker that is needed
     for nothing else gets only a moment to answer.
     """
     won = set(winners)
@@ -219,7 +219,7 @@ def _best_effort(step: Callable[[], None]) -> None:
 
 def abort_lingering(transactions: Transactions, pattern: TransactionalIdPattern) -> list[str]:
     """
-    Abort open transactions, which would block readers until their time-out; return the ids.
+    Abort open transactions, which would block readers until their timeout; return the ids.
     """
     found = list_open_ids(transactions, pattern)
     transactions.abort_ids(found)

@@ -43,7 +43,7 @@ _COMMITTED, _ALL = "read_committed", "read_uncommitted"
 _SCHEMA = pa.schema([(name, SOURCE_TYPES[name]) for name in ("offset", "key", "value")])
 _MEMORY_BYTES = 64 * 2**20
 _INITIAL_BACKOFF_SECONDS = 0.005
-# The time-out of one ListOffsets request before a retry.
+# The timeout of one ListOffsets request before a retry.
 _LIST_OFFSETS_MS = 5_000
 
 # Entries are appended without sequence numbers: a duplicate entry has the same meaning.

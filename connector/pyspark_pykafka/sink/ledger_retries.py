@@ -30,7 +30,7 @@ T = TypeVar("T")
 logger = logging.getLogger("pyspark_pykafka")
 
 _INITIAL_BACKOFF_SECONDS = 0.02
-# The time-out of one attempt; after it another broker may lead.
+# The timeout of one attempt; after it another broker may lead.
 _MAX_ATTEMPT_SECONDS, _MIN_ATTEMPT_SECONDS = 10.0, 1.0
 # A longer wait is logged.
 _LOG_AFTER_SECONDS = 5.0
@@ -40,7 +40,7 @@ def retry_ledger_read(
     tp: TopicPartition, read: Callable[[float], T], cluster: Cluster, config: ProducerConfig
 ) -> T:
     """
-    Call ``read`` until it succeeds, for ``kafka.max.block.ms``; it gets its time-out in seconds.
+    Call ``read`` until it succeeds, for ``kafka.max.block.ms``; it gets its timeout in seconds.
 
     Raises :class:`TimeoutExceededError` after that time, or :class:`ExactlyOnceError` if no broker
     has known the topic in all that time.
@@ -106,7 +106,7 @@ def _deadline_error(
 
 def _cause(error: PykafkaError) -> BaseException:
     """
-    Return the cause of a time-out of the reader, whose own message names settings of reads.
+    Return the cause of a timeout of the reader, whose own message names settings of reads.
     """
     inner = error.__cause__
     return inner if isinstance(error, TimeoutExceededError) and inner is not None else error

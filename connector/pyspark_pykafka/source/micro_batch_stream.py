@@ -1,7 +1,7 @@
 """
 The offsets and plans of one streaming query: its start, the end of each micro-batch, its ranges.
 
-Independent of Spark; reads offsets through a protocol (:class:`PartitionLookup`).
+Does not import Spark; reads offsets through a protocol (:class:`PartitionLookup`).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class MicroBatchStream:
         """
         if self._initial is None:
             fixed = self._fixed_end
-            self._initial = self._start() if fixed is None else self._start_before(fixed)
+            self._initial = self._start() if fixed is None else self._start_limited_to(fixed)
         return self._initial.to_json()
 
     def prepare_for_available_now(self) -> None:
@@ -148,7 +148,7 @@ class MicroBatchStream:
         Return the latest offsets when Spark has not passed the start offset (Spark 4.0 and 4.1).
         """
         self._has_planned_end = True
-        start = self._identified(StreamOffset({}))
+        start = self._with_identity(StreamOffset({}))
         end = self._ends.limit_to_options(start, self._ends.latest(start))
         return replace(end, initial=self._start_if_new(), query=_next_batch(start)).to_json()
 
@@ -166,10 +166,10 @@ class MicroBatchStream:
         """
         Return the end of the micro-batch after ``start``; ``start`` itself if it has to wait.
 
-        Spark compares documents to detect new data, so equal offsets must be the same document.
+        Spark compares documents to detect new data, so equal offsets must give equal documents.
         """
         self._has_planned_end = True
-        start_offset = self._identified(StreamOffset.from_json(start))
+        start_offset = self._with_identity(StreamOffset.from_json(start))
         is_initial = self._is_initial(start)
         if not is_initial:
             # A failed batch ends this process, so the previous batch has succeeded.
@@ -202,7 +202,7 @@ class MicroBatchStream:
         :meth:`latest_offset` has mostly recorded it already; the progress sink ignores repetitions.
         """
         if self._progress is not NO_PROGRESS_SINK:
-            self._progress.record_completed(self._identified(StreamOffset.from_json(end)))
+            self._progress.record_completed(self._with_identity(StreamOffset.from_json(end)))
 
     def report_latest_offset(self) -> Document | None:
         """
@@ -256,7 +256,7 @@ class MicroBatchStream:
         if end.query is not None:
             self._progress.record_replay(start, end)
 
-    def _identified(self, offset: StreamOffset) -> StreamOffset:
+    def _with_identity(self, offset: StreamOffset) -> StreamOffset:
         """
         Return the offset with the query's identity; a query without one gets it now.
         """
@@ -273,7 +273,7 @@ class MicroBatchStream:
         assigned = self._lookup.assignment(self._options.strategy)
         return StreamOffset(self._starts_of(assigned.partitions), assigned.topic_ids)
 
-    def _start_before(self, fixed_end: StreamOffset) -> StreamOffset:
+    def _start_limited_to(self, fixed_end: StreamOffset) -> StreamOffset:
         """
         Return the start of a run with a fixed end: it leaves later records to the next run.
         """
@@ -291,14 +291,14 @@ class MicroBatchStream:
         return {tp: start for tp, start in resolved.items() if start not in {EARLIEST, LATEST}}
 
     def _is_initial(self, start: Document) -> bool:
-        # No batch's end equals it: that of the first batch also holds its start.
+        # No batch ends with this document: the end of the first batch also contains its start.
         return self._initial is not None and start == self._initial.to_json()
 
     def _admit(self, start: StreamOffset, latest: StreamOffset) -> Offsets | None:
         sentinel = self._options.new_partition_offsets
-        with_late = starting_new_partitions_at(start, latest, sentinel)
-        new = self._lookup.log_start_offsets(sorted(new_partitions(with_late, latest)))
-        starts = {**latest.offsets, **with_late.offsets, **new}
+        with_new_starts = starting_new_partitions_at(start, latest, sentinel)
+        new = self._lookup.log_start_offsets(sorted(new_partitions(with_new_starts, latest)))
+        starts = {**latest.offsets, **with_new_starts.offsets, **new}
         if self._fixed_end is not None:
             return self._admission.admit_all(starts, latest.offsets)
         return self._admission.admit(starts, latest.offsets)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
-#: Streaming writers get Arrow batches from 4.1 on (SPARK-51814 came to batch writers first).
+#: Streaming writers get Arrow batches from 4.1 on; batch writers got them earlier (SPARK-51814).
 ARROW_STREAM_WRITER = SPARK_VERSION >= (4, 1)
 
 #: Spark passes the start offset to ``latestOffset`` from 4.2 on (SupportsAdmissionControl).
@@ -89,8 +89,8 @@ def filter_pushdown_active() -> bool:
     """
     Whether Spark pushes filters in this process (spark.sql.python.filterPushdown.enabled, 4.1+).
 
-    Spark rejects a reader that takes filters when it does not push them. The only sign of it is
-    that Spark plans in another worker module.
+    Spark rejects a reader with ``pushFilters`` if push-down is disabled. The only sign that it is
+    enabled is the worker module in which Spark plans.
     """
     return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
 
@@ -187,7 +187,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     Return the Arrow schema that Spark expects of record batches for this schema.
 
     From 4.2 on Spark rejects a batch whose schema differs at all, nullability included. Types that
-    a record cannot have become ``null``, which the check of the columns rejects.
+    a record cannot have become ``null``, which the column check rejects.
     """
     arrow = pa.schema([_arrow_field(field) for field in schema.fields])
     round_trips = from_arrow_schema(arrow) == schema

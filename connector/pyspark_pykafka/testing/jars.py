@@ -150,7 +150,7 @@ def _run_ivy(ivy: Processes) -> None:
     try:
         ivy.run("ivy", command, FETCH_SECONDS)
     except ServerError:
-        # One of fifty downloads may fail; the others are not repeated.
+        # A second run repeats only the downloads that failed, often one of fifty.
         ivy.send("ivy", signal.SIGKILL)
         ivy.run("ivy", command, FETCH_SECONDS)
 

@@ -67,8 +67,8 @@ class ZooKeeper:
 
     def restart(self) -> None:
         """Start the server again with the same port and data, after a shutdown if it runs."""
-        number = signal.SIGTERM if self._is_running else signal.SIGKILL
-        self._group.end(NAME, number, STOP_SECONDS)
+        signal_number = signal.SIGTERM if self._is_running else signal.SIGKILL
+        self._group.end(NAME, signal_number, STOP_SECONDS)
         self._launch()
 
     def pause(self) -> None:
@@ -132,12 +132,12 @@ class ZooKeeper:
         try:
             with socket.create_connection(("127.0.0.1", self._port), REQUEST_SECONDS) as connection:
                 connection.sendall(b"conf")
-                answer = connection.makefile("rb").read()
+                response = connection.makefile("rb").read()
         except OSError as error:
             return f"no response at {self.hosts} ({error})."
         # Our folder in the response shows that no other server has taken the port.
-        if str(self._group.folder) not in answer.decode():
-            return f"{self.hosts} responds, but is not ready yet: {answer!r:.200}"
+        if str(self._group.folder) not in response.decode():
+            return f"{self.hosts} responds, but is not ready yet: {response!r:.200}"
         return None
 
 

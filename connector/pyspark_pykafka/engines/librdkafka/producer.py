@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _SLICE_SECONDS = 0.1
 
-# How many records to send between polls: each poll costs a call, each report holds memory.
+# How many records to send between polls: each poll costs a call, and until it the delivery
+# reports take memory.
 _POLL_INTERVAL_RECORDS = 1_000
 
 # How long to wait for delivery reports beyond librdkafka's own delivery timeout.
@@ -57,7 +58,7 @@ _pool: ClientPool[_Client] = ClientPool(_Client.close)
 @dataclass(frozen=True, slots=True)
 class _Row:
     """
-    One row as the producer takes it.
+    One row, in the types that librdkafka's producer accepts.
     """
 
     topic: str
@@ -149,16 +150,16 @@ class _Task:
                 key=row.key,
                 value=row.value,
                 headers=row.headers,
-                on_delivery=self._report,
+                on_delivery=self._on_delivery,
                 **optional,
             )
         except BufferError:
             return False
         except KafkaException as error:
-            raise _rejected(row, error.args[0]) from error
+            raise _rejected_error(row, error.args[0]) from error
         return True
 
-    def _report(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.acknowledged += 1
         elif self.failure is None:
@@ -181,7 +182,9 @@ class _Task:
 
     def _check_destination(self, row: _Row) -> None:
         """
-        Reject a missing topic or partition at once, not after the delivery timeout.
+        Reject a missing topic or partition before the delivery timeout.
+
+        A missing topic is looked up again for ``kafka.max.block.ms``.
         """
         count = self.partitions.get(row.topic)
         if count is None:
@@ -223,7 +226,7 @@ def _is_final(error: KafkaError) -> bool:
     return not missing and not map_kafka_error(error, "reading topic metadata").retriable
 
 
-def _rejected(row: _Row, error: KafkaError) -> RecordError:
+def _rejected_error(row: _Row, error: KafkaError) -> RecordError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return row_errors.too_large(row.description, error.str())
     msg = f"{row.description} cannot be written: {error.str()}"

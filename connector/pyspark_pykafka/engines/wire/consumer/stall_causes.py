@@ -1,5 +1,5 @@
 """
-Explains, for error messages, why a broker may have returned no records. Pure: no I/O.
+The likely causes of fetches without records, for error messages. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def explain_empty_fetch(fetched: FetchResult, position: int) -> str:
         )
     if not fetched.from_leader:
         return f"the replica on broker {fetched.node} has no records there; is it in sync?"
-    # Invariant R9 (last stable offset): waited for, not skipped.
+    # Invariant R9 (last stable offset): the reader waits for these records, and skips none.
     if fetched.visible_end <= position:
         return (
             f"a transaction has been open since offset {fetched.visible_end} (last stable offset; "

@@ -283,7 +283,7 @@ class Cluster:
         self, topics: Collection[str] | None, connection: Connection
     ) -> Request[MetadataResponse]:
         version = connection.version(METADATA)
-        return metadata_request(version, topics, creates=self.creates_topics)
+        return metadata_request(version, topics, allow_auto_topic_creation=self.creates_topics)
 
     def _update_topic(self, topic: str, deadline: Deadline) -> None:
         metadata = self.metadata((topic,), deadline)

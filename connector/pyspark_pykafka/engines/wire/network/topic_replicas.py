@@ -34,7 +34,7 @@ def fetch_topic_replicas(cluster: Cluster, topic: str, deadline: Deadline) -> To
     """
     connection = cluster.any_connection(deadline)
     version = connection.version(_REPLICAS)
-    body = metadata_request(version, [topic], creates=False).body
+    body = metadata_request(version, [topic], allow_auto_topic_creation=False).body
     return cluster.request(connection, Request(_REPLICAS, version, body), deadline)
 
 

@@ -1,5 +1,5 @@
 """
-The debug log of a connection (``kafka.debug``): requests, responses, logins, no payload, no secret.
+The debug log of a connection (``kafka.debug``): requests, responses, logins; no payload or secret.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger("pyspark_pykafka.wire")
 
 class WireLog:
     """
-    Logs one connection at DEBUG; ``contexts`` are librdkafka's words of ``kafka.debug``.
+    Logs one connection at DEBUG; ``contexts`` are the values of ``kafka.debug``.
 
     ``protocol`` logs requests and responses, ``broker`` connections, ``security`` logins, and
     ``all`` everything::
@@ -78,7 +78,7 @@ class WireLog:
 
     def closed(self, in_flight: int) -> None:
         """
-        Log, once, that we closed the connection, and how many responses were missing.
+        Log once that we closed the connection, and the number of requests without a response.
         """
         if self._connections:
             logger.debug("%s: closed with %d requests in flight", self._address, in_flight)

@@ -1,5 +1,5 @@
 """
-The errors for records that could not be written: which records, which time-out, the last error.
+The errors for records that could not be written: which records, which timeout, the last error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def request_timeout_error(address: Address, seconds: float) -> TimeoutExceededEr
 
 def name_timeout_setting(error: PykafkaError, seconds: float) -> PykafkaError:
     """
-    Return the error, with the setting and its value added if it is a request time-out.
+    Return the error, with the setting and its value added if it is a request timeout.
     """
     if not isinstance(error, TimeoutExceededError):
         return error

@@ -50,7 +50,7 @@ logger = logging.getLogger("pyspark_pykafka")
 
 T = TypeVar("T")
 
-# InitProducerId without a transactional id ignores the transaction time-out.
+# InitProducerId without a transactional id ignores the transaction timeout.
 _NO_TIMEOUT_MS = 2**31 - 1
 
 _MAX_FALLBACK_SUFFIX = 10**9

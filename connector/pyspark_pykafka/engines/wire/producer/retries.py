@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: A topic that is being created is known to every broker within this time.
+#: How long a missing partition is retried: a new topic is known to every broker by then.
 MISSING_SECONDS = 5.0
 
 
 class ProducerRetryPolicy:
     """
-    Decides by partition whether an error is retried or raised, and with what backoff.
+    Decides for each partition whether an error is retried or raised, and after what backoff.
     """
 
     def __init__(self, config: ProducerConfig, now: Callable[[], float]) -> None:

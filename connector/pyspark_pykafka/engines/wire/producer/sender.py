@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _MAX_WAIT_SECONDS = 1.0
 
-# The rest of a response that has begun to arrive may take this long, even after its time-out.
+# The rest of a response that has begun to arrive may take this long, even after its timeout.
 _REST_SECONDS = 1.0
 
 
@@ -197,7 +197,7 @@ class Sender:
         Return the leader's node id, or None if it is not known at the moment.
 
         ``failed`` holds the topics whose metadata could not be read in this poll. They are not
-        requested again, since a hanging broker would take its time-out for each partition.
+        requested again, since a hanging broker would take its timeout for each partition.
         """
         topic = queue.tp.topic
         try:
@@ -289,7 +289,7 @@ class Sender:
             return
         self._responses.on_response(self._in_flight.pop_oldest(connection), response)
 
-    # --- Failures and time-outs -------------------------------------------------------------------
+    # --- Failures and timeouts -------------------------------------------------------------------
 
     def _name_timeout(self, error: PykafkaError) -> PykafkaError:
         return delivery_errors.name_timeout_setting(error, self._config.request_seconds)
@@ -324,7 +324,7 @@ class Sender:
 
     def _seconds_until_due(self) -> float:
         """
-        Return the seconds until a retry, a time-out or the end of a throttle.
+        Return the seconds until a retry, a timeout or the end of a throttle.
         """
         return max(min(self._due_times()) - self._now(), 0.0)
 

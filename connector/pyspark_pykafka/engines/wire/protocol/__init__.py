@@ -1,3 +1,3 @@
 """
-Kafka's requests and responses, laid out by hand; no I/O.
+Kafka's requests and responses, encoded and decoded by hand-written code; no I/O.
 """

@@ -73,12 +73,12 @@ class MetadataResponse(NamedTuple):
 
 
 def metadata_request(
-    version: int, topics: Collection[str] | None, *, creates: bool
+    version: int, topics: Collection[str] | None, *, allow_auto_topic_creation: bool
 ) -> Request[MetadataResponse]:
     """
     Return a Metadata request: for some topics, for the brokers alone (empty), or all topics (None).
 
-    ``creates`` allows the brokers to create missing topics.
+    ``allow_auto_topic_creation`` lets the brokers create missing topics.
     """
     encoding = METADATA.encoding(version)
     pieces = [encoding.count(-1 if topics is None else len(topics))]
@@ -88,11 +88,11 @@ def metadata_request(
             encoding.string(topic),
             encoding.tags,
         ]
-    # The flags for authorized operations, which we do not request.
+    # The flags that request authorized operations: none of them.
     flags = 0
     if version >= _AUTHORIZED_OPERATIONS:
         flags = 1 if version >= _WITHOUT_CLUSTER_OPERATIONS else 2
-    pieces += [b"\x01" if creates else b"\x00", bytes(flags), encoding.tags]
+    pieces += [b"\x01" if allow_auto_topic_creation else b"\x00", bytes(flags), encoding.tags]
     return Request(METADATA, version, b"".join(pieces))
 
 

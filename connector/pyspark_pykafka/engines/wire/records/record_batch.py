@@ -24,7 +24,7 @@ _FRONT = struct.Struct(">qiibI")
 # Covered by the checksum: attributes, last offset delta, base and maximum timestamp, producer id
 # and epoch, base sequence, record count.
 _CHECKED = struct.Struct(">hiqqqhii")
-# What the batch's length field leaves out: base offset and the field itself.
+# The bytes that the batch's length field does not count: the base offset and the field itself.
 _BYTES_BEFORE_LENGTH_END = 12
 _NO_EPOCH, _MAGIC, _TRANSACTIONAL = -1, 2, 0x10
 
@@ -46,7 +46,7 @@ class ProducerBatch:
     One record batch for a partition; ``records`` are compressed unless ``codec`` is 0.
 
     ``sequence`` is the sequence number of the first record. It must not change once the batch was
-    sent, or the broker could not recognise a duplicate. ``created`` is a monotonic time.
+    sent, or the broker could not recognise a duplicate. ``created`` is a monotonic time in seconds.
     """
 
     records: memoryview
@@ -150,6 +150,8 @@ def _decompressed(codec: int, records: memoryview, max_bytes: int) -> memoryview
 class _Record(NamedTuple):
     """
     One record; splitting its batch changes only its offset delta.
+
+    ``rest`` is what follows the offset delta: key, value and headers.
     """
 
     attributes: int

@@ -165,7 +165,7 @@ class TransactionLookups:
         """
         Return the same as :meth:`list_ids` from the brokers that answer in time; log the others.
 
-        For transactions that are better ended now, but also end by their time-out.
+        For transactions that are better ended now, but also end by their timeout.
         """
         deadline = Deadline.after(self.config.block_seconds)
         try:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 _INITIAL_BACKOFF_SECONDS = 0.02
-# The share of the time for completing a partial commit; the remaining time is for fencing.
+# The share of kafka.max.block.ms for completing a partial commit; the rest is for fencing.
 _COMMIT_SHARE = 0.5
 
 _ABORTED = (
@@ -67,10 +67,10 @@ def settle(
     ``started`` maps ids to start times in milliseconds, if known: the abort of a transaction that
     another write began later under the same id proves nothing about ours.
     """
-    return _Settling(transactions, prepared, started or {}).run()
+    return _Settlement(transactions, prepared, started or {}).run()
 
 
-class _Settling:
+class _Settlement:
     def __init__(
         self,
         transactions: Transactions,
@@ -115,13 +115,13 @@ class _Settling:
         """
         Commit or fence open transactions; the next poll sees the result.
         """
-        early = not self._commits_until.expired
+        may_commit = not self._commits_until.expired
         unreachable = len(self._pending) > len(still_open)
         try:
-            if early and Outcome.COMMITTED in self._outcomes.values():
+            if may_commit and Outcome.COMMITTED in self._outcomes.values():
                 self._transactions.end_once(still_open, self._commits_until)
-            elif not (early and unreachable):
-                # An unreachable one may be committed, and then the others must be.
+            elif not (may_commit and unreachable):
+                # An unreachable transaction may be committed; then all others must be, too.
                 ids = [it.transactional_id for it in still_open]
                 self._transactions.fence_once(ids, self._deadline)
         except PykafkaError as error:
@@ -144,7 +144,7 @@ def _outcome(
         if is_committed(prepared, found):
             return Outcome.COMMITTED
         return Outcome.ABORTED if found.state in _ABORTED else Outcome.LOST
-    # Fencing, or the coordinator's time-out, bumped the epoch with the abort.
+    # Fencing, or the coordinator after a timeout, bumped the epoch with the abort.
     fenced = found.producer_id == prepared.producer_id and found.epoch == prepared.epoch + 1
     if started is not None and found.started_ms > started:
         # Another write has used the id since, and the abort is of that write's transaction.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# The time-out of a transaction that is begun only to abort another, and never used: any will do.
+# The timeout of a transaction that is begun only to abort another, and never used: any will do.
 _UNUSED_TIMEOUT_MS = 60_000
 
 

@@ -295,7 +295,9 @@ def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
 
     def ask(node: int) -> None:
         connection = cluster.connection(node, soon())
-        request = metadata_request(connection.version(METADATA), (), creates=False)
+        request = metadata_request(
+            connection.version(METADATA), (), allow_auto_topic_creation=False
+        )
         for attempt in range(2):
             try:
                 cluster.request(connection, request, soon())

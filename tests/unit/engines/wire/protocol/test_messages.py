@@ -87,7 +87,9 @@ def test_metadata_request_equals_kafka_pythons(
         version=version,
     )
 
-    assert sent(metadata_request(version, topics, creates=creates)) == sent_by_kafka_python(theirs)
+    assert sent(
+        metadata_request(version, topics, allow_auto_topic_creation=creates)
+    ) == sent_by_kafka_python(theirs)
 
 
 requested_offsets = st.dictionaries(
@@ -434,7 +436,7 @@ from pyspark_pykafka.engines.wire.protocol.api_versions import api_versions_requ
 tp = TopicPartition("t", 0)
 for request in (
     api_versions_request(3, "s", "1"),
-    metadata_request(12, ["t"], creates=False),
+    metadata_request(12, ["t"], allow_auto_topic_creation=False),
     list_offsets_request(7, {"t": [ListOffsetsPartition(0, 1, -1)]}, 0),
     fetch_request(12, FetchRequest(tp, None, 1, 0, 100, 100, 0, "")),
 ):
