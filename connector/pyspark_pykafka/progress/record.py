@@ -30,7 +30,7 @@ class Owner:
     The writer of a store: one process (``run``) of one query.
 
     ``query`` is the id in the query's checkpoint, which survives restarts. ``epoch`` grows with
-    each process that claims the store, so it tells which of two came later.
+    each process that claims the store, so it shows which of two came later.
     """
 
     query: str

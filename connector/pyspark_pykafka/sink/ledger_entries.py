@@ -83,7 +83,7 @@ class Withdrawal:
 @dataclass(frozen=True, slots=True)
 class Completion:
     """
-    Declares that a batch is done as it is: rows that are not committed are given up.
+    Declares that a batch is done as it is: rows that are not committed are abandoned.
     """
 
     query: str

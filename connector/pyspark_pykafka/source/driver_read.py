@@ -36,7 +36,7 @@ class PrefetchPolicy:
 
     Above about the default ``max_offsets``, Spark needs longer to handle such rows on the driver
     than to start tasks. A prefetch that takes more than ``max_seconds`` (``first_max_seconds`` for
-    the first one, which loads code and connects), exceeds ``max_bytes`` or fails is given up, and
+    the first one, which loads code and connects), exceeds ``max_bytes`` or fails is abandoned, and
     the next one is tried after ``pause_seconds``.
     """
 
@@ -134,7 +134,7 @@ class DriverRead:
         deadline = Deadline.after(self._max_seconds, self._now)
         found: list[pa.RecordBatch] = []
         size = 0
-        # Closed as soon as it is given up: a range that is read in part holds a connection.
+        # Closed as soon as it is abandoned: a range that is read in part holds a connection.
         with closing(self._batches(ranges, deadline)) as batches:
             for batch in batches:
                 found.append(batch)

@@ -60,7 +60,7 @@ class EndOffsets:
         """
         Return the latest offsets; retry if some are older than known ones (KAFKA-7703).
 
-        Missing partitions and recreated topics are retried as well, and believed only after the
+        Missing partitions and recreated topics are retried as well, and accepted only after the
         last attempt.
         """
         policy = self.options.fetch_offset_retry

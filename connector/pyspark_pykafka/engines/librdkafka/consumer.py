@@ -289,7 +289,7 @@ class _RangeReader:
         Retry: a broker that has just started, or is partitioned off, does not know all topics.
 
         The partition counts as deleted if it is still missing at the deadline for progress;
-        librdkafka asks any broker each time.
+        librdkafka sends each request to any broker.
         """
         logger.info("%s: %s; retrying", self.range.tp, reason)
         self.missing_reason = reason

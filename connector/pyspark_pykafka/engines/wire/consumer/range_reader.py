@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.settings.wire_config import WireConfig
 
-# The fewest responses of a leader that its log ends before the range, before that is believed.
+# At least this many responses of a leader must show an early end of the log before it is accepted.
 _MIN_SHORT_RESPONSES = 2
 
 
@@ -240,7 +240,7 @@ class _RangeReader:
 
     def _on_short_log(self, end: int) -> None:
         """
-        Retry before a log end below the range is believed, and the rest of the range is lost.
+        Retry before a log end below the range is accepted, and the rest of the range is lost.
 
         The high watermark of a new leader may lag behind (KAFKA-7703), a leader that has just
         started may not know it yet, and a deposed leader does not know that it is deposed. The

@@ -1,5 +1,5 @@
 """
-The order in which brokers are tried, so that no single broker is always asked first.
+The order in which brokers are tried, so that no single broker is always first.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Cluster:
 
     def has_metadata(self, topic: str) -> bool:
         """
-        Return whether the topic's metadata is known, so that no broker has to be asked.
+        Return whether the topic's metadata is known, so that no request is needed.
         """
         return topic in self._leaders
 

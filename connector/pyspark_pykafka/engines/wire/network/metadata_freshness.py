@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: How many brokers must report that a topic does not exist, unless fewer respond at all.
 MIN_CONFIRMATIONS = 3
 
-# In a cluster of one broker no second one can be asked.
+# A cluster of one broker has no second one to confirm its metadata.
 _MIN_BROKERS = 2
 
 # How many brokers must agree that a topic was recreated if others still return the old one.
@@ -156,7 +156,7 @@ class FreshnessCheck:
     @property
     def is_settled(self) -> bool:
         """
-        Whether no other broker has to be asked.
+        Whether no other broker has to be queried.
         """
         if self._stale:
             return False

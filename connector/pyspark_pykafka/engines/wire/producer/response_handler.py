@@ -102,7 +102,7 @@ class ResponseHandler:
             queue.requeue(batch, self._now(), queue.last_error or error)
             return
         if error.retriable:
-            # A broker that, say, cannot reach its replicas may wrongly believe that it leads.
+            # A broker that, say, cannot reach its replicas may wrongly consider itself the leader.
             self._cluster.invalidate_metadata(queue.tp.topic)
         self._retry_policy.raise_if_fatal(error, queue.tp)
         self.retry(queue, batch, error)

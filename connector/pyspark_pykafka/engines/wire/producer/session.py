@@ -109,7 +109,7 @@ class TransactionalSession:
         Abort the transaction after a failed write.
 
         Requests may still be in flight, and brokers before 3.6 accept records after EndTxn with the
-        same epoch (KIP-890): an open transaction that nobody would end. So the id is fenced with
+        same epoch (KIP-890): a transaction that would stay open. So the id is fenced with
         the next epoch instead.
         """
         if not self._added:
