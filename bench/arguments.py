@@ -56,36 +56,36 @@ def parse(arguments: Sequence[str], name: str) -> Plan:
     """
     Return the plan for the arguments; ``name`` is the default name of the results.
     """
-    given = _parser().parse_args(arguments)
-    quick = bool(given.quick)
-    sizes = given.sizes or ((100, 1024) if quick else tuple(RECORDS))
-    counts = {size: given.records or records_of(size, quick=quick) for size in sizes}
-    codecs = given.codecs or (("none",) if quick else CODECS[:3])
-    partitions = given.partitions or (DEFAULT_PARTITIONS,)
+    options = _parser().parse_args(arguments)
+    quick = bool(options.quick)
+    sizes = options.sizes or ((100, 1024) if quick else tuple(RECORDS))
+    counts = {size: options.records or records_of(size, quick=quick) for size in sizes}
+    codecs = options.codecs or (("none",) if quick else CODECS[:3])
+    partitions = options.partitions or (DEFAULT_PARTITIONS,)
     return Plan(
-        name=given.name or ("quick" if quick else name),
+        name=options.name or ("quick" if quick else name),
         quick=quick,
-        parts=given.parts or (PARTS[:1] if quick else PARTS),
+        parts=options.parts or (PARTS[:1] if quick else PARTS),
         topics=tuple(topics(sizes, codecs, partitions, counts)),
-        modes=given.modes or (MODES[:1] if quick else MODES),
-        contenders=tuple(READERS[each] for each in given.contenders or READERS),
-        written=_written(given),
-        writers=tuple(WRITERS[each] for each in given.writers or WRITERS),
-        rounds=given.rounds or (3 if quick else 5),
-        cores=given.cores,
-        conf=dict(given.conf),
-        planning=given.planning,
-        turns=given.turns,
-        seconds=given.seconds,
-        memory_bytes=int(given.memory_gb * 1024**3),
+        modes=options.modes or (MODES[:1] if quick else MODES),
+        contenders=tuple(READERS[each] for each in options.contenders or READERS),
+        written=_written(options),
+        writers=tuple(WRITERS[each] for each in options.writers or WRITERS),
+        rounds=options.rounds or (3 if quick else 5),
+        cores=options.cores,
+        conf=dict(options.conf),
+        planning=options.planning,
+        turns=options.turns,
+        seconds=options.seconds,
+        memory_bytes=int(options.memory_gb * 1024**3),
     )
 
 
-def _written(given: argparse.Namespace) -> tuple[TopicSpec, ...]:
-    sizes = given.sizes or WRITTEN_SIZES
+def _written(options: argparse.Namespace) -> tuple[TopicSpec, ...]:
+    sizes = options.sizes or WRITTEN_SIZES
     # Fewer records: a write takes longer than a read.
-    counts = {size: given.records or records_of(size, quick=True) for size in sizes}
-    return tuple(topics(sizes, ("none",), given.partitions or (DEFAULT_PARTITIONS,), counts))
+    counts = {size: options.records or records_of(size, quick=True) for size in sizes}
+    return tuple(topics(sizes, ("none",), options.partitions or (DEFAULT_PARTITIONS,), counts))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -135,9 +135,9 @@ def _positive(text: str) -> int:
 def _choices(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     def parsed(text: str) -> tuple[str, ...]:
         chosen = tuple(text.split(","))
-        for one in chosen:
-            if one not in known:
-                msg = f"{one!r} is not one of: {', '.join(known)}"
+        for name in chosen:
+            if name not in known:
+                msg = f"{name!r} is not one of: {', '.join(known)}"
                 raise argparse.ArgumentTypeError(msg)
         return chosen
 

@@ -85,8 +85,8 @@ def _read(
 
     The start and the end of the query are left out: a continuous stream has none.
     """
-    given = options if name == BY_OFFSETS else None
-    auditor = Auditor("bench", options=given, enabled=name in {OBSERVED, BY_OFFSETS})
+    options_by_offsets = options if name == BY_OFFSETS else None
+    auditor = Auditor("bench", options=options_by_offsets, enabled=name in {OBSERVED, BY_OFFSETS})
     reports: list[AuditReport] = []
 
     def audited(frame: DataFrame) -> DataFrame:
@@ -95,7 +95,7 @@ def _read(
         return auditor.sink(auditor.source(frame))
 
     def missing() -> str | None:
-        left = sum(one.whole_batch.left for one in reports)
+        left = sum(report.whole_batch.left for report in reports)
         return None if left == records else f"{name}'s audit saw {left} records of {records}"
 
     listener = _Timed(auditor, reports.append)
@@ -103,7 +103,7 @@ def _read(
     found = read_stream(spark, PYKAFKA.format, options, audited, sink)
     if auditor.enabled:
         wait_until(missing, SECONDS)
-        assert all(one.is_complete for one in reports), reports
+        assert all(report.is_complete for report in reports), reports
     spark.streams.removeListener(listener)
     check_records(f"{name} in the audit", records, found.records)
     assert found.trigger_seconds is not None

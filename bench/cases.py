@@ -51,7 +51,7 @@ LIBRDKAFKA = Contender("librdkafka", "pykafka", {"engine": "librdkafka"})
 CEILING = Contender("ceiling", CEILING_FORMAT)
 PYKAFKA = Contender("pykafka", "pykafka")
 
-READERS = {one.name: one for one in (JVM, WIRE, LIBRDKAFKA, CEILING)}
+READERS = {contender.name: contender for contender in (JVM, WIRE, LIBRDKAFKA, CEILING)}
 
 LZ4 = {"kafka.compression.type": "lz4"}
 #: Settings that make a JVM sink fast: large batches, time to fill them, several in a request.
@@ -70,8 +70,8 @@ EXACTLY_ONCE = Contender(
 SOURCE = Contender("source", "noop")
 
 WRITERS = {
-    one.name: one
-    for one in (
+    contender.name: contender
+    for contender in (
         JVM,
         JVM_TUNED,
         JVM_TUNED_LZ4,

@@ -103,8 +103,8 @@ class _Records:
         """
         freeze_loaded_modules()
         batch = ceiling_batch(self.size)
-        whole, rest = divmod(partition.value, batch.num_rows)
-        for _ in range(whole):
+        full_batches, rest = divmod(partition.value, batch.num_rows)
+        for _ in range(full_batches):
             yield batch
         if rest:
             yield batch.slice(0, rest)
@@ -148,7 +148,7 @@ class _Writer(DataSourceArrowWriter):
         return _Dropped(sum(batch.num_rows for batch in iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        received = sum(one.records for one in messages if isinstance(one, _Dropped))
+        received = sum(message.records for message in messages if isinstance(message, _Dropped))
         check_records("Spark", self._records, received)
 
 

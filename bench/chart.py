@@ -52,7 +52,11 @@ def draw(results: Results) -> list[Path]:
     panels = {
         title: chosen
         for title, kinds in PANELS.items()
-        if (chosen := [one for one in results.measurements if one.kind in kinds])
+        if (
+            chosen := [
+                measurement for measurement in results.measurements if measurement.kind in kinds
+            ]
+        )
     }
     if not panels:
         return []
@@ -70,7 +74,9 @@ def draw(results: Results) -> list[Path]:
 
 
 def _panel(axes: Axes, title: str, measurements: Sequence[Measurement]) -> None:
-    readers = [name for name in COLOURS if any(name in one.series for one in measurements)]
+    readers = [
+        name for name in COLOURS if any(name in measurement.series for measurement in measurements)
+    ]
     width = GROUP_WIDTH / len(readers)
     for index, reader in enumerate(readers):
         shift = (index - (len(readers) - 1) / 2) * width
@@ -78,7 +84,7 @@ def _panel(axes: Axes, title: str, measurements: Sequence[Measurement]) -> None:
     axes.axhline(1, color="black", linewidth=1)
     axes.set_title(title, loc="left", fontsize=11)
     axes.set_ylabel("times as fast as\nSpark's JVM connector")
-    labels = [_label(one) for one in measurements]
+    labels = [_label(measurement) for measurement in measurements]
     axes.set_xticks(range(len(measurements)), labels, fontsize=8)
     axes.set_xlim(-0.6, max(len(measurements), MIN_GROUPS) - 0.4)
     axes.spines[["top", "right"]].set_visible(False)
@@ -98,9 +104,9 @@ def _bars(
     axes: Axes, reader: str, measurements: Sequence[Measurement], shift: float, width: float
 ) -> None:
     positioned: list[tuple[float, Any]] = [
-        (at + shift, one.speedup(reader))
-        for at, one in enumerate(measurements)
-        if reader in one.series and BASE in one.series
+        (at + shift, measurement.speedup(reader))
+        for at, measurement in enumerate(measurements)
+        if reader in measurement.series and BASE in measurement.series
     ]
     medians = [found.median for _, found in positioned]
     below = [found.median - found.min for _, found in positioned]

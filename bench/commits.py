@@ -35,7 +35,7 @@ def measure_commits(spark: SparkSession, kafka: KafkaCluster, rounds: int) -> Me
     """
     spec = TopicSpec(100, "none", 2, BATCHES * RECORDS)
     seconds: defaultdict[str, list[float]] = defaultdict(list)
-    named = {one.name: one for one in SINKS}
+    named = {sink.name: sink for sink in SINKS}
     with loaded_topic(spark, kafka, spec):
         for order in shuffled_rounds(list(named), rounds, seed="commits"):
             for name in order:
@@ -65,8 +65,10 @@ def _batch_seconds(
             msg = f"{BATCHES} micro-batches into {sink} took more than {SECONDS} s"
             raise TimeoutError(msg)
         query.stop()
-    batches = [one for one in query.recentProgress if one["numInputRows"] > 0]
-    records = sum(one["numInputRows"] for one in batches)
+    batches = [progress for progress in query.recentProgress if progress["numInputRows"] > 0]
+    records = sum(progress["numInputRows"] for progress in batches)
     check_records(f"{sink} within {time.monotonic() - start:.0f} s", spec.records, records)
-    durations = [one["durationMs"]["triggerExecution"] / 1000 for one in batches[WARM_UP:]]
+    durations = [
+        progress["durationMs"]["triggerExecution"] / 1000 for progress in batches[WARM_UP:]
+    ]
     return spread(durations).median

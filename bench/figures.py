@@ -59,13 +59,13 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(median(values), min(values), max(values))
 
 
-def paired_speedup(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
+def paired_speedup(seconds: Sequence[float], base_seconds: Sequence[float]) -> Spread:
     """
-    Return how many times faster ours was than theirs, from the seconds of paired rounds.
+    Return the speedup over the base, from the seconds of paired rounds.
 
     Each round is compared with itself, so a disturbance of a whole round cancels out.
     """
-    return spread([their / our for our, their in zip(ours, theirs, strict=True)])
+    return spread([base / taken for taken, base in zip(seconds, base_seconds, strict=True)])
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

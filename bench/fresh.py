@@ -29,7 +29,7 @@ TOPIC, RECORDS = "bench-fresh", 100
 SECONDS = 180
 #: The source is registered, so Spark does not search the installed packages for it.
 REGISTERED = Contender("registered", PYKAFKA.format)
-READERS = {one.name: one for one in (JVM, PYKAFKA, REGISTERED, CEILING)}
+READERS = {contender.name: contender for contender in (JVM, PYKAFKA, REGISTERED, CEILING)}
 
 
 def measure_first_batch(

@@ -93,8 +93,8 @@ def measure_latency(
     with _steady_producer(kafka.bootstrap):
         for turn in range(turns):
             pair = (JVM, PYKAFKA) if turn % 2 == 0 else (PYKAFKA, JVM)
-            for one in pair:
-                found[one.name].append(_turn(spark, kafka.bootstrap, one, seconds))
+            for contender in pair:
+                found[contender.name].append(_turn(spark, kafka.bootstrap, contender, seconds))
     for percent in PERCENTS:
         series = {
             name: Series(tuple(percentile(turn, percent) for turn in all_turns))
@@ -124,7 +124,7 @@ def _turn(spark: SparkSession, bootstrap: str, contender: Contender, seconds: fl
             f"not {min_records:,}"
         )
         raise TooFewRecordsError(msg)
-    median, worst = (percentile(latencies, one) * 1000 for one in PERCENTS)
+    median, worst = (percentile(latencies, percent) * 1000 for percent in PERCENTS)
     print(f"  latency of {contender.name}: {median:.0f} ms, p99 {worst:.0f} ms", file=sys.stderr)
     return latencies
 

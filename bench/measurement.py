@@ -50,8 +50,10 @@ class Measurement:
         Return the measurement of a document from :meth:`to_json`.
         """
         series = {
-            name: Series(tuple(one["seconds"]), tuple(one["cpu_seconds"]), one["worker_peak_bytes"])
-            for name, one in document["series"].items()
+            name: Series(
+                tuple(entry["seconds"]), tuple(entry["cpu_seconds"]), entry["worker_peak_bytes"]
+            )
+            for name, entry in document["series"].items()
         }
         also = tuple(document.get("also", ()))
         return cls(**{**document, "series": series, "also": also})
@@ -62,23 +64,23 @@ class Measurement:
         """
         return asdict(self)
 
-    def speedup(self, who: str, over: str | None = None) -> Spread:
+    def speedup(self, name: str, over: str | None = None) -> Spread:
         """
         Return how many times faster a contender was than another, by default the base.
         """
-        return paired_speedup(self.series[who].seconds, self.series[over or self.base].seconds)
+        return paired_speedup(self.series[name].seconds, self.series[over or self.base].seconds)
 
-    def records_per_second(self, who: str) -> float:
+    def records_per_second(self, name: str) -> float:
         """
         Return the median rate in records per second.
         """
-        return self.records / spread(self.series[who].seconds).median
+        return self.records / spread(self.series[name].seconds).median
 
-    def cpu_per_million(self, who: str) -> float | None:
+    def cpu_per_million(self, name: str) -> float | None:
         """
         Return the median of CPU seconds per million records.
         """
-        cpu = self.series[who].cpu_seconds
+        cpu = self.series[name].cpu_seconds
         return spread(cpu).median / self.records * 1e6 if cpu else None
 
     def ratios(self) -> Iterator[tuple[str, Spread]]:
@@ -88,6 +90,6 @@ class Measurement:
         1 means equally fast, and more means faster, for every kind of measurement.
         """
         for over in (self.base, *self.also, TOP):
-            others = [who for who in self.series if who not in {over, self.base}]
-            for who in others if over in self.series else []:
-                yield f"{self.name}-{who}/{over}", self.speedup(who, over)
+            compared = [name for name in self.series if name not in {over, self.base}]
+            for name in compared if over in self.series else []:
+                yield f"{self.name}-{name}/{over}", self.speedup(name, over)

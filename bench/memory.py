@@ -28,12 +28,12 @@ def measure_memory(bench: Bench, kafka: KafkaCluster, total_bytes: int) -> dict[
     peaks: dict[str, int | None] = {}
     pid = jvm_pid(bench.spark)
     with loaded_topic(bench.spark, kafka, case.topic):
-        for one in bench.contenders:
-            if one is JVM or one.is_ceiling:
+        for contender in bench.contenders:
+            if contender is JVM or contender.is_ceiling:
                 continue
             end_workers(pid)
-            bench.read_whole(one, case)
-            peaks[one.name] = worker_peak(pid)
-            held = f"{(peaks[one.name] or 0) / 1e6:.0f} MB"
-            print(f"  {one.name} held {held} of {total_bytes / 1e9:.1f} GB", file=sys.stderr)
+            bench.read_whole(contender, case)
+            peaks[contender.name] = worker_peak(pid)
+            peak = f"{(peaks[contender.name] or 0) / 1e6:.0f} MB"
+            print(f"  {contender.name} held {peak} of {total_bytes / 1e9:.1f} GB", file=sys.stderr)
     return peaks

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # By default, Kafka maps two index files of 10 MB for each partition.
 SMALL = {"segment.index.bytes": 65_536}
-CONTENDERS = {one.name: one for one in (JVM, PYKAFKA, CEILING)}
+CONTENDERS = {contender.name: contender for contender in (JVM, PYKAFKA, CEILING)}
 
 
 def measure_planning(
@@ -34,8 +34,8 @@ def measure_planning(
     """
     for count in counts:
         topic = kafka.create_topic(f"bench-planning-{count}", count, SMALL)
-        for one in CONTENDERS.values():
-            plan_seconds(spark, kafka.bootstrap, one, topic, count)
+        for contender in CONTENDERS.values():
+            plan_seconds(spark, kafka.bootstrap, contender, topic, count)
         seconds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
         for order in shuffled_rounds(list(CONTENDERS), rounds, seed=topic):
             for name in order:

@@ -42,7 +42,7 @@ class Cpu:
         """
         User and system seconds, including those of ended processes.
         """
-        return sum(used - self._before.get(one, 0.0) for one, used in self._used.items())
+        return sum(used - self._before.get(process, 0.0) for process, used in self._used.items())
 
     def __enter__(self) -> Self:
         self._sample()
@@ -65,10 +65,10 @@ class Cpu:
             self._sample()
 
     def _sample(self) -> None:
-        for one in [self._root, *self._root.children(recursive=True)]:
+        for process in [self._root, *self._root.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
-                times = one.cpu_times()
-                self._used[one] = times.user + times.system
+                times = process.cpu_times()
+                self._used[process] = times.user + times.system
 
 
 def workers(jvm_pid: int) -> list[psutil.Process]:
@@ -87,9 +87,9 @@ def end_workers(jvm_pid: int) -> None:
     Kill the idle workers, so that the next read starts new ones; Spark detects this.
     """
     idle = workers(jvm_pid)
-    for one in idle:
+    for worker in idle:
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+            worker.kill()
     psutil.wait_procs(idle, timeout=END_SECONDS)
 
 
@@ -99,7 +99,7 @@ def worker_peak(jvm_pid: int) -> int | None:
     """
     if sys.platform != "linux":
         return None
-    peaks = [peak for one in workers(jvm_pid) if (peak := _peak_of(one.pid))]
+    peaks = [peak for worker in workers(jvm_pid) if (peak := _peak_of(worker.pid))]
     return max(peaks, default=None)
 
 

@@ -97,13 +97,13 @@ def read_stream(
         if not ended:
             msg = f"The stream from {source} did not end within {SECONDS} s."
             raise TimeoutError(msg)
-        batches = [one for one in query.recentProgress if one["numInputRows"] > 0]
+        batches = [progress for progress in query.recentProgress if progress["numInputRows"] > 0]
         if sink == "noop":
-            records = sum(one["sink"]["numOutputRows"] for one in batches)
+            records = sum(progress["sink"]["numOutputRows"] for progress in batches)
         else:
             # A file sink does not report the number of rows.
             records = spark.read.format(sink).load(rows).count()
-    triggers = sum(one["durationMs"]["triggerExecution"] for one in batches) / 1000
+    triggers = sum(progress["durationMs"]["triggerExecution"] for progress in batches) / 1000
     return Read(seconds, records, triggers)
 
 

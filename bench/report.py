@@ -48,8 +48,8 @@ def ratio_lines(measurements: Iterable[Measurement]) -> Iterator[str]:
     """
     Yield `batch-100B-wire/jvm 3.12` for each ratio.
     """
-    for one in measurements:
-        for name, ratio in one.ratios():
+    for measurement in measurements:
+        for name, ratio in measurement.ratios():
             yield f"{name} {ratio.median:.2f}"
 
 
@@ -58,9 +58,24 @@ def table(results: Results) -> str:
     Return all results as tables for the terminal.
     """
     kinds = (*RATES, "write")
-    rates = [row for one in results.measurements if one.kind in RATES for row in _rates(one)]
-    writes = [row for one in results.measurements if one.kind == "write" for row in _writes(one)]
-    times = [row for one in results.measurements if one.kind not in kinds for row in _times(one)]
+    rates = [
+        row
+        for measurement in results.measurements
+        if measurement.kind in RATES
+        for row in _rates(measurement)
+    ]
+    writes = [
+        row
+        for measurement in results.measurements
+        if measurement.kind == "write"
+        for row in _writes(measurement)
+    ]
+    times = [
+        row
+        for measurement in results.measurements
+        if measurement.kind not in kinds
+        for row in _times(measurement)
+    ]
     sections = ((RATE_HEAD, rates), (WRITE_HEAD, writes), (TIME_HEAD, times))
     parts = [aligned([head, *rows]) for head, rows in sections if rows]
     parts += ["\n".join(_memory(results))] if results.memory else []
@@ -81,45 +96,52 @@ def aligned(rows: list[tuple[str, ...]]) -> str:
     )
 
 
-def _writes(one: Measurement) -> Iterator[tuple[str, ...]]:
-    return _rates(one, (one.base, *WRITE_YARDSTICKS))
+def _writes(measurement: Measurement) -> Iterator[tuple[str, ...]]:
+    return _rates(measurement, (measurement.base, *WRITE_YARDSTICKS))
 
 
-def _rates(one: Measurement, bases: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
-    for who, series in one.series.items():
-        cpu, peak = one.cpu_per_million(who), series.worker_peak_bytes
+def _rates(measurement: Measurement, bases: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
+    for name, series in measurement.series.items():
+        cpu, peak = measurement.cpu_per_million(name), series.worker_peak_bytes
         yield (
-            one.name,
-            who,
-            f"{one.records_per_second(who):,.0f}",
-            *chain.from_iterable(_speedup(one, who, over) for over in bases or (one.base,)),
-            _share(one, who),
+            measurement.name,
+            name,
+            f"{measurement.records_per_second(name):,.0f}",
+            *chain.from_iterable(
+                _speedup(measurement, name, over) for over in bases or (measurement.base,)
+            ),
+            _share(measurement, name),
             f"{cpu:.2f}" if cpu is not None else "-",
             f"{peak / 1e6:.0f}" if peak is not None else "-",
         )
 
 
-def _times(one: Measurement) -> Iterator[tuple[str, ...]]:
-    for who in one.series:
-        milliseconds = 1e9 / one.records_per_second(who) / 1e6
-        yield one.name, who, f"{milliseconds:,.0f}", *_speedup(one, who, one.base)
+def _times(measurement: Measurement) -> Iterator[tuple[str, ...]]:
+    for name in measurement.series:
+        milliseconds = 1e9 / measurement.records_per_second(name) / 1e6
+        yield (
+            measurement.name,
+            name,
+            f"{milliseconds:,.0f}",
+            *_speedup(measurement, name, measurement.base),
+        )
 
 
-def _speedup(one: Measurement, who: str, over: str) -> tuple[str, str]:
-    if who in {over, one.base} or over not in one.series:
+def _speedup(measurement: Measurement, name: str, over: str) -> tuple[str, str]:
+    if name in {over, measurement.base} or over not in measurement.series:
         return "-", ""
-    found = one.speedup(who, over)
+    found = measurement.speedup(name, over)
     return f"{found.median:.2f}", f"{found.min:.2f}..{found.max:.2f}"
 
 
-def _share(one: Measurement, who: str) -> str:
-    if who in {one.base, TOP} or TOP not in one.series:
+def _share(measurement: Measurement, name: str) -> str:
+    if name in {measurement.base, TOP} or TOP not in measurement.series:
         return "-"
-    return f"{one.speedup(who, TOP).median:.0%}"
+    return f"{measurement.speedup(name, TOP).median:.0%}"
 
 
 def _memory(results: Results) -> Iterator[str]:
     total = results.memory_total / 1e9
-    for who, peak in results.memory.items():
-        held = f"at most {peak / 1e6:.0f} MB" if peak is not None else "an unknown amount"
-        yield f"A worker that read {total:.1f} GB from one partition with {who} held {held}"
+    for name, peak in results.memory.items():
+        amount = f"at most {peak / 1e6:.0f} MB" if peak is not None else "an unknown amount"
+        yield f"A worker that read {total:.1f} GB from one partition with {name} held {amount}"

@@ -52,15 +52,15 @@ class Results:
         document = {
             "name": self.name,
             **self.about,
-            "measurements": [one.to_json() for one in self.measurements],
+            "measurements": [measurement.to_json() for measurement in self.measurements],
             "ratios": {
                 name: {
-                    "median": round(one.median, 3),
-                    "min": round(one.min, 3),
-                    "max": round(one.max, 3),
+                    "median": round(ratio.median, 3),
+                    "min": round(ratio.min, 3),
+                    "max": round(ratio.max, 3),
                 }
                 for measurement in self.measurements
-                for name, one in measurement.ratios()
+                for name, ratio in measurement.ratios()
             },
             "memory": {"total_bytes": self.memory_total, "worker_peak_bytes": self.memory},
         }
@@ -73,7 +73,7 @@ def load(path: Path) -> Results:
     Return the results of a file.
     """
     document = json.loads(path.read_text())
-    measurements = [Measurement.from_json(one) for one in document.pop("measurements")]
+    measurements = [Measurement.from_json(entry) for entry in document.pop("measurements")]
     memory = document.pop("memory")
     document.pop("ratios")
     name = document.pop("name")

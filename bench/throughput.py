@@ -49,8 +49,8 @@ class _Rounds:
         return Series(seconds, tuple(self.cpu_seconds), peak)
 
     def triggers(self) -> Series:
-        seconds = [one.trigger_seconds for one in self.reads]
-        return Series(tuple(one for one in seconds if one is not None))
+        seconds = [result.trigger_seconds for result in self.reads]
+        return Series(tuple(value for value in seconds if value is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class Bench:
         """
         peaks = self.verify(case) if self.verifies else {}
         rounds: defaultdict[str, _Rounds] = defaultdict(_Rounds)
-        names = [one.name for one in self.contenders]
-        for one in self.contenders:
-            self.read_whole(one, case)
+        names = [contender.name for contender in self.contenders]
+        for contender in self.contenders:
+            self.read_whole(contender, case)
         for completed, order in enumerate(shuffled_rounds(names, self.rounds, seed=case.name)):
             if completed and time.monotonic() > self.deadline:
                 print(
@@ -112,15 +112,15 @@ class Bench:
         peaks: dict[str, int | None] = {}
         pid = jvm_pid(self.spark)
         expected = self._checksum(JVM, case) if case.mode == "batch" else None
-        for one in self.contenders:
-            if one is JVM:
+        for contender in self.contenders:
+            if contender is JVM:
                 continue
             end_workers(pid)
-            if one.is_ceiling or expected is None:
-                self.read_whole(one, case)
+            if contender.is_ceiling or expected is None:
+                self.read_whole(contender, case)
             else:
-                self._compare(one, case, expected)
-            peaks[one.name] = worker_peak(pid)
+                self._compare(contender, case, expected)
+            peaks[contender.name] = worker_peak(pid)
         return peaks
 
     def _compare(self, contender: Contender, case: Case, expected: tuple[int, int]) -> None:

@@ -75,10 +75,10 @@ class WriteBench:
         Verify and warm up all writers, then time the rounds.
         """
         case, frame = Case("write", spec), rows(self.spark, spec)
-        peaks = {one.name: self.verify(one, frame, spec) for one in self.writers}
+        peaks = {writer.name: self.verify(writer, frame, spec) for writer in self.writers}
         seconds: defaultdict[str, list[float]] = defaultdict(list)
         cpu_seconds: defaultdict[str, list[float]] = defaultdict(list)
-        named = {one.name: one for one in self.writers}
+        named = {writer.name: writer for writer in self.writers}
         for completed, order in enumerate(
             shuffled_rounds(list(named), self.rounds, seed=case.name)
         ):
@@ -99,7 +99,9 @@ class WriteBench:
             name: Series(tuple(seconds[name]), tuple(cpu_seconds[name]), peaks[name])
             for name in named
         }
-        also = tuple(one.name for one in (JVM_TUNED, JVM_TUNED_LZ4, WIRE) if one.name in named)
+        also = tuple(
+            writer.name for writer in (JVM_TUNED, JVM_TUNED_LZ4, WIRE) if writer.name in named
+        )
         return Measurement(case.name, case.mode, series, spec.records, asdict(spec), also=also)
 
     def verify(self, writer: Contender, frame: DataFrame, spec: TopicSpec) -> int | None:
@@ -192,7 +194,7 @@ def rows(spark: SparkSession, spec: TopicSpec) -> DataFrame:
 
 
 def _picked(values: Sequence[bytes]) -> Column:
-    literals = ",".join(f"X'{one.hex()}'" for one in values)
+    literals = ",".join(f"X'{value.hex()}'" for value in values)
     return F.expr(f"array({literals})[CAST(id % {len(values)} AS INT)]")
 
 

@@ -129,21 +129,21 @@ class Auditor:
             )
             raise OptionsError((msg,))
 
-    def _observe(self, frame: DataFrame, where: str, which: Column | None) -> DataFrame:
+    def _observe(self, frame: DataFrame, where: str, condition: Column | None) -> DataFrame:
         self._check_columns(frame)
-        metrics = [self._metrics(WHOLE_BATCH, which)]
+        metrics = [self._metrics(WHOLE_BATCH, condition)]
         for tp in self.partitions:
             in_partition = sf.col("partition") == tp.partition
             if "topic" in self._columns:
                 in_partition &= sf.col("topic") == tp.topic
-            rows = in_partition if which is None else in_partition & which
+            rows = in_partition if condition is None else in_partition & condition
             metrics.append(self._metrics(str(tp), rows))
         return frame.observe(f"{self.name}.{where}", *itertools.chain.from_iterable(metrics))
 
-    def _metrics(self, scope: str, which: Column | None) -> tuple[Column, Column]:
+    def _metrics(self, scope: str, condition: Column | None) -> tuple[Column, Column]:
         record_id = sf.shiftright(sf.xxhash64(*self._columns), SHIFT)
-        count = sf.count(sf.lit(1)) if which is None else sf.count_if(which)
-        ids = record_id if which is None else sf.when(which, record_id)
+        count = sf.count(sf.lit(1)) if condition is None else sf.count_if(condition)
+        ids = record_id if condition is None else sf.when(condition, record_id)
         # Not sum(), which would fail the query on an overflow. That takes duplicated records, which
         # the count shows.
         return count.alias(f"count {scope}"), sf.try_sum(ids).alias(f"sum {scope}")
@@ -273,7 +273,9 @@ def find_offset(
     """
     in_topic = (sf.lit(tp.partition).cast("int"), sf.col("id"))
     hashes = (sf.xxhash64(sf.lit(tp.topic), *in_topic), sf.xxhash64(*in_topic))
-    is_record = [sf.abs(sf.shiftright(it, SHIFT)) == abs(difference) for it in hashes]
+    is_record = [
+        sf.abs(sf.shiftright(record_hash, SHIFT)) == abs(difference) for record_hash in hashes
+    ]
     offsets = spark.range(start, end).filter(is_record[0] | is_record[1]).head(1)
     return offsets[0]["id"] if offsets else None
 
@@ -284,12 +286,16 @@ def _column(condition: Column | str) -> Column:
 
 def _sources(progress: StreamingQueryProgress) -> list[SourceProgress]:
     return [
-        SourceProgress(it.description, it.startOffset, it.endOffset, it.numInputRows)
-        for it in progress.sources
+        SourceProgress(
+            source.description, source.startOffset, source.endOffset, source.numInputRows
+        )
+        for source in progress.sources
     ]
 
 
 def _checksums(row: Row) -> Mapping[str, Checksum]:
     values = row.asDict()
     scopes = [name.removeprefix("count ") for name in values if name.startswith("count ")]
-    return {it: Checksum(values[f"count {it}"], values[f"sum {it}"] or 0) for it in scopes}
+    return {
+        scope: Checksum(values[f"count {scope}"], values[f"sum {scope}"] or 0) for scope in scopes
+    }

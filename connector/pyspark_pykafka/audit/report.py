@@ -111,10 +111,12 @@ class AuditReport:
 
     @property
     def _verdicts(self) -> set[Verdict]:
-        return {it.verdict for it in self.findings}
+        return {finding.verdict for finding in self.findings}
 
     def __str__(self) -> str:
-        incomplete = [it for it in self.by_partition if it.verdict is not Verdict.COMPLETE]
+        incomplete = [
+            finding for finding in self.by_partition if finding.verdict is not Verdict.COMPLETE
+        ]
         findings = "; ".join(map(str, incomplete or [self.whole_batch]))
         return f"audit {self.name}, micro-batch {self.batch_id}: {findings}"
 
@@ -161,7 +163,10 @@ def report(
     exits, maxima = list(left), max_entered or {}
     findings = {
         scope: compare(
-            scope, checksum, [it.get(scope, Checksum()) for it in exits], maxima.get(scope)
+            scope,
+            checksum,
+            [checksums.get(scope, Checksum()) for checksums in exits],
+            maxima.get(scope),
         )
         for scope, checksum in entered.items()
     }

@@ -77,12 +77,14 @@ class SourceTally:
         if found.is_complete:
             return found
         in_log = self._in_log(name, ranges)
-        complete = {it.scope for it in found.findings if it.verdict is Verdict.COMPLETE}
+        complete = {
+            finding.scope for finding in found.findings if finding.verdict is Verdict.COMPLETE
+        }
         entered = {scope: full[scope] if scope in complete else in_log[scope] for scope in full}
         # Records that the log has lost since then have entered, too. None are lost if it still has
         # as many records as Spark has read.
         is_complete_log = in_log[WHOLE_BATCH].count in {source.rows, full[WHOLE_BATCH].count}
-        max_entered = {} if is_complete_log else {scope: it.count for scope, it in full.items()}
+        max_entered = {} if is_complete_log else {scope: sums.count for scope, sums in full.items()}
         return report(name, batch_id, entered, left, max_entered)
 
     def _in_log(self, name: str, ranges: Sequence[OffsetRange]) -> Checksums:

@@ -51,12 +51,16 @@ def _list(arguments: argparse.Namespace) -> int:
         ids = transactions.list_ids(
             starting_with_pattern(arguments.prefix), () if arguments.all else _OPEN
         )
-        found = [it for it in transactions.describe_all(ids).values() if it is not None]
+        found = [
+            transaction
+            for transaction in transactions.describe_all(ids).values()
+            if transaction is not None
+        ]
     if arguments.json:
-        print(json.dumps([_as_json(it) for it in found], indent=2))
+        print(json.dumps([_as_json(transaction) for transaction in found], indent=2))
         return 0
     head = ("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "EPOCH", "PARTITIONS", "SINCE")
-    print_table(head, [_row(it) for it in found])
+    print_table(head, [_row(transaction) for transaction in found])
     return 0
 
 
@@ -65,8 +69,8 @@ def _row(found: TransactionDescription) -> tuple[object, ...]:
     if found.started_ms > 0:
         at = datetime.fromtimestamp(found.started_ms / 1000, tz=timezone.utc)
         since = at.isoformat(timespec="seconds")
-    who = (found.transactional_id, found.state.value, found.producer_id, found.epoch)
-    return (*who, found.partitions, since)
+    identity = (found.transactional_id, found.state.value, found.producer_id, found.epoch)
+    return (*identity, found.partitions, since)
 
 
 def _as_json(found: TransactionDescription) -> dict[str, Any]:
@@ -76,15 +80,15 @@ def _as_json(found: TransactionDescription) -> dict[str, Any]:
 def _abort(arguments: argparse.Namespace) -> int:
     with transaction_client(_settings(arguments)) as transactions:
         found = transactions.list_ids(prefix_pattern(arguments.prefix), _OPEN)
-        kept = _partly_committed(transactions, arguments.prefix, found)
-        names = [name for name in found if name not in kept]
+        partly_committed = _partly_committed(transactions, arguments.prefix, found)
+        names = [name for name in found if name not in partly_committed]
         if arguments.execute:
             transactions.abort_ids(names)
         for name in names:
             print(f"{'aborted' if arguments.execute else 'would abort'} {name}")
-    for name in sorted(kept):
+    for name in sorted(partly_committed):
         print(f"left open {name}: its micro-batch is committed in part")
-    if kept:
+    if partly_committed:
         print(
             "The next run of the query commits these, and so does pykafka transactions complete. "
             "Aborting them would lose their rows, or stop the query; release does so."
@@ -102,7 +106,9 @@ def _partly_committed(transactions: Transactions, prefix: str, names: list[str])
         return set()
     if not ledger_exists(transactions, ledger_topic(prefix)):
         return set()
-    return {one.transactional_id for one in find_partly_committed(transactions, prefix)}
+    return {
+        transaction.transactional_id for transaction in find_partly_committed(transactions, prefix)
+    }
 
 
 def _release(arguments: argparse.Namespace) -> int:

@@ -67,14 +67,14 @@ def _end(samples: list[_Sample], limit: float) -> float:
     """
     Return the position where the bytes reach the limit; between samples the density is linear.
     """
-    left = limit
+    remaining = limit
     for first, second in pairwise(samples):
         size = _bytes_between(first, second)
-        if size >= left:
-            return first.position + _distance(first, second, left)
-        left -= size
+        if size >= remaining:
+            return first.position + _distance(first, second, remaining)
+        remaining -= size
     last = samples[-1]
-    return min(last.position + left / max(last.density, 1.0), 1.0)
+    return min(last.position + remaining / max(last.density, 1.0), 1.0)
 
 
 def _distance(first: _Sample, second: _Sample, size: float) -> float:
@@ -101,7 +101,10 @@ def _next_position(samples: list[_Sample], end: float) -> float:
         return end
     first, second = max(
         _intervals(samples, end),
-        key=lambda it: (_interval_uncertainty(*it), it[1].position - it[0].position),
+        key=lambda interval: (
+            _interval_uncertainty(*interval),
+            interval[1].position - interval[0].position,
+        ),
     )
     return (first.position + second.position) / 2
 
@@ -112,7 +115,7 @@ def _uncertainty(samples: list[_Sample], end: float) -> float:
     """
     if samples[-1].position < end:
         return inf
-    return sum(_interval_uncertainty(*it) for it in _intervals(samples, end))
+    return sum(_interval_uncertainty(*interval) for interval in _intervals(samples, end))
 
 
 def _intervals(samples: list[_Sample], end: float) -> list[tuple[_Sample, _Sample]]:

@@ -174,7 +174,7 @@ _PROTOCOL_NAMES = """
     SHARE_SESSION_LIMIT_REACHED
 """
 
-#: librdkafka's name for each code of the protocol; a dash stands for a code that only brokers send
+#: librdkafka's name for each code of the protocol; a dash marks a code that only brokers send
 #: each other. Error messages have these names on both engines.
 PROTOCOL_NAMES: dict[int, str] = {
     KafkaErrorCode.UNKNOWN_SERVER_ERROR.value: "UNKNOWN",

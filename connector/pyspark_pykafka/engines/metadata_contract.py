@@ -57,7 +57,7 @@ class MetadataBackend(Protocol):
         """
         Return the first offset with a timestamp at or after the time (epoch ms), or -1.
 
-        EARLIEST stands for the log start offset, LATEST for the end offset that the isolation level
+        EARLIEST means the log start offset, LATEST the end offset that the isolation level
         makes visible. Waits for a partition without a leader.
         """
 

@@ -103,7 +103,7 @@ class ProducingEngine(Protocol):
 
 
 if TYPE_CHECKING:
-    # The modules have what the protocols say.
+    # The modules implement the protocols.
     _FETCHING: FetchingEngine = range_reader
     _SAMPLING: SamplingEngine = record_size
     _PRODUCING: ProducingEngine = producer

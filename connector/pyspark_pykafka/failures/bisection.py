@@ -81,7 +81,7 @@ class PoisonPolicy:
 
     A record is set aside after it has failed ``attempts`` times on its own. A batch fails if more
     than ``max_records`` records, or more than the fraction ``max_share`` of its records, fail; but
-    up to ``outage_after - 1`` records may be set aside whatever ``max_share`` says. If
+    up to ``outage_after - 1`` records may be set aside regardless of ``max_share``. If
     ``outage_after`` records have failed and none has succeeded, that is taken for an outage, and
     the batch fails. It also fails with an error for which ``is_outage`` is true; by default those
     are the connector's own retriable errors.

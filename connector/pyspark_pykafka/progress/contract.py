@@ -29,7 +29,7 @@ class ProgressSink(Protocol):
 
     def finish(self) -> None:
         """
-        Flush what is not recorded yet: the process may end after this call.
+        Flush unrecorded progress: the process may end after this call.
         """
 
 

@@ -279,18 +279,18 @@ class GroupStore:
         if error is not None:
             self._raise_membership_error(error)
             raise map_kafka_error(error, action)
-        gone = []
+        deleted = []
         for result in results:
             if result.error is None:
                 continue
             if result.error.name() not in _NO_TOPIC:
                 self._raise_membership_error(result.error)
                 raise map_kafka_error(result.error, action)
-            gone.append(TopicPartition(result.topic, result.partition))
-        if gone:
+            deleted.append(TopicPartition(result.topic, result.partition))
+        if deleted:
             logger.info(
                 "No offsets are committed for partitions that no longer exist: %s",
-                format_partitions(gone),
+                format_partitions(deleted),
             )
 
     def _wait_for_commit(self, action: str) -> tuple[KafkaError | None, list[KafkaPartition]]:

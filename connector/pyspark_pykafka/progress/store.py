@@ -140,15 +140,15 @@ def check_topics(
 
     Records of the same query are not checked: its data-loss policy covers changed topics.
     """
-    others = {
+    of_other_queries = {
         tp: record
         for tp, record in stored.items()
         if record.owner is not None and record.owner.query != owner.query
     }
-    check_topic_ids(others, completed.topic_ids)
-    recorded, read = {tp.topic for tp in others}, {tp.topic for tp in completed.offsets}
+    check_topic_ids(of_other_queries, completed.topic_ids)
+    recorded, read = {tp.topic for tp in of_other_queries}, {tp.topic for tp in completed.offsets}
     if recorded and read and not recorded & read:
-        writer = others[min(others)].owner
+        writer = of_other_queries[min(of_other_queries)].owner
         msg = (
             f"the progress store has records of other topics: {_names(recorded)}, by {writer}; "
             f"this query reads {_names(read)}. Use another group or id, or delete the records "

@@ -49,11 +49,11 @@ class KafkaSettings:
     pairs: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> KafkaSettings:
+    def of(cls, settings: Mapping[str, str]) -> KafkaSettings:
         """
         Return the settings of a mapping; names are not case-sensitive.
         """
-        return cls(tuple(sorted((name.lower(), value) for name, value in given.items())))
+        return cls(tuple(sorted((name.lower(), value) for name, value in settings.items())))
 
     @overload
     def get(self, name: str) -> str | None: ...

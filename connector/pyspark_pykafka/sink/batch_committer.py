@@ -64,7 +64,9 @@ def commit_write(
         _check_decided(transactions, prepared, error, started)
     try:
         aborted = _abort_lost_attempts(transactions, prepared, pattern, fence_id)
-        transactions.wait_until_visible([*(it.transactional_id for it in prepared), *aborted])
+        transactions.wait_until_visible(
+            [*(transaction.transactional_id for transaction in prepared), *aborted]
+        )
     except PykafkaError as error:
         # Raising would make the user write committed rows again.
         logger.warning(
@@ -115,11 +117,12 @@ def _check_decided(
     later = " (they may still become visible)" if outcomes[Outcome.UNKNOWN] else ""
     unknown = outcomes[Outcome.UNKNOWN] + outcomes[Outcome.LOST]
     condition = "EXACTLY_ONCE_COMMITTED_IN_PART" if done else "EXACTLY_ONCE_OUTCOME_UNKNOWN"
-    what = "the write was committed in part" if done else "the outcome of the write is unknown"
+    outcome = "the write was committed in part" if done else "the outcome of the write is unknown"
     msg = (
-        f"{what}: {done} of {total} tasks are committed, the state of {unknown} is unknown{later}, "
-        f"the other {outcomes[Outcome.ABORTED]} are aborted: {error}. Writing all of them again "
-        "would duplicate the committed rows; pykafka transactions list --all shows the states"
+        f"{outcome}: {done} of {total} tasks are committed, the state of {unknown} is unknown"
+        f"{later}, the other {outcomes[Outcome.ABORTED]} are aborted: {error}. Writing all of "
+        "them again would duplicate the committed rows; pykafka transactions list --all shows the "
+        "states"
     )
     raise ExactlyOnceError(condition, msg) from error
 
@@ -140,10 +143,14 @@ def check_open(
 
     Returns the start times in milliseconds by transactional id.
     """
-    described = transactions.describe_all([it.transactional_id for it in prepared])
-    for one in prepared:
-        _check_one_open(one, described[one.transactional_id])
-    markers = sum(it.partitions for it in described.values() if it is not None)
+    described = transactions.describe_all(
+        [transaction.transactional_id for transaction in prepared]
+    )
+    for transaction in prepared:
+        _check_one_open(transaction, described[transaction.transactional_id])
+    markers = sum(
+        description.partitions for description in described.values() if description is not None
+    )
     if markers > MANY_MARKERS:
         logger.warning(
             "%d tasks of this write have rows in %d partitions on average, and the brokers write "
@@ -152,18 +159,22 @@ def check_open(
             "partitions (docs/scaling.md)",
             *(len(prepared), round(markers / len(prepared)), markers),
         )
-    return {name: it.started_ms for name, it in described.items() if it is not None}
+    return {
+        name: description.started_ms
+        for name, description in described.items()
+        if description is not None
+    }
 
 
 def _check_one_open(prepared: PreparedTransaction, found: TransactionDescription | None) -> None:
-    ours = found is not None and found.prepared == prepared
-    if found is not None and ours and found.state is TransactionState.ONGOING:
+    is_own = found is not None and found.prepared == prepared
+    if found is not None and is_own and found.state is TransactionState.ONGOING:
         return
-    what = "unknown to the brokers" if found is None else f"in the state {found.state.value}"
-    if found is not None and not ours:
-        what += " of another producer"
+    state = "unknown to the brokers" if found is None else f"in the state {found.state.value}"
+    if found is not None and not is_own:
+        state += " of another producer"
     msg = (
-        f"the transaction {prepared.transactional_id} is {what}: the write took longer than "
+        f"the transaction {prepared.transactional_id} is {state}: the write took longer than "
         "kafka.transaction.timeout.ms, or another one uses the same transactionalIdPrefix. "
         "Nothing of this write is visible to read_committed readers; run it again"
     )
@@ -181,7 +192,9 @@ def _abort_lost_attempts(
     """
     limited = transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
     _best_effort(lambda: limited.register_id(fence_id))
-    found = find_lost_attempts(transactions, [it.transactional_id for it in winners], pattern)
+    found = find_lost_attempts(
+        transactions, [winner.transactional_id for winner in winners], pattern
+    )
     _best_effort(lambda: transactions.abort_ids(found))
     return found
 
@@ -197,11 +210,17 @@ def find_lost_attempts(
     for nothing else gets only a moment to answer.
     """
     won = set(winners)
-    others = other_attempt_ids(won)
+    other_attempts = other_attempt_ids(won)
     limited = transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
-    described = limited.describe_reachable([*others.transactional_ids, *others.notice_ids])
-    found = {name for name, it in described.items() if it and it.state in _BLOCKING_STATES}
-    if found or others.were_retried or any(map(described.get, others.notice_ids)):
+    described = limited.describe_reachable(
+        [*other_attempts.transactional_ids, *other_attempts.notice_ids]
+    )
+    found = {
+        name
+        for name, description in described.items()
+        if description and description.state in _BLOCKING_STATES
+    }
+    if found or other_attempts.were_retried or any(map(described.get, other_attempts.notice_ids)):
         found |= set(list_open_ids(transactions, pattern))
     return sorted(found - won)
 

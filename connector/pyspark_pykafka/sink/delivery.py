@@ -166,8 +166,8 @@ class ExactlyOnceBatch:
         name = task_id(self._prefix, task.partition, task.attempt)
         # With a prefix from the user, an open transaction with this id is of an earlier write, of
         # which nothing may be committed any more: its ids are taken over.
-        given = options.transactional_id_prefix
-        fallback = None if given else fallback_id(name, task.attempt_id)
+        user_prefix = options.transactional_id_prefix
+        fallback = None if user_prefix else fallback_id(name, task.attempt_id)
         opened = write_prepared(
             batches, options.kafka, options.topic, name, fallback=fallback, fence_id=self._fence_id
         )
@@ -226,8 +226,8 @@ class ExactlyOnceStream:
         ensure_ledger_topic(options.kafka, LedgerTopic(topic, *durability), write)
 
         def make_marker(records: int, content_hash: str) -> tuple[bytes, bytes]:
-            it = (task.query, task.batch, self._write, task.partition, records, content_hash)
-            return to_record(Marker(*it))
+            fields = (task.query, task.batch, self._write, task.partition, records, content_hash)
+            return to_record(Marker(*fields))
 
         name = stream_task_id(prefix, task.query, task.batch, task.partition, task.attempt)
         # Whichever attempt has the id: the ledger decides.
@@ -271,7 +271,7 @@ class ExactlyOnceStream:
 
         first = messages[0]
         with transaction_client(self._options.kafka) as transactions:
-            # If a task has failed, the driver has not begun to commit.
+            # If a task has failed, the driver has not started to commit.
             maybe_committing = len(messages) == tasks
             ids = (first.prefix, first.query, first.write)
             abort_micro_batch(
@@ -288,7 +288,7 @@ def _committable(opened: OpenTransaction, task: int) -> Committable | None:
 
 
 def _committables(messages: Sequence[TaskCommitMessage]) -> tuple[Committable, ...]:
-    return tuple(it.committable for it in messages if it.committable is not None)
+    return tuple(message.committable for message in messages if message.committable is not None)
 
 
 def _prepared(messages: Sequence[TaskCommitMessage]) -> list[PreparedTransaction]:

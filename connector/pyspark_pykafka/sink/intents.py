@@ -34,7 +34,10 @@ def make_intent(batch: CommittableBatch, new: Iterable[Committable]) -> Intent:
     Return the ledger entry to append before these tasks of a write are committed.
     """
     id_prefix = _id_prefix(batch.prefix, batch.query, batch.batch)
-    named = [(name.removeprefix(id_prefix), *who) for name, *who in (it.prepared for it in new)]
+    named = [
+        (name.removeprefix(id_prefix), *producer)
+        for name, *producer in (committable.prepared for committable in new)
+    ]
     packed = zlib.compress(json.dumps(named, separators=(",", ":")).encode())
     first = -1 if batch.first_marker_offset is None else batch.first_marker_offset
     fields = (batch.query, batch.batch, batch.write, batch.tasks, len(batch.committables))
@@ -113,8 +116,8 @@ def outdated_intents(query: str, batch: int, entries: Sequence[Entry]) -> list[I
     """
     Return the intents that are no longer needed once a query writes a batch.
     """
-    found = {it.write: it for it in entries if isinstance(it, Intent)}
-    return [it for it in found.values() if it.query == query and it.batch < batch]
+    found = {entry.write: entry for entry in entries if isinstance(entry, Intent)}
+    return [entry for entry in found.values() if entry.query == query and entry.batch < batch]
 
 
 def _conflicts(entry: Entry, query: str, batch: int, write: str) -> bool:

@@ -135,7 +135,7 @@ class Ledger:
         All in-sync replicas have the entry then. The ``outdated`` intents get tombstones.
         """
         sender = Sender(self.cluster, self.config, IdempotentSession(_NO_PRODUCER_ID), {})
-        tombstones = [(it.key.encode(), None) for it in outdated]
+        tombstones = [(intent.key.encode(), None) for intent in outdated]
         sender.put(self.tp, encode_records(self.topic, [*tombstones, to_record(entry)]))
         sender.flush()
         return sender.offsets[self.tp] + len(tombstones) + 1
@@ -148,7 +148,9 @@ class Ledger:
         return [
             (offset, from_record(value, f"{self.tp} at offset {offset}"))
             for batch in batches
-            for offset, key, value in zip(*(it.to_pylist() for it in batch.columns), strict=True)
+            for offset, key, value in zip(
+                *(column.to_pylist() for column in batch.columns), strict=True
+            )
             if not _is_tombstone(key, value)
         ]
 

@@ -171,7 +171,7 @@ def to_record(entry: Entry) -> tuple[bytes, bytes]:
     """
     Return an entry as the key and value of a record.
     """
-    kind = next(name for name, it in _KINDS.items() if isinstance(entry, it))
+    kind = next(name for name, entry_class in _KINDS.items() if isinstance(entry, entry_class))
     return entry.key.encode(), json.dumps({"kind": kind, **asdict(entry)}).encode()
 
 

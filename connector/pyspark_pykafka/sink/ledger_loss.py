@@ -38,9 +38,9 @@ def check_ledger_not_emptied(
         return
     id_prefix = stream_task_id(prefix, query, batch - 1, 0, 0).removesuffix("-0-0")
     known = [
-        it
-        for it in list_committed_task_ids(transactions, prefix, query)
-        if it.startswith(f"{id_prefix}-")
+        name
+        for name in list_committed_task_ids(transactions, prefix, query)
+        if name.startswith(f"{id_prefix}-")
     ]
     if known:
         raise ledger_lost_error(prefix, query, topic, known[0], "is empty")

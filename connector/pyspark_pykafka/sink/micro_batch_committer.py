@@ -123,7 +123,10 @@ def abort_micro_batch(
     if not committables:
         # Without a marker another process cannot be detected; the next micro-batch cleans up.
         return
-    ledger, first = _ledger(transactions, prefix), min(it.marker_offset for it in committables)
+    ledger, first = (
+        _ledger(transactions, prefix),
+        min(committable.marker_offset for committable in committables),
+    )
     # Invariant I5 (intent first): without a binding intent all of it may be aborted.
     if maybe_committing:
         # An intent that is still in flight lands behind this entry, and is not binding.
@@ -159,7 +162,7 @@ def read_prefix_owner(transactions: Transactions, prefix: str) -> Marker | None:
 
 def read_batch_state(transactions: Transactions, owner: Marker, prefix: str) -> BatchState:
     """
-    Return what is committed of the last batch of the query that owns a prefix.
+    Return the committed state of the last batch of the query that owns a prefix.
     """
     ledger = _ledger(transactions, prefix)
     log_start, _ = ledger.watermarks()
@@ -174,7 +177,7 @@ def find_partly_committed(transactions: Transactions, prefix: str) -> list[Prepa
     log_start, stable_end = ledger.watermarks()
     entries = ledger.read_all(stable_end, ledger.high_watermark())
     found: list[PreparedTransaction] = []
-    for query in sorted({it.query for _, it in entries if isinstance(it, Intent)}):
+    for query in sorted({entry.query for _, entry in entries if isinstance(entry, Intent)}):
         for offset, intent in find_intents(query, entries):
             prepared = named_transactions(prefix, intent)
             still_open = _still_open(transactions, prepared)
@@ -198,7 +201,7 @@ def release_prefix(transactions: Transactions, owner: Marker, prefix: str) -> No
 
 def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> BatchState:
     """
-    Declare the last batch of the query that owns the prefix complete; return what is committed.
+    Declare the last batch of the query that owns the prefix complete; return its state.
 
     Open transactions that a driver had decided to commit are committed; the others are aborted.
     """
@@ -219,13 +222,13 @@ def _ledger(transactions: Transactions, prefix: str) -> Ledger:
 
 
 def _prepared(committables: Sequence[Committable]) -> list[PreparedTransaction]:
-    return [it.prepared for it in committables]
+    return [committable.prepared for committable in committables]
 
 
 def _batch_state(ledger: Ledger, owner: Marker, entries: EntriesWithOffsets) -> BatchState:
     log_start, stable_end = ledger.watermarks()
     # An intent counts at any offset; a marker only once it is committed.
-    intents = [it for _, it in entries if isinstance(it, Intent)]
+    intents = [entry for _, entry in entries if isinstance(entry, Intent)]
     committed = ledger.read_committed(log_start, stable_end)
     return batch_state(owner.query, owner.batch, [*committed, *intents])
 
@@ -285,7 +288,7 @@ def _committed_before(
     later = ledger.read_all_from(first)
     check_single_writer(batch, [entry for _, entry in later])
     # A request of a dead driver may append its intent only now.
-    return [*committed, *(it for _, it in later if isinstance(it, Intent))]
+    return [*committed, *(entry for _, entry in later if isinstance(entry, Intent))]
 
 
 def _roll_forward(
@@ -332,7 +335,7 @@ def _commit_open(transactions: Transactions, prepared: Sequence[PreparedTransact
         try:
             transactions.end_all(still_open, commit=True)
         except FencedError as error:
-            # One has just timed out; the others are retried.
+            # One transaction has just timed out; the rest are retried.
             if deadline.expired:
                 msg = (
                     f"{len(still_open)} transactions that must be committed are open, and their "
@@ -347,13 +350,13 @@ def _commit_open(transactions: Transactions, prepared: Sequence[PreparedTransact
 def _still_open(
     transactions: Transactions, prepared: Sequence[PreparedTransaction]
 ) -> list[PreparedTransaction]:
-    found = transactions.describe_all([one.transactional_id for one in prepared])
+    found = transactions.describe_all([transaction.transactional_id for transaction in prepared])
     return [
-        one
-        for one in prepared
-        if (it := found[one.transactional_id]) is not None
-        and it.prepared == one
-        and it.state is TransactionState.ONGOING
+        transaction
+        for transaction in prepared
+        if (description := found[transaction.transactional_id]) is not None
+        and description.prepared == transaction
+        and description.state is TransactionState.ONGOING
     ]
 
 
@@ -371,16 +374,16 @@ def _abort_lost_attempts_if_alone(
     only lost attempts of this write are looked up, instead of all transactions of the query.
     """
     pattern = query_pattern(batch.prefix, batch.query)
-    ours = [it.prepared.transactional_id for it in batch.committables]
+    own_ids = [committable.prepared.transactional_id for committable in batch.committables]
     if decided is not None:
-        open_ids = sorted(set(list_open_ids(transactions, pattern)) - set(ours))
-        left = _undecided(transactions, open_ids, decided)
+        open_ids = sorted(set(list_open_ids(transactions, pattern)) - set(own_ids))
+        undecided = _undecided(transactions, open_ids, decided)
     else:
-        left = find_lost_attempts(transactions, ours, pattern)
-    if not left:
+        undecided = find_lost_attempts(transactions, own_ids, pattern)
+    if not undecided:
         return
     check_single_writer(batch, [entry for _, entry in ledger.read_all_from(start)])
-    transactions.abort_ids(left)
+    transactions.abort_ids(undecided)
 
 
 def _undecided(
@@ -392,7 +395,7 @@ def _undecided(
     A former coordinator may have reported a decided transaction as not open although it is. Such a
     transaction is spared: the next run commits it, and until then the ledger is blocked.
     """
-    by_id = {it.transactional_id: it for it in decided}
+    by_id = {transaction.transactional_id: transaction for transaction in decided}
     doubtful = [name for name in open_ids if name in by_id]
     found = transactions.describe_all(doubtful)
     spared = {name for name in doubtful if not _is_later(by_id[name], found[name])}
@@ -403,7 +406,7 @@ def _undecided(
 
 def _is_later(decided: PreparedTransaction, found: TransactionDescription | None) -> bool:
     """
-    Return whether the open transaction of an id was begun after the decided one.
+    Return whether the open transaction of an id started after the decided one.
     """
     if found is None or found.state is not TransactionState.ONGOING:
         return False
@@ -429,10 +432,10 @@ def _abort_lingering_if_alone(
         for name, *_ in named_transactions(prefix, intent)
     }
     pattern = query_pattern(prefix, query)
-    open_ids = [it for it in list_open_ids(transactions, pattern) if it not in decided]
+    open_ids = [name for name in list_open_ids(transactions, pattern) if name not in decided]
     later = ledger.read_all_from(first)
-    own = [it for _, it in later if isinstance(it, Marker) and it.write == write]
-    markers = [(at, it) for at, it in later if isinstance(it, Marker)]
+    own = [entry for _, entry in later if isinstance(entry, Marker) and entry.write == write]
+    markers = [(offset, entry) for offset, entry in later if isinstance(entry, Marker)]
     if own and find_conflict(query, own[0].batch, write, markers) is None:
         transactions.abort_ids(open_ids)
 
@@ -446,6 +449,6 @@ def _abort_foreign(
     ``offsets`` are the ledger's ``[start, end)`` to search.
     """
     entries = [entry for _, entry in ledger.read_all(*offsets)]
-    foreign = {it.query for it in entries if isinstance(it, Marker)} - {batch.query}
+    foreign = {entry.query for entry in entries if isinstance(entry, Marker)} - {batch.query}
     for query in sorted(foreign):
         abort_lingering(transactions, query_pattern(batch.prefix, query))

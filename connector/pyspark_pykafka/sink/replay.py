@@ -38,7 +38,7 @@ def prefix_owner(committed: Sequence[Entry]) -> Marker | None:
     """
     Return the last marker of the query that owns the prefix, or None if no query does.
     """
-    markers = [it for it in _since_release(committed) if isinstance(it, Marker)]
+    markers = [entry for entry in _since_release(committed) if isinstance(entry, Marker)]
     return markers[-1] if markers else None
 
 
@@ -64,7 +64,7 @@ def check_not_superseded(batch: CommittableBatch, committed: Sequence[Entry]) ->
 
     The entries of this batch may be compacted away then.
     """
-    markers = [it.batch for it in _since_release(committed) if isinstance(it, Marker)]
+    markers = [entry.batch for entry in _since_release(committed) if isinstance(entry, Marker)]
     newest = max(markers, default=batch.batch)
     if newest > batch.batch:
         msg = (
@@ -134,7 +134,7 @@ def committed_tasks(batch: CommittableBatch, committed: Sequence[Entry]) -> froz
 @dataclass(frozen=True, slots=True)
 class BatchState:
     """
-    What is committed of a batch; ``completed`` if it is declared complete as it is.
+    The committed tasks of a batch; ``completed`` if it is declared complete as it is.
 
     ``markers`` are those of committed tasks, in log order; ``intents`` are by write.
     """
@@ -176,22 +176,26 @@ class BatchState:
 
     def __str__(self) -> str:
         of = "an unknown number of" if self.last_intent is None else str(self.last_intent.written)
-        which = ", ".join(map(str, self.tasks[:_MAX_LISTED])) + (
+        tasks = ", ".join(map(str, self.tasks[:_MAX_LISTED])) + (
             "…" if len(self.tasks) > _MAX_LISTED else ""
         )
         count = len(self.tasks)
-        return f"{self.records} rows, those of {count} of {of} tasks with rows ({which})"
+        return f"{self.records} rows, those of {count} of {of} tasks with rows ({tasks})"
 
 
 def batch_state(query: str, batch: int, committed: Sequence[Entry]) -> BatchState:
     """
-    Return what is committed of a query's batch, by the committed entries of the ledger.
+    Return the state of a query's batch, by the committed entries of the ledger.
     """
-    entries = [it for it in _since_release(committed) if it.query == query]
+    entries = [entry for entry in _since_release(committed) if entry.query == query]
     return BatchState(
-        tuple(it for it in entries if isinstance(it, Marker) and it.batch == batch),
-        {it.write: it for it in entries if isinstance(it, Intent) and it.batch == batch},
-        any(isinstance(it, Completion) and it.batch == batch for it in entries),
+        tuple(entry for entry in entries if isinstance(entry, Marker) and entry.batch == batch),
+        {
+            entry.write: entry
+            for entry in entries
+            if isinstance(entry, Intent) and entry.batch == batch
+        },
+        any(isinstance(entry, Completion) and entry.batch == batch for entry in entries),
     )
 
 
@@ -224,13 +228,13 @@ def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
 def _replay_differs_error(
     batch: CommittableBatch, found: BatchState, reason: str
 ) -> ExactlyOnceError:
-    tool, given = "pykafka transactions", f"--prefix {batch.prefix}"
+    tool, arguments = "pykafka transactions", f"--prefix {batch.prefix}"
     msg = (
         f"batch {batch.batch} of the query {batch.query} was committed in part, its other "
         "transactions were aborted before their commit (kafka.transaction.timeout.ms), and it "
         f"cannot be completed: {reason}. Visible are {found}; nothing of this write is. Run it as "
         "it ran before (spark.sql.shuffle.partitions, the same input, no randomness); or repeat "
-        f"the visible rows, and let the batch be written whole: {tool} release {given}; or give up "
-        f"the others, and count the batch as done: {tool} complete {given}"
+        f"the visible rows, and let the batch be written whole: {tool} release {arguments}; or "
+        f"give up the others, and count the batch as done: {tool} complete {arguments}"
     )
     return ExactlyOnceError("EXACTLY_ONCE_REPLAY_DIFFERS", msg)

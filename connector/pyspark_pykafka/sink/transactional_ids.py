@@ -45,17 +45,17 @@ def other_attempt_ids(transactional_ids: Iterable[str]) -> OtherAttempts:
 
     A concurrent (speculative) attempt has the next number.
     """
-    others: list[str] = []
+    other_ids: list[str] = []
     notice_ids: list[str] = []
     were_retried = False
     for found in filter(None, map(_ATTEMPT.fullmatch, transactional_ids)):
         attempt, again = int(found["attempt"]), found["again"] is not None
         first = max(attempt - _MAX_EARLIER_ATTEMPTS, 0)
         all_ids = [f"{found['task']}-{number}" for number in range(first, attempt + 2)]
-        others += [it for it in all_ids if it != found[0]]
+        other_ids += [attempt_id for attempt_id in all_ids if attempt_id != found[0]]
         notice_ids.append(fallback_notice_id(f"{found['task']}-{attempt}"))
         were_retried = were_retried or again or attempt > 0
-    return OtherAttempts(others, notice_ids, were_retried)
+    return OtherAttempts(other_ids, notice_ids, were_retried)
 
 
 def task_id(prefix: str, task: int, attempt: int) -> str:

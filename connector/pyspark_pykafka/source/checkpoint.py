@@ -89,8 +89,10 @@ def _convert_line(line: str) -> str:
     # Another source of the same query may store anything.
     if not isinstance(document, dict) or not any(key in document for key in _OUR_KEYS):
         return line
-    kept = {key: value for key, value in document.items() if not key.startswith(RESERVED_PREFIX)}
-    return json.dumps(kept, separators=(",", ":"))
+    without_ours = {
+        key: value for key, value in document.items() if not key.startswith(RESERVED_PREFIX)
+    }
+    return json.dumps(without_ours, separators=(",", ":"))
 
 
 def _replace(path: Path, text: str) -> None:

@@ -90,7 +90,7 @@ class NoPrefetch:
 
 class DriverRead:
     """
-    Reads the ranges that the policy admits, one after the other.
+    Reads the ranges that the policy admits, in sequence.
 
     It handles no failure: after data loss, an outage or a slow read, a task reads the batch from
     its start, with the user's settings and Spark's retries.

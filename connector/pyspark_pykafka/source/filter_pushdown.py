@@ -74,8 +74,16 @@ class FilterPushdown:
         """
         Return the partitions that can have matching records.
         """
-        named = [it for it in self.comparisons if it.column in TopicPartition._fields]
-        return [tp for tp in tps if all(_satisfies(tp, it) for it in named)] if named else [*tps]
+        named = [
+            comparison
+            for comparison in self.comparisons
+            if comparison.column in TopicPartition._fields
+        ]
+        return (
+            [tp for tp in tps if all(_satisfies(tp, comparison) for comparison in named)]
+            if named
+            else [*tps]
+        )
 
     def narrow(self, start: Offsets, end: Offsets, source: OffsetSource) -> tuple[Offsets, Offsets]:
         """
@@ -130,15 +138,15 @@ class FilterPushdown:
     def _bounds(self, column: str, number: Callable[[Any], int | None], *, strict: int) -> _Bounds:
         minima: list[int] = []
         maxima: list[int] = []
-        for it in self.comparisons:
-            values = it.value if it.operator == "in" else [it.value]
+        for comparison in self.comparisons:
+            values = comparison.value if comparison.operator == "in" else [comparison.value]
             numbers = [n for n in map(number, values) if n is not None]
-            if it.column != column or len(numbers) < len(values) or not numbers:
+            if comparison.column != column or len(numbers) < len(values) or not numbers:
                 continue
-            if not it.operator.startswith("<"):
-                minima.append(min(numbers) + strict * (it.operator == ">"))
-            if not it.operator.startswith(">"):
-                maxima.append(max(numbers) - strict * (it.operator == "<"))
+            if not comparison.operator.startswith("<"):
+                minima.append(min(numbers) + strict * (comparison.operator == ">"))
+            if not comparison.operator.startswith(">"):
+                maxima.append(max(numbers) - strict * (comparison.operator == "<"))
         return _Bounds(max(minima, default=None), min(maxima, default=None))
 
 

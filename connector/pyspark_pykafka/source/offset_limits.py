@@ -103,8 +103,10 @@ def resolve_sentinels(offsets: Offsets, source: OffsetSource) -> Offsets:
     """
     Replace EARLIEST and LATEST by the present log start and end offsets.
     """
-    log_starts = source.log_start_offsets([tp for tp, it in offsets.items() if it == EARLIEST])
-    log_ends = source.end_offsets([tp for tp, it in offsets.items() if it == LATEST])
+    log_starts = source.log_start_offsets(
+        [tp for tp, offset in offsets.items() if offset == EARLIEST]
+    )
+    log_ends = source.end_offsets([tp for tp, offset in offsets.items() if offset == LATEST])
     return {**offsets, **log_starts, **log_ends}
 
 
@@ -122,8 +124,8 @@ def _resolve(
     if isinstance(limit, Committed):
         return _require_committed({**defaults, **source.committed_offsets(tps)}, tps)
     if isinstance(limit, SpecificOffsets):
-        given = {**defaults, **_of_topics(limit, tps), **dict(limit.offsets)}
-        return require_assigned(given, tps, _OFFSET_CONDITION)
+        offsets = {**defaults, **_of_topics(limit, tps), **dict(limit.offsets)}
+        return require_assigned(offsets, tps, _OFFSET_CONDITION)
     times = dict(limit.timestamps)
     if fallback is None:
         return source.offsets_for_times(require_assigned(times, tps, _TIME_CONDITION))

@@ -150,10 +150,10 @@ def _restore_sentinels(
     ends = {piece.tp: piece.end for piece in pieces}
     restored = []
     for piece in pieces:
-        whole = unresolved[piece.tp]
+        unsplit = unresolved[piece.tp]
         is_first, is_last = piece.start == starts[piece.tp], piece.end == ends[piece.tp]
-        start = whole.start if is_first else piece.start
-        restored.append(OffsetRange(piece.tp, start, whole.end if is_last else piece.end))
+        start = unsplit.start if is_first else piece.start
+        restored.append(OffsetRange(piece.tp, start, unsplit.end if is_last else piece.end))
     return restored + [r for r in ranges if r.tp not in starts and not r.resolved]
 
 
@@ -179,15 +179,15 @@ def _check_order(ranges: Iterable[OffsetRange]) -> None:
 
 
 def require_assigned(
-    given: Mapping[TopicPartition, int], assigned: Iterable[TopicPartition], condition: str
+    specified: Mapping[TopicPartition, int], assigned: Iterable[TopicPartition], condition: str
 ) -> Offsets:
     """
     Return the given offsets or times if they name exactly the assigned partitions.
     """
     partitions = set(assigned)
-    if given.keys() == partitions:
-        return dict(given)
-    missing, unknown = partitions - given.keys(), given.keys() - partitions
+    if specified.keys() == partitions:
+        return dict(specified)
+    missing, unknown = partitions - specified.keys(), specified.keys() - partitions
     details = [
         f"missing: {format_partitions(missing)}" if missing else "",
         f"not assigned: {format_partitions(unknown)}" if unknown else "",
@@ -213,10 +213,12 @@ def plan_stream(
     exists. A partition that is no longer subscribed to is not a data loss.
     """
     new = new_partitions(start, end)
-    starts = {tp: it for tp, it in start.offsets.items() if tp not in new} | new_partition_starts
-    gone = sorted(start.offsets.keys() - end.offsets.keys())
+    starts = {
+        tp: offset for tp, offset in start.offsets.items() if tp not in new
+    } | new_partition_starts
+    deleted = sorted(start.offsets.keys() - end.offsets.keys())
     losses = [
-        *_deleted([tp for tp in gone if is_subscribed(tp)]),
+        *_deleted([tp for tp in deleted if is_subscribed(tp)]),
         *_recreated(start, end),
         *_unusual_starts(start, end, starts, new),
     ]
@@ -232,7 +234,7 @@ def plan_stream(
         for tp, range_end in sorted(end.offsets.items())
         if tp in starts
     ]
-    unsubscribed = tuple(tp for tp in gone if not is_subscribed(tp))
+    unsubscribed = tuple(tp for tp in deleted if not is_subscribed(tp))
     return StreamPlan(tuple(split(ranges, policy)), tuple(losses), unsubscribed)
 
 
@@ -252,14 +254,14 @@ def starting_new_partitions_at(
     """
     if sentinel != LATEST:
         return start
-    added = {tp: it for tp, it in end.offsets.items() if tp not in start.offsets}
+    added = {tp: offset for tp, offset in end.offsets.items() if tp not in start.offsets}
     return replace(start, offsets={**start.offsets, **added})
 
 
-def _deleted(gone: Sequence[TopicPartition]) -> Iterable[DataLoss]:
-    if gone:
+def _deleted(tps: Sequence[TopicPartition]) -> Iterable[DataLoss]:
+    if tps:
         text = (
-            f"partitions no longer exist: {format_partitions(gone)}. Some of their records may "
+            f"partitions no longer exist: {format_partitions(tps)}. Some of their records may "
             "never have been read"
         )
         yield DataLoss(PARTITIONS_DELETED, text)

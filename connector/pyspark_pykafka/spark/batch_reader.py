@@ -57,8 +57,10 @@ class KafkaBatchReader(DataSourceReader):
             options.starting_offsets, tps, client, options.starting_offsets_fallback
         )
         ends = resolve_end(options.ending_offsets, tps, client)
-        kept = self._filters.partitions(tps)
-        starts, ends = ({tp: it[tp] for tp in kept if tp in it} for it in (starts, ends))
+        matching = self._filters.partitions(tps)
+        starts, ends = (
+            {tp: offsets[tp] for tp in matching if tp in offsets} for offsets in (starts, ends)
+        )
         starts, ends = self._filters.narrow(starts, ends, client)
         policy = SplitPolicy(options.min_partitions, options.max_records_per_partition)
         log_starts = resolve_sentinels(starts, client) if policy.splits_ranges else starts

@@ -100,9 +100,9 @@ def supported_filters(filters: Iterable[Any]) -> list[Comparison]:
     Return the filters that compare a top-level column with values; others are left out.
     """
     return [
-        Comparison(it.attribute[0], _OPERATORS[type(it).__name__], it.value)
-        for it in filters
-        if type(it).__name__ in _OPERATORS and len(it.attribute) == 1
+        Comparison(candidate.attribute[0], _OPERATORS[type(candidate).__name__], candidate.value)
+        for candidate in filters
+        if type(candidate).__name__ in _OPERATORS and len(candidate.attribute) == 1
     ]
 
 

@@ -27,7 +27,7 @@ NOT_RUNNING = "This cluster is not running; call start(), or use it in a with st
 
 class KafkaCluster(KafkaAccess):
     """
-    One broker, or three of which any one may fail, in KRaft mode on free loopback ports.
+    One broker, or three that tolerate the failure of any one, in KRaft mode on free loopback ports.
 
     All data is in a temporary folder. `stop()` removes it with the processes, and so does the end
     of this Python process, however it ends. Nodes are numbered from 1; a method called without a
@@ -106,7 +106,7 @@ class KafkaCluster(KafkaAccess):
         """
         Start a node again with the same port and data; a running node is shut down first.
 
-        Without a number: first all nodes that are down, together, then the others one by one.
+        Without a number: first all nodes that are down, together, then the rest one by one.
         """
         chosen = self._chosen(node)
         rolling = [member for member in chosen if member.id in self._running]
@@ -240,7 +240,7 @@ class KafkaCluster(KafkaAccess):
         self._group.end(node.name, number, STOP_SECONDS)
 
     def _wait_ready(self) -> None:
-        """Wait until each running node, at its own address, reports all the others."""
+        """Wait until each running node, at its own address, reports all other nodes."""
         for node in self.nodes:
             if node.id in self._running:
                 self._wait_for(node)

@@ -72,9 +72,9 @@ def prepare_nodes(
         settings = server_settings(node, nodes, data_folder(folder, node), config(node))
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         _properties_file(folder, node).write_text(text)
-    first, *others = nodes
+    first, *rest = nodes
     _format(java, processes, first, cluster_id)
-    for node in others:
+    for node in rest:
         _copy_format(data_folder(folder, first), data_folder(folder, node), node, cluster_id)
     return cluster_id
 

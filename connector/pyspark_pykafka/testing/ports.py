@@ -15,11 +15,11 @@ ATTEMPTS = 500
 def free_ports(count: int) -> list[int]:
     """Return `count` different ports that are free at this moment."""
     ports = []
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for port in random.sample(range(MIN_PORT, MAX_PORT), ATTEMPTS):
             bound = _bind(port)
             if bound is not None:
-                held.enter_context(bound)
+                stack.enter_context(bound)
                 ports.append(port)
             if len(ports) == count:
                 return ports
@@ -29,10 +29,10 @@ def free_ports(count: int) -> list[int]:
 
 def is_free(port: int) -> bool:
     """Return whether a server could listen on this port now."""
-    held = _bind(port)
-    if held is None:
+    bound = _bind(port)
+    if bound is None:
         return False
-    held.close()
+    bound.close()
     return True
 
 

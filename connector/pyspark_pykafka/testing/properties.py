@@ -67,7 +67,7 @@ def setting_text(value: object) -> str:
 
 
 def _listeners(node: Node, nodes: tuple[Node, ...], data: Path) -> dict[str, Setting]:
-    voters = ",".join(f"{one.id}@127.0.0.1:{one.controller_port}" for one in nodes)
+    voters = ",".join(f"{voter.id}@127.0.0.1:{voter.controller_port}" for voter in nodes)
     return {
         "process.roles": "broker,controller",
         "node.id": node.id,

@@ -1,4 +1,4 @@
-"""Waits for a condition; at the deadline, raises an error with what is still missing."""
+"""Waits for a condition; at the deadline, raises an error with the missing condition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wait_until(missing: Callable[[], str | None], seconds: float) -> None:
     """
     Wait until `missing` returns None; raise `NotReadyError` after `seconds`.
 
-    `missing` returns what is still missing, as a sentence for the error message.
+    `missing` returns the missing condition, as a sentence for the error message.
     """
     deadline = time.monotonic() + seconds
     while (reason := missing()) is not None:

@@ -87,7 +87,7 @@ def test_ratios_are_paired() -> None:
     """
     A disturbance of a whole round does not affect the ratio.
     """
-    found = paired_speedup(ours=[1.0, 10.0, 1.0], theirs=[3.0, 30.0, 3.0])
+    found = paired_speedup([1.0, 10.0, 1.0], [3.0, 30.0, 3.0])
 
     assert (found.median, found.min, found.max) == (3.0, 3.0, 3.0)
 

@@ -96,7 +96,9 @@ def random_batches(seed: int) -> Iterator[tuple[int, int]]:
         pytest.param(many(1, 300_000, 30), id="each larger than a look"),
         pytest.param(many(100, 20, 200) + many(10, 1000, 300), id="small, then large"),
         pytest.param(many(10, 1000, 60) + many(100, 20, 2000), id="large, then small"),
-        pytest.param([it for n in range(300) for it in ((n + 1, 40),)], id="growing"),
+        pytest.param(
+            [batch_size for n in range(300) for batch_size in ((n + 1, 40),)], id="growing"
+        ),
         *(pytest.param(list(random_batches(seed)), id=f"random {seed}") for seed in range(5)),
     ],
 )
@@ -151,9 +153,9 @@ def test_bytes_and_offsets_of_a_sample_match() -> None:
     first = Batch(10, 10, (Record(10, value=b"x" * 100),)).encode()
     second = Batch(11, 60, (Record(11, value=b"y" * 5000),)).encode()
 
-    whole = (len(first) + len(second), 51)
-    assert measure_batches(memoryview(first + second), 10) == whole
-    assert measure_batches(memoryview((first + second)[: len(first) + HEADER_SIZE]), 10) == whole
+    expected = (len(first) + len(second), 51)
+    assert measure_batches(memoryview(first + second), 10) == expected
+    assert measure_batches(memoryview((first + second)[: len(first) + HEADER_SIZE]), 10) == expected
     assert measure_batches(memoryview((first + second)[: len(first) + 20]), 10) == (len(first), 1)
     # Offsets that compaction has emptied take no bytes, and are passed over all the same.
     assert measure_batches(memoryview(first), 5) == (len(first), 6)

@@ -140,16 +140,16 @@ def test_threads_never_share_a_client() -> None:
     No client is lent to two threads at a time, whatever the number of threads (P06).
     """
     pool = Time().pool
-    held: set[int] = set()
+    in_use: set[int] = set()
     shared: list[Client] = []
 
     def work() -> None:
         for _ in range(200):
             with pool.borrow("same", Client) as client:
-                shared.extend([client] if id(client) in held else [])
-                held.add(id(client))
+                shared.extend([client] if id(client) in in_use else [])
+                in_use.add(id(client))
                 time.sleep(0)
-                held.remove(id(client))
+                in_use.remove(id(client))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -158,7 +158,7 @@ def test_threads_never_share_a_client() -> None:
         thread.join(10)
 
     assert not shared
-    assert not held
+    assert not in_use
 
 
 def test_forked_child_has_no_clients() -> None:

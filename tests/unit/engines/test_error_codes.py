@@ -18,9 +18,9 @@ def test_names_are_librdkafkas() -> None:
     """
     Each code has librdkafka's name, and an error class.
     """
-    theirs = {code: KafkaError(code).name() for code in PROTOCOL_NAMES}
+    expected = {code: KafkaError(code).name() for code in PROTOCOL_NAMES}
 
-    assert theirs == PROTOCOL_NAMES
+    assert expected == PROTOCOL_NAMES
     assert set(PROTOCOL_NAMES.values()) <= ERROR_CLASSES.keys()
 
 
@@ -47,9 +47,9 @@ def test_no_code_is_missing() -> None:
     """
     A librdkafka with more codes fails here until they are added.
     """
-    theirs = {code for code in range(-1, 200) if not KafkaError(code).name().startswith("ERR_")}
+    expected = {code for code in range(-1, 200) if not KafkaError(code).name().startswith("ERR_")}
 
-    assert theirs <= PROTOCOL_NAMES.keys()
+    assert expected <= PROTOCOL_NAMES.keys()
 
 
 @pytest.mark.parametrize("code", sorted(PROTOCOL_NAMES))
@@ -57,11 +57,11 @@ def test_both_engines_raise_the_same_errors(code: int) -> None:
     """
     Both engines map a code to the same class, equally retriable, and the error can be pickled.
     """
-    ours, theirs = map_error_code(code, "reading"), map_kafka_error(KafkaError(code), "reading")
-    copy = pickle.loads(pickle.dumps(ours))  # noqa: S301 - our own bytes
+    wire, librdkafka = map_error_code(code, "reading"), map_kafka_error(KafkaError(code), "reading")
+    copy = pickle.loads(pickle.dumps(wire))  # noqa: S301 - our own bytes
 
-    assert (type(ours), ours.retriable) == (type(theirs), theirs.retriable)
-    assert (type(copy), str(copy), copy.retriable) == (type(ours), str(ours), ours.retriable)
+    assert (type(wire), wire.retriable) == (type(librdkafka), librdkafka.retriable)
+    assert (type(copy), str(copy), copy.retriable) == (type(wire), str(wire), wire.retriable)
 
 
 def test_unknown_code_keeps_its_number() -> None:

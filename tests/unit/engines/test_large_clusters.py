@@ -125,5 +125,5 @@ def test_hanging_broker_does_not_affect_the_others() -> None:
         after = cluster.stats()
 
     assert caught.value.retriable
-    asked = after["requests"][LIST_OFFSETS] - before["requests"][LIST_OFFSETS]
-    assert asked == 10
+    requests = after["requests"][LIST_OFFSETS] - before["requests"][LIST_OFFSETS]
+    assert requests == 10

@@ -39,13 +39,13 @@ def test_topic_ids_have_librdkafkas_form(topic_id: UUID) -> None:
     Checkpoints and progress stores hold that text: another text would mean another topic.
     """
     halves = (topic_id.int >> 64, topic_id.int & (2**64 - 1))
-    theirs = Uuid(*(half - 2**64 if half >= 2**63 else half for half in halves))
+    expected = Uuid(*(half - 2**64 if half >= 2**63 else half for half in halves))
 
-    assert format_topic_id(topic_id) == str(theirs)
+    assert format_topic_id(topic_id) == str(expected)
 
 
 @pytest.mark.parametrize(
-    ("given", "engine", "kind"),
+    ("options", "engine", "kind"),
     [
         (PLAIN, "auto", WireMetadata),
         (PLAIN, "wire", WireMetadata),
@@ -54,11 +54,13 @@ def test_topic_ids_have_librdkafkas_form(topic_id: UUID) -> None:
         (KERBEROS, "librdkafka", AdminMetadata),
     ],
 )
-def test_metadata_uses_the_engine_of_reads(given: dict[str, str], engine: str, kind: type) -> None:
+def test_metadata_uses_the_engine_of_reads(
+    options: dict[str, str], engine: str, kind: type
+) -> None:
     """
     The driver's metadata requests use the engine that reads.
     """
-    assert type(metadata_backend(KafkaSettings.of(given), "read_committed", engine)) is kind
+    assert type(metadata_backend(KafkaSettings.of(options), "read_committed", engine)) is kind
 
 
 def test_unavailable_wire_engine_is_an_option_error() -> None:
@@ -73,12 +75,12 @@ def test_partition_unknown_to_its_leader_is_retriable() -> None:
     """
     The request is retried: only metadata show that a partition was deleted.
     """
-    answer = ListOffsetsResponse(
+    response = ListOffsetsResponse(
         0, [("t", [ListOffsetsPartitionResponse(0, 0, 7), ListOffsetsPartitionResponse(1, 3, -1)])]
     )
 
     with pytest.raises(UnknownTopicError, match="t-1: not known to its leader") as caught:
-        read_offsets(answer, WANTED)
+        read_offsets(response, WANTED)
     assert caught.value.retriable
 
 
@@ -86,34 +88,34 @@ def test_deposed_leader_is_retriable() -> None:
     """
     NOT_LEADER_OR_FOLLOWER is retried.
     """
-    answer = ListOffsetsResponse(
+    response = ListOffsetsResponse(
         0, [("t", [ListOffsetsPartitionResponse(0, 0, 7), ListOffsetsPartitionResponse(1, 6, -1)])]
     )
 
     with pytest.raises(BrokerUnavailableError, match="offsets of t-1.*NOT_LEADER_FOR_PARTITION"):
-        read_offsets(answer, WANTED)
+        read_offsets(response, WANTED)
 
 
 def test_missing_partition_in_a_response_is_retriable() -> None:
     """
     A missing offset is an error: taken for an offset, it would move the start of a query.
     """
-    answer = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, 7)])])
+    response = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, 7)])])
 
     with pytest.raises(BrokerUnavailableError, match="t-1: no leader returned the offsets"):
-        read_offsets(answer, WANTED)
+        read_offsets(response, WANTED)
 
 
 def test_missing_leader_epochs_are_left_out() -> None:
     """
     Old brokers, and logs in an old format, have no leader epochs: -1.
     """
-    answer = ListOffsetsResponse(
+    response = ListOffsetsResponse(
         0,
         [("t", [ListOffsetsPartitionResponse(0, 0, 7, 5), ListOffsetsPartitionResponse(1, 0, 3)])],
     )
 
-    found = read_offsets(answer, WANTED)
+    found = read_offsets(response, WANTED)
 
     assert found.offsets == {TopicPartition("t", 0): 7, TopicPartition("t", 1): 3}
     assert found.epochs == {TopicPartition("t", 0): 5}

@@ -35,20 +35,20 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
     """
     Return the list of (engine, range) that were chosen to read; nothing is read.
     """
-    asked: list[tuple[str, OffsetRange]] = []
+    requested: list[tuple[str, OffsetRange]] = []
 
     def reader(name: str) -> Any:
-        def reading(wanted: OffsetRange, _settings: FetchSettings) -> Iterator[pa.RecordBatch]:
-            asked.append((name, wanted))
+        def read(offset_range: OffsetRange, _settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+            requested.append((name, offset_range))
             return iter(())
 
-        return reading
+        return read
 
     monkeypatch.setattr("pyspark_pykafka.engines.librdkafka.consumer.fetch", reader("librdkafka"))
     monkeypatch.setattr("pyspark_pykafka.engines.wire.consumer.range_reader.fetch", reader("wire"))
     selection._log_fallback_once.cache_clear()
     selection.wire_read_unavailable.cache_clear()
-    return asked
+    return requested
 
 
 @pytest.mark.parametrize(

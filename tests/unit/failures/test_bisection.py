@@ -64,7 +64,7 @@ def places(part: RecordSet) -> list[Place]:
 
 
 def run(
-    whole: RecordSet, sink: Sink, policy: PoisonPolicy = EASY, probe_works: bool = True
+    full_batch: RecordSet, sink: Sink, policy: PoisonPolicy = EASY, probe_works: bool = True
 ) -> list[FailedRecord]:
     """
     Process a batch as the caller would: as a whole, then by isolation.
@@ -75,9 +75,9 @@ def run(
             raise RuntimeError
 
     try:
-        sink.run(whole)
+        sink.run(full_batch)
     except (ValueError, RuntimeError) as failure:
-        return bisect(whole, failure, sink.run, probe, policy=policy, sleep=lambda _: None)
+        return bisect(full_batch, failure, sink.run, probe, policy=policy, sleep=lambda _: None)
     return []
 
 
@@ -85,13 +85,13 @@ def test_single_failing_record_is_found() -> None:
     """
     It is returned with its own error; all other records succeed exactly once.
     """
-    whole, sink = batch(range(100), range(50, 60)), Sink({(T0, 37)})
+    full_batch, sink = batch(range(100), range(50, 60)), Sink({(T0, 37)})
 
-    (record,) = run(whole, sink, PoisonPolicy())
+    (record,) = run(full_batch, sink, PoisonPolicy())
 
     assert (record.tp, record.offset, record.attempts) == (T0, 37, 2)
     assert str(record.error) == f"cannot take {(T0, 37)}"
-    assert sorted(sink.taken) == [place for place in places(whole) if place != (T0, 37)]
+    assert sorted(sink.taken) == [place for place in places(full_batch) if place != (T0, 37)]
 
 
 @given(
@@ -104,8 +104,8 @@ def test_exactly_the_failing_records_are_found(
     """
     Whatever their positions, good records succeed exactly once, and the number of runs is bounded.
     """
-    whole = batch(*(sorted(each) for each in offsets))
-    everything = places(whole)
+    full_batch = batch(*(sorted(each) for each in offsets))
+    everything = places(full_batch)
     if not everything:
         return
     most = max(len(everything) - 3, 0)
@@ -113,7 +113,7 @@ def test_exactly_the_failing_records_are_found(
     sink = Sink(bad)
 
     try:
-        found = run(whole, sink)
+        found = run(full_batch, sink)
     except ValueError:
         # Three failing records before any success look like an outage.
         assert not sink.taken
@@ -143,10 +143,10 @@ def test_transient_failure_sets_nothing_aside() -> None:
     """
     All records succeed once, although the first run failed.
     """
-    whole, sink = batch(range(64)), Sink(set(), down=frozenset({0}))
+    full_batch, sink = batch(range(64)), Sink(set(), down=frozenset({0}))
 
-    assert run(whole, sink) == []
-    assert sorted(sink.taken) == places(whole)
+    assert run(full_batch, sink) == []
+    assert sorted(sink.taken) == places(full_batch)
 
 
 @given(st.sets(st.integers(0, 40), max_size=12), st.sets(st.integers(0, 30), max_size=2))
@@ -219,18 +219,18 @@ def test_retriable_errors_fail_the_batch() -> None:
     """
     The connector's own retriable errors are raised at once, before any part is run again.
     """
-    asked: list[RecordSet] = []
+    attempted: list[RecordSet] = []
 
     with pytest.raises(BrokerUnavailableError):
         bisect(
             batch(range(9)),
             BrokerUnavailableError("gone"),
-            asked.append,
+            attempted.append,
             lambda: None,
             policy=EASY,
         )
 
-    assert asked == []
+    assert attempted == []
 
 
 @pytest.mark.parametrize(

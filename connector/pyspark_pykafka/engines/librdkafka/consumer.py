@@ -219,7 +219,7 @@ class _RangeReader:
         self.client.fatal.raise_pending(f"reading {self.range}")
         first = self.client.consumer.poll(deadline.remaining(max_seconds=_SLICE_SECONDS))
         if first is not None:
-            # consume() would wait for all messages; with a timeout of 0 it takes what is buffered.
+            # consume() would wait for all messages; a timeout of 0 returns those in the buffer.
             return [first, *self.client.consumer.consume(max_messages - 1, timeout=0)]
         return []
 

@@ -18,13 +18,13 @@ def test_the_last_request_has_a_minimum_timeout() -> None:
     closed.
     """
     admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}))
-    given = []
+    timeouts = []
 
-    def question(_: object, seconds: float) -> dict[str, Future[Any]]:
-        given.append(seconds)
-        answer: Future[Any] = Future()
-        answer.set_result("told")
-        return {"all": answer}
+    def request(_: object, seconds: float) -> dict[str, Future[Any]]:
+        timeouts.append(seconds)
+        future: Future[Any] = Future()
+        future.set_result("done")
+        return {"all": future}
 
-    assert admin.call(question, "asking", Deadline.after(0.002)) == {"all": "told"}
-    assert given[0] >= 1.0
+    assert admin.call(request, "asking", Deadline.after(0.002)) == {"all": "done"}
+    assert timeouts[0] >= 1.0

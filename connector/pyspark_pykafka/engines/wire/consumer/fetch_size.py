@@ -17,7 +17,7 @@ _SLACK = 1.1
 @dataclass(slots=True)
 class FetchSizing:
     """
-    Requests ``max_bytes`` while the range is long, and what is left at its end.
+    Requests ``max_bytes`` while the range is long, and the remaining bytes at its end.
 
     With ``max_bytes`` only, each range of a long log would over-fetch by up to a whole fetch.
     """

@@ -65,8 +65,8 @@ class LeaderApi(NamedTuple):
     Brokers without an ``optional`` API are skipped.
     """
 
-    api: ApiSpec[Any]
-    request: Callable[[int, Any], Request[Any]]
+    api: ApiSpec[LeaderResponse]
+    request: Callable[[int, Any], Request[LeaderResponse]]
     optional: bool = False
 
 
@@ -161,8 +161,8 @@ def read_offsets(response: LeaderResponse, requested: RequestedPartitions) -> Lo
     """
     Return the offsets and leader epochs of one broker's response.
 
-    An unknown partition is a retriable error: brokers learn of a new partition one after the other,
-    and metadata soon lack a deleted one.
+    An unknown partition is a retriable error: a new partition reaches the brokers one by one, and a
+    deleted one soon leaves the metadata.
     """
     found = LogEnds({}, {})
     for topic, partitions in response.topics:

@@ -68,7 +68,7 @@ class FetchResult(NamedTuple):
     """
     The response of broker ``node``.
 
-    ``records`` holds whole record batches, the last of which may be cut off; it is valid until the
+    ``records`` holds record batches, the last one possibly cut off; it is valid until the
     next response. ``visible_end`` is the offset before which the isolation level makes records
     visible. ``aborted_transactions`` holds pairs of (first offset, producer id).
     ``preferred_replica`` is the replica that the leader names (KIP-392), or -1.
@@ -310,8 +310,8 @@ class PartitionFetcher:
         if result.error_code:
             raise map_error_code(result.error_code, f"reading the offsets of {self.tp}")
         if result.offset < 0:
-            which = "start" if timestamp == EARLIEST else "end"
-            msg = f"the leader of {self.tp} returned {result.offset} for the {which} of its log"
+            bound = "start" if timestamp == EARLIEST else "end"
+            msg = f"the leader of {self.tp} returned {result.offset} for the {bound} of its log"
             raise BrokerUnavailableError(msg)
         self.epoch = result.leader_epoch if timestamp == LATEST else self.epoch
         return result.offset

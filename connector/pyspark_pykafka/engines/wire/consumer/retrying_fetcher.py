@@ -108,7 +108,7 @@ class _MissingTopic:
         Record one more error, and return whether the topic no longer exists.
         """
         deadline = self._missing_deadline
-        # The deadline often cuts off the last try, so its error says nothing about the topic.
+        # The deadline often cuts off the last try, so its error is no evidence about the topic.
         if deadline is not None and deadline.expired and error.retriable:
             return True
         if not isinstance(error, UnknownTopicError):

@@ -95,7 +95,7 @@ class LogCheck:
 
     def _epoch_end(self, cluster: Cluster, leader: Leader, deadline: Deadline) -> int:
         """
-        Return the end offset of the epoch's last record, -1 if the broker cannot tell it.
+        Return the end offset of the epoch's last record, -1 if the broker does not know it.
         """
         connection = cluster.connection(leader.node, deadline)
         if not connection.supports(OFFSET_FOR_LEADER_EPOCH):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.settings.wire_config import Address
 
-#: How long a demoted broker is tried after the others.
+#: How long a demoted broker comes last in the rotation.
 DEMOTED_SECONDS = 10.0
 
 

@@ -93,10 +93,12 @@ class BrokerSelector:
         """
         for address in addresses:
             self._claim_spare(address)
-        for address, one in self.connections.get_all(addresses, deadline):
+        for address, result in self.connections.get_all(addresses, deadline):
             yield (
                 address,
-                self._with_hint(one, address) if isinstance(one, TRANSIENT_ERRORS) else one,
+                self._with_hint(result, address)
+                if isinstance(result, TRANSIENT_ERRORS)
+                else result,
             )
 
     def any_connection(self, deadline: Deadline) -> Connection:
@@ -161,19 +163,19 @@ class BrokerSelector:
         """
         Open a connection to one more broker every few seconds, in the background, for rotation.
 
-        Otherwise a reader of one partition would only ever ask its leader, which may be cut off
-        from its controllers.
+        Otherwise a reader of one partition would read metadata from its leader only, which may be
+        cut off from its controllers.
         """
         now = self.now()
         idle = self.connections.idle()
-        others = [address for address in self._advertised if address not in idle]
+        unconnected = [address for address in self._advertised if address not in idle]
         seconds = (
             SPARE_INTERVAL_SECONDS if len(idle) >= _MIN_IN_ROTATION else _MIN_SPARE_INTERVAL_SECONDS
         )
-        if not others or now - self._last_spare_at < seconds:
+        if not unconnected or now - self._last_spare_at < seconds:
             return
         self._last_spare_at = now
-        address = self._rotation.ordered(others, ())[0]
+        address = self._rotation.ordered(unconnected, ())[0]
         self.connections.open_in_background(address, Deadline.after(self.config.setup_seconds))
         self._spares.append(address)
         if len(self._spares) > _MAX_SPARES:
@@ -191,10 +193,12 @@ class BrokerSelector:
         """
         now = self.now()
         # A connection that is throttled would have to wait.
-        ready = {address for address, it in idle.items() if it.throttled_until <= now}
+        ready = {
+            address for address, connection in idle.items() if connection.throttled_until <= now
+        }
         order = self._rotation.ordered([*idle, *self._advertised], ready)
-        rest = [address for address in self.config.bootstrap if address not in order]
-        order += self._rotation.ordered(rest, ())
+        bootstrap = [address for address in self.config.bootstrap if address not in order]
+        order += self._rotation.ordered(bootstrap, ())
         return [address for address in order if address not in excluded]
 
     def _request_on_open(

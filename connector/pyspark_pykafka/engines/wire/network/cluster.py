@@ -127,7 +127,9 @@ class Cluster:
             self.invalidate_metadata(topic)
             msg = f"the topic {topic} has no partitions yet; is it being created?"
             raise BrokerUnavailableError(msg)
-        has_leader = [it for it, leader in leaders.items() if leader.node in self._addresses]
+        has_leader = [
+            partition for partition, leader in leaders.items() if leader.node in self._addresses
+        ]
         return len(leaders), has_leader
 
     def addresses(self, deadline: Deadline) -> list[Address]:
@@ -287,7 +289,7 @@ class Cluster:
 
     def _update_topic(self, topic: str, deadline: Deadline) -> None:
         metadata = self.metadata((topic,), deadline)
-        found = next((it for it in metadata.topics if it.name == topic), None)
+        found = next((candidate for candidate in metadata.topics if candidate.name == topic), None)
         if found is None:
             self.demote_metadata_source()
             msg = f"the brokers do not have the topic {topic}"

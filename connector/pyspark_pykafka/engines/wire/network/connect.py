@@ -145,13 +145,15 @@ class _ConnectRace:
         if not self._pending:
             return []
         now = self._limit.now()
-        due = min(start_at, self._log_at, *(it.deadline.at for it in self._pending.values()))
+        due = min(
+            start_at, self._log_at, *(attempt.deadline.at for attempt in self._pending.values())
+        )
         poll = select.poll()
         for fileno in self._pending:
             poll.register(fileno, select.POLLOUT)
         ended = [fileno for fileno, _ in poll.poll(math.ceil(max(due - now, 0.0) * 1000))]
         self._log_long_wait()
-        expired = [fileno for fileno, it in self._pending.items() if it.deadline.expired]
+        expired = [fileno for fileno, attempt in self._pending.items() if attempt.deadline.expired]
         return [self._pending.pop(fileno) for fileno in dict.fromkeys([*ended, *expired])]
 
     def _log_long_wait(self) -> None:

@@ -192,11 +192,11 @@ class ConnectionCache:
         order = list(addresses)
         for address in order:
             attempts.start(partial(self.open, address, limit))
-        left = set(order)
+        pending = set(order)
         try:
-            while left and (result := attempts.next(deadline.remaining())) is not None:
+            while pending and (result := attempts.next(deadline.remaining())) is not None:
                 address = order[result.attempt]
-                left.discard(address)
+                pending.discard(address)
                 if result.error is None:
                     connection = result.unwrap()
                     self._open[address] = connection
@@ -207,7 +207,7 @@ class ConnectionCache:
                     raise result.error
         finally:
             attempts.stop()
-        for address in left:
+        for address in pending:
             yield address, _not_connected_error(address)
 
     def _get_or_error(self, address: Address, deadline: Deadline) -> Connection | PykafkaError:

@@ -59,7 +59,7 @@ class LastSeenEpochs:
 
     def staleness(self, cluster: Hashable, topic: TopicMetadata) -> str | None:
         """
-        Return why metadata is older than what was seen before, or None if it is not.
+        Return why metadata is older than the metadata seen before, or None if it is not.
         """
         if topic.error_code or topic.topic_id is None:
             return None

@@ -205,20 +205,20 @@ def _poll(
     cluster: Cluster, pipelines: list[_BrokerPipeline[K, R]], result: PipelineResult[K, R]
 ) -> list[_BrokerPipeline[K, R]]:
     """
-    Send and receive what is possible now, and return the pipelines that are not done.
+    Send and receive without blocking, and return the pipelines that are not done.
     """
     for pipeline in pipelines:
         _step(cluster, pipeline, pipeline.send, result)
-    active = [it for it in pipelines if _is_active(it, result)]
-    by_connection = {it.connection: it for it in active}
-    pause = min((it.pause for it in active), default=0.0)
+    active = [pipeline for pipeline in pipelines if _is_active(pipeline, result)]
+    by_connection = {pipeline.connection: pipeline for pipeline in active}
+    pause = min((pipeline.pause for pipeline in active), default=0.0)
     for connection in readable(list(by_connection), pause) if active else ():
-        one = by_connection[connection]
-        _step(cluster, one, lambda: result.responses.__setitem__(*one.receive()), result)  # noqa: B023
+        ready = by_connection[connection]
+        _step(cluster, ready, lambda: result.responses.__setitem__(*ready.receive()), result)  # noqa: B023
     for pipeline in active:
         if _is_active(pipeline, result):
             _step(cluster, pipeline, pipeline.check, result)
-    return [it for it in active if _is_active(it, result)]
+    return [pipeline for pipeline in active if _is_active(pipeline, result)]
 
 
 def _is_active(pipeline: _BrokerPipeline[K, R], result: PipelineResult[K, R]) -> bool:

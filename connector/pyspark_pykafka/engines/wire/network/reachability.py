@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 H = TypeVar("H", bound="Hashable")
 
-#: How long an address that could not be reached is tried after the others.
+#: How long an address that could not be reached is tried last.
 UNREACHABLE_SECONDS = 10.0
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.retry import Deadline
 
-# Brokers since 2.0 support these versions, none of which is flexible.
+# Brokers since 2.0 support these versions; none is flexible.
 _OLDEST, _NEWEST, _FLEXIBLE = 5, 8, 9
 _LEADER_EPOCHS = 7
 

@@ -23,7 +23,7 @@ def buffer_full_error(
     """
     Return the error for a batch that found no room in the buffer for ``seconds``.
     """
-    last_error = next((it.last_error for it in queues if it.last_error), None)
+    last_error = next((queue.last_error for queue in queues if queue.last_error), None)
     return TimeoutExceededError(
         f"the send buffer stayed full for {milliseconds(seconds)} ms (kafka.max.block.ms) before a "
         f"batch for {tp} fitted in{_because(last_error)}; the brokers acknowledge too slowly, or "

@@ -80,4 +80,4 @@ class InFlight:
         """
         Return the connections whose oldest request has timed out.
         """
-        return [it for it in self._requests if self.expires_at(it) <= now]
+        return [request for request in self._requests if self.expires_at(request) <= now]

@@ -80,7 +80,7 @@ def write_prepared(
     """
     Write every row and the ledger record into a transaction, and leave the transaction open.
 
-    Without rows no transaction is begun. A write that fails is aborted. Raises as :func:`produce`.
+    Without rows no transaction begins. A write that fails is aborted. Raises as :func:`produce`.
     """
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
@@ -187,7 +187,7 @@ class _Producer:
         ledger_record: LedgerRecord | None = None,
     ) -> OpenTransaction:
         """
-        Return what was written, without the transaction: ``prepared`` is None.
+        Return the result of a write without a transaction: ``prepared`` is None.
         """
         rows = self._row_encoder(topic, ledger_record)
         sender, records = None, 0

@@ -119,7 +119,7 @@ class Sender:
 
     def poll(self) -> None:
         """
-        Handle the responses that have arrived, and send what is sendable, without blocking.
+        Handle the responses that have arrived, and send the ready batches, without blocking.
         """
         with self._active_time:
             self._poll(0.0)

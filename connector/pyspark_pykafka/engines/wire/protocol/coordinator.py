@@ -66,7 +66,7 @@ class DescribeTransactionsResponse(NamedTuple):
 
 class ListTransactionsResponse(NamedTuple):
     """
-    The transactional ids of which one broker is the coordinator.
+    The transactional ids that one broker coordinates.
     """
 
     throttle_time_ms: int

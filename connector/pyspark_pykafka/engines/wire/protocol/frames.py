@@ -64,7 +64,7 @@ class FrameBuffer:
 
     def reserve(self, size: int) -> memoryview:
         """
-        Return memory for a frame of ``size`` bytes, of which no other view exists.
+        Return memory for a frame of ``size`` bytes that no other view refers to.
         """
         self._small_frames = self._small_frames + 1 if 4 * size < len(self._buffer) else 0
         shrinks = self._small_frames > _MAX_SMALL_FRAMES and len(self._buffer) > _INITIAL_BYTES

@@ -253,13 +253,13 @@ class Reader:
         raw = bytes(self._view[start : self._position])
         return None if raw == _ZERO_UUID else UUID(bytes=raw)
 
-    def expect_single(self, what: str) -> None:
+    def expect_single(self, plural: str) -> None:
         """
         Read the length of an array, which must be 1.
         """
         count = self.count()
         if count != 1:
-            msg = f"it has {count} {what}"
+            msg = f"it has {count} {plural}"
             raise ValueError(msg)
 
     def skip_string(self) -> None:

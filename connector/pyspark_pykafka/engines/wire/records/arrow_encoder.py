@@ -57,7 +57,7 @@ class ArrowEncoder:
 
     def batches(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Payload]]:
         """
-        Encode the rows and yield the full batches; the others stay open for more rows.
+        Encode the rows and yield the full batches; partial batches stay open for more rows.
 
         Raises :class:`RecordError` for the first row that cannot be written.
         """

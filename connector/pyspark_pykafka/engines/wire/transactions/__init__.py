@@ -1,3 +1,3 @@
 """
-Transactions: begun, described and ended at their coordinators.
+Begins, describes and ends transactions at their coordinators.
 """

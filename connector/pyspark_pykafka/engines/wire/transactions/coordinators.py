@@ -193,7 +193,7 @@ class Coordinators:
 
     def invalidate_if_moved(self, transactional_id: str, code: int) -> None:
         """
-        Forget the coordinator of an id if an error code says that it has moved.
+        Forget the coordinator of an id if an error code means that it has moved.
         """
         if code in _COORDINATOR_MOVED:
             self.addresses.pop(transactional_id, None)
@@ -268,7 +268,10 @@ class Coordinators:
             request = find_coordinator_request(version, ids)
             limit = Deadline.after(deadline.remaining(_LOOKUP_SECONDS))
             response = self.cluster.request(connection, request, limit)
-            found = {it.key if batched else ids[0]: it for it in response.coordinators}
+            found = {
+                coordinator.key if batched else ids[0]: coordinator
+                for coordinator in response.coordinators
+            }
             for name in ids:
                 error = self._add_coordinator(name, found.get(name), connection)
                 if error is not None:

@@ -114,7 +114,7 @@ class TransactionLookups:
         responses: Iterable[DescribeTransactionsResponse] = self._coordinators.send_batched(
             transactional_ids, describe_transactions, deadline
         )
-        for found in [it for response in responses for it in response.transaction_states]:
+        for found in [state for response in responses for state in response.transaction_states]:
             if found.error_code in {KafkaErrorCode.NONE, KafkaErrorCode.TRANSACTIONAL_ID_NOT_FOUND}:
                 described[found.transactional_id] = _to_description(found)
             else:
@@ -133,7 +133,11 @@ class TransactionLookups:
 
         def check(_: Deadline) -> None:
             described = self.describe_all(transactional_ids).values()
-            pending = [it for it in described if it and it.state in DECIDED_STATES]
+            pending = [
+                transaction
+                for transaction in described
+                if transaction and transaction.state in DECIDED_STATES
+            ]
             if pending:
                 first = pending[0].transactional_id
                 msg = f"the brokers are still ending {len(pending)} transactions: {first}…"

@@ -113,7 +113,7 @@ def describe_transactions(
 
 def _check_lookups(connection: Connection) -> None:
     # Before any record is sent: without these requests the outcome of a commit stays unknown.
-    missing = [it.name for it in _LOOKUPS if not connection.supports(it)]
+    missing = [api.name for api in _LOOKUPS if not connection.supports(api)]
     if missing:
         msg = (
             f"exactly-once needs brokers that list and describe their transactions: Kafka 3.0 or "

@@ -84,7 +84,7 @@ class _Settlement:
         self._backoff = Backoff(
             _INITIAL_BACKOFF_SECONDS, transactions.config.wire.retry_backoff_max_seconds
         )
-        self._pending = {it.transactional_id: it for it in prepared}
+        self._pending = {transaction.transactional_id: transaction for transaction in prepared}
         self._started = started
         self._outcomes: dict[str, Outcome] = {}
 
@@ -122,7 +122,7 @@ class _Settlement:
                 self._transactions.end_once(still_open, self._commits_until)
             elif not (may_commit and unreachable):
                 # An unreachable transaction may be committed; then all others must be, too.
-                ids = [it.transactional_id for it in still_open]
+                ids = [transaction.transactional_id for transaction in still_open]
                 self._transactions.fence_once(ids, self._deadline)
         except PykafkaError as error:
             logger.info("%s; trying again", error)

@@ -1,5 +1,5 @@
 """
-Kafka transactions across processes: begun by one process, ended by another, found by their ids.
+Kafka transactions that one process begins and another ends, found by their transactional ids.
 
 A transaction belongs to (transactional id, producer id, epoch), not to a connection, so any process
 that knows the three can end it, and can retry (KIP-98). A later InitProducerId for the same
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# The timeout of a transaction that is begun only to abort another, and never used: any will do.
+# The timeout of a transaction that only aborts another one, and has no records: any will do.
 _UNUSED_TIMEOUT_MS = 60_000
 
 
@@ -123,12 +123,15 @@ class Transactions(TransactionLookups):
         """
         verb = "committing" if commit else "aborting"
         action = f"{verb} {prepared[0].transactional_id} and others" if prepared else verb
-        requests = {it.transactional_id: end_txn(it, commit=commit) for it in prepared}
+        requests = {
+            transaction.transactional_id: end_txn(transaction, commit=commit)
+            for transaction in prepared
+        }
         replies = self._coordinators.send_all(requests, _own_code, action)
         errors = {
-            it: error
-            for it in prepared
-            if (error := replies[it.transactional_id].error) is not None
+            transaction: error
+            for transaction in prepared
+            if (error := replies[transaction.transactional_id].error) is not None
         }
         if not commit:
             errors = self._without_gone(errors, len(prepared))
@@ -143,11 +146,23 @@ class Transactions(TransactionLookups):
 
         Raises :class:`ExactlyOnceError` if a transaction is committed.
         """
-        gone = {it: error for it, error in errors.items() if isinstance(error, FencedError)}
+        fenced = {
+            transaction: error
+            for transaction, error in errors.items()
+            if isinstance(error, FencedError)
+        }
         # INVALID_TXN_STATE means that id, producer id and epoch match, so this one is committed.
-        wrong = [it for it, error in gone.items() if error.code == KafkaErrorCode.INVALID_TXN_STATE]
-        described = self.describe_all([it.transactional_id for it in wrong])
-        done = [it for it in wrong if is_committed(it, described[it.transactional_id])]
+        not_ongoing = [
+            transaction
+            for transaction, error in fenced.items()
+            if error.code == KafkaErrorCode.INVALID_TXN_STATE
+        ]
+        described = self.describe_all([transaction.transactional_id for transaction in not_ongoing])
+        done = [
+            transaction
+            for transaction in not_ongoing
+            if is_committed(transaction, described[transaction.transactional_id])
+        ]
         if done:
             msg = (
                 f"{len(done)} of the {total} transactions that were to be aborted are committed, "
@@ -155,9 +170,11 @@ class Transactions(TransactionLookups):
                 "readers, or will be; writing them again would duplicate them"
             )
             raise ExactlyOnceError("EXACTLY_ONCE_ABORT_MET_COMMIT", msg)
-        for error in gone.values():
+        for error in fenced.values():
             logger.info("%s; nothing is left to abort", error)
-        return {it: error for it, error in errors.items() if it not in gone}
+        return {
+            transaction: error for transaction, error in errors.items() if transaction not in fenced
+        }
 
     def abort(self, transactional_id: str) -> None:
         """
@@ -172,16 +189,20 @@ class Transactions(TransactionLookups):
         Do as :meth:`abort` for many ids: all coordinators at once, under one deadline.
         """
         action = f"aborting {', '.join(transactional_ids[:1])} and other open transactions"
-        left = list(transactional_ids)
+        remaining = list(transactional_ids)
 
         def once(deadline: Deadline) -> None:
-            errors = self.fence_once(left, deadline)
-            concurrent = [name for name, it in errors.items() if is_concurrent(it)]
+            errors = self.fence_once(remaining, deadline)
+            concurrent = [name for name, error in errors.items() if is_concurrent(error)]
             described = self.describe_reachable(concurrent)
             # In any other state a transaction is about to begin, or a dying coordinator forgets it.
-            decided = {name for name, it in described.items() if it and it.state in DECIDED_STATES}
-            left[:] = [name for name in errors if name not in decided]
-            for name in sorted(left, key=lambda name: errors[name].retriable):
+            decided = {
+                name
+                for name, description in described.items()
+                if description and description.state in DECIDED_STATES
+            }
+            remaining[:] = [name for name in errors if name not in decided]
+            for name in sorted(remaining, key=lambda name: errors[name].retriable):
                 raise errors[name]
 
         self._coordinators.retry(once, action)
@@ -206,7 +227,10 @@ class Transactions(TransactionLookups):
         """
         Send a commit for each transaction once; look the results up with :meth:`describe_all`.
         """
-        requests = {it.transactional_id: end_txn(it, commit=True) for it in prepared}
+        requests = {
+            transaction.transactional_id: end_txn(transaction, commit=True)
+            for transaction in prepared
+        }
         self._coordinators.send_once(requests, deadline)
 
     def register_id(self, transactional_id: str) -> None:

@@ -13,11 +13,11 @@ SLACK_BYTES = 16 * 1024
 
 offsets = st.integers(1, 2**63 - 1)
 sizes = st.integers(0, 2**31 - 1)
-answers = st.lists(st.tuples(st.integers(-1, 2**63 - 1), sizes), max_size=5)
+responses = st.lists(st.tuples(st.integers(-1, 2**63 - 1), sizes), max_size=5)
 
 
-@given(st.integers(1, 2**31 - 1), answers, offsets)
-def test_size_is_within_bounds(most: int, learnt: list[tuple[int, int]], left: int) -> None:
+@given(st.integers(1, 2**31 - 1), responses, offsets)
+def test_size_is_within_bounds(most: int, learnt: list[tuple[int, int]], remaining: int) -> None:
     """
     Whatever was recorded, a fetch requests at least one byte and at most the limit.
     """
@@ -25,20 +25,20 @@ def test_size_is_within_bounds(most: int, learnt: list[tuple[int, int]], left: i
     for covered, size in learnt:
         sizing.record_response(covered, size)
 
-        assert 1 <= sizing.next_fetch_bytes(left) <= most
+        assert 1 <= sizing.next_fetch_bytes(remaining) <= most
 
 
 @given(st.integers(1, 10_000), st.integers(1, 100_000), st.integers(1, 10_000))
-def test_end_of_a_range_is_not_over_fetched(record: int, covered: int, left: int) -> None:
+def test_end_of_a_range_is_not_over_fetched(record: int, covered: int, remaining: int) -> None:
     """
     With records of one size the last fetch requests all of them and little more.
     """
     sizing = FetchSizing(2**31 - 1)
     sizing.record_response(covered, covered * record)
 
-    size = sizing.next_fetch_bytes(left)
+    size = sizing.next_fetch_bytes(remaining)
 
-    assert left * record <= size <= left * record * 1.1 + SLACK_BYTES
+    assert remaining * record <= size <= remaining * record * 1.1 + SLACK_BYTES
 
 
 def test_first_fetch_requests_a_megabyte() -> None:

@@ -265,7 +265,7 @@ def test_hole_ends_at_the_next_record_batch(end: int) -> None:
         began = time.monotonic()
         found = read(stubs, end)
 
-    assert found == [it for it in expected(min(end, 900)) if not ODD_FROM <= it[0] < 700]
+    assert found == [row for row in expected(min(end, 900)) if not ODD_FROM <= row[0] < 700]
     assert time.monotonic() - began < 2
 
 
@@ -281,7 +281,7 @@ def test_long_wait_is_logged_once(
     with StubCluster(odd("empty", 1.0)) as stubs:
         assert read(stubs) == expected()
 
-    lines = [it.message for it in caplog.records if it.levelno >= logging.WARNING]
+    lines = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
     assert [line[:60] for line in lines] == [
         "still waiting for a record of t-0 at offset 200: broker 0, wh"[:60]
     ]
@@ -293,12 +293,12 @@ def test_a_read_reuses_its_response_memory(monkeypatch: pytest.MonkeyPatch) -> N
     """
     from pyspark_pykafka.engines.wire.protocol.frames import FrameBuffer
 
-    given: list[int] = []
+    addresses: list[int] = []
     reserve = FrameBuffer.reserve
 
     def noting(buffer: FrameBuffer, size: int) -> memoryview:
         view = reserve(buffer, size)
-        given.append(id(view.obj))
+        addresses.append(id(view.obj))
         return view
 
     monkeypatch.setattr(FrameBuffer, "reserve", noting)
@@ -306,8 +306,8 @@ def test_a_read_reuses_its_response_memory(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(read(stubs, 4000)) == 4000
 
     # The first answer is the smallest.
-    assert len(given) >= 4
-    assert len(set(given)) <= 2
+    assert len(addresses) >= 4
+    assert len(set(addresses)) <= 2
 
 
 class Throttling(Behaviour):
@@ -350,8 +350,8 @@ def test_too_long_throttle_is_an_error() -> None:
     """
     with StubCluster(Throttling(milliseconds=3_600_000)) as stubs:
         began = time.monotonic()
-        told = r"t-0 at offset 200: throttled for 3[56]\d{5} ms by broker 0 \(quota\)"
-        with pytest.raises(StalledReadError, match=told) as caught:
+        message = r"t-0 at offset 200: throttled for 3[56]\d{5} ms by broker 0 \(quota\)"
+        with pytest.raises(StalledReadError, match=message) as caught:
             read(stubs, fail_on_data_loss=False, poll_timeout_ms=SHORT_MS)
 
     assert caught.value.retriable

@@ -95,12 +95,12 @@ class BehindAtFirst(Led):
         return self.epoch - 1 if behind else super().leader_epoch(topic, partition)
 
 
-def read(stubs: StubCluster, wanted: OffsetRange, **changes: Any) -> list[int]:
+def read(stubs: StubCluster, requested: OffsetRange, **changes: Any) -> list[int]:
     """
     Return the offsets that a task reads.
     """
     how = fetching.settings(stubs.bootstrap, "wire", schema=fetching.VALUES, **changes)
-    carried: OffsetRange = pickle.loads(pickle.dumps(wanted))  # noqa: S301 - our own bytes
+    carried: OffsetRange = pickle.loads(pickle.dumps(requested))  # noqa: S301 - our own bytes
     return [at for batch in fetch(carried, how) for at in batch["offset"].to_pylist()]
 
 
@@ -141,11 +141,13 @@ def test_log_truncated_since_planning_is_data_loss() -> None:
     The error has its own condition, and no record of the new log is read.
     """
     with StubCluster(Led(epoch=5, kept=600)) as stubs:
-        with pytest.raises(DataLossError, match="seen up to offset 1000 in leader epoch 3") as told:
+        with pytest.raises(
+            DataLossError, match="seen up to offset 1000 in leader epoch 3"
+        ) as raised:
             read(stubs, planned(3, 200))
-        assert told.value.condition == LOG_TRUNCATED
-        assert "t-0[200, 1000)" in str(told.value)
-        assert "The 400 offsets" in str(told.value)
+        assert raised.value.condition == LOG_TRUNCATED
+        assert "t-0[200, 1000)" in str(raised.value)
+        assert "The 400 offsets" in str(raised.value)
         assert stubs.stats()["requests"].get(1, 0) == 0
 
 
@@ -330,23 +332,23 @@ def test_stream_requests_stale_offsets_again() -> None:
     The checkpoint shows that the broker's leader epoch is older than the query has seen.
     """
     with StubCluster(BehindAtFirst()) as stubs:
-        given = {
+        source_options = {
             "kafka.bootstrap.servers": stubs.bootstrap,
             "subscribe": "t",
             "fetchOffset.numRetries": "9",
             "fetchOffset.retryIntervalMs": "1",
         }
-        options = parse_stream_source(given)
+        options = parse_stream_source(source_options)
         stream = MicroBatchStream(options, metadata_client(options), lambda _: {})
         topic_id = format_topic_id(stubs.get("id"))
-        stands = {
+        start = {
             "t": {"0": 400},
             TOPIC_IDS: {"t": topic_id},
             LEADER_EPOCHS: {"t": {"0": 3}},
         }
 
-        end = stream.latest_offset(stands)
+        end = stream.latest_offset(start)
 
-        assert end == {**stands, "t": {"0": 1000}}
+        assert end == {**start, "t": {"0": 1000}}
         assert stubs.stats()["requests"][METADATA] >= 4
         assert epoch_requests(stubs) == 0

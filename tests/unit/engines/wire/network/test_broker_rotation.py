@@ -50,13 +50,13 @@ def test_brokers_rotate() -> None:
     """
     A broker is used again after all others have been.
     """
-    turns, asked = rotation(), []
+    turns, tried = rotation(), []
     for _ in range(6):
         first = turns.ordered([A, B, C], [A, B, C])[0]
         turns.record_request(first)
-        asked.append(first)
+        tried.append(first)
 
-    assert asked == [A, B, C, A, B, C]
+    assert tried == [A, B, C, A, B, C]
 
 
 def test_open_connections_come_first() -> None:
@@ -109,8 +109,8 @@ def metadata(*topics: TopicMetadata) -> MetadataResponse:
 
 def seen_epochs(*topics: TopicMetadata) -> LastSeenEpochs:
     seen = LastSeenEpochs()
-    for one in topics:
-        seen.record("c", one)
+    for each in topics:
+        seen.record("c", each)
     return seen
 
 

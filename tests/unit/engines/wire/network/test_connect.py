@@ -45,8 +45,8 @@ def soon(seconds: float = 20) -> Deadline:
 
 
 def config_of(servers: str, **more: str) -> Any:
-    given = {name.replace("_", "."): value for name, value in more.items()}
-    return wire_config(KafkaSettings.of({"bootstrap.servers": servers, **given}))
+    settings = {name.replace("_", "."): value for name, value in more.items()}
+    return wire_config(KafkaSettings.of({"bootstrap.servers": servers, **settings}))
 
 
 def cluster_of(servers: str, **more: str) -> Cluster:
@@ -59,8 +59,14 @@ def cluster_of(servers: str, **more: str) -> Cluster:
 
 def stream(servers: str, engine: str = "wire", **kafka: str) -> MicroBatchStream:
     settings = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
-    given = {"subscribe": "t", "startingOffsets": "earliest", "engine": engine, **settings}
-    options = parse_stream_source({"kafka.bootstrap.servers": servers, **given})
+    source_options = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": "t",
+        "startingOffsets": "earliest",
+        "engine": engine,
+        **settings,
+    }
+    options = parse_stream_source(source_options)
     return MicroBatchStream(options, metadata_client(options), lambda at: dict.fromkeys(at, 100.0))
 
 
@@ -138,13 +144,16 @@ def test_only_one_host_is_connected_if_it_responds(stub: StubCluster) -> None:
     """
     The other hosts are not tried, and no socket is left open.
     """
-    with Proxy(("127.0.0.1", stub.ports[0])) as one, Proxy(("127.0.0.1", stub.ports[0])) as other:
-        cluster = cluster_of(f"{one.address},{other.address}")
+    with (
+        Proxy(("127.0.0.1", stub.ports[0])) as first,
+        Proxy(("127.0.0.1", stub.ports[0])) as second,
+    ):
+        cluster = cluster_of(f"{first.address},{second.address}")
         cluster.any_connection(soon())
         cluster.close()
         time.sleep(0.1)
 
-        assert (one.accepted, other.accepted) == (1, 0)
+        assert (first.accepted, second.accepted) == (1, 0)
 
 
 def test_next_bootstrap_host_overtakes_a_dead_one(stub: StubCluster, dead: Proxy) -> None:
@@ -218,7 +227,7 @@ def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -
         query.latest_offset(query.initial_offset())
     assert time.monotonic() - began < 10
     assert caught.value.retriable
-    assert len([it for it in caplog.messages if "retrying for" in it]) == 1
+    assert len([message for message in caplog.messages if "retrying for" in message]) == 1
 
 
 def test_a_plan_without_brokers_ends_in_time_through_librdkafka() -> None:

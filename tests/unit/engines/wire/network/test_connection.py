@@ -153,8 +153,8 @@ def test_an_old_broker_gets_the_oldest_api_versions_request(
     )
 
     assert broker.open().request(metadata_request(1), soon()).controller_id == 1
-    asked = [struct.unpack(">hh", request[:4]) for request in broker.script.requests]
-    assert asked == [(18, 3), (18, 0), (METADATA, 1)]
+    requested = [struct.unpack(">hh", request[:4]) for request in broker.script.requests]
+    assert requested == [(18, 3), (18, 0), (METADATA, 1)]
 
 
 def test_a_wrong_correlation_id_closes_the_connection(
@@ -400,8 +400,8 @@ def test_raw_fetches_are_throttled_too(scripted: Callable[..., ScriptedBroker]) 
     """
     The throttle time is also read from a response that the connection does not decode.
     """
-    answer = FetchResponse(throttle_time_ms=60_000, error_code=0, session_id=0, responses=[])
-    connection = scripted(GREETING, responding(bytes(answer.encode(version=11)))).open()
+    response = FetchResponse(throttle_time_ms=60_000, error_code=0, session_id=0, responses=[])
+    connection = scripted(GREETING, responding(bytes(response.encode(version=11)))).open()
     request = FetchRequest(
         replica_id=-1, max_wait_ms=1, min_bytes=1, topics=[], rack_id="", version=11
     )
@@ -631,11 +631,11 @@ def test_scram_user_names_are_escaped() -> None:
     """
     The separators of a SCRAM message do not end the user's name.
     """
-    asked: list[Any] = []
+    user_names: list[Any] = []
 
     def ask(request: Any) -> Any:
-        asked.append(request)
-        if len(asked) > 1:
+        user_names.append(request)
+        if len(user_names) > 1:
             msg = "enough"
             raise BrokerUnavailableError(msg)
         return SaslHandshakeResponse(error_code=0, mechanisms=[])
@@ -644,7 +644,7 @@ def test_scram_user_names_are_escaped() -> None:
     with pytest.raises(BrokerUnavailableError, match="enough"):
         login.run(ask, 2)
 
-    assert asked[1].auth_bytes.startswith(b"n,,n=a=3Db=2Cc,r=")
+    assert user_names[1].auth_bytes.startswith(b"n,,n=a=3Db=2Cc,r=")
 
 
 def test_unsecured_token_is_a_jwt() -> None:

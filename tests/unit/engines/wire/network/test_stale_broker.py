@@ -97,9 +97,9 @@ def cluster_of(servers: str) -> Cluster:
 
 
 def stream(servers: str, **options: str) -> MicroBatchStream:
-    given = options or {"subscribe": "t"}
+    source_options = options or {"subscribe": "t"}
     parsed = parse_stream_source(
-        {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **given}
+        {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **source_options}
     )
     return MicroBatchStream(parsed, metadata_client(parsed), lambda at: dict.fromkeys(at, 100.0))
 
@@ -257,9 +257,9 @@ def test_a_single_broker_is_believed() -> None:
         with pytest.raises(UnknownTopicError, match="do not have the topic misspelt"):
             cluster.leader(TopicPartition("misspelt", 0), soon())
         cluster.close()
-        asked = stubs.stats()["requests"][METADATA]
+        requests = stubs.stats()["requests"][METADATA]
 
-    assert asked == 1
+    assert requests == 1
 
 
 def test_a_topic_of_a_pattern_does_not_come_and_go(stubs: StubCluster) -> None:
@@ -299,10 +299,10 @@ class NoIds(Stale):
 
     def _on_22(self, node: int, request: Any) -> Any:
         self.ids_asked += (node,)
-        answer = super()._on_22(node, request)
+        response = super()._on_22(node, request)
         if node in self.stale:
-            answer.error_code = 14
-        return answer
+            response.error_code = 14
+        return response
 
 
 def test_producer_ids_come_from_other_brokers(write: Callable[..., int]) -> None:
@@ -325,8 +325,8 @@ def write() -> Callable[..., int]:
 
     def once(servers: str) -> int:
         batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"], pa.binary())})
-        given = {"bootstrap.servers": servers, "max.block.ms": "10000"}
-        return produce([batch], KafkaSettings.of(given), "t")
+        settings = {"bootstrap.servers": servers, "max.block.ms": "10000"}
+        return produce([batch], KafkaSettings.of(settings), "t")
 
     return once
 
@@ -340,11 +340,11 @@ class Alone(Stale):
 
     def _on_0(self, node: int, request: Any) -> Any:
         self.written += (node,)
-        answer = super()._on_0(node, request)
-        for one in answer.responses:
-            for partition in one.partition_responses:
+        response = super()._on_0(node, request)
+        for topic in response.responses:
+            for partition in topic.partition_responses:
                 partition.error_code = _REQUEST_TIMED_OUT if node in self.stale else 0
-        return answer
+        return response
 
 
 def test_a_writer_leaves_a_leader_without_replicas(write: Callable[..., int]) -> None:

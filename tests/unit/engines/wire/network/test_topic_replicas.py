@@ -26,9 +26,9 @@ def test_replicas_are_decoded(version: int, replicas: tuple[int, ...]) -> None:
     """
     from kafka.protocol.metadata import MetadataResponse
 
-    theirs = MetadataResponse
+    kind = MetadataResponse
     partitions = [
-        theirs.MetadataResponseTopic.MetadataResponsePartition(
+        kind.MetadataResponseTopic.MetadataResponsePartition(
             error_code=0,
             partition_index=0,
             leader_id=1,
@@ -38,14 +38,14 @@ def test_replicas_are_decoded(version: int, replicas: tuple[int, ...]) -> None:
             offline_replicas=[3],
         )
     ]
-    topic = theirs.MetadataResponseTopic(
+    topic = kind.MetadataResponseTopic(
         error_code=0, name="orders-ledger", is_internal=False, partitions=partitions
     )
     brokers = [
-        theirs.MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092, rack=None)
+        kind.MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092, rack=None)
         for node in (1, 2)
     ]
-    answer = theirs(
+    response = kind(
         version=version,
         throttle_time_ms=0,
         brokers=brokers,
@@ -53,7 +53,7 @@ def test_replicas_are_decoded(version: int, replicas: tuple[int, ...]) -> None:
         controller_id=1,
         topics=[topic],
     )
-    body = memoryview(answer.encode(version=version))
+    body = memoryview(response.encode(version=version))
 
     assert decode_topic_replicas(body, version) == TopicReplicas(2, len(replicas))
 

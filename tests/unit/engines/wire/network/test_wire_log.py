@@ -46,9 +46,9 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.DEBUG, "pyspark_pykafka.wire")
 
     def logged() -> list[str]:
-        records = [it for it in caplog.records if it.name == "pyspark_pykafka.wire"]
-        assert all(it.levelno == logging.DEBUG for it in records)
-        return [it.getMessage().partition(": ")[2] for it in records]
+        records = [record for record in caplog.records if record.name == "pyspark_pykafka.wire"]
+        assert all(record.levelno == logging.DEBUG for record in records)
+        return [record.getMessage().partition(": ")[2] for record in records]
 
     return logged
 
@@ -87,7 +87,7 @@ def test_each_line_names_its_broker(
     broker.open(debug="all")
 
     assert lines()
-    assert all(it.getMessage().startswith(f"{broker.address}: ") for it in caplog.records)
+    assert all(record.getMessage().startswith(f"{broker.address}: ") for record in caplog.records)
 
 
 @pytest.mark.parametrize(

@@ -185,15 +185,15 @@ def test_the_parts_of_a_split_batch_replace_it() -> None:
     Batches that were sent behind a batch that is split come behind its parts.
     """
     queue = PartitionQueue(TP, IN_FLIGHT)
-    whole, behind = batch_of(4), batch_of(2)
-    queue.add(whole)
+    unsplit, behind = batch_of(4), batch_of(2)
+    queue.add(unsplit)
     queue.add(behind)
     queue.send()
     queue.send()
     parts = (batch_of(2), batch_of(2))
     parts[0].sequence, parts[1].sequence = 0, 2
 
-    queue.replace(whole, parts)
+    queue.replace(unsplit, parts)
     queue.requeue(behind, 0.0, UNAVAILABLE)
 
     assert [queue.send() for _ in range(3)] == [*parts, behind]

@@ -104,9 +104,9 @@ def test_same_as_kafka_python(
         throttle=throttle,
     )
 
-    answer = read_fetch_response(given_frame)
+    response = read_fetch_response(given_frame)
 
-    assert answer == FetchResponse(
+    assert response == FetchResponse(
         throttle_time_ms=throttle,
         error_code=error,
         high_watermark=high,
@@ -123,11 +123,11 @@ def test_records_are_a_view() -> None:
     The records are a view of the frame, not a copy.
     """
     body = bytearray(frame(NEWEST, [partition(records=b"abc")]).body)
-    answer = read_fetch_response(Frame(consumer.FetchResponse, NEWEST, memoryview(body)))
+    response = read_fetch_response(Frame(consumer.FetchResponse, NEWEST, memoryview(body)))
 
     body[body.index(b"abc")] = ord("X")
 
-    assert bytes(answer.records) == b"Xbc"
+    assert bytes(response.records) == b"Xbc"
 
 
 @pytest.mark.parametrize("version", [7, 12, 17])
@@ -153,16 +153,16 @@ def test_truncated_responses(version: int, data: st.DataObject) -> None:
     """
     A truncated response raises an error, unless only tagged fields are missing.
     """
-    whole = frame(version, [partition(records=b"r" * 40, aborted_transactions=[])])
-    cut = data.draw(st.integers(0, len(whole.body) - 1))
-    view = Frame(consumer.FetchResponse, version, whole.body[:cut])
+    complete = frame(version, [partition(records=b"r" * 40, aborted_transactions=[])])
+    cut = data.draw(st.integers(0, len(complete.body) - 1))
+    view = Frame(consumer.FetchResponse, version, complete.body[:cut])
 
     try:
-        answer = read_fetch_response(view)
+        response = read_fetch_response(view)
     except KafkaClientError:
         return
-    assert bytes(answer.records) == b"r" * 40
-    assert len(whole.body) - cut <= 3
+    assert bytes(response.records) == b"r" * 40
+    assert len(complete.body) - cut <= 3
 
 
 @given(versions, st.binary(max_size=200))

@@ -66,11 +66,11 @@ def test_api_versions_request_equals_kafka_pythons(version: int, name: str, its:
     """
     An ApiVersions request is kafka-python's, byte for byte.
     """
-    theirs = metadata.ApiVersionsRequest(
+    expected = metadata.ApiVersionsRequest(
         client_software_name=name, client_software_version=its, version=version
     )
 
-    assert sent(api_versions_request(version, name, its)) == sent_by_kafka_python(theirs)
+    assert sent(api_versions_request(version, name, its)) == sent_by_kafka_python(expected)
 
 
 @given(versions(METADATA), st.none() | st.lists(names, max_size=3), st.booleans())
@@ -81,7 +81,7 @@ def test_metadata_request_equals_kafka_pythons(
     A Metadata request is kafka-python's, byte for byte, with topics, without, and for all topics.
     """
     topic = metadata.MetadataRequest.MetadataRequestTopic
-    theirs = metadata.MetadataRequest(
+    expected = metadata.MetadataRequest(
         topics=None if topics is None else [topic(name=name) for name in topics],
         allow_auto_topic_creation=creates,
         version=version,
@@ -89,7 +89,7 @@ def test_metadata_request_equals_kafka_pythons(
 
     assert sent(
         metadata_request(version, topics, allow_auto_topic_creation=creates)
-    ) == sent_by_kafka_python(theirs)
+    ) == sent_by_kafka_python(expected)
 
 
 requested_offsets = st.dictionaries(
@@ -110,22 +110,22 @@ def test_list_offsets_request_equals_kafka_pythons(
             name=name,
             partitions=[
                 topic.ListOffsetsPartition(
-                    partition_index=one.partition_index,
-                    current_leader_epoch=one.current_leader_epoch,
-                    timestamp=one.timestamp,
+                    partition_index=partition.partition_index,
+                    current_leader_epoch=partition.current_leader_epoch,
+                    timestamp=partition.timestamp,
                 )
-                for one in partitions
+                for partition in partitions
             ],
         )
         for name, partitions in partitions_by_topic.items()
     ]
-    theirs = consumer.ListOffsetsRequest(
+    expected = consumer.ListOffsetsRequest(
         replica_id=-1, isolation_level=isolation, topics=topics, version=version
     )
 
     assert sent(
         list_offsets_request(version, partitions_by_topic, isolation)
-    ) == sent_by_kafka_python(theirs)
+    ) == sent_by_kafka_python(expected)
 
 
 requested_epochs = st.dictionaries(
@@ -148,20 +148,20 @@ def test_offset_for_leader_epoch_request_equals_kafka_pythons(
             topic=name,
             partitions=[
                 topic.OffsetForLeaderPartition(
-                    partition=one.partition_index,
-                    current_leader_epoch=one.current_leader_epoch,
-                    leader_epoch=one.leader_epoch,
+                    partition=partition.partition_index,
+                    current_leader_epoch=partition.current_leader_epoch,
+                    leader_epoch=partition.leader_epoch,
                 )
-                for one in partitions
+                for partition in partitions
             ],
         )
         for name, partitions in partitions_by_topic.items()
     ]
-    theirs = consumer.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics, version=version)
+    expected = consumer.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics, version=version)
 
     assert sent(
         offset_for_leader_epoch_request(version, partitions_by_topic)
-    ) == sent_by_kafka_python(theirs)
+    ) == sent_by_kafka_python(expected)
 
 
 fetch_fields = st.builds(
@@ -189,7 +189,7 @@ def test_fetch_request_equals_kafka_pythons(version: int, fields: FetchRequest) 
         fetch_offset=fields.fetch_offset,
         partition_max_bytes=fields.max_bytes,
     )
-    theirs = consumer.FetchRequest(
+    expected = consumer.FetchRequest(
         max_wait_ms=fields.max_wait_ms,
         min_bytes=1,
         max_bytes=fields.max_bytes,
@@ -202,7 +202,7 @@ def test_fetch_request_equals_kafka_pythons(version: int, fields: FetchRequest) 
         version=version,
     )
 
-    assert sent(fetch_request(version, fields)) == sent_by_kafka_python(theirs)
+    assert sent(fetch_request(version, fields)) == sent_by_kafka_python(expected)
 
 
 # --- Responses ------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_api_versions_response_is_decoded(
     Supported versions are decoded as kafka-python encodes them; features are skipped.
     """
     feature = metadata.ApiVersionsResponse.SupportedFeatureKey
-    theirs = metadata.ApiVersionsResponse(
+    expected = metadata.ApiVersionsResponse(
         error_code=0,
         api_keys=[
             RANGE(api_key=key, min_version=low, max_version=high)
@@ -227,10 +227,10 @@ def test_api_versions_response_is_decoded(
         finalized_features_epoch=12,
     )
 
-    answer = read(API_VERSIONS, version, theirs.encode(version=version))
+    response = read(API_VERSIONS, version, expected.encode(version=version))
 
-    assert answer.ranges == ranges
-    assert answer.throttle_time_ms == (throttle if version else 0)
+    assert response.ranges == ranges
+    assert response.throttle_time_ms == (throttle if version else 0)
 
 
 @pytest.mark.parametrize("requested", [0, 3])
@@ -238,14 +238,14 @@ def test_unsupported_version_is_decoded(requested: int) -> None:
     """
     A broker that does not support the requested version answers in version 0.
     """
-    theirs = metadata.ApiVersionsResponse(
+    expected = metadata.ApiVersionsResponse(
         error_code=35, api_keys=[RANGE(api_key=18, min_version=0, max_version=2)]
     )
 
-    answer = read(API_VERSIONS, requested, theirs.encode(version=0))
+    response = read(API_VERSIONS, requested, expected.encode(version=0))
 
-    assert answer.error_code == 35
-    assert answer.ranges == {}
+    assert response.error_code == 35
+    assert response.ranges == {}
 
 
 partitions = st.builds(
@@ -278,18 +278,18 @@ metadata_responses = st.builds(
 
 
 @given(versions(METADATA), metadata_responses)
-def test_metadata_response_is_decoded(version: int, theirs: Any) -> None:
+def test_metadata_response_is_decoded(version: int, reference: Any) -> None:
     """
     Brokers, topics and leaders are decoded as by kafka-python, in every version.
     """
-    body = bytes(theirs.encode(version=version))
+    body = bytes(reference.encode(version=version))
     expected = metadata.MetadataResponse.decode(body, version=version, header=False)
 
-    answer = read(METADATA, version, body)
+    response = read(METADATA, version, body)
 
-    assert answer.throttle_time_ms == expected.throttle_time_ms
-    assert answer.brokers == [BrokerMetadata(b.node_id, b.host, b.port) for b in expected.brokers]
-    assert [_topic_fields(topic) for topic in answer.topics] == [
+    assert response.throttle_time_ms == expected.throttle_time_ms
+    assert response.brokers == [BrokerMetadata(b.node_id, b.host, b.port) for b in expected.brokers]
+    assert [_topic_fields(topic) for topic in response.topics] == [
         _topic_fields(topic) for topic in expected.topics
     ]
 
@@ -305,11 +305,11 @@ def test_topic_without_a_name_is_decoded() -> None:
     From version 12 on, a topic requested by its id may have no name.
     """
     topic = TOPIC(error_code=100, name=None, topic_id=UUID(int=5), partitions=[])
-    theirs = metadata.MetadataResponse(brokers=[], controller_id=1, topics=[topic])
+    expected = metadata.MetadataResponse(brokers=[], controller_id=1, topics=[topic])
 
-    (answer,) = read(METADATA, 12, theirs.encode(version=12)).topics
+    (response,) = read(METADATA, 12, expected.encode(version=12)).topics
 
-    assert answer == (100, None, UUID(int=5), [], False)
+    assert response == (100, None, UUID(int=5), [], False)
 
 
 listed_offsets = st.builds(
@@ -330,12 +330,12 @@ def test_list_offsets_response_is_decoded(version: int, topics: list[Any], throt
     """
     The offsets of all partitions are decoded as kafka-python encodes them, in every version.
     """
-    theirs = consumer.ListOffsetsResponse(throttle_time_ms=throttle, topics=topics)
+    expected = consumer.ListOffsetsResponse(throttle_time_ms=throttle, topics=topics)
 
-    answer = read(LIST_OFFSETS, version, theirs.encode(version=version))
+    response = read(LIST_OFFSETS, version, expected.encode(version=version))
 
-    assert answer.throttle_time_ms == throttle
-    assert answer.topics == [
+    assert response.throttle_time_ms == throttle
+    assert response.topics == [
         (
             topic.name,
             [
@@ -362,12 +362,12 @@ def test_offset_for_leader_epoch_response_is_decoded(
     """
     The epoch ends of all partitions are decoded as kafka-python encodes them, in every version.
     """
-    theirs = consumer.OffsetForLeaderEpochResponse(throttle_time_ms=throttle, topics=topics)
+    expected = consumer.OffsetForLeaderEpochResponse(throttle_time_ms=throttle, topics=topics)
 
-    answer = read(OFFSET_FOR_LEADER_EPOCH, version, theirs.encode(version=version))
+    response = read(OFFSET_FOR_LEADER_EPOCH, version, expected.encode(version=version))
 
-    assert answer.throttle_time_ms == throttle
-    assert answer.topics == [
+    assert response.throttle_time_ms == throttle
+    assert response.topics == [
         (
             topic.topic,
             [(p.partition, p.error_code, p.end_offset, p.leader_epoch) for p in topic.partitions],
@@ -383,13 +383,13 @@ def test_single_needs_exactly_one_partition(
     """
     A response with no partition, or with several, raises a retriable error.
     """
-    answer = ListOffsetsResponse(0, [("t", partitions)])
+    response = ListOffsetsResponse(0, [("t", partitions)])
     if len(partitions) == 1:
-        assert answer.single() == partitions[0]
+        assert response.single() == partitions[0]
         return
 
     with pytest.raises(KafkaClientError, match="no valid ListOffsetsResponse for one partition"):
-        answer.single()
+        response.single()
 
 
 # --- Values ---------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def test_init_producer_id_request_equals_kafka_pythons(
     """
     An InitProducerId request is kafka-python's, byte for byte, with and without a transaction.
     """
-    theirs = producer.InitProducerIdRequest(
+    reference = producer.InitProducerIdRequest(
         transactional_id=name,
         transaction_timeout_ms=timeout,
         producer_id=-1,
@@ -71,7 +71,7 @@ def test_init_producer_id_request_equals_kafka_pythons(
         version=version,
     )
 
-    assert sent(init_producer_id_request(version, name, timeout)) == sent_by_kafka_python(theirs)
+    assert sent(init_producer_id_request(version, name, timeout)) == sent_by_kafka_python(reference)
 
 
 @given(versions(ADD_PARTITIONS_TO_TXN), names, identities, st.lists(tps, max_size=4, unique=True))
@@ -82,18 +82,22 @@ def test_add_partitions_to_txn_request_equals_kafka_pythons(
     An AddPartitionsToTxn request is kafka-python's, byte for byte.
     """
     kind = producer.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-    topics = {tp.topic: [it.partition for it in added if it.topic == tp.topic] for tp in added}
-    theirs = producer.AddPartitionsToTxnRequest(
+    topics = {
+        tp.topic: [item.partition for item in added if item.topic == tp.topic] for tp in added
+    }
+    reference = producer.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=name,
         v3_and_below_producer_id=identity.producer_id,
         v3_and_below_producer_epoch=identity.epoch,
-        v3_and_below_topics=[kind(name=topic, partitions=them) for topic, them in topics.items()],
+        v3_and_below_topics=[
+            kind(name=topic, partitions=numbers) for topic, numbers in topics.items()
+        ],
         version=version,
     )
 
-    ours = add_partitions_to_txn_request(version, name, identity, added)
+    actual = add_partitions_to_txn_request(version, name, identity, added)
 
-    assert sent(ours) == sent_by_kafka_python(theirs)
+    assert sent(actual) == sent_by_kafka_python(reference)
 
 
 @given(versions(END_TXN), names, identities, st.booleans())
@@ -103,7 +107,7 @@ def test_end_txn_request_equals_kafka_pythons(
     """
     An EndTxn request is kafka-python's, byte for byte.
     """
-    theirs = producer.EndTxnRequest(
+    reference = producer.EndTxnRequest(
         transactional_id=name,
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
@@ -111,9 +115,9 @@ def test_end_txn_request_equals_kafka_pythons(
         version=version,
     )
 
-    ours = end_txn_request(version, name, identity, commit=commit)
+    actual = end_txn_request(version, name, identity, commit=commit)
 
-    assert sent(ours) == sent_by_kafka_python(theirs)
+    assert sent(actual) == sent_by_kafka_python(reference)
 
 
 def test_versions_with_another_meaning_are_not_supported() -> None:
@@ -133,12 +137,12 @@ def test_find_coordinator_request_equals_kafka_pythons(
     A FindCoordinator request is kafka-python's, byte for byte, for one id and for many.
     """
     transactional_ids = transactional_ids if version >= 4 else transactional_ids[:1]
-    theirs = metadata.FindCoordinatorRequest(
+    reference = metadata.FindCoordinatorRequest(
         key=transactional_ids[0], key_type=1, coordinator_keys=transactional_ids, version=version
     )
 
     assert sent(find_coordinator_request(version, transactional_ids)) == sent_by_kafka_python(
-        theirs
+        reference
     )
 
 
@@ -147,9 +151,11 @@ def test_describe_transactions_request_equals_kafka_pythons(transactional_ids: l
     """
     A DescribeTransactions request is kafka-python's, byte for byte.
     """
-    theirs = admin.DescribeTransactionsRequest(transactional_ids=transactional_ids, version=0)
+    reference = admin.DescribeTransactionsRequest(transactional_ids=transactional_ids, version=0)
 
-    assert sent(describe_transactions_request(0, transactional_ids)) == sent_by_kafka_python(theirs)
+    assert sent(describe_transactions_request(0, transactional_ids)) == sent_by_kafka_python(
+        reference
+    )
 
 
 @given(st.just([]) | some_names)
@@ -157,23 +163,25 @@ def test_list_transactions_request_equals_kafka_pythons(states: list[str]) -> No
     """
     A ListTransactions request is kafka-python's, byte for byte, with and without states.
     """
-    theirs = admin.ListTransactionsRequest(state_filters=states, producer_id_filters=[], version=0)
+    reference = admin.ListTransactionsRequest(
+        state_filters=states, producer_id_filters=[], version=0
+    )
 
-    assert sent(list_transactions_request(0, states)) == sent_by_kafka_python(theirs)
+    assert sent(list_transactions_request(0, states)) == sent_by_kafka_python(reference)
 
 
 # --- Responses ------------------------------------------------------------------------------------
 
 
-def _both(api: ApiSpec[Any], version: int, theirs: Any) -> tuple[Any, Any]:
+def _both(api: ApiSpec[Any], version: int, reference: Any) -> tuple[Any, Any]:
     """
     Return what we and kafka-python decode from the same bytes.
     """
-    body = bytes(theirs.encode(version=version))
-    expected = type(theirs).decode(body, version=version, header=False)
-    answer = read(api, version, body)
-    assert answer.throttle_time_ms == (expected.throttle_time_ms or 0)
-    return answer, expected
+    body = bytes(reference.encode(version=version))
+    expected = type(reference).decode(body, version=version, header=False)
+    response = read(api, version, body)
+    assert response.throttle_time_ms == (expected.throttle_time_ms or 0)
+    return response, expected
 
 
 @given(versions(INIT_PRODUCER_ID), int32, int16, identities)
@@ -183,16 +191,16 @@ def test_init_producer_id_response_is_decoded(
     """
     The producer id and epoch are decoded as by kafka-python, in every version.
     """
-    theirs = producer.InitProducerIdResponse(
+    reference = producer.InitProducerIdResponse(
         throttle_time_ms=throttle,
         error_code=error,
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
     )
 
-    answer, expected = _both(INIT_PRODUCER_ID, version, theirs)
+    response, expected = _both(INIT_PRODUCER_ID, version, reference)
 
-    assert answer == (throttle, error, expected.producer_id, expected.producer_epoch)
+    assert response == (throttle, error, expected.producer_id, expected.producer_epoch)
 
 
 ADDED = producer.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -210,13 +218,13 @@ def test_add_partitions_to_txn_response_is_decoded(
     """
     The error code of every partition is decoded as by kafka-python, in every version.
     """
-    theirs = producer.AddPartitionsToTxnResponse(
+    reference = producer.AddPartitionsToTxnResponse(
         throttle_time_ms=throttle, results_by_topic_v3_and_below=topics
     )
 
-    answer, expected = _both(ADD_PARTITIONS_TO_TXN, version, theirs)
+    response, expected = _both(ADD_PARTITIONS_TO_TXN, version, reference)
 
-    assert answer.error_codes == [
+    assert response.error_codes == [
         partition.partition_error_code
         for topic in expected.results_by_topic_v3_and_below
         for partition in topic.results_by_partition
@@ -228,11 +236,11 @@ def test_end_txn_response_is_decoded(version: int, throttle: int, error: int) ->
     """
     The error code is decoded as by kafka-python, in every version.
     """
-    theirs = producer.EndTxnResponse(throttle_time_ms=throttle, error_code=error)
+    reference = producer.EndTxnResponse(throttle_time_ms=throttle, error_code=error)
 
-    answer, expected = _both(END_TXN, version, theirs)
+    response, expected = _both(END_TXN, version, reference)
 
-    assert answer == (throttle, expected.error_code)
+    assert response == (throttle, expected.error_code)
 
 
 FOUND = metadata.FindCoordinatorResponse.Coordinator
@@ -255,7 +263,7 @@ def test_find_coordinator_response_is_decoded(
     One or many coordinators are decoded as by kafka-python, with and without error messages.
     """
     (first, *_) = entries
-    theirs = metadata.FindCoordinatorResponse(
+    reference = metadata.FindCoordinatorResponse(
         throttle_time_ms=throttle,
         error_code=first.error_code,
         error_message=first.error_message,
@@ -265,11 +273,12 @@ def test_find_coordinator_response_is_decoded(
         coordinators=entries,
     )
 
-    answer, expected = _both(FIND_COORDINATOR, version, theirs)
+    response, expected = _both(FIND_COORDINATOR, version, reference)
 
     of_theirs = expected.coordinators if version >= 4 else [expected]
-    assert answer.coordinators == [
-        (it.key if version >= 4 else None, it.host, it.port, it.error_code) for it in of_theirs
+    assert response.coordinators == [
+        (item.key if version >= 4 else None, item.host, item.port, item.error_code)
+        for item in of_theirs
     ]
 
 
@@ -295,17 +304,19 @@ def test_describe_transactions_response_is_decoded(throttle: int, entries: list[
     """
     Transaction states are decoded as by kafka-python; partitions are only counted.
     """
-    theirs = admin.DescribeTransactionsResponse(
+    reference = admin.DescribeTransactionsResponse(
         throttle_time_ms=throttle, transaction_states=entries
     )
 
-    answer, expected = _both(DESCRIBE_TRANSACTIONS, 0, theirs)
+    response, expected = _both(DESCRIBE_TRANSACTIONS, 0, reference)
 
-    assert len(answer.transaction_states) == len(expected.transaction_states)
-    for ours, its in zip(answer.transaction_states, expected.transaction_states, strict=True):
+    assert len(response.transaction_states) == len(expected.transaction_states)
+    for described, its in zip(
+        response.transaction_states, expected.transaction_states, strict=True
+    ):
         partitions = sum(len(topic.partitions) for topic in its.topics)
-        assert ours._asdict() == {
-            name: getattr(its, name) for name in ours._fields if name != "partitions"
+        assert described._asdict() == {
+            name: getattr(its, name) for name in described._fields if name != "partitions"
         } | {"partitions": partitions}
 
 
@@ -320,17 +331,19 @@ def test_list_transactions_response_is_decoded(
     """
     Transactional ids are decoded as by kafka-python.
     """
-    theirs = admin.ListTransactionsResponse(
+    reference = admin.ListTransactionsResponse(
         throttle_time_ms=throttle,
         error_code=error,
         unknown_state_filters=unknown,
         transaction_states=entries,
     )
 
-    answer, expected = _both(LIST_TRANSACTIONS, 0, theirs)
+    response, expected = _both(LIST_TRANSACTIONS, 0, reference)
 
-    assert answer.error_code == expected.error_code
-    assert answer.transactional_ids == [it.transactional_id for it in expected.transaction_states]
+    assert response.error_code == expected.error_code
+    assert response.transactional_ids == [
+        item.transactional_id for item in expected.transaction_states
+    ]
 
 
 WRITTEN = producer.ProduceResponse.TopicProduceResponse
@@ -364,19 +377,19 @@ written = st.builds(
 
 
 @given(versions(PRODUCE), written)
-def test_produce_response_is_decoded(version: int, theirs: Any) -> None:
+def test_produce_response_is_decoded(version: int, reference: Any) -> None:
     """
     The result of each batch is decoded as by kafka-python; the current leader is skipped.
     """
-    answer, expected = _both(PRODUCE, version, theirs)
+    response, expected = _both(PRODUCE, version, reference)
 
-    assert answer.partitions == {
+    assert response.partitions == {
         TopicPartition(topic.name, its.index): (
             its.error_code,
             its.base_offset,
             [
-                RejectedRecord(it.batch_index, it.batch_index_error_message)
-                for it in its.record_errors or ()
+                RejectedRecord(item.batch_index, item.batch_index_error_message)
+                for item in its.record_errors or ()
             ],
             its.error_message,
         )

@@ -61,11 +61,11 @@ def content_hash(*batches: list[dict[str, Any]], topic: str | None = None, seed:
     Return the hash of the rows of some batches.
     """
     encoder = RecordEncoder(200, 1 << 20, seed, hashes=True)
-    it = ArrowEncoder(topic, lambda _: (4, range(4)), encoder, 1 << 20, now=lambda: seed)
+    arrow_encoder = ArrowEncoder(topic, lambda _: (4, range(4)), encoder, 1 << 20, now=lambda: seed)
     for batch in batches:
-        for _ in it.batches(pa.RecordBatch.from_pylist(batch, SCHEMA)):
+        for _ in arrow_encoder.batches(pa.RecordBatch.from_pylist(batch, SCHEMA)):
             pass
-    return it.content_hash
+    return arrow_encoder.content_hash
 
 
 @given(st.lists(rows, max_size=8), st.integers(0, 8), st.randoms(use_true_random=False))
@@ -82,16 +82,18 @@ def test_order_and_batches_do_not_matter(
 
 @given(st.lists(rows, max_size=4), st.lists(rows, max_size=4))
 def test_different_rows_have_different_hashes(
-    ours: list[dict[str, Any]], theirs: list[dict[str, Any]]
+    first: list[dict[str, Any]], second: list[dict[str, Any]]
 ) -> None:
     """
     The hash differs for an additional row, a changed field, or null instead of empty.
     """
 
     def plain(some: list[dict[str, Any]]) -> list[str]:
-        return sorted(repr(sorted({**it, "headers": it["headers"] or []}.items())) for it in some)
+        return sorted(
+            repr(sorted({**row, "headers": row["headers"] or []}.items())) for row in some
+        )
 
-    assert (content_hash(ours) == content_hash(theirs)) == (plain(ours) == plain(theirs))
+    assert (content_hash(first) == content_hash(second)) == (plain(first) == plain(second))
 
 
 @pytest.mark.parametrize(

@@ -144,16 +144,16 @@ def test_partial_batch_at_the_end() -> None:
     """
     A partial batch at the end of a response is ignored and fetched again.
     """
-    whole, part = BEFORE.encode(), GOOD.encode()
+    complete, part = BEFORE.encode(), GOOD.encode()
     for size in range(len(part)):
         record_decoder = decoder()
-        record_decoder.feed(whole + part[:size])
+        record_decoder.feed(complete + part[:size])
         assert (record_decoder.fill(), record_decoder.rows, record_decoder.position) == (
             False,
             2,
             2,
         )
-        assert next_offset(whole + part[:size], 0) == 2
+        assert next_offset(complete + part[:size], 0) == 2
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -102,10 +102,10 @@ def test_records_before_a_malformed_one_are_kept() -> None:
 
     with pytest.raises(MalformedBatch, match="^offset 1: a record has a header value"):
         list(arrow_decoder.batches(with_payload(payload, 2, last_delta=5), ()))
-    (kept,) = arrow_decoder.flush()
+    (decoded,) = arrow_decoder.flush()
 
-    assert kept.validate(full=True) is None
-    assert kept.to_pylist() == [
+    assert decoded.validate(full=True) is None
+    assert decoded.to_pylist() == [
         {"key": b"k", "headers": [{"key": "h", "value": b"1"}, {"key": "i", "value": None}]}
     ]
     assert arrow_decoder.position == 1
@@ -124,10 +124,10 @@ def test_decoding_continues_after_an_error() -> None:
     assert (
         list(arrow_decoder.batches(batch_of(Record(0, headers=((b"m", b"3"),))).encode(), ())) == []
     )
-    (kept,) = arrow_decoder.flush()
+    (decoded,) = arrow_decoder.flush()
 
-    assert kept.validate(full=True) is None
-    assert kept.column(1).to_pylist() == [[{"key": "m", "value": b"3"}]]
+    assert decoded.validate(full=True) is None
+    assert decoded.column(1).to_pylist() == [[{"key": "m", "value": b"3"}]]
 
 
 @pytest.mark.parametrize(("second", "offset"), [(0, 3), (2, 3)], ids=["smaller", "same"])

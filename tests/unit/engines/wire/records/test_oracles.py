@@ -105,13 +105,13 @@ def test_codecs_agree_with_arrow(codec: int, name: str) -> None:
     decoder theirs.
     """
     plain = b"".join(b"%d," % i for i in range(50_000))
-    theirs = pa.Codec(name)
+    arrow_codec = pa.Codec(name)
 
-    assert theirs.decompress(compress(plain, codec), len(plain)).to_pybytes() == plain
+    assert arrow_codec.decompress(compress(plain, codec), len(plain)).to_pybytes() == plain
 
     batch = batch_of(Record(0, value=plain))
     body = batch.encode()[61:]
-    packed = theirs.compress(body).to_pybytes()
+    packed = arrow_codec.compress(body).to_pybytes()
     assert _values_of(packed, codec) == [plain]
 
 
@@ -120,11 +120,11 @@ def test_raw_snappy_agrees_with_arrow() -> None:
     The same holds for snappy without framing, as librdkafka sends it.
     """
     plain = b"".join(b"%d," % i for i in range(50_000))
-    theirs = pa.Codec("snappy")
+    arrow_codec = pa.Codec("snappy")
 
-    assert theirs.decompress(compress(plain, SNAPPY), len(plain)).to_pybytes() == plain
+    assert arrow_codec.decompress(compress(plain, SNAPPY), len(plain)).to_pybytes() == plain
     body = batch_of(Record(0, value=plain)).encode()[61:]
-    assert _values_of(theirs.compress(body).to_pybytes(), SNAPPY) == [plain]
+    assert _values_of(arrow_codec.compress(body).to_pybytes(), SNAPPY) == [plain]
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 40, 491, 492, 5000])

@@ -50,17 +50,17 @@ def test_split_keeps_all_records(count: int, codec: str) -> None:
     """
     Splitting a batch keeps its records, their order, timestamps and sequence numbers.
     """
-    whole = batch_of(count, codec)
-    whole.sequence = 2**31 - 2
+    unsplit = batch_of(count, codec)
+    unsplit.sequence = 2**31 - 2
 
-    first, second = whole.split(-1, 1 << 20)
+    first, second = unsplit.split(-1, 1 << 20)
 
     assert first.count + second.count == count
     assert (first.sequence, second.sequence) == (2**31 - 2, next_sequence(2**31 - 2, first.count))
     assert (first.created, first.codec) == (NOW, CODECS[codec])
-    rows = [{**row, "offset": 0} for row in read(P1, [whole])]
+    rows = [{**row, "offset": 0} for row in read(P1, [unsplit])]
     assert [{**row, "offset": 0} for row in read(P1, [first, second])] == rows
-    assert max(first.max_timestamp, second.max_timestamp) == whole.max_timestamp
+    assert max(first.max_timestamp, second.max_timestamp) == unsplit.max_timestamp
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS))
@@ -88,9 +88,9 @@ def test_produce_request_equals_kafka_pythons(version: int, transactional_id: st
     """
     batches = {tp: batch_of(2) for tp in (P1, TopicPartition("t", 2), TopicPartition("ü", 0))}
     encoded_batches = {tp: [bytes_of(batch)] for tp, batch in batches.items()}
-    ours = produce_request(version, encoded_batches, 1_500, transactional_id)
+    request = produce_request(version, encoded_batches, 1_500, transactional_id)
 
-    theirs = TheirRequest(
+    expected = TheirRequest(
         transactional_id=transactional_id,
         acks=-1,
         timeout_ms=1_500,
@@ -100,11 +100,11 @@ def test_produce_request_equals_kafka_pythons(version: int, transactional_id: st
         ],
         version=version,
     )
-    theirs.with_header(77, "a client")
+    expected.with_header(77, "a client")
 
-    assert ours.encode(77, "a client") == bytes(theirs.encode(header=True, framed=True))
+    assert request.encode(77, "a client") == bytes(expected.encode(header=True, framed=True))
     assert all(
-        any(piece is batch[0] for piece in ours.payload) for batch in encoded_batches.values()
+        any(piece is batch[0] for piece in request.payload) for batch in encoded_batches.values()
     )
 
 
