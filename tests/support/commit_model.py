@@ -136,11 +136,11 @@ class World:
         """
         End a transaction, or find it ended in this way.
         """
-        wanted = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+        end_state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
         found = self._held(prepared)
-        if found.state not in {TransactionState.ONGOING, wanted}:
+        if found.state not in {TransactionState.ONGOING, end_state}:
             raise FencedError(str(prepared))
-        self._finish(found, wanted)
+        self._finish(found, end_state)
 
     def append(self, entries: Sequence[Entry]) -> int:
         """
@@ -155,7 +155,9 @@ class World:
         Return the last stable offset.
         """
         still = (
-            at for at, (it, _) in enumerate(self.log) if it and it.state is TransactionState.ONGOING
+            at
+            for at, (transaction, _) in enumerate(self.log)
+            if transaction and transaction.state is TransactionState.ONGOING
         )
         return next(still, len(self.log))
 
@@ -166,10 +168,12 @@ class World:
         end = min(end, self.stable) if committed else end
         return [
             (at, entry)
-            for at, (it, entry) in enumerate(self.log[start:end], start)
+            for at, (transaction, entry) in enumerate(self.log[start:end], start)
             if entry is not None
             and not (
-                committed and it is not None and it.state is not TransactionState.COMPLETE_COMMIT
+                committed
+                and transaction is not None
+                and transaction.state is not TransactionState.COMPLETE_COMMIT
             )
         ]
 
@@ -186,15 +190,21 @@ class World:
         The ids with an open transaction.
         """
         return sorted(
-            name for name, it in self.names.items() if it.state is TransactionState.ONGOING
+            name
+            for name, transaction in self.names.items()
+            if transaction.state is TransactionState.ONGOING
         )
 
     def visible(self, batch: int) -> Counter[str]:
         """
         Return the rows of a batch that read_committed readers see.
         """
-        done = [it for it in self.ended if it.state is TransactionState.COMPLETE_COMMIT]
-        return Counter(row for it in done for at, row in it.rows if at == batch)
+        done = [
+            transaction
+            for transaction in self.ended
+            if transaction.state is TransactionState.COMPLETE_COMMIT
+        ]
+        return Counter(row for transaction in done for at, row in transaction.rows if at == batch)
 
     def _held(self, prepared: PreparedTransaction) -> Open:
         found = self.names.get(prepared.transactional_id)
@@ -242,7 +252,7 @@ class Process(threading.Thread):
             self.outcome, self.failure = "broken", error
         self._back.release()
 
-    def call(self, what: str, effect: Callable[[], Any]) -> Any:
+    def call(self, action: str, effect: Callable[[], Any]) -> Any:
         """
         Make a call when it is this process's turn.
         """
@@ -250,14 +260,14 @@ class Process(threading.Thread):
         self._go.acquire()
         turn = self._turn
         self.world.trace.append(
-            f"{self.name}: {what}{'' if turn is Turn.GO else f' ({turn.value})'}"
+            f"{self.name}: {action}{'' if turn is Turn.GO else f' ({turn.value})'}"
         )
         if turn in {Turn.GO, Turn.DIE_AFTER}:
             result = effect()
         if turn in {Turn.DIE_LATE, Turn.LOSE}:
             self.world.in_flight.append(effect)
         if turn is Turn.LOSE:
-            raise TimeoutExceededError(what)
+            raise TimeoutExceededError(action)
         if turn is not Turn.GO:
             raise KilledError
         return result
@@ -338,18 +348,20 @@ class MemoryTransactions:
         """
         End many; every request is sent before an error is raised.
         """
-        gone: list[FencedError] = []
-        for one in prepared:
+        errors: list[FencedError] = []
+        for transaction in prepared:
             try:
-                self._end(one, commit=commit)
+                self._end(transaction, commit=commit)
             except FencedError as error:
-                gone.append(error)
-        if gone and commit:
-            raise gone[0]
+                errors.append(error)
+        if errors and commit:
+            raise errors[0]
 
-    def _end(self, one: PreparedTransaction, *, commit: bool) -> None:
-        doing = f"{'commit' if commit else 'abort'} {one.transactional_id} {one.epoch}"
-        self.process.call(doing, lambda: self.world.end(one, commit=commit))
+    def _end(self, transaction: PreparedTransaction, *, commit: bool) -> None:
+        doing = (
+            f"{'commit' if commit else 'abort'} {transaction.transactional_id} {transaction.epoch}"
+        )
+        self.process.call(doing, lambda: self.world.end(transaction, commit=commit))
 
     def abort_ids(self, names: Sequence[str]) -> None:
         """
@@ -357,7 +369,9 @@ class MemoryTransactions:
         """
         for name in names:
             seen = self.seen.get(name)
-            self.process.call(f"fence {name}", lambda it=(name, seen): self.world.abort(*it))
+            self.process.call(
+                f"fence {name}", lambda arguments=(name, seen): self.world.abort(*arguments)
+            )
 
     def describe_reachable(self, names: Sequence[str]) -> dict[str, TransactionDescription | None]:
         """
@@ -394,7 +408,11 @@ class MemoryTransactions:
 
         def done() -> list[str]:
             names = self.world.names.items()
-            found = [name for name, it in names if it.state is TransactionState.COMPLETE_COMMIT]
+            found = [
+                name
+                for name, transaction in names
+                if transaction.state is TransactionState.COMPLETE_COMMIT
+            ]
             return [name for name in found if family.matches(name)]
 
         found: list[str] = self.process.call(f"list committed {family.prefix}", done)
@@ -408,7 +426,7 @@ class MemoryTransactions:
         """
 
         def list_open() -> list[str]:
-            found = [it for it in self.world.ongoing if family.matches(it)]
+            found = [name for name in self.world.ongoing if family.matches(name)]
             self.seen.update({name: self.world.names[name].prepared for name in found})
             return found
 
@@ -427,9 +445,9 @@ class MemoryLedger(Ledger):
         object.__setattr__(self, "process", process)
         object.__setattr__(self, "topic", ledger_topic(PREFIX))
 
-    def _call(self, what: str, effect: Callable[[World], Any]) -> Any:
+    def _call(self, action: str, effect: Callable[[World], Any]) -> Any:
         process: Process = self.process  # type: ignore[attr-defined]
-        return process.call(what, lambda: effect(process.world))
+        return process.call(action, lambda: effect(process.world))
 
     def watermarks(self) -> Watermarks:
         return Watermarks(0, self._call("last stable offset", lambda world: world.stable))
@@ -489,9 +507,11 @@ def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callab
         if fails:
             micro_batch_committer.abort_micro_batch(transactions, *whose, maybe_committing=False)
             return
-        whole = CommittableBatch(PREFIX, QUERY, batch, process.name, len(division), tuple(written))
+        committable_batch = CommittableBatch(
+            PREFIX, QUERY, batch, process.name, len(division), tuple(written)
+        )
         try:
-            micro_batch_committer.commit_micro_batch(transactions, whole)
+            micro_batch_committer.commit_micro_batch(transactions, committable_batch)
         except PykafkaError:
             micro_batch_committer.abort_micro_batch(transactions, *whose)
             raise
@@ -511,11 +531,11 @@ def _write(process: Process, transactions: Any, batch: int, task: int, rows: str
     return Committable(task, len(rows), prepared, at, content(rows))
 
 
-def check_once(world: World, whole: Mapping[int, str]) -> None:
+def check_once(world: World, expected: Mapping[int, str]) -> None:
     """
     Fail if a row is visible twice, or one that does not belong to its batch.
     """
-    for batch, rows in whole.items():
+    for batch, rows in expected.items():
         extra = world.visible(batch) - Counter(rows)
         assert not extra, (f"batch {batch}: {dict(extra)} too much", world.trace)
 

@@ -27,14 +27,18 @@ def consume(bootstrap: str, topic: str, count: int) -> list[Record]:
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *(bootstrap, "--topic", topic, "--from-beginning"),
         *("--max-messages", str(count), "--timeout-ms", str(SECONDS * 500)),
-        *(it for pair in formats.items() for it in ("--formatter-property", "=".join(pair))),
+        *(
+            argument
+            for pair in formats.items()
+            for argument in ("--formatter-property", "=".join(pair))
+        ),
     )
     records = [_record(*line.split(_SEPARATOR)) for line in output.splitlines()]
     return sorted(records, key=lambda record: (record.partition or 0, record.offset or 0))
 
 
 def _record(time: str, partition: str, offset: str, headers: str, key: str, value: str) -> Record:
-    pairs = [] if headers == "NO_HEADERS" else [it.split(":") for it in headers.split(",")]
+    pairs = [] if headers == "NO_HEADERS" else [pair.split(":") for pair in headers.split(",")]
     return Record(
         value=_content(value),
         key=_content(key),

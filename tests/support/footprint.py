@@ -48,9 +48,9 @@ class Footprint:
         Return the values that exceed the limits as text, or None.
         """
         over = [
-            f"{field.name}: {mine}, limit {limit}"
+            f"{field.name}: {value}, limit {limit}"
             for field in fields(self)
-            if (mine := getattr(self, field.name)) > (limit := getattr(limits, field.name))
+            if (value := getattr(self, field.name)) > (limit := getattr(limits, field.name))
         ]
         return "; ".join(over) or None
 
@@ -93,11 +93,11 @@ def footprint(spark: SparkSession) -> Footprint:
     virtual.java.lang.System.gc()
     threads = virtual.java.lang.Thread.getAllStackTraces().keySet().toString()
     jvm = psutil.Process(int(virtual.java.lang.ProcessHandle.current().pid()))
-    mine = psutil.Process(os.getpid())
+    process = psutil.Process(os.getpid())
     return Footprint(
-        files=mine.num_fds(),
-        threads=mine.num_threads(),
-        megabytes=mine.memory_info().rss // _MEGABYTE,
+        files=process.num_fds(),
+        threads=process.num_threads(),
+        megabytes=process.memory_info().rss // _MEGABYTE,
         jvm_files=jvm.num_fds(),
         jvm_threads=threads.count("Thread[") - sum(map(threads.count, _POOL_THREADS)),
         jvm_megabytes=jvm.memory_info().rss // _MEGABYTE,

@@ -40,8 +40,8 @@ class Cluster:
         """
         log_start, _ = self.topics[tp.topic][tp.partition]
         self.topics[tp.topic][tp.partition] = (log_start, grown)
-        kept = {old: start for old, start in self.epochs.get(tp, {}).items() if start < end}
-        self.epochs[tp] = {**kept, epoch: end}
+        epochs = {old: start for old, start in self.epochs.get(tp, {}).items() if start < end}
+        self.epochs[tp] = {**epochs, epoch: end}
 
     def delete_before(self, tp: TopicPartition, offset: int) -> None:
         """

@@ -34,8 +34,8 @@ def settings(bootstrap: str, **kafka: str | int) -> KafkaSettings:
     """
     Return a writer's settings; keywords are Kafka's, with underscores for dots.
     """
-    given = {name.replace("_", "."): str(value) for name, value in kafka.items()}
-    return KafkaSettings.of({"bootstrap.servers": bootstrap, **given})
+    options = {name.replace("_", "."): str(value) for name, value in kafka.items()}
+    return KafkaSettings.of({"bootstrap.servers": bootstrap, **options})
 
 
 def write(

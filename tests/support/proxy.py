@@ -53,12 +53,12 @@ class _Pair:
         Close both; shutdown() wakes the reading threads, and sends FIN unless this is a reset.
         """
         how = socket.SHUT_RD if self.is_reset else socket.SHUT_RDWR
-        for one in (self.client, self.broker):
+        for connection in (self.client, self.broker):
             with contextlib.suppress(OSError):
                 if self.is_reset:
-                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-                one.shutdown(how)
-            one.close()
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+                connection.shutdown(how)
+            connection.close()
 
 
 class Proxy:
@@ -234,8 +234,8 @@ class Proxy:
             client.close()
             return
         broker.settimeout(None)
-        for one in (client, broker):
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for connection in (client, broker):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         pair = _Pair(number, client, broker)
         with self._change:
             self._pairs.append(pair)

@@ -20,8 +20,8 @@ def row_of(values: Mapping[str, Any], ignored: Collection[str] = ()) -> str:
     """
     Return a row as JSON, equal for equal rows, without the ignored columns.
     """
-    kept = {name: value for name, value in values.items() if name not in ignored}
-    return json.dumps(kept, sort_keys=True)
+    fields = {name: value for name, value in values.items() if name not in ignored}
+    return json.dumps(fields, sort_keys=True)
 
 
 @dataclass(frozen=True)

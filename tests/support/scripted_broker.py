@@ -80,15 +80,15 @@ def versions(error: int = 0, version: int = 3, throttle: int = 0) -> bytes:
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
         for key, low, high in RANGES
     ]
-    answer = ApiVersionsResponse(error_code=error, api_keys=apis, throttle_time_ms=throttle)
-    return bytes(answer.encode(version=version))
+    response = ApiVersionsResponse(error_code=error, api_keys=apis, throttle_time_ms=throttle)
+    return bytes(response.encode(version=version))
 
 
 def metadata(version: int, throttle: int = 0) -> bytes:
-    answer = MetadataResponse(
+    response = MetadataResponse(
         throttle_time_ms=throttle, brokers=[], cluster_id="c", controller_id=1, topics=[]
     )
-    return bytes(answer.encode(version=version))
+    return bytes(response.encode(version=version))
 
 
 GREETING = responding(versions())
@@ -107,26 +107,28 @@ class ScriptedBroker:
         """
         Connect; settings are written with underscores for dots.
         """
-        given = {name.replace("_", "."): value for name, value in settings.items()}
+        options = {name.replace("_", "."): value for name, value in settings.items()}
         if sasl is not None:
-            given.update({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": sasl.mechanism})
-            given.update({"sasl.username": sasl.username, "sasl.password": sasl.password})
-        kafka = KafkaSettings.of({"bootstrap.servers": str(self.address), **given})
+            options.update(
+                {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": sasl.mechanism}
+            )
+            options.update({"sasl.username": sasl.username, "sasl.password": sasl.password})
+        kafka = KafkaSettings.of({"bootstrap.servers": str(self.address), **options})
         return Connection.open(self.address, wire_config(kafka), Deadline.after(seconds))
 
 
 def handshake(error: int = 0, *mechanisms: str) -> Callable[[socket.socket, int], None]:
-    answer = SaslHandshakeResponse(error_code=error, mechanisms=list(mechanisms))
-    return responding(bytes(answer.encode(version=1)))
+    response = SaslHandshakeResponse(error_code=error, mechanisms=list(mechanisms))
+    return responding(bytes(response.encode(version=1)))
 
 
 def authenticated(
     error: int = 0, message: str | None = None, data: bytes = b"", lifetime: int = 0
 ) -> Callable[[socket.socket, int], None]:
-    answer = SaslAuthenticateResponse(
+    response = SaslAuthenticateResponse(
         error_code=error, error_message=message, auth_bytes=data, session_lifetime_ms=lifetime
     )
-    return responding(bytes(answer.encode(version=2)), flexible=True)
+    return responding(bytes(response.encode(version=2)), flexible=True)
 
 
 def metadata_request(version: int = 1) -> Any:

@@ -220,7 +220,9 @@ class Behaviour:
             return FetchAnswer(_OUT_OF_RANGE, -1)
         log = self.logs.get((topic, partition))
         if log is not None:
-            return FetchAnswer(0, end, b"".join(it for it in log if _next_offset(it) > offset))
+            return FetchAnswer(
+                0, end, b"".join(batch for batch in log if _next_offset(batch) > offset)
+            )
         last = min(offset + self.batch_records, end)
         values = [b"v%d" % number for number in range(offset, last)]
         epoch = self.leader_epoch(topic, partition)
@@ -286,15 +288,15 @@ class Behaviour:
 
     def _on_3(self, node: int, request: Any) -> Any:
         known = self.topics_of(node)
-        names = known if request.topics is None else [it.name for it in request.topics]
+        names = known if request.topics is None else [topic.name for topic in request.topics]
         topics = [self._topic(node, name, known) for name in names]
         return MetadataResponse(
             throttle_time_ms=self.throttle_ms(node, METADATA),
             brokers=[
                 MetadataResponse.MetadataResponseBroker(
-                    node_id=it, host=self.host(it), port=self.port(it), rack=None
+                    node_id=broker, host=self.host(broker), port=self.port(broker), rack=None
                 )
-                for it in range(self.brokers)
+                for broker in range(self.brokers)
             ],
             cluster_id="stub",
             controller_id=0,
@@ -338,9 +340,9 @@ class Behaviour:
     def _on_2(self, node: int, request: Any) -> Any:
         kind = ListOffsetsResponse.ListOffsetsTopicResponse
 
-        def one(topic: str, asked: Any) -> Any:
-            at = asked.partition_index
-            error, offset = self.offsets(node, topic, at, asked.timestamp)
+        def one(topic: str, requested: Any) -> Any:
+            at = requested.partition_index
+            error, offset = self.offsets(node, topic, at, requested.timestamp)
             return kind.ListOffsetsPartitionResponse(
                 partition_index=at,
                 error_code=error,
@@ -350,8 +352,11 @@ class Behaviour:
             )
 
         topics = [
-            kind(name=it.name, partitions=[one(it.name, asked) for asked in it.partitions])
-            for it in request.topics
+            kind(
+                name=topic.name,
+                partitions=[one(topic.name, requested) for requested in topic.partitions],
+            )
+            for topic in request.topics
         ]
         throttle = self.throttle_ms(node, LIST_OFFSETS)
         return ListOffsetsResponse(throttle_time_ms=throttle, topics=topics)
@@ -361,13 +366,13 @@ class Behaviour:
 
         waits = True
 
-        def one(topic: str, asked: Any) -> Any:
+        def one(topic: str, requested: Any) -> Any:
             nonlocal waits
-            found = self.fetch(node, topic, asked.partition, asked.fetch_offset)
-            at_end = not found.error and asked.fetch_offset >= found.high_watermark
+            found = self.fetch(node, topic, requested.partition, requested.fetch_offset)
+            at_end = not found.error and requested.fetch_offset >= found.high_watermark
             waits = waits and at_end and found.preferred < 0
             return kind.PartitionData(
-                partition_index=asked.partition,
+                partition_index=requested.partition,
                 error_code=found.error,
                 high_watermark=found.high_watermark,
                 last_stable_offset=found.high_watermark,
@@ -381,8 +386,11 @@ class Behaviour:
             )
 
         topics = [
-            kind(topic=it.topic, partitions=[one(it.topic, asked) for asked in it.partitions])
-            for it in request.topics
+            kind(
+                topic=topic.topic,
+                partitions=[one(topic.topic, requested) for requested in topic.partitions],
+            )
+            for topic in request.topics
         ]
         throttle = self.throttle_ms(node, FETCH)
         self.wait_seconds = request.max_wait_ms / 1000 if waits else 0.0
@@ -393,15 +401,18 @@ class Behaviour:
     def _on_23(self, node: int, request: Any) -> Any:
         kind = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
-        def one(topic: str, asked: Any) -> Any:
-            epoch, end = self.epoch_end(node, topic, asked.partition, asked.leader_epoch)
+        def one(topic: str, requested: Any) -> Any:
+            epoch, end = self.epoch_end(node, topic, requested.partition, requested.leader_epoch)
             return kind.EpochEndOffset(
-                error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end
+                error_code=0, partition=requested.partition, leader_epoch=epoch, end_offset=end
             )
 
         topics = [
-            kind(topic=it.topic, partitions=[one(it.topic, asked) for asked in it.partitions])
-            for it in request.topics
+            kind(
+                topic=topic.topic,
+                partitions=[one(topic.topic, requested) for requested in topic.partitions],
+            )
+            for topic in request.topics
         ]
         return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
@@ -416,9 +427,10 @@ class Behaviour:
 
         topics = [
             kind(
-                name=it.name, partition_responses=[one(it.name, sent) for sent in it.partition_data]
+                name=topic.name,
+                partition_responses=[one(topic.name, sent) for sent in topic.partition_data],
             )
-            for it in request.topic_data
+            for topic in request.topic_data
         ]
         return ProduceResponse(responses=topics, throttle_time_ms=self.throttle_ms(node, PRODUCE))
 
@@ -479,10 +491,14 @@ class Behaviour:
 
     def _on_24(self, node: int, request: Any) -> Any:  # noqa: ARG002
         topics = request.v3_and_below_topics
-        added = {(it.name, partition) for it in topics for partition in it.partitions}
+        added = {
+            (added_topic.name, partition)
+            for added_topic in topics
+            for partition in added_topic.partitions
+        }
         found = self.transactions.get(request.v3_and_below_transactional_id)
-        asked = (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        error = 0 if found and (found.producer_id, found.epoch) == asked else _PRODUCER_FENCED
+        producer = (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        error = 0 if found and (found.producer_id, found.epoch) == producer else _PRODUCER_FENCED
         if found and not error:
             found.state = "Ongoing"
             found.partitions |= added
@@ -492,13 +508,13 @@ class Behaviour:
             throttle_time_ms=0,
             results_by_topic_v3_and_below=[
                 topic(
-                    name=it.name,
+                    name=added_topic.name,
                     results_by_partition=[
                         partition(partition_index=at, partition_error_code=error)
-                        for at in it.partitions
+                        for at in added_topic.partitions
                     ],
                 )
-                for it in topics
+                for added_topic in topics
             ],
         )
 
@@ -529,7 +545,7 @@ class Behaviour:
                 transaction_start_time_ms=-1,
                 producer_id=known.producer_id,
                 producer_epoch=known.epoch,
-                topics=[kind.TopicData(topic=it, partitions=at) for it, at in topics.items()],
+                topics=[kind.TopicData(topic=topic, partitions=at) for topic, at in topics.items()],
             )
 
         states = [one(name) for name in request.transactional_ids]

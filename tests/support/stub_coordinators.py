@@ -286,8 +286,8 @@ class _Responses:
             _compact(topic) + b"\x02" + struct.pack(">i", number) + b"\x00"
             for topic, number in known.partitions
         )
-        what = _compact(name) + _compact(known.state) + numbers
-        return b"\x00\x00" + what + _varint(len(known.partitions) + 1) + topics + b"\x00"
+        fields = _compact(name) + _compact(known.state) + numbers
+        return b"\x00\x00" + fields + _varint(len(known.partitions) + 1) + topics + b"\x00"
 
     def _list(self, node: int, body: _Body) -> bytes:
         states = set(body.compacts())
@@ -387,14 +387,14 @@ class StubCoordinators:
 
     def __init__(self, state: Coordination) -> None:
         listeners = [_listener() for _ in range(state.brokers)]
-        state.ports = self.ports = [it.getsockname()[1] for it in listeners]
+        state.ports = self.ports = [listener.getsockname()[1] for listener in listeners]
         self.bootstrap = f"127.0.0.1:{self.ports[0]}"
-        self._pipe, theirs = multiprocessing.Pipe()
+        self._pipe, child_pipe = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("fork").Process(
-            target=_run, args=(state, listeners, theirs), daemon=True
+            target=_run, args=(state, listeners, child_pipe), daemon=True
         )
         self._process.start()
-        theirs.close()
+        child_pipe.close()
         for listener in listeners:
             listener.close()
 

@@ -34,7 +34,7 @@ class _Server:
             await asyncio.start_server(self._serving(node), "127.0.0.1", 0, backlog=_BACKLOG)
             for node in range(self.behaviour.brokers)
         ]
-        self.behaviour.ports = [it.sockets[0].getsockname()[1] for it in servers]
+        self.behaviour.ports = [server.sockets[0].getsockname()[1] for server in servers]
         return self.behaviour.ports
 
     def _serving(self, node: int) -> Any:

@@ -87,11 +87,11 @@ def test_malformed_offsets_name_the_topic(partitions: object) -> None:
         st.integers(-1, 2**31 - 1),
     )
 )
-def test_offset_range_pickles_whole(whole: OffsetRange) -> None:
+def test_offset_range_pickles_whole(original: OffsetRange) -> None:
     """
     Every field of a range reaches the executors.
     """
-    assert pickle.loads(pickle.dumps(whole)) == whole  # noqa: S301 - our own bytes
+    assert pickle.loads(pickle.dumps(original)) == original  # noqa: S301 - our own bytes
 
 
 def test_offset_range_prints_sentinels_by_name() -> None:

@@ -43,11 +43,11 @@ def test_retriable_errors_are_retried() -> None:
     """
     Work that fails twice and then succeeds is retried after two pauses.
     """
-    clock, left = Clock(), [BrokerUnavailableError("a"), BrokerUnavailableError("b")]
+    clock, remaining_errors = Clock(), [BrokerUnavailableError("a"), BrokerUnavailableError("b")]
 
     def work() -> str:
-        if left:
-            raise left.pop()
+        if remaining_errors:
+            raise remaining_errors.pop()
         return "done"
 
     assert retry(work, RetryPolicy(3, 1.5), clock.sleep) == "done"

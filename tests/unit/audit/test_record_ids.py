@@ -70,10 +70,10 @@ def test_a_range_is_the_sum_of_its_offsets(start: int, size: int, include_topic:
     offsets = np.arange(start, start + size, dtype=np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_ids, "BLOCK", 7)
-        whole = checksum_of_range(FLIGHTS, start, start + size, include_topic=include_topic)
+        total = checksum_of_range(FLIGHTS, start, start + size, include_topic=include_topic)
         listed = checksum_of_offsets(FLIGHTS, offsets, include_topic=include_topic)
 
-    assert whole == listed == reduce(Checksum.__add__, single, Checksum())
+    assert total == listed == reduce(Checksum.__add__, single, Checksum())
     assert offsets.tolist() == list(range(start, start + size))
 
 

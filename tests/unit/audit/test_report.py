@@ -22,7 +22,7 @@ def checksum(ids: list[int]) -> Checksum:
     """
     Return the checksum of records with these ids.
     """
-    return reduce(Checksum.__add__, (Checksum(1, it) for it in ids), Checksum())
+    return reduce(Checksum.__add__, (Checksum(1, record_id) for record_id in ids), Checksum())
 
 
 @given(IDS, st.randoms(use_true_random=False))
@@ -96,15 +96,15 @@ def test_records_deleted_from_the_log_may_have_entered(ids: list[int]) -> None:
     """
     Counts between the log's records and the maximum are unknown; other counts are certain.
     """
-    held, lost = ids[:-1], ids[-1]
+    in_log, lost = ids[:-1], ids[-1]
     max_entered = len(ids)
 
-    def verdict(*left: int) -> Verdict:
-        return compare("t-0", checksum(held), [checksum([*left])], max_entered).verdict
+    def verdict(*at_sink: int) -> Verdict:
+        return compare("t-0", checksum(in_log), [checksum([*at_sink])], max_entered).verdict
 
-    assert verdict(*held) is Verdict.COMPLETE
-    assert verdict(*ids) is verdict(*held[1:], lost) is Verdict.UNKNOWN
-    assert verdict(*held[1:]) is Verdict.MISSING
+    assert verdict(*in_log) is Verdict.COMPLETE
+    assert verdict(*ids) is verdict(*in_log[1:], lost) is Verdict.UNKNOWN
+    assert verdict(*in_log[1:]) is Verdict.MISSING
     assert verdict(*ids, lost) is Verdict.DUPLICATED
 
 
@@ -113,10 +113,10 @@ def test_unknown_is_neither_complete_nor_a_mismatch() -> None:
     One partition with a certain mismatch makes the report one.
     """
     entered = {WHOLE_BATCH: checksum([1, 2]), "t-0": checksum([1]), "t-1": checksum([2])}
-    left = [{WHOLE_BATCH: checksum([1, 2, 3]), "t-0": checksum([1, 3]), "t-1": checksum([2])}]
+    at_sink = [{WHOLE_BATCH: checksum([1, 2, 3]), "t-0": checksum([1, 3]), "t-1": checksum([2])}]
 
-    found = report("a", 1, entered, left, {WHOLE_BATCH: 4, "t-0": 3, "t-1": 1})
-    worse = report("a", 1, entered, left, {WHOLE_BATCH: 4, "t-0": 1, "t-1": 1})
+    found = report("a", 1, entered, at_sink, {WHOLE_BATCH: 4, "t-0": 3, "t-1": 1})
+    worse = report("a", 1, entered, at_sink, {WHOLE_BATCH: 4, "t-0": 1, "t-1": 1})
 
     assert not found.is_complete
     assert not found.has_mismatch

@@ -17,11 +17,13 @@ from pyspark_pykafka.options import SourceOptions, parse_stream_source
 OURS = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream@1580f720"
 
 
-def options(**given: str) -> SourceOptions:
+def options(**source_options: str) -> SourceOptions:
     """
     Return the options of a query that reads the topic "t", unless they name another one.
     """
-    return parse_stream_source({"kafka.bootstrap.servers": "b:1", "subscribe": "t", **given})
+    return parse_stream_source(
+        {"kafka.bootstrap.servers": "b:1", "subscribe": "t", **source_options}
+    )
 
 
 def source(start: Any, end: Any, description: str = OURS) -> SourceProgress:
@@ -108,7 +110,7 @@ def test_source_is_found_by_its_partitions(given: dict[str, str], fits: bool) ->
     auditor_options = parse_stream_source(
         {"kafka.bootstrap.servers": "b:1", **{name: text for name, text in given.items() if text}}
     )
-    one = source({"t": {"0": 1}}, {"t": {"0": 2}})
+    expected = source({"t": {"0": 1}}, {"t": {"0": 2}})
     others = [
         source(3, 4, "RateStreamV2"),
         source(None, None),
@@ -119,17 +121,17 @@ def test_source_is_found_by_its_partitions(given: dict[str, str], fits: bool) ->
     ]
 
     if fits:
-        assert find_source([*others, one], auditor_options) is one
+        assert find_source([*others, expected], auditor_options) is expected
     else:
         with pytest.raises(OffsetsError, match="the query has no source that may be the one"):
-            find_source([*others, one], auditor_options)
+            find_source([*others, expected], auditor_options)
 
 
 def test_ambiguous_source_is_refused() -> None:
     """
     If two sources match the auditor's options, the audit fails instead of guessing.
     """
-    one = source({"t": {"0": 1}}, {"t": {"0": 2}})
+    progress = source({"t": {"0": 1}}, {"t": {"0": 2}})
 
     with pytest.raises(OffsetsError, match="the query has 2 sources that may be the one"):
-        find_source([one, one], options())
+        find_source([progress, progress], options())

@@ -107,7 +107,7 @@ def test_percentile_is_one_of_the_values(percent: float, found: float) -> None:
     """
     At least ``percent`` percent of the values are not greater.
     """
-    assert percentile([float(one) for one in range(100, 0, -1)], percent) == found
+    assert percentile([float(value) for value in range(100, 0, -1)], percent) == found
 
 
 def test_percentile_needs_a_value() -> None:
@@ -224,8 +224,8 @@ def test_older_results_load(results: Results) -> None:
     """
     results.save()
     document = json.loads(results.path.read_text())
-    for one in document["measurements"]:
-        del one["also"]
+    for measurement in document["measurements"]:
+        del measurement["also"]
     results.path.write_text(json.dumps(document))
 
     assert load(results.path) == results
@@ -247,7 +247,9 @@ def test_results_without_ratios_have_no_chart(results: Results) -> None:
     """
     Without a comparison with the JVM connector, no empty chart is written.
     """
-    results.measurements[:] = [replace(one, kind="audit") for one in results.measurements]
+    results.measurements[:] = [
+        replace(measurement, kind="audit") for measurement in results.measurements
+    ]
 
     assert draw(results) == []
     assert not results.path.with_suffix(".png").exists()
@@ -333,7 +335,7 @@ def test_ceiling_and_source_do_not_write_to_kafka() -> None:
     """
     All other writers write to a topic.
     """
-    outside = {name for name, one in WRITERS.items() if not writes_to_kafka(one)}
+    outside = {name for name, writer in WRITERS.items() if not writes_to_kafka(writer)}
 
     assert outside == {"ceiling", "source"}
 
@@ -359,7 +361,7 @@ def test_values_have_their_size_and_are_reproducible(size: int) -> None:
     """
     values = samples(size)
 
-    assert {len(one) for one in values} == {size}
+    assert {len(value) for value in values} == {size}
     assert len(set(values)) == len(values)
     assert values == samples(size)
 

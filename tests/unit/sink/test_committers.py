@@ -63,13 +63,13 @@ MARK = "w-ended-1"
 ENDED = {"CompleteAbort", "Empty"}
 
 
-def prepared(them: Coordination, name: str, *, partitions: int = 1) -> PreparedTransaction:
+def prepared(coordination: Coordination, name: str, *, partitions: int = 1) -> PreparedTransaction:
     """
     Add an open transaction to the coordinators, before they run.
     """
-    _, producer_id, epoch = them.initialise(name)
+    _, producer_id, epoch = coordination.initialise(name)
     tps = [("out", number) for number in range(partitions)]
-    assert them.join(name, (producer_id, epoch), tps) == 0
+    assert coordination.join(name, (producer_id, epoch), tps) == 0
     return PreparedTransaction(name, producer_id, epoch)
 
 
@@ -101,7 +101,7 @@ def states(stubs: StubCoordinators, waiting: list[PreparedTransaction]) -> Count
     Return how many transactions are in each state.
     """
     known = stubs.now.names
-    return Counter(known[one.transactional_id].state for one in waiting)
+    return Counter(known[transaction.transactional_id].state for transaction in waiting)
 
 
 def requested(stubs: StubCoordinators, key: int) -> int:
@@ -119,10 +119,10 @@ def test_coordinators_commit_concurrently() -> None:
     """
     names = [task_id("w", task, 0) for task in range(480)]
     least = min(Counter(home(name, BROKERS) for name in names).values())
-    them = Coordination(brokers=BROKERS, lockstep={END: least})
-    waiting = [prepared(them, name) for name in names]
+    coordination = Coordination(brokers=BROKERS, lockstep={END: least})
+    waiting = [prepared(coordination, name) for name in names]
     patience = {"request_timeout_ms": 15_000, "max_block_ms": 20_000}
-    with StubCoordinators(them) as stubs, connected(stubs, **patience) as transactions:
+    with StubCoordinators(coordination) as stubs, connected(stubs, **patience) as transactions:
         commit_write(transactions, waiting, write_pattern("w"), MARK)
 
         assert states(stubs, waiting) == Counter(CompleteCommit=480)
@@ -140,12 +140,12 @@ def test_many_tasks_commit_in_time(tasks: int, seconds: float) -> None:
     """
     A commit on six brokers that take 2 ms to replicate a decision is fast enough.
     """
-    them = Coordination(brokers=BROKERS, replication=0.002)
-    waiting = [prepared(them, task_id("w", task, 0)) for task in range(tasks)]
-    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
-        begun = time.monotonic()
+    coordination = Coordination(brokers=BROKERS, replication=0.002)
+    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(tasks)]
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
+        started = time.monotonic()
         commit_write(transactions, waiting, write_pattern("w"), MARK)
-        took = time.monotonic() - begun
+        took = time.monotonic() - started
 
         assert states(stubs, waiting) == Counter(CompleteCommit=tasks)
     logging.getLogger("pyspark_pykafka").info("%d tasks were committed in %.2f s", tasks, took)
@@ -158,19 +158,19 @@ def test_an_id_is_not_chosen_by_a_stale_description(monkeypatch: pytest.MonkeyPa
     queried again, and the task takes its fallback id.
     """
     not_coordinator = 16
-    them = Coordination(errors={INIT: (not_coordinator, 1)})
-    decided = prepared(them, "p-0a1b2c3d-0-0-0")
+    coordination = Coordination(errors={INIT: (not_coordinator, 1)})
+    decided = prepared(coordination, "p-0a1b2c3d-0-0-0")
     fallback = FallbackId(f"{decided.transactional_id}-7", "sign")
-    wanted = Transaction(decided.transactional_id, 60_000, fallback=fallback)
-    whole, said = Transactions.describe, Counter[str]()
+    transaction = Transaction(decided.transactional_id, 60_000, fallback=fallback)
+    original, calls = Transactions.describe, Counter[str]()
 
     def describe(self: Transactions, name: str) -> TransactionDescription | None:
-        said[name] += 1
-        return None if said.total() == 1 else whole(self, name)
+        calls[name] += 1
+        return None if calls.total() == 1 else original(self, name)
 
     monkeypatch.setattr(Transactions, "describe", describe)
-    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
-        name, identity = begin_with_free_id(transactions, wanted)
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
+        name, identity = begin_with_free_id(transactions, transaction)
 
         assert states(stubs, [decided]) == Counter(Ongoing=1)
         assert name == fallback.transactional_id
@@ -181,18 +181,18 @@ def test_a_dead_coordinator_is_connected_to_once() -> None:
     """
     A coordinator that is down before the commit costs one connection, not one per transaction.
     """
-    them = Coordination(brokers=BROKERS)
+    coordination = Coordination(brokers=BROKERS)
     dead = 3
-    waiting = [prepared(them, name) for name in (*names_on(dead, 20), *names_on(0, 20))]
+    waiting = [prepared(coordination, name) for name in (*names_on(dead, 20), *names_on(0, 20))]
     patience = {"request_timeout_ms": 1_500, "max_block_ms": 20_000}
-    with StubCoordinators(them) as stubs, connected(stubs, **patience) as transactions:
-        transactions.describe_all([one.transactional_id for one in waiting])
+    with StubCoordinators(coordination) as stubs, connected(stubs, **patience) as transactions:
+        transactions.describe_all([transaction.transactional_id for transaction in waiting])
         before = stubs.set(silent=frozenset({dead})).connections[dead]
         # The others know only a little later who coordinates now.
-        begun = time.monotonic()
+        started = time.monotonic()
         stubs.set(moved={dead: 4})
         commit_write(transactions, waiting, write_pattern("w"), MARK)
-        took = time.monotonic() - begun
+        took = time.monotonic() - started
 
         assert states(stubs, waiting) == Counter(CompleteCommit=40)
         assert stubs.now.connections[dead] - before <= 1
@@ -204,14 +204,17 @@ def test_an_unneeded_silent_broker_does_not_delay_a_commit() -> None:
     """
     A commit does not wait for a silent broker that coordinates none of its transactions.
     """
-    them = Coordination(brokers=2)
-    waiting = [prepared(them, name) for name in names_on(0, 3, brokers=2)]
+    coordination = Coordination(brokers=2)
+    waiting = [prepared(coordination, name) for name in names_on(0, 3, brokers=2)]
     mark = next(name for at in range(99) if home(name := f"w-ended-{at}", 2) == 0)
-    with StubCoordinators(them) as stubs, connected(stubs, max_block_ms=20_000) as transactions:
+    with (
+        StubCoordinators(coordination) as stubs,
+        connected(stubs, max_block_ms=20_000) as transactions,
+    ):
         stubs.set(silent=frozenset({1}))
-        begun = time.monotonic()
+        started = time.monotonic()
         commit_write(transactions, waiting, write_pattern("w"), mark)
-        took = time.monotonic() - begun
+        took = time.monotonic() - started
 
         assert states(stubs, waiting) == Counter(CompleteCommit=3)
         assert requested(stubs, LIST) == 0
@@ -224,14 +227,14 @@ def test_retries_of_many_transactions_share_their_pauses() -> None:
     pause before it.
     """
     concurrent = 51
-    them = Coordination(brokers=BROKERS, errors={END: (concurrent, 3)})
-    waiting = [prepared(them, task_id("w", task, 0)) for task in range(200)]
-    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+    coordination = Coordination(brokers=BROKERS, errors={END: (concurrent, 3)})
+    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(200)]
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         transactions.end_all(waiting, commit=True)
 
         assert states(stubs, waiting) == Counter(CompleteCommit=200)
         ends = stubs.now.ends
-    names = {one.transactional_id for one in waiting}
+    names = {transaction.transactional_id for transaction in waiting}
     assert len(ends) == 4 * 200
     assert [set(ends[at : at + 200]) for at in range(0, 800, 200)] == [names] * 4
 
@@ -242,11 +245,11 @@ def test_lost_attempts_are_aborted(attempt: str) -> None:
     A lost attempt is found by the id that it would have; once Spark has retried a task, all brokers
     list their transactions.
     """
-    them = Coordination(brokers=BROKERS)
-    won = prepared(them, task_id("w", 7, 1))
-    lost = [prepared(them, f"w-7-{attempt}"), prepared(them, "w-8-0-again99")]
-    other = prepared(them, "w-2-7-0")
-    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+    coordination = Coordination(brokers=BROKERS)
+    won = prepared(coordination, task_id("w", 7, 1))
+    lost = [prepared(coordination, f"w-7-{attempt}"), prepared(coordination, "w-8-0-again99")]
+    other = prepared(coordination, "w-2-7-0")
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         commit_write(transactions, [won], write_pattern("w"), MARK)
 
         assert states(stubs, [won]) == Counter(CompleteCommit=1)
@@ -259,9 +262,9 @@ def test_a_losing_speculative_attempt_is_aborted() -> None:
     The first attempt has won while a speculative one is open: it is found by its id, and all
     brokers list their transactions.
     """
-    them = Coordination(brokers=BROKERS)
-    won, lost = prepared(them, "w-0-0"), prepared(them, "w-0-1")
-    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+    coordination = Coordination(brokers=BROKERS)
+    won, lost = prepared(coordination, "w-0-0"), prepared(coordination, "w-0-1")
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         commit_write(transactions, [won], write_pattern("w"), MARK)
 
         assert states(stubs, [won]) == Counter(CompleteCommit=1)
@@ -274,26 +277,26 @@ def test_the_command_aborts_all_transactions_of_a_prefix() -> None:
     The command aborts those of batch writes and streams, fallback ids included, and none of a
     longer prefix.
     """
-    them = Coordination(brokers=2)
+    coordination = Coordination(brokers=2)
     query = "0a1b2c3d-0000-0000-0000-000000000000"
     tasks = [
         (task_id(prefix, 3, 1), stream_task_id(prefix, query, 7, 3, 1)) for prefix in ("w", "w-2")
     ]
-    ours, others = (
+    of_prefix, of_other_prefixes = (
         [
-            prepared(them, name)
+            prepared(coordination, name)
             for task in both
             for name in (task, fallback_id(task, 99).transactional_id)
         ]
         for both in tasks
     )
-    others.append(prepared(them, task_id("wider", 0, 0)))
-    with StubCoordinators(them) as stubs:
+    of_other_prefixes.append(prepared(coordination, task_id("wider", 0, 0)))
+    with StubCoordinators(coordination) as stubs:
         arguments = ["transactions", "abort", "--bootstrap-server", stubs.bootstrap]
         assert main([*arguments, "--prefix", "w", "--execute"]) == 0
 
-        assert set(states(stubs, ours)) <= ENDED
-        assert states(stubs, others) == Counter(Ongoing=len(others))
+        assert set(states(stubs, of_prefix)) <= ENDED
+        assert states(stubs, of_other_prefixes) == Counter(Ongoing=len(of_other_prefixes))
 
 
 # --- Outcomes -------------------------------------------------------------------------------------
@@ -305,9 +308,9 @@ def failure(call: Any, *args: Any) -> PykafkaError:
     """
     Return the error that a call raises.
     """
-    with pytest.raises(PykafkaError) as told:
+    with pytest.raises(PykafkaError) as raised:
         call(*args)
-    return told.value
+    return raised.value
 
 
 def release_held_requests(stubs: StubCoordinators) -> None:
@@ -323,9 +326,9 @@ def test_a_late_commit_is_fenced() -> None:
     Commits that hang are given up: they are fenced when they arrive, and the error says that
     nothing is visible.
     """
-    them = Coordination(held=frozenset({END}))
-    waiting = [prepared(them, task_id("w", task, 0)) for task in range(3)]
-    with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
+    coordination = Coordination(held=frozenset({END}))
+    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(3)]
+    with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
         error = failure(commit_write, transactions, waiting, write_pattern("w"), MARK)
         release_held_requests(stubs)
 
@@ -339,12 +342,12 @@ def test_a_commit_whose_responses_are_lost_succeeds() -> None:
     """
     All responses are lost, but every transaction is committed: the write has not failed.
     """
-    them = Coordination()
-    waiting = [prepared(them, task_id("w", task, 0)) for task in range(2)]
-    for one in waiting:
-        them.end(one.transactional_id, one[1:], commit=True)
-    them.held = frozenset({END})
-    with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
+    coordination = Coordination()
+    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
+    for transaction in waiting:
+        coordination.end(transaction.transactional_id, transaction[1:], commit=True)
+    coordination.held = frozenset({END})
+    with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
         error = TimeoutExceededError("no answer")
         batch_committer._check_decided(transactions, waiting, error)
 
@@ -356,10 +359,10 @@ def test_a_commit_that_lands_just_before_the_fence_is_not_denied() -> None:
     The commit arrives between the description and the fence: the error does not say that nothing is
     visible.
     """
-    them = Coordination(held=frozenset({END}))
-    waiting = [prepared(them, task_id("w", 0, 0))]
-    them.before = (INIT, waiting[0].transactional_id, True)
-    with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
+    coordination = Coordination(held=frozenset({END}))
+    waiting = [prepared(coordination, task_id("w", 0, 0))]
+    coordination.before = (INIT, waiting[0].transactional_id, True)
+    with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
         error = failure(commit_write, transactions, waiting, write_pattern("w"), MARK)
 
         assert stubs.now.before is None
@@ -374,7 +377,7 @@ def test_an_abort_of_a_later_transaction_proves_nothing(started: int, outcome: O
     Our transaction may have been committed before another write reused its id and was aborted: only
     an abort with our start time proves that nothing is visible.
     """
-    ours = PreparedTransaction("w-0-0", 1, 4)
+    own = PreparedTransaction("w-0-0", 1, 4)
 
     class Later:
         config = SimpleNamespace(
@@ -388,7 +391,7 @@ def test_an_abort_of_a_later_transaction_proves_nothing(started: int, outcome: O
                 )
             }
 
-    found = settle(Later(), [ours], {"w-0-0": 5})  # type: ignore[arg-type]
+    found = settle(Later(), [own], {"w-0-0": 5})  # type: ignore[arg-type]
     assert found == {"w-0-0": outcome}
 
 
@@ -396,10 +399,10 @@ def test_a_partial_commit_is_completed() -> None:
     """
     One coordinator was down while another committed, and is back in time: the rest is committed.
     """
-    them = Coordination(brokers=2)
-    away = [prepared(them, name) for name in names_on(1, 5, brokers=2)]
-    there = [prepared(them, name) for name in names_on(0, 5, brokers=2)]
-    with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
+    coordination = Coordination(brokers=2)
+    away = [prepared(coordination, name) for name in names_on(1, 5, brokers=2)]
+    there = [prepared(coordination, name) for name in names_on(0, 5, brokers=2)]
+    with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
         transactions.end_all(there, commit=True)
         error = TimeoutExceededError("too late")
         batch_committer._check_decided(transactions, [*away, *there], error)
@@ -412,17 +415,17 @@ def test_an_unknown_outcome_is_reported() -> None:
     If a coordinator stays down, the error says what the others have committed, and what may still
     become visible.
     """
-    them = Coordination(brokers=2)
-    away = [prepared(them, name) for name in names_on(1, 2, brokers=2)]
-    there = [prepared(them, name) for name in names_on(0, 3, brokers=2)]
+    coordination = Coordination(brokers=2)
+    away = [prepared(coordination, name) for name in names_on(1, 2, brokers=2)]
+    there = [prepared(coordination, name) for name in names_on(0, 3, brokers=2)]
     waiting = [*away, *there]
-    with StubCoordinators(them) as stubs, connected(stubs, **SHORT) as transactions:
-        transactions.describe_all([one.transactional_id for one in waiting])
+    with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
+        transactions.describe_all([transaction.transactional_id for transaction in waiting])
         stubs.set(silent=frozenset({1}))
         with pytest.raises(TimeoutExceededError, match="2 of 5 are not done within 2000 ms"):
             transactions.end_all(waiting, commit=True)
-        gone = TimeoutExceededError("gone")
-        error = failure(batch_committer._check_decided, transactions, waiting, gone)
+        timeout = TimeoutExceededError("gone")
+        error = failure(batch_committer._check_decided, transactions, waiting, timeout)
 
     assert isinstance(error, ExactlyOnceError)
     assert error.condition == "EXACTLY_ONCE_COMMITTED_IN_PART"
@@ -435,16 +438,16 @@ def test_an_abort_that_meets_a_commit_raises(verb: str) -> None:
     """
     An abort of a committed transaction raises, and does not merely log.
     """
-    them = Coordination()
-    waiting = [prepared(them, task_id("w", task, 0)) for task in range(2)]
-    them.end(waiting[0].transactional_id, waiting[0][1:], commit=True)
-    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+    coordination = Coordination()
+    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
+    coordination.end(waiting[0].transactional_id, waiting[0][1:], commit=True)
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         if verb == "abort":
             error = failure(abort_write, transactions, waiting, write_pattern("w"), MARK)
         else:
-            with pytest.raises(PykafkaError) as told:
+            with pytest.raises(PykafkaError) as raised:
                 transactions.end_all(waiting, commit=False)
-            error = told.value
+            error = raised.value
 
         assert states(stubs, waiting) == Counter(CompleteCommit=1, CompleteAbort=1)
     assert isinstance(error, ExactlyOnceError)
@@ -456,11 +459,11 @@ def test_an_abort_of_what_is_gone_is_no_error() -> None:
     """
     The transactions' time is over, or another attempt has their names.
     """
-    them = Coordination()
-    waiting = [prepared(them, task_id("w", task, 0)) for task in range(2)]
-    them.end(waiting[0].transactional_id, waiting[0][1:], commit=False)
-    them.initialise(waiting[1].transactional_id)
-    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+    coordination = Coordination()
+    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
+    coordination.end(waiting[0].transactional_id, waiting[0][1:], commit=False)
+    coordination.initialise(waiting[1].transactional_id)
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         abort_write(transactions, waiting, write_pattern("w"), MARK)
 
         assert states(stubs, waiting) == Counter(CompleteAbort=2)
@@ -470,10 +473,10 @@ def test_one_that_is_not_open_lets_none_be_committed() -> None:
     """
     It was aborted when its time was over: the write is to be run again.
     """
-    them = Coordination()
-    waiting = [prepared(them, task_id("w", task, 0)) for task in range(2)]
-    them.end(waiting[0].transactional_id, waiting[0][1:], commit=False)
-    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+    coordination = Coordination()
+    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
+    coordination.end(waiting[0].transactional_id, waiting[0][1:], commit=False)
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         error = failure(commit_write, transactions, waiting, write_pattern("w"), MARK)
 
         assert states(stubs, waiting) == Counter(CompleteAbort=1, Ongoing=1)
@@ -495,14 +498,18 @@ def test_many_markers_are_warned_of(
     """
     assert batch_committer.MANY_MARKERS == 100_000
     monkeypatch.setattr(batch_committer, "MANY_MARKERS", 200)
-    them = Coordination()
-    waiting = [prepared(them, task_id("w", at, 0), partitions=partitions) for at in range(4)]
-    with StubCoordinators(them) as stubs, connected(stubs) as transactions:
+    coordination = Coordination()
+    waiting = [
+        prepared(coordination, task_id("w", at, 0), partitions=partitions) for at in range(4)
+    ]
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         commit_write(transactions, waiting, write_pattern("w"), MARK)
 
-    said = [it for it in caplog.messages if "one marker for each" in it]
-    assert len(said) == warned
-    assert all("4 tasks" in it and "51 partitions" in it and "204" in it for it in said)
+    warnings = [entry for entry in caplog.messages if "one marker for each" in entry]
+    assert len(warnings) == warned
+    assert all(
+        "4 tasks" in entry and "51 partitions" in entry and "204" in entry for entry in warnings
+    )
 
 
 def test_partitions_that_transactions_join(caplog: pytest.LogCaptureFixture) -> None:
@@ -538,9 +545,9 @@ def test_a_micro_batch_lists_only_where_a_task_ran_again(attempt: int, listings:
         }
         delivery = ExactlyOnceStream(parse_sink(options, streaming=True))
         row = pa.RecordBatch.from_pydict({"value": [b"x"]})
-        told = delivery.write([row], SinkTask(0, attempt, "q", 0, 7))
-        delivery.commit([told], 1, 0)
+        message = delivery.write([row], SinkTask(0, attempt, "q", 0, 7))
+        delivery.commit([message], 1, 0)
         stats, found = stubs.stats()["requests"], stubs.get("transactions")
 
     assert stats.get(LIST, 0) == listings
-    assert [it.state for it in found.values()] == ["CompleteCommit"]
+    assert [entry.state for entry in found.values()] == ["CompleteCommit"]

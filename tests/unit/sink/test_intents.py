@@ -47,8 +47,8 @@ def batch(tasks: int) -> CommittableBatch:
     def task(number: int) -> Committable:
         name = stream_task_id("orders", QUERY, 7, number, chance.randrange(4))
         name = fallback_id(name, chance.randrange(10**6)).transactional_id if number % 2 else name
-        who = (name, chance.randrange(10**9), chance.randrange(2**15))
-        return Committable(number, 10, who, 100 + number, "x")
+        producer = (name, chance.randrange(10**9), chance.randrange(2**15))
+        return Committable(number, 10, producer, 100 + number, "x")
 
     return CommittableBatch("orders", QUERY, 7, "ours", tasks, tuple(map(task, range(tasks))))
 
@@ -64,11 +64,11 @@ def test_an_intent_names_the_new_tasks_only() -> None:
     """
     It names the transactions of new tasks; its counts cover all tasks.
     """
-    whole = batch(10)
-    intent = make_intent(whole, whole.committables[3:])
+    full_batch = batch(10)
+    intent = make_intent(full_batch, full_batch.committables[3:])
 
     assert named_transactions("orders", intent) == [
-        task.prepared for task in whole.committables[3:]
+        task.prepared for task in full_batch.committables[3:]
     ]
     assert (intent.tasks, intent.written, intent.first) == (10, 10, 100)
 
@@ -77,9 +77,9 @@ def test_an_intent_of_many_tasks_is_small() -> None:
     """
     The intent of 5,000 tasks takes less than an eighth of a record's usual limit of 1 MiB.
     """
-    whole = batch(5_000)
+    full_batch = batch(5_000)
 
-    assert sum(map(len, to_record(make_intent(whole, whole.committables)))) < 2**20 // 8
+    assert sum(map(len, to_record(make_intent(full_batch, full_batch.committables)))) < 2**20 // 8
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_the_first_copy_of_an_intent_counts() -> None:
     """
     A retried append leaves a copy: an entry between the two is behind the first.
     """
-    theirs = Marker(QUERY, 7, "theirs", 0, 1)
-    entries = with_offsets(*MARKERS, OURS, theirs, OURS)
+    other_marker = Marker(QUERY, 7, "theirs", 0, 1)
+    entries = with_offsets(*MARKERS, OURS, other_marker, OURS)
 
     assert find_intents(QUERY, entries) == [(102, OURS)]
     assert is_binding(OURS, entries)

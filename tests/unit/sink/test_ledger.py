@@ -82,8 +82,8 @@ def ledger(failure: str, seconds: float, block_ms: int = 30_000) -> Iterator[Led
     Lend a ledger that fails in one way for some seconds.
     """
     with StubCluster(Moving(failure, seconds)) as stubs:
-        given = {"bootstrap.servers": stubs.all_brokers, "max.block.ms": str(block_ms)}
-        config = wire_producer_config(KafkaSettings.of(given))
+        options = {"bootstrap.servers": stubs.all_brokers, "max.block.ms": str(block_ms)}
+        config = wire_producer_config(KafkaSettings.of(options))
         cluster = Cluster(config.wire)
         try:
             yield Ledger(cluster, config, TOPIC)
@@ -132,14 +132,14 @@ def test_an_outage_ends_in_a_timeout(failure: str) -> None:
     """
     The error is retriable, and names kafka.max.block.ms.
     """
-    with ledger(failure, 1e9, block_ms=2_000) as made, pytest.raises(PykafkaError) as told:
+    with ledger(failure, 1e9, block_ms=2_000) as made, pytest.raises(PykafkaError) as raised:
         made.read_all(0, ENTRIES)
 
-    assert isinstance(told.value, TimeoutExceededError)
+    assert isinstance(raised.value, TimeoutExceededError)
     assert f"the ledger {TOPIC}-0 could not be read within 2000 ms (kafka.max.block.ms)" in str(
-        told.value
+        raised.value
     )
-    assert "kafkaConsumer.pollTimeoutMs" not in str(told.value)
+    assert "kafkaConsumer.pollTimeoutMs" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_a_lost_ledger_is_reported(failure: str, text: str) -> None:
     """
     The error is not retriable: what was committed can no longer be known.
     """
-    with ledger(failure, 1e9, block_ms=5_000) as made, pytest.raises(ExactlyOnceError) as told:
+    with ledger(failure, 1e9, block_ms=5_000) as made, pytest.raises(ExactlyOnceError) as raised:
         made.read_all(0, ENTRIES)
 
-    assert told.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
-    assert text in str(told.value)
-    assert "pykafka transactions release" in str(told.value)
+    assert raised.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
+    assert text in str(raised.value)
+    assert "pykafka transactions release" in str(raised.value)

@@ -96,10 +96,17 @@ def test_entries_of_older_versions_are_read() -> None:
     """
     Their markers have no content hash, and their intents no transactions.
     """
-    told = {"kind": "marker", "query": QUERY, "batch": 7, "write": "old", "task": 3, "records": 10}
+    document = {
+        "kind": "marker",
+        "query": QUERY,
+        "batch": 7,
+        "write": "old",
+        "task": 3,
+        "records": 10,
+    }
     decided = {"kind": "intent", "query": QUERY, "batch": 7, "write": "old", "tasks": 2}
 
-    assert from_record(json.dumps(told).encode(), "") == marker(3, content="")
+    assert from_record(json.dumps(document).encode(), "") == marker(3, content="")
     found = from_record(json.dumps({**decided, "written": 2}).encode(), "")
     assert found == intent(2)
     assert named_transactions("orders", intent(2)) == []
@@ -144,9 +151,9 @@ def test_two_earlier_writes_add_up() -> None:
     """
     Two drivers each committed a part of the batch before they died: both parts count.
     """
-    held = [marker(1, 20), intent(3), marker(0, 10, write="later"), intent(3, write="later")]
+    entries = [marker(1, 20), intent(3), marker(0, 10, write="later"), intent(3, write="later")]
 
-    assert committed_tasks(batch_of(10, 20, 30), held) == {0, 1}
+    assert committed_tasks(batch_of(10, 20, 30), entries) == {0, 1}
 
 
 @pytest.mark.parametrize("again", [batch_of(10, 20), batch_of(30), batch_of(1, 2, 3)])
@@ -155,7 +162,7 @@ def test_a_complete_batch_accepts_any_replay(again: CommittableBatch) -> None:
     If all tasks are committed, by one write or two, or the rest was given up, nothing of the replay
     is committed.
     """
-    one = [marker(0), marker(2), Intent(QUERY, 7, "old", 3, 2)]
+    entries = [marker(0), marker(2), Intent(QUERY, 7, "old", 3, 2)]
     two = [
         marker(0),
         Intent(QUERY, 7, "old", 3, 2),
@@ -163,9 +170,9 @@ def test_a_complete_batch_accepts_any_replay(again: CommittableBatch) -> None:
         Intent(QUERY, 7, "b", 3, 2),
     ]
 
-    assert committed_tasks(again, one) == {task.task for task in again.committables}
+    assert committed_tasks(again, entries) == {task.task for task in again.committables}
     assert committed_tasks(again, two) == {task.task for task in again.committables}
-    given_up = [*one[:1], intent(3), Completion(QUERY, 7)]
+    given_up = [*entries[:1], intent(3), Completion(QUERY, 7)]
     assert committed_tasks(again, given_up) == {task.task for task in again.committables}
 
 
@@ -173,23 +180,23 @@ def test_the_last_committed_intent_defines_the_batch() -> None:
     """
     It had merged the rows of two tasks, beside the one that was committed, and committed them.
     """
-    held = [
+    entries = [
         marker(0),
         Intent(QUERY, 7, "old", 3, 3),
         marker(1, 50, write="b"),
         Intent(QUERY, 7, "b", 3, 2),
     ]
 
-    assert committed_tasks(batch_of(10, 20, 30), held) == {0, 1, 2}
+    assert committed_tasks(batch_of(10, 20, 30), entries) == {0, 1, 2}
 
 
 def test_a_write_without_commits_defines_nothing() -> None:
     """
     Only a write with a committed task defines how many tasks the batch has.
     """
-    held = [intent(5), marker(1, 20, write="later"), intent(2, write="later")]
+    entries = [intent(5), marker(1, 20, write="later"), intent(2, write="later")]
 
-    assert committed_tasks(batch_of(10, 20), held) == {1}
+    assert committed_tasks(batch_of(10, 20), entries) == {1}
 
 
 @pytest.mark.parametrize(
@@ -236,9 +243,9 @@ def test_a_release_resets_the_ledger() -> None:
     """
     After a release the batch is written whole.
     """
-    held = [marker(1, 20), intent(2), Release(QUERY)]
+    entries = [marker(1, 20), intent(2), Release(QUERY)]
 
-    assert committed_tasks(batch_of(10, 21), held) == frozenset()
+    assert committed_tasks(batch_of(10, 21), entries) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -326,9 +333,9 @@ def test_concurrent_writer() -> None:
     """
     Another write of the batch or of a later one is found; late markers and other queries are not.
     """
-    late, ours = marker(0, batch=6), marker(0, write="new")
+    late, own = marker(0, batch=6), marker(0, write="new")
     stranger = Marker(OTHER, 7, "theirs", 0, 1)
-    assert concurrent_writer(QUERY, "new", 7, [late, ours, stranger, intent(1)]) is None
+    assert concurrent_writer(QUERY, "new", 7, [late, own, stranger, intent(1)]) is None
 
     again = marker(0, batch=8)
-    assert concurrent_writer(QUERY, "new", 7, [late, ours, again]) is again
+    assert concurrent_writer(QUERY, "new", 7, [late, own, again]) is again

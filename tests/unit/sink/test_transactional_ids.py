@@ -118,7 +118,7 @@ def test_patterns_do_not_match_foreign_ids(pattern: TransactionalIdPattern, name
 
 
 @pytest.mark.parametrize(
-    ("won", "others", "were_retried"),
+    ("won", "expected", "were_retried"),
     [
         ("orders-7-0", ["orders-7-1"], False),
         ("orders-7-2", ["orders-7-0", "orders-7-1", "orders-7-3"], True),
@@ -126,13 +126,13 @@ def test_patterns_do_not_match_foreign_ids(pattern: TransactionalIdPattern, name
         ("orders-0a1b2c3d-1-7-0", ["orders-0a1b2c3d-1-7-1"], False),
     ],
 )
-def test_other_attempts_of_a_task(won: str, others: list[str], were_retried: bool) -> None:
+def test_other_attempts_of_a_task(won: str, expected: list[str], were_retried: bool) -> None:
     """
     Earlier attempts and the next one are derived, and the notice id of fallbacks.
     """
     found = other_attempt_ids([won])
 
-    assert (found.transactional_ids, found.were_retried) == (others, were_retried)
+    assert (found.transactional_ids, found.were_retried) == (expected, were_retried)
     assert found.notice_ids == [won.removesuffix("-again99") + "-again"]
 
 

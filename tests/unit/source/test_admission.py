@@ -187,7 +187,7 @@ def test_byte_limit_samples_only_the_longest_partitions() -> None:
 
     ends = AdmissionPolicy(max_bytes=1_000_000).apply_limits(starts, latest, sizes)
 
-    assert [len(it) for it in sampled] == [64, 64]
+    assert [len(partitions) for partitions in sampled] == [64, 64]
     assert max(sampled[0], key=lambda tp: tp.partition).partition == 4999
     assert sum(ends.values()) * 10 <= 1_000_000
     assert min(ends.values()) >= 1

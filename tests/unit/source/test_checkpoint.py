@@ -27,8 +27,8 @@ def checkpoint(tmp_path: Path) -> Path:
     for name in ("offsets", "commits"):
         (tmp_path / name).mkdir()
     first = {**OURS, "@initial": OURS}
-    for batch, ours in enumerate([json.dumps(first), json.dumps(OURS), "-"]):
-        lines = ["v1", META, ours, '{"@other": 1}']
+    for batch, line in enumerate([json.dumps(first), json.dumps(OURS), "-"]):
+        lines = ["v1", META, line, '{"@other": 1}']
         (tmp_path / "offsets" / str(batch)).write_text("\n".join(lines))
         (tmp_path / "offsets" / f".{batch}.crc").write_bytes(b"crc")
     for batch in (0, 1):
@@ -45,8 +45,8 @@ def test_our_keys_are_removed(checkpoint: Path) -> None:
     texts = [(checkpoint / "offsets" / str(b)).read_text().split("\n") for b in range(3)]
     assert texts[0] == texts[1] == ["v1", META, '{"t":{"0":3}}', '{"@other": 1}']
     assert texts[2] == ["v1", META, "-", '{"@other": 1}']
-    left = sorted(path.name for path in (checkpoint / "offsets").iterdir())
-    assert left == [".2.crc", "0", "1", "2"]
+    names = sorted(path.name for path in (checkpoint / "offsets").iterdir())
+    assert names == [".2.crc", "0", "1", "2"]
     assert Checkpoint(checkpoint).to_jvm_format() == []
 
 

@@ -161,18 +161,18 @@ comparison = st.one_of(
 )
 
 
-def satisfies(it: Comparison, values: dict[str, Any]) -> bool:
+def satisfies(comparison: Comparison, values: dict[str, Any]) -> bool:
     """
     Return whether Spark's filter lets a record through.
     """
-    value = values[it.column]
-    if it.operator == "in":
-        return value in it.value
-    if it.operator == "=":
-        return bool(value == it.value)
-    less = value <= it.value if "=" in it.operator else value < it.value
-    more = value >= it.value if "=" in it.operator else value > it.value
-    return less if it.operator.startswith("<") else more
+    value = values[comparison.column]
+    if comparison.operator == "in":
+        return value in comparison.value
+    if comparison.operator == "=":
+        return bool(value == comparison.value)
+    less = value <= comparison.value if "=" in comparison.operator else value < comparison.value
+    more = value >= comparison.value if "=" in comparison.operator else value > comparison.value
+    return less if comparison.operator.startswith("<") else more
 
 
 @given(times, times, st.lists(comparison, max_size=4), st.integers(0, 9), st.booleans())
@@ -190,13 +190,13 @@ def test_no_matching_record_is_left_out(
     log = Log({P0: zero, P1: one}, first)
     delays = [max([0, *times[:i]]) - t for times in (zero, one) for i, t in enumerate(times)]
 
-    left = narrowed(log, *comparisons, delay=max([0, *delays]) if has_max_delay else None)
+    ranges = narrowed(log, *comparisons, delay=max([0, *delays]) if has_max_delay else None)
 
     for tp, stamps in log.times.items():
         for offset, millis in enumerate(stamps, first):
             record = {"partition": tp.partition, "offset": offset, "timestamp": at(millis)}
-            if all(satisfies(it, record) for it in comparisons):
+            if all(satisfies(comparison, record) for comparison in comparisons):
                 assert any(
                     p == tp.partition and start <= offset and (end == LATEST or offset < end)
-                    for p, start, end in left
+                    for p, start, end in ranges
                 )

@@ -54,8 +54,12 @@ def planned(prefetch: Prefetch, end: dict[str, Any], *, replayed: bool) -> list[
     """
     cluster = Cluster()
     cluster.create_topic("t", 9_000, 9_000, 9_000)
-    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest"}
-    options = parse_stream_source(given)
+    source_options = {
+        "kafka.bootstrap.servers": "b:1",
+        "subscribe": "t",
+        "startingOffsets": "earliest",
+    }
+    options = parse_stream_source(source_options)
     reader = _LegacyStreamReader(options, SCHEMA)
     reader._stream = MicroBatchStream(options, cluster, dict)
     reader._prefetch = prefetch

@@ -43,14 +43,16 @@ class Process:
     stream: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
-        given = {
+        source_options = {
             "kafka.bootstrap.servers": "b:1",
             "subscribe": "t",
             "startingOffsets": "earliest",
             "fetchOffset.retryIntervalMs": "0",
             **self.options,
         }
-        self.stream = MicroBatchStream(parse_stream_source(given), self.cluster, lambda _: {})
+        self.stream = MicroBatchStream(
+            parse_stream_source(source_options), self.cluster, lambda _: {}
+        )
 
     def latest_offset(self, start: Any) -> Any:
         """
@@ -98,13 +100,13 @@ def test_truncated_log_is_data_loss(cluster: Cluster) -> None:
     """
     A log truncated and grown again is data loss, though its offsets are the same or higher.
     """
-    one = Process(cluster)
-    end = one.first()
+    process = Process(cluster)
+    end = process.first()
 
     for grown in (200, 260):
         cluster.elect(T0, 5, 100, grown)
         with pytest.raises(DataLossError, match="the log of t-0 was truncated: it was seen up to "):
-            one.latest_offset(end)
+            process.latest_offset(end)
 
     with pytest.raises(
         DataLossError, match="offset 200 in leader epoch 3.* offset 100 now"
@@ -120,15 +122,15 @@ def test_unanswered_epoch_check_is_repeated(
     """
     A partition missing in the response is checked again with the next batch.
     """
-    one = Process(cluster)
-    end = one.first()
+    process = Process(cluster)
+    end = process.first()
     cluster.elect(T0, 5, 100, 200)
     with monkeypatch.context() as patched:
         patched.setattr(Cluster, "offsets_for_leader_epochs", lambda *_: {})
-        assert one.latest_offset(end) == end
+        assert process.latest_offset(end) == end
 
     with pytest.raises(DataLossError, match="the log of t-0 was truncated"):
-        one.latest_offset(end)
+        process.latest_offset(end)
 
 
 def test_allowed_truncation_is_counted_once(
@@ -137,43 +139,45 @@ def test_allowed_truncation_is_counted_once(
     """
     With failOnDataLoss=false the lost offsets are logged and counted once, and the query continues.
     """
-    one = allowing_loss(cluster)
-    end = one.first()
+    process = allowing_loss(cluster)
+    end = process.first()
     cluster.elect(T0, 5, 120, 200)
 
     with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
-        assert one.latest_offset(end) == end
-        assert one.latest_offset(end) == end
+        assert process.latest_offset(end) == end
+        assert process.latest_offset(end) == end
         cluster.topics["t"][0] = (0, 260)
-        later = one.latest_offset(end)
-        assert one.latest_offset(later) == later
+        later = process.latest_offset(end)
+        assert process.latest_offset(later) == later
 
     assert caplog.text.count(f"[{LOG_TRUNCATED}]") == 1
     assert "The 80 offsets" in caplog.text
-    assert one.stream.report_latest_offset() == {
+    assert process.stream.report_latest_offset() == {
         "t": {"0": 260, "1": 50},
         "@lost": {"t": {"0": 80}},
     }
     assert later[LEADER_EPOCHS] == {"t": {"0": 5, "1": 3}}
-    assert [(r.start, r.end) for r in one.stream.plan(end, later).ranges] == [(200, 260)]
+    assert [(r.start, r.end) for r in process.stream.plan(end, later).ranges] == [(200, 260)]
 
 
 def test_leader_change_without_truncation_is_no_data_loss(cluster: Cluster) -> None:
     """
     A new leader epoch with the same log costs one request, and makes no batch.
     """
-    one = Process(cluster)
-    end = one.first()
+    process = Process(cluster)
+    end = process.first()
     cluster.elect(T0, 4, 200, 200)
 
-    assert [one.latest_offset(end), one.latest_offset(end), one.latest_offset(end)] == [end] * 3
+    assert [process.latest_offset(end), process.latest_offset(end), process.latest_offset(end)] == [
+        end
+    ] * 3
     assert cluster.epoch_requests == [{T0: 3}]
 
     cluster.elect(T0, 6, 210, 230)
-    later = one.latest_offset(end)
+    later = process.latest_offset(end)
     assert cluster.epoch_requests[1:] == [{T0: 4}]
     assert later[LEADER_EPOCHS] == {"t": {"0": 6, "1": 3}}
-    one.latest_offset(later)
+    process.latest_offset(later)
     assert len(cluster.epoch_requests) == 2
 
 
@@ -181,11 +185,11 @@ def test_unchanged_epoch_needs_no_request(cluster: Cluster) -> None:
     """
     A log is never truncated within a leader epoch, so the check usually needs no request.
     """
-    one = Process(cluster)
-    end = one.first()
+    process = Process(cluster)
+    end = process.first()
     for grown in (200, 260, 300):
         cluster.topics["t"][0] = (0, grown)
-        end = one.latest_offset(end)
+        end = process.latest_offset(end)
 
     assert cluster.epoch_requests == []
 
@@ -195,15 +199,15 @@ def test_recreated_topic_is_detected_by_its_id(cluster: Cluster, epoch: int) -> 
     """
     A recreated topic is detected whether its leader epochs are lower, equal or higher.
     """
-    one = Process(cluster)
-    end = one.first()
+    process = Process(cluster)
+    end = process.first()
     cluster.create_topic("t", 300, 300)
     cluster.epochs = {T0: {epoch: 0}, T1: {epoch: 0}}
 
-    later = one.latest_offset(end)
+    later = process.latest_offset(end)
 
     with pytest.raises(DataLossError, match="deleted and recreated"):
-        one.stream.plan(end, later)
+        process.stream.plan(end, later)
     assert cluster.epoch_requests == []
     assert later[LEADER_EPOCHS]["t"]["0"] == epoch
 
@@ -212,12 +216,12 @@ def test_ranges_of_a_recreated_topic_have_no_start_epoch(cluster: Cluster) -> No
     """
     The start of a recreated topic was seen in no leader epoch.
     """
-    one = allowing_loss(cluster)
-    end = one.first()
+    process = allowing_loss(cluster)
+    end = process.first()
     cluster.create_topic("t", 300, 300)
     cluster.epochs = {T0: {7: 0}}
 
-    planned = one.stream.plan(end, one.latest_offset(end)).ranges
+    planned = process.stream.plan(end, process.latest_offset(end)).ranges
 
     assert [(r.start_epoch, r.end_epoch) for r in planned] == [(-1, 7), (-1, -1)]
 
@@ -226,18 +230,18 @@ def test_older_epoch_is_stale_metadata(cluster: Cluster) -> None:
     """
     Epochs of a topic only grow: a broker that returns an older one has stale metadata.
     """
-    one = Process(cluster)
-    end = one.first()
+    process = Process(cluster)
+    end = process.first()
     cluster.epochs[T0] = {2: 0}
     cluster.topics["t"][0] = (0, 150)
 
     with pytest.raises(
         BrokerUnavailableError, match="t-0.* stale metadata.* was 3, and is 2 there"
     ):
-        one.latest_offset(end)
+        process.latest_offset(end)
     cluster.epochs[T0] = {3: 0}
     cluster.topics["t"][0] = (0, 201)
-    assert one.latest_offset(end)["t"]["0"] == 201
+    assert process.latest_offset(end)["t"]["0"] == 201
 
 
 @pytest.mark.parametrize("ids", [{}, {"t": "another"}])
@@ -288,13 +292,13 @@ def test_checkpoint_without_epochs_is_accepted(cluster: Cluster) -> None:
     """
     start = {"t": {"0": 100, "1": 50}}
     cluster.elect(T0, 8, 20, 300)
-    one = Process(cluster)
+    process = Process(cluster)
 
-    end = one.latest_offset(start)
+    end = process.latest_offset(start)
 
     assert cluster.epoch_requests == []
     assert end[LEADER_EPOCHS] == {"t": {"0": 8, "1": 3}}
-    (planned,) = one.stream.plan(start, end).ranges
+    (planned,) = process.stream.plan(start, end).ranges
     assert (planned.start_epoch, planned.end_epoch) == (-1, 8)
 
 
@@ -324,14 +328,14 @@ def test_log_that_ends_before_the_position_is_data_loss(cluster: Cluster) -> Non
     """
     A log shorter than the query's position is data loss by its offsets, as in the JVM connector.
     """
-    one = Process(cluster)
-    end = one.first()
+    process = Process(cluster)
+    end = process.first()
     cluster.elect(T0, 5, 100, 150)
 
-    later = one.latest_offset(end)
+    later = process.latest_offset(end)
 
     with pytest.raises(DataLossError, match=r"changed from 200 to 150.*unclean") as caught:
-        one.stream.plan(end, later)
+        process.stream.plan(end, later)
     assert caught.value.condition == "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED"
 
 
@@ -353,9 +357,9 @@ def test_pieces_of_a_split_range_have_epochs() -> None:
     """
     The first piece has the start's epoch; all others start within the log of the end's epoch.
     """
-    whole = OffsetRange(T0, 0, 10, "id", 3, 5)
+    original = OffsetRange(T0, 0, 10, "id", 3, 5)
 
-    pieces = split([whole], SplitPolicy(min_partitions=3))
+    pieces = split([original], SplitPolicy(min_partitions=3))
 
     assert [(p.start_epoch, p.end_epoch, p.topic_id) for p in pieces] == [
         (3, 5, "id"),
@@ -364,13 +368,13 @@ def test_pieces_of_a_split_range_have_epochs() -> None:
     ]
 
 
-@pytest.mark.parametrize("wrong", [5, [1], {"t": 3}, {"t": {"0": "x"}}])
-def test_malformed_epochs_are_refused(cluster: Cluster, wrong: object) -> None:
+@pytest.mark.parametrize("malformed", [5, [1], {"t": 3}, {"t": {"0": "x"}}])
+def test_malformed_epochs_are_refused(cluster: Cluster, malformed: object) -> None:
     """
     The error for malformed epochs names their key.
     """
     with pytest.raises(OffsetsError, match=f"the checkpoint's {LEADER_EPOCHS} is"):
-        Process(cluster).latest_offset({"t": {"0": 3}, LEADER_EPOCHS: wrong})
+        Process(cluster).latest_offset({"t": {"0": 3}, LEADER_EPOCHS: malformed})
 
 
 @given(
@@ -385,9 +389,9 @@ def test_epochs_survive_the_checkpoint(epochs: Offsets) -> None:
     Epochs are read back from the JSON, also those of a first batch's start.
     """
     start = StreamOffset(dict.fromkeys(epochs, 7), {"t": "id"}, epochs=epochs)
-    whole = replace(start, initial=start)
+    original = replace(start, initial=start)
 
-    assert StreamOffset.from_json(json.loads(json.dumps(whole.to_json()))) == whole
+    assert StreamOffset.from_json(json.loads(json.dumps(original.to_json()))) == original
 
 
 def test_checkpoint_in_jvm_format_has_no_epochs(cluster: Cluster) -> None:
@@ -427,9 +431,9 @@ class Log:
         """
         Elect a leader without the last ``lost`` records, and append ``count`` records.
         """
-        kept = max(len(self.records) - lost, self.first)
-        del self.records[kept:]
-        self.cluster.elect(T0, max(self.cluster.epochs[T0]) + 1, kept, kept)
+        end = max(len(self.records) - lost, self.first)
+        del self.records[end:]
+        self.cluster.elect(T0, max(self.cluster.epochs[T0]) + 1, end, end)
         self.append(count)
 
     def age(self, count: int) -> None:
@@ -466,8 +470,8 @@ def test_lost_offsets_are_the_replaced_records(
     """
     log = Log()
     log.append(5)
-    one = allowing_loss(log.cluster)
-    position, lost = one.first(), 0
+    process = allowing_loss(log.cluster)
+    position, lost = process.first(), 0
     seen = list(log.records)
     for name, arguments in [*history, ("trigger", ())]:
         if name != "trigger":
@@ -476,7 +480,7 @@ def test_lost_offsets_are_the_replaced_records(
         end, at = len(log.records), len(seen)
         lost += log.replaced(seen) if at <= end else 0
         lost += max(min(log.first, end) - at, 0)
-        position = one.latest_offset(position)
+        position = process.latest_offset(position)
         seen = log.records[: position["t"]["0"]]
-        latest = one.stream.report_latest_offset() or {}
+        latest = process.stream.report_latest_offset() or {}
         assert latest.get("@lost", {"t": {"0": 0}}) == {"t": {"0": lost}}

@@ -44,10 +44,10 @@ class RecordedProgress:
     def finish(self) -> None:
         self.calls.append(("finish", 0, "", 0))
 
-    def _keep(self, what: str, at: StreamOffset) -> None:
+    def _keep(self, event: str, at: StreamOffset) -> None:
         assert at.query is not None
         self.stores.add(at.query.store)
-        self.calls.append((what, at.offsets[T0], at.query.id, at.query.batch))
+        self.calls.append((event, at.offsets[T0], at.query.id, at.query.batch))
 
 
 @dataclass
@@ -90,24 +90,24 @@ def test_batch_is_completed_when_the_next_one_is_planned(cluster: Cluster) -> No
     """
     A batch is recorded as completed when the next one is planned; a new query records none.
     """
-    one = Process(cluster)
-    first = one.latest_offset(one.stream.initial_offset())
-    assert one.recorded.calls == []
+    process = Process(cluster)
+    first = process.latest_offset(process.stream.initial_offset())
+    assert process.recorded.calls == []
 
     cluster.topics["t"] = [(0, 5)]
-    second = one.latest_offset(first)
-    assert one.recorded.calls == [("completed", 3, "query-0", 0)]
+    second = process.latest_offset(first)
+    assert process.recorded.calls == [("completed", 3, "query-0", 0)]
 
-    one.latest_offset(second)
-    assert one.recorded.calls[1:] == [("completed", 5, "query-0", 1)]
+    process.latest_offset(second)
+    assert process.recorded.calls[1:] == [("completed", 5, "query-0", 1)]
 
 
 def test_restart_keeps_the_query_id(cluster: Cluster) -> None:
     """
     After a restart the query has the id of its checkpoint, and records its last batch again.
     """
-    one = Process(cluster)
-    first = one.latest_offset(one.stream.initial_offset())
+    process = Process(cluster)
+    first = process.latest_offset(process.stream.initial_offset())
     cluster.topics["t"] = [(0, 5)]
 
     again = Process(cluster)
@@ -136,13 +136,13 @@ def test_checkpoint_of_the_jvm_connector_gets_an_id(cluster: Cluster) -> None:
     """
     The id is recorded at once, and is in the checkpoint from the first batch with records on.
     """
-    one = Process(cluster)
+    process = Process(cluster)
 
-    assert one.latest_offset({"t": {"0": 3}}) == {"t": {"0": 3}}
+    assert process.latest_offset({"t": {"0": 3}}) == {"t": {"0": 3}}
     cluster.topics["t"] = [(0, 5)]
-    end = one.latest_offset({"t": {"0": 3}})
+    end = process.latest_offset({"t": {"0": 3}})
 
-    assert one.recorded.calls == [("completed", 3, "query-0", -1)] * 2
+    assert process.recorded.calls == [("completed", 3, "query-0", -1)] * 2
     assert end[QUERY] == {"id": "query-0", "batch": 0, "store": "consumerGroup g"}
 
 
@@ -150,8 +150,8 @@ def test_replayed_batch_is_recorded(cluster: Cluster, caplog: pytest.LogCaptureF
     """
     A plan before any latest_offset is a replay: it is recorded, and its ranges are logged.
     """
-    one = Process(cluster)
-    first = one.latest_offset(one.stream.initial_offset())
+    process = Process(cluster)
+    first = process.latest_offset(process.stream.initial_offset())
     again = Process(cluster)
 
     again.stream.plan(again.stream.initial_offset(), first)
@@ -164,14 +164,14 @@ def test_first_plan_is_no_replay(cluster: Cluster, caplog: pytest.LogCaptureFixt
     """
     A new batch is no replay, nor is the empty one that older Spark versions plan after a restart.
     """
-    one = Process(cluster)
-    start = one.stream.initial_offset()
-    first = one.latest_offset(start)
-    one.stream.plan(start, first)
+    process = Process(cluster)
+    start = process.stream.initial_offset()
+    first = process.latest_offset(start)
+    process.stream.plan(start, first)
 
     Process(cluster).stream.plan(first, first)
 
-    assert one.recorded.calls == []
+    assert process.recorded.calls == []
     assert "read again" not in caplog.text
 
 
@@ -195,12 +195,12 @@ def test_committed_batch_is_recorded(cluster: Cluster) -> None:
     """
     Spark's commit records a batch as completed before the next one is planned.
     """
-    one = Process(cluster)
-    first = one.latest_offset(one.stream.initial_offset())
+    process = Process(cluster)
+    first = process.latest_offset(process.stream.initial_offset())
 
-    one.stream.commit(first)
+    process.stream.commit(first)
 
-    assert one.recorded.calls == [("completed", 3, "query-0", 0)]
+    assert process.recorded.calls == [("completed", 3, "query-0", 0)]
 
 
 def test_commit_has_the_identity_of_the_next_plan(cluster: Cluster) -> None:
@@ -208,15 +208,15 @@ def test_commit_has_the_identity_of_the_next_plan(cluster: Cluster) -> None:
     A commit records the same query id as the next plan: for a checkpoint without one, and for one
     with another store.
     """
-    one = Process(cluster)
+    process = Process(cluster)
     plain, other = {"t": {"0": 3}}, {"id": "query-7", "batch": 4, "store": "consumerGroup h"}
 
     for end in (plain, {**plain, QUERY: other}):
-        one.stream.commit(end)
-        one.stream.latest_offset(end)
+        process.stream.commit(end)
+        process.stream.latest_offset(end)
 
-    assert one.recorded.calls == [
+    assert process.recorded.calls == [
         *[("completed", 3, "query-0", -1)] * 2,
         *[("completed", 3, "query-7", 4)] * 2,
     ]
-    assert one.recorded.stores == {"consumerGroup g"}
+    assert process.recorded.stores == {"consumerGroup g"}

@@ -113,9 +113,9 @@ def test_split_covers_every_offset_once(
     offsets = [(p.tp, o) for p in pieces for o in (p.start, p.end - 1)]
     assert offsets == sorted(offsets)
     for r in whole:
-        mine = [p for p in pieces if p.tp == r.tp]
-        assert sum(p.size for p in mine) == r.size
-        assert not mine or (mine[0].start, mine[-1].end) == (r.start, r.end)
+        of_range = [p for p in pieces if p.tp == r.tp]
+        assert sum(p.size for p in of_range) == r.size
+        assert not of_range or (of_range[0].start, of_range[-1].end) == (r.start, r.end)
     assert all(p.size <= (cap or p.size) for p in pieces)
 
 
@@ -280,6 +280,6 @@ def test_planning_thousands_of_partitions_is_linear() -> None:
     offsets = {TopicPartition("t", n): n % 7 + 1 for n in range(20_000)}
     start = StreamOffset(dict.fromkeys(offsets, 0))
 
-    whole = planned(start, StreamOffset(offsets), {}, 20_000)
+    plan = planned(start, StreamOffset(offsets), {}, 20_000)
 
-    assert len(whole.ranges) == len(offsets)
+    assert len(plan.ranges) == len(offsets)

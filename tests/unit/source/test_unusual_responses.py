@@ -43,8 +43,8 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def settings(stubs: StubCluster, kafka: dict[str, str] | None = None, **changes: Any) -> Any:
-    given = {"bootstrap.servers": stubs.all_brokers, "log_level": "0", **(kafka or {})}
-    defaults = {"engine": "wire", "schema": fetching.VALUES, "kafka": KafkaSettings.of(given)}
+    options = {"bootstrap.servers": stubs.all_brokers, "log_level": "0", **(kafka or {})}
+    defaults = {"engine": "wire", "schema": fetching.VALUES, "kafka": KafkaSettings.of(options)}
     return fetching.settings(stubs.bootstrap, **{**defaults, **changes})
 
 
@@ -250,8 +250,12 @@ def test_deleted_partition_has_no_start() -> None:
 
     cluster.topics["t"] = [(0, 10), (0, 10)]
     cluster.stale = [{P0: 10}]
-    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "latest"}
-    query = MicroBatchStream(parse_stream_source(given), cluster, lambda _: {})
+    source_options = {
+        "kafka.bootstrap.servers": "b:1",
+        "subscribe": "t",
+        "startingOffsets": "latest",
+    }
+    query = MicroBatchStream(parse_stream_source(source_options), cluster, lambda _: {})
 
     assert query.initial_offset()["t"] == {"0": 10}
 

@@ -32,8 +32,12 @@ def reader(cluster: Cluster, **options: str) -> _LegacyStreamReader:
     """
     Return the reader of a new process.
     """
-    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest"}
-    parsed = parse_stream_source({**given, "minPartitions": "1", **options})
+    source_options = {
+        "kafka.bootstrap.servers": "b:1",
+        "subscribe": "t",
+        "startingOffsets": "earliest",
+    }
+    parsed = parse_stream_source({**source_options, "minPartitions": "1", **options})
     made = _LegacyStreamReader(parsed, SCHEMA)
     made._stream = MicroBatchStream(parsed, cluster, dict)
     return made

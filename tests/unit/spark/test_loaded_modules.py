@@ -30,10 +30,10 @@ def test_first_read_freezes_loaded_modules(first: str, frozen: bool) -> None:
     """
     After a task's first read the collector no longer walks thousands of objects of modules.
     """
-    left = int(output_of(f"{READING}{first}\nprint(len(gc.get_objects()))"))
+    tracked = int(output_of(f"{READING}{first}\nprint(len(gc.get_objects()))"))
 
-    assert (left < 2_000) is frozen
-    assert (left > 20_000) is not frozen
+    assert (tracked < 2_000) is frozen
+    assert (tracked > 20_000) is not frozen
 
 
 def test_later_garbage_is_collected() -> None:

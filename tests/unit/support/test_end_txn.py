@@ -72,8 +72,8 @@ def proxy() -> FakeProxy:
 
 @pytest.fixture
 def gate(proxy: FakeProxy) -> EndTxnGate:
-    given: list[Proxy] = [proxy]  # type: ignore[list-item]
-    return EndTxnGate(given)
+    proxies: list[Proxy] = [proxy]  # type: ignore[list-item]
+    return EndTxnGate(proxies)
 
 
 def await_held(hold: Hold, count: int) -> None:
@@ -169,7 +169,10 @@ def test_each_prefix_is_held_by_itself(gate: EndTxnGate, proxy: FakeProxy) -> No
     await_held(hold, 1)
     await_count(proxy.forwarded, 2)
 
-    assert sorted(read_end_txn(it).transactional_id for it in proxy.forwarded) == ["ab-1", "b-1"]
+    assert sorted(read_end_txn(request).transactional_id for request in proxy.forwarded) == [
+        "ab-1",
+        "b-1",
+    ]
     gate.close()
     await_count(proxy.dropped, 1)
 
@@ -179,10 +182,10 @@ def test_nothing_is_held_before_it_is_due(gate: EndTxnGate, proxy: FakeProxy) ->
     Commits pass until the condition holds; then the number that may pass is chosen once.
     """
     due = threading.Event()
-    asked: list[int] = []
+    calls: list[int] = []
 
     def choose() -> int:
-        asked.append(1)
+        calls.append(1)
         return 0
 
     hold = gate.hold("", due.is_set, choose)
@@ -193,6 +196,6 @@ def test_nothing_is_held_before_it_is_due(gate: EndTxnGate, proxy: FakeProxy) ->
         proxy.send(end_txn(name))
     await_held(hold, 2)
 
-    assert asked == [1]
+    assert calls == [1]
     gate.close()
     await_count(proxy.dropped, 2)

@@ -114,10 +114,10 @@ def test_delays_each_direction(proxy: Proxy) -> None:
     """
     proxy.delay = 0.1
     with connect(proxy) as client:
-        begun = time.monotonic()
+        started = time.monotonic()
         ask(client)
 
-    assert time.monotonic() - begun >= 0.2
+    assert time.monotonic() - started >= 0.2
 
 
 def test_limits_the_rate_of_responses(proxy: Proxy, echo: Echo) -> None:
@@ -127,10 +127,10 @@ def test_limits_the_rate_of_responses(proxy: Proxy, echo: Echo) -> None:
     echo.size = 20_000
     proxy.rate = 100_000
     with connect(proxy) as client:
-        begun = time.monotonic()
+        started = time.monotonic()
         ask(client)
 
-    assert time.monotonic() - begun >= 0.2
+    assert time.monotonic() - started >= 0.2
 
 
 def test_holds_requests_until_released(proxy: Proxy, echo: Echo) -> None:
