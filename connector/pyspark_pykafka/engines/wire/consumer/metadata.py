@@ -95,8 +95,8 @@ class WireMetadata:
     """
     Implements :class:`~pyspark_pykafka.engines.metadata_contract.MetadataBackend`.
 
-    A plan has no later response to correct it, so topics that are new to the process are described
-    by two brokers (invariant R18).
+    A plan has no later response to correct it, so topics that are new to the process's plans are
+    described by two brokers (invariant R18).
 
     Caches the leaders of the topics that were described last, for the offset requests that follow.
     """

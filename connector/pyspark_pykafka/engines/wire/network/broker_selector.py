@@ -4,6 +4,7 @@ Selects the broker for a request, and hedges requests to a slow broker with the 
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     #: Makes a request in a version that the broker of the connection supports.
     RequestFactory = Callable[[Connection], Request[MetadataResponse]]
+
+logger = logging.getLogger("pyspark_pykafka")
 
 # Invariant R19 (slow is not dead).
 # After this time without a response the request is also sent to the next broker.
@@ -129,6 +132,9 @@ class BrokerSelector:
         """
         Return the first broker's response; authentication and TLS errors are raised at once.
 
+        After a response from another broker (``excluded``) such errors are logged only: the user's
+        credentials are right.
+
         A broker without a response after a while is overtaken by the next broker, over a new
         connection: whatever silenced one open connection may have silenced all.
         """
@@ -138,6 +144,8 @@ class BrokerSelector:
             msg = "no other broker is left to try"
             raise BrokerUnavailableError(msg)
         attempts = [partial(self._request_on_new, address, request, deadline) for address in order]
+        if excluded:
+            attempts = [partial(_without_fatal_errors, attempt) for attempt in attempts]
         if order[0] in idle:
             response = self._request_on_open(idle[order[0]], request, deadline)
             if response is not None:
@@ -253,6 +261,21 @@ class BrokerSelector:
             "must be addresses that clients can reach"
         )
         return type(error)(msg)
+
+
+def _without_fatal_errors(
+    attempt: Callable[[], tuple[Connection, MetadataResponse]],
+) -> tuple[Connection, MetadataResponse]:
+    """
+    Run an attempt; authentication and TLS errors are logged, and raised as transient errors.
+    """
+    try:
+        return attempt()
+    except TRANSIENT_ERRORS:
+        raise
+    except PykafkaError as error:
+        logger.warning("one broker's metadata cannot be read, and others' are used: %s", error)
+        raise BrokerUnavailableError(str(error)) from error
 
 
 def _format(addresses: Sequence[Address]) -> str:

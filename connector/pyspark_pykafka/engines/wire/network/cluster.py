@@ -16,6 +16,7 @@ from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.broker_selector import BrokerSelector
 from pyspark_pykafka.engines.wire.network.metadata_freshness import FreshnessCheck
 from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS
+from pyspark_pykafka.engines.wire.network.reachability import Reachability
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
 from pyspark_pykafka.retry import Deadline
@@ -38,9 +39,10 @@ T = TypeVar("T")
 # The timeout of further metadata requests once there is a response.
 _CONFIRMATION_SECONDS = 5.0
 
-# A second broker's metadata is waited for as long when the first response is complete: if no other
-# broker responds, the first one is used.
+# Other brokers' metadata is waited for as long in total once the metadata is complete: if no other
+# broker responds, the first response is used, and no second one is waited for during a while.
 _SECOND_RESPONSE_SECONDS = 2.0
+_SECOND_RESPONSES = Reachability()
 
 _USABLE_TOPIC_ERRORS = frozenset({KafkaErrorCode.NONE, KafkaErrorCode.LEADER_NOT_AVAILABLE})
 
@@ -151,11 +153,16 @@ class Cluster:
         Topics that several brokers report as missing are left out. ``checks`` is passed to
         :class:`FreshnessCheck`.
         """
+        if _SECOND_RESPONSES.is_unreachable(self.config.bootstrap):
+            checks["confirms_new_topics"] = False
         check = FreshnessCheck(self.config.bootstrap, topics, **checks)
+        second: Deadline | None = None
         used: set[Address] = set()
         request = partial(self._metadata_request, topics)
         while True:
             limit = self._confirmation_limit(check, deadline)
+            if check.responses and check.is_complete:
+                second = limit = second or limit
             try:
                 address, response = self._brokers.request_from_any(request, used, limit)
             except TRANSIENT_ERRORS as error:
@@ -163,6 +170,8 @@ class Cluster:
                 if not check.responses:
                     raise
                 self._reject_stale(check, error)
+                if second is not None and second.expired:
+                    _SECOND_RESPONSES.record_failure(self.config.bootstrap)
                 break
             used.add(address)
             self._brokers.update_known_brokers(Address(b.host, b.port) for b in response.brokers)

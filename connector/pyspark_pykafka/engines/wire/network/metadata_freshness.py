@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
     from uuid import UUID
 
-    from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse, TopicMetadata
+    from pyspark_pykafka.engines.wire.protocol.metadata import (
+        BrokerMetadata,
+        MetadataResponse,
+        TopicMetadata,
+    )
     from pyspark_pykafka.settings.wire_config import Address
 
 # Invariant R18 (no single broker).
 #: How many brokers must report that a topic does not exist, unless fewer respond at all.
 MIN_CONFIRMATIONS = 3
-
-# A cluster of one broker has no second one to confirm its metadata.
-_MIN_BROKERS = 2
 
 # How many brokers must agree that a topic was recreated if others still return the old one.
 _MIN_AGREEING = 2
@@ -42,6 +43,7 @@ class LastSeenEpochs:
     def __init__(self) -> None:
         self._epochs: dict[tuple[Hashable, UUID], dict[int, int]] = {}
         self._ids: dict[tuple[Hashable, str], UUID] = {}
+        self._confirmed: dict[tuple[Hashable, UUID | str | None], None] = {}
 
     def topic_id(self, cluster: Hashable, name: str) -> UUID | None:
         """
@@ -49,13 +51,23 @@ class LastSeenEpochs:
         """
         return self._ids.get((cluster, name))
 
-    def has(self, cluster: Hashable, topic: TopicMetadata) -> bool:
+    def is_confirmed(self, cluster: Hashable, topic: TopicMetadata) -> bool:
         """
-        Return whether leader epochs of a topic were seen; true for topics without any epochs.
+        Return whether a topic was confirmed; true for brokers before 2.1, which have no epochs.
         """
-        if topic.error_code or topic.topic_id is None:
+        if topic.error_code:
+            return False
+        if topic.topic_id is None and all(it.leader_epoch < 0 for it in topic.partitions):
             return True
-        return (cluster, topic.topic_id) in self._epochs
+        return (cluster, topic.topic_id or topic.name) in self._confirmed
+
+    def confirm(self, cluster: Hashable, topic: TopicMetadata) -> None:
+        """
+        Record that a second broker was asked about a topic; by its name if it has no id.
+        """
+        if not topic.error_code:
+            self._confirmed[cluster, topic.topic_id or topic.name] = None
+            _evict_oldest(self._confirmed)
 
     def staleness(self, cluster: Hashable, topic: TopicMetadata) -> str | None:
         """
@@ -118,12 +130,13 @@ class FreshnessCheck:
     expected_topics: Collection[str] = ()
     min_partitions: Mapping[str, int] = field(default_factory=dict)
     is_relevant: Callable[[str], object] = lambda _: True
-    #: Whether topics that this process has not seen before need a second broker's response.
+    #: Whether topics that this process has not confirmed need a second broker's response.
     confirms_new_topics: bool = False
     responses: int = field(init=False, default=0)
     #: Brokers with older leader epochs than others.
     behind: set[Address] = field(init=False, default_factory=set)
     _sources: dict[str, Address] = field(init=False, default_factory=dict)
+    _brokers: dict[int, BrokerMetadata] = field(init=False, default_factory=dict)
     _confirmations: int = field(init=False, default=0)
     _best: MetadataResponse | None = field(init=False, default=None)
     _found: dict[str, TopicMetadata] = field(init=False, default_factory=dict)
@@ -132,6 +145,9 @@ class FreshnessCheck:
     _stale_reasons: dict[str, str] = field(init=False, default_factory=dict)
     #: How many brokers returned the same new topic id for a name.
     _agreed: Counter[str] = field(init=False, default_factory=Counter)
+    #: The topic ids of names that have several, none of which was seen before, and their votes.
+    _rivals: dict[str, set[UUID | None]] = field(init=False, default_factory=dict)
+    _votes: Counter[tuple[str, UUID | None]] = field(init=False, default_factory=Counter)
 
     def add(self, address: Address, response: MetadataResponse) -> bool:
         """
@@ -140,17 +156,20 @@ class FreshnessCheck:
         self.responses += 1
         brokers = {(broker.host, broker.port) for broker in response.brokers}
         # A bootstrap address that no broker advertises may belong to any of them.
-        self._confirmations += (
-            len(brokers) < _MIN_BROKERS or (address.host, address.port) in brokers
-        )
+        is_broker = (address.host, address.port) in brokers
+        self._confirmations += is_broker
         is_fresh = True
         for topic in response.topics:
             if topic.name is None or not self.is_relevant(topic.name):
                 continue
+            self._votes[topic.name, topic.topic_id] += is_broker
             is_fresh = self._add(topic.name, topic, address) and is_fresh
         is_fresh = is_fresh and address not in self.behind
         if self._best is None or is_fresh:
             self._best = response
+        # A broker that is behind may lack the leaders that others return.
+        nodes = {broker.node_id: broker for broker in response.brokers}
+        self._brokers = {**self._brokers, **nodes} if is_fresh else {**nodes, **self._brokers}
         return is_fresh
 
     @property
@@ -158,11 +177,9 @@ class FreshnessCheck:
         """
         Whether no other broker has to be queried.
         """
-        if self._stale:
+        if self._stale or self._needs_second_response:
             return False
-        if self.responses >= MIN_CONFIRMATIONS:
-            return True
-        return not self._unconfirmed and not self._needs_second_response
+        return self.responses >= MIN_CONFIRMATIONS or self.is_complete
 
     @property
     def is_complete(self) -> bool:
@@ -187,7 +204,11 @@ class FreshnessCheck:
         topics = {**self._changed, **self._found}
         for topic in topics.values():
             self.seen.record(self.cluster, topic)
-        return self._best._replace(topics=list(topics.values()))
+            if self.confirms_new_topics:
+                self.seen.confirm(self.cluster, topic)
+        return self._best._replace(
+            brokers=list(self._brokers.values()), topics=list(topics.values())
+        )
 
     def _add(self, name: str, topic: TopicMetadata, address: Address) -> bool:
         if topic.error_code == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -212,36 +233,64 @@ class FreshnessCheck:
         Keep each partition's metadata with the highest leader epoch (KIP-320).
         """
         other = self._found.get(name)
-        if other is None or other.error_code or other.topic_id != topic.topic_id:
-            self._found.setdefault(name, topic)
-            self._sources.setdefault(name, address)
+        if other is None or (other.error_code and not topic.error_code):
+            self._found[name], self._sources[name] = topic, address
             return
-        if topic.error_code or topic.topic_id is None:
+        if topic.error_code:
+            return
+        if None not in {topic.topic_id, other.topic_id} and topic.topic_id != other.topic_id:
+            self._vote(name, topic, other, address)
             return
         newest = {partition.partition_index: partition for partition in other.partitions}
         for partition in topic.partitions:
             known = newest.get(partition.partition_index)
-            if known is None or partition.leader_epoch > known.leader_epoch:
+            epoch, known_epoch = partition.leader_epoch, -1 if known is None else known.leader_epoch
+            if known is None or epoch > known_epoch:
                 newest[partition.partition_index] = partition
-                self.behind.add(self._sources[name])
-            elif partition.leader_epoch < known.leader_epoch:
+                if known is None or known_epoch >= 0:
+                    self.behind.add(self._sources[name])
+            elif 0 <= epoch < known_epoch:
                 self.behind.add(address)
-        self._found[name] = other._replace(partitions=list(newest.values()))
+        if len(topic.partitions) < len(newest):
+            self.behind.add(address)
+        self._found[name] = other._replace(
+            partitions=list(newest.values()), topic_id=other.topic_id or topic.topic_id
+        )
+
+    def _vote(
+        self, name: str, topic: TopicMetadata, other: TopicMetadata, address: Address
+    ) -> None:
+        """
+        Keep the topic of a name that most brokers return: ids have no order.
+        """
+        self._rivals.setdefault(name, set()).update({topic.topic_id, other.topic_id})
+        if self._votes[name, topic.topic_id] > self._votes[name, other.topic_id]:
+            self._found[name], self._sources[name] = topic, address
 
     @property
     def _needs_second_response(self) -> bool:
         """
-        Whether topics are new to this process, or match no pattern, by one broker's response alone.
+        Whether topics are new to this process, or are listed anew, by one broker's response alone.
 
-        Nothing shows whether that broker is cut off from its controllers.
+        Nothing shows whether that broker is cut off from its controllers. A third broker decides
+        between two topic ids.
         """
-        if not self.confirms_new_topics or self._confirmations >= _MIN_AGREEING:
+        if not self.confirms_new_topics or len(self._brokers) == 1:
             return False
-        if self._best is None or len(self._best.brokers) < _MIN_BROKERS:
-            return False
-        if self.requested is None and not self._found:
+        if self._confirmations >= _MIN_AGREEING:
+            return self._confirmations < MIN_CONFIRMATIONS and any(map(self._is_tied, self._rivals))
+        if self.requested is None and not self.expected_topics:
             return True
-        return any(not self.seen.has(self.cluster, topic) for topic in self._found.values())
+        return any(
+            not self.seen.is_confirmed(self.cluster, topic) for topic in self._found.values()
+        )
+
+    def _is_tied(self, name: str) -> bool:
+        """
+        Return whether no topic id of a name has more votes than each other one.
+        """
+        first, second, *_ = sorted(self._votes[name, it] for it in self._rivals[name])[::-1]
+        return first == second
 
     @property
     def _stale(self) -> list[str]:

@@ -114,6 +114,16 @@ def seen_epochs(*topics: TopicMetadata) -> LastSeenEpochs:
     return seen
 
 
+def confirmed_topics(*topics: TopicMetadata) -> LastSeenEpochs:
+    """
+    Return the epochs of topics that two brokers have returned.
+    """
+    seen = seen_epochs(*topics)
+    for one in topics:
+        seen.confirm("c", one)
+    return seen
+
+
 def check(
     seen: LastSeenEpochs | None = None, names: tuple[str, ...] | None = ("t",)
 ) -> FreshnessCheck:
@@ -155,7 +165,7 @@ def test_new_topics_need_a_second_broker() -> None:
     assert check.is_complete
     assert not check.is_settled
 
-    seen = FreshnessCheck("c", ("t",), seen_epochs(topic(4)), confirms_new_topics=True)
+    seen = FreshnessCheck("c", ("t",), confirmed_topics(topic(4)), confirms_new_topics=True)
     seen.add(A, cluster_metadata(topic(4)))
     assert seen.is_settled
 
@@ -169,6 +179,130 @@ def test_an_address_that_no_broker_advertises_confirms_nothing() -> None:
     assert confirming(
         first, (A, cluster_metadata(topic(4))), (B, cluster_metadata(topic(4)))
     ).is_settled
+
+
+def test_aliases_of_one_broker_confirm_nothing() -> None:
+    """
+    However many of them respond.
+    """
+    aliases = [Address(name, 9092) for name in "xyz"]
+    check = confirming(*((alias, cluster_metadata(topic(4))) for alias in aliases))
+
+    assert not check.is_settled
+
+
+def test_a_topic_that_only_a_task_has_read_is_new() -> None:
+    """
+    Its leader epochs come from one broker, and must be confirmed.
+    """
+    seen = LastSeenEpochs()
+    task = FreshnessCheck("c", ("t",), seen)
+    task.add(A, cluster_metadata(topic(4)))
+    task.result()
+    plan = FreshnessCheck("c", ("t",), seen, confirms_new_topics=True)
+    plan.add(A, cluster_metadata(topic(4)))
+
+    assert not plan.is_settled
+
+
+def test_a_new_pattern_needs_a_second_broker() -> None:
+    """
+    A broker may know the topics that the process has read, and lack others that match.
+    """
+    seen = confirmed_topics(topic(4))
+    pattern = FreshnessCheck("c", None, seen, confirms_new_topics=True)
+    pattern.add(A, cluster_metadata(topic(4)))
+
+    assert not pattern.is_settled
+
+
+def test_epochs_count_without_topic_ids() -> None:
+    """
+    Brokers from 2.1 to 2.7 return leader epochs without ids.
+    """
+    old, new = topic(4, topic_id=None), topic(5, topic_id=None)
+    check = confirming((A, cluster_metadata(old)))
+    assert not check.is_settled
+    check.add(B, cluster_metadata(new))
+
+    assert check.is_settled
+    assert check.result().topics == [new]
+
+
+def test_one_response_is_enough_without_epochs() -> None:
+    """
+    Responses of brokers before 2.1 cannot be compared.
+    """
+    assert confirming((A, cluster_metadata(topic(-1, topic_id=None)))).is_settled
+
+
+def test_an_unknown_epoch_does_not_demote_a_broker() -> None:
+    """
+    An epoch of -1 proves nothing.
+    """
+    check = confirming((A, cluster_metadata(topic(5))), (B, cluster_metadata(topic(-1))))
+
+    assert not check.behind
+
+
+def test_a_broker_that_lacks_a_partition_is_behind() -> None:
+    """
+    Whichever of two brokers responds first.
+    """
+    more, fewer = cluster_metadata(topic(4, 0)), cluster_metadata(topic(4))
+
+    assert confirming((A, more), (B, fewer)).behind == {B}
+    assert confirming((B, fewer), (A, more)).behind == {B}
+
+
+def test_brokers_of_all_responses_are_known() -> None:
+    """
+    A broker that is behind may lack the leader of a later epoch.
+    """
+    later = cluster_metadata(topic(4, 7))
+    later.brokers.append(BrokerMetadata(3, "c", 9092))
+    for first, second in [(topic(5, 6), later.topics[0]), (topic(3, 6), later.topics[0])]:
+        check = confirming((A, cluster_metadata(first)), (B, later._replace(topics=[second])))
+        assert [it.node_id for it in check.result().brokers] == [1, 2, 3]
+
+
+def test_no_brokers_are_not_a_cluster_of_one() -> None:
+    """
+    A broker that has just started may know no brokers, and no topics.
+    """
+    check = FreshnessCheck("c", None, LastSeenEpochs(), confirms_new_topics=True)
+    check.add(A, MetadataResponse(0, [], []))
+
+    assert not check.is_settled
+
+
+@pytest.mark.parametrize("error", [29, 5])
+def test_a_topic_error_of_one_broker_does_not_count(error: int) -> None:
+    """
+    A broker that is behind may not know a new permission or the leader of a new topic.
+    """
+    failed = TopicMetadata(error, "t", None, [])
+    check = confirming((A, cluster_metadata(failed)))
+    assert not check.is_settled
+    check.add(B, cluster_metadata(topic(4)))
+
+    assert check.result().topics == [topic(4)]
+
+
+def test_a_third_broker_decides_between_topic_ids() -> None:
+    """
+    Of two topics with one name, nothing but a majority shows which is the later one.
+    """
+    old, again = cluster_metadata(topic(9)), cluster_metadata(topic(0, topic_id=OTHER_ID))
+    for one in (old, again):
+        one.brokers.append(BrokerMetadata(3, "c", 9092))
+    for responses in [(old, again, again), (again, old, again), (again, again)]:
+        check = confirming(*zip((A, B), responses, strict=False))
+        assert check.is_settled == (len(responses) == 2)
+        if not check.is_settled:
+            check.add(C, responses[2])
+        assert check.is_settled
+        assert check.result().topics == again.topics
 
 
 def test_one_fresh_response_is_enough() -> None:

@@ -4,17 +4,21 @@ A broker that is cut off from its controllers, and still answers clients from ol
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.stub_behaviour import METADATA
+from tests.support.stub_behaviour import API_VERSIONS, METADATA
 from tests.support.stub_brokers import Behaviour, StubCluster
 
+from pyspark_pykafka.engines.wire.network import cluster as network_cluster
 from pyspark_pykafka.engines.wire.network import metadata_freshness
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.engines.wire.network.connection_cache import ConnectionCache
 from pyspark_pykafka.engines.wire.network.metadata_freshness import LastSeenEpochs
-from pyspark_pykafka.errors import BrokerUnavailableError, UnknownTopicError
+from pyspark_pykafka.engines.wire.network.reachability import Reachability
+from pyspark_pykafka.errors import AuthenticationError, BrokerUnavailableError, UnknownTopicError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_batch_source, parse_stream_source
 from pyspark_pykafka.retry import Deadline
@@ -25,6 +29,9 @@ from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pyspark_pykafka.engines.wire.network.connection import Connection
+    from pyspark_pykafka.settings.wire_config import Address
 
 STALE = 0
 P0 = TopicPartition("t", 0)
@@ -72,6 +79,7 @@ def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     Forget the leader epochs of other tests, whose brokers may have had the same ports.
     """
     monkeypatch.setattr(metadata_freshness, "LAST_SEEN_EPOCHS", LastSeenEpochs())
+    monkeypatch.setattr(network_cluster, "_SECOND_RESPONSES", Reachability(), raising=False)
 
 
 @pytest.fixture
@@ -174,6 +182,142 @@ def test_a_cluster_of_one_broker_is_asked_once() -> None:
         assert planned_end(bootstrap(alone, 0)) == 100
         assert len(alone.get("metadata_asked")) == 1
     assert time.monotonic() - began < 2
+
+
+class Silent(Behaviour):
+    """
+    Brokers of which some accept connections, and respond to nothing, or to no Metadata request.
+    """
+
+    silent: tuple[int, ...] = ()
+    silent_apis: tuple[int, ...] = (METADATA, API_VERSIONS)
+
+    def delay(self, node: int, api_key: int) -> float:
+        return 3600.0 if node in self.silent and api_key in self.silent_apis else 0.0
+
+
+def planning_seconds(servers: str, **strategy: str) -> float:
+    """
+    Return how long a new query takes to find its partitions.
+    """
+    began = time.monotonic()
+    options = parse_batch_source({"kafka.bootstrap.servers": servers, **strategy})
+    metadata_client(options).assignment(options.strategy)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("apis", [(METADATA, API_VERSIONS), (METADATA,)])
+def test_a_silent_second_broker_delays_one_plan(apis: tuple[int, ...]) -> None:
+    """
+    Other new topics are not confirmed for a while, and a pattern without topics is not either.
+    """
+    topics = {"t": 1, "u": 1, "v": 1}
+    with StubCluster(Silent(brokers=2, topics=topics, silent=(1,), silent_apis=apis)) as stubs:
+        servers = bootstrap(stubs, 0)
+        assert 1.5 < planning_seconds(servers, subscribe="t") < 3
+        for strategy in ({"subscribe": "u"}, {"subscribe": "v"}, {"subscribePattern": "w.*"}):
+            assert planning_seconds(servers, **strategy) < 1
+
+
+def test_a_silent_second_broker_behind_an_alias() -> None:
+    """
+    All further responses together are waited for as long as one.
+    """
+    with StubCluster(Silent(brokers=2, topics={"t": 1}, silent=(1,))) as stubs:
+        turns = iter(range(0, -1_000_000, -1))
+        config = wire_config(KafkaSettings.of({"bootstrap.servers": f"localhost:{stubs.ports[0]}"}))
+        # The last broker comes first.
+        cluster = Cluster(config, jitter=lambda: float(next(turns)))
+        began = time.monotonic()
+        cluster.metadata(("t",), soon(), confirms_new_topics=True)
+        seconds = time.monotonic() - began
+        cluster.close()
+    assert seconds < 2.8
+
+
+def test_a_second_broker_that_is_down_costs_no_time() -> None:
+    """
+    A refused connection is known at once.
+    """
+    with (
+        StubCluster(Silent(brokers=2, topics={"t": 1})) as stubs,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        ports = [stubs.ports[0], server.getsockname()[1]]
+        server.close()
+        stubs.set(ports=ports)
+        assert planning_seconds(bootstrap(stubs, 0), subscribe="t") < 1
+
+
+def test_a_second_broker_that_refuses_the_login(
+    stubs: StubCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    The login worked at the first broker, so the plan goes on, with a warning, and the third broker
+    is asked.
+    """
+    stubs.set(stale=(2,))
+    connect = ConnectionCache.open
+
+    def refuse(cache: ConnectionCache, address: Address, deadline: Deadline) -> Connection:
+        if address.port == stubs.ports[1]:
+            msg = f"{address} refused the login of the user u"
+            raise AuthenticationError(msg)
+        return connect(cache, address, deadline)
+
+    monkeypatch.setattr(ConnectionCache, "open", refuse)
+    for _ in range(4):
+        monkeypatch.setattr(metadata_freshness, "LAST_SEEN_EPOCHS", LastSeenEpochs())
+        stubs.set(metadata_asked=())
+        cluster = cluster_of(bootstrap(stubs, 0))
+        cluster.metadata(("t",), soon(), confirms_new_topics=True)
+        cluster.close()
+        assert stubs.get("metadata_asked") == (0, 2)
+    assert "refused the login of the user u" in caplog.text
+    with pytest.raises(AuthenticationError, match="refused the login"):
+        cluster_of(bootstrap(stubs, 1)).metadata(("t",), soon())
+
+
+class Moved(Stale):
+    """
+    The stale broker does not know the broker that leads now.
+    """
+
+    def _on_3(self, node: int, request: Any) -> Any:
+        answer = super()._on_3(node, request)
+        if node in self.stale:
+            answer.brokers = [it for it in answer.brokers if it.node_id != 1]
+        return answer
+
+
+@pytest.mark.parametrize("nodes", [(STALE,), (2, STALE), (1, STALE)])
+def test_a_leader_that_the_stale_broker_does_not_know(nodes: tuple[int, ...]) -> None:
+    """
+    Offsets come from it, since the brokers of both responses are known.
+    """
+    with StubCluster(Moved(brokers=3, topics={"t": 1})) as stubs:
+        assert planned_end(bootstrap(stubs, *nodes)) == 200
+
+
+@pytest.mark.parametrize("version", [9, 7])
+def test_a_batch_from_brokers_without_topic_ids(version: int) -> None:
+    """
+    Leader epochs alone show which metadata are later (Kafka 2.1 to 2.7).
+    """
+    with StubCluster(Stale(brokers=3, topics={"t": 1})) as stubs:
+        versions = stubs.get("versions")
+        stubs.set(versions={**versions, METADATA: (4, version)})
+        assert planned_end(bootstrap(stubs, STALE)) == 200
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
+def test_an_alias_of_the_stale_broker(stubs: StubCluster, name: str) -> None:
+    """
+    A bootstrap server that leads to the stale broker does not count as a second one.
+    """
+    for _ in range(4):
+        metadata_freshness.LAST_SEEN_EPOCHS = LastSeenEpochs()
+        assert planned_end(f"{name}:{stubs.ports[STALE]}") == 200
 
 
 def test_stale_metadata_is_rejected_in_the_whole_process(stubs: StubCluster) -> None:
