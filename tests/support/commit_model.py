@@ -1,8 +1,8 @@
 """
 A model: ledger and coordinators in memory, and processes that make one call at a time in any order.
 
-What runs is the connector's own code; what is modelled is Kafka: a transaction ends once, in one
-way, for whoever comes first with its id and epoch, and what was sent may land after its sender.
+The code is the connector's own, and only Kafka is modelled: a transaction ends once, in one way,
+by the first request with its id and epoch, and a request may take effect after its sender's end.
 """
 
 from __future__ import annotations

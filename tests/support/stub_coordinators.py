@@ -144,7 +144,7 @@ class Coordination:
         return code if self._failed[key, name] <= times else 0
 
 
-# --- The protocol, as far as needed ---------------------------------------------------------------
+# --- The part of the protocol that is needed ------------------------------------------------------
 
 
 def _string(text: str | None) -> bytes:

@@ -33,7 +33,7 @@ ABOUT = {
 @pytest.fixture
 def measurement() -> Measurement:
     """
-    Return three rounds, of which the second was slow for all contenders.
+    Return three rounds; the second was slow for all contenders.
     """
     series = {
         "jvm": Series((4.0, 8.0, 4.4), (8.0, 8.0, 8.0)),

@@ -1,5 +1,5 @@
 """
-Which engine is chosen for a range, and what is logged about it.
+The choice of the engine for a range, and its log lines.
 """
 
 from __future__ import annotations

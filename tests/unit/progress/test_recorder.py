@@ -165,7 +165,7 @@ def test_outage_does_not_delay_the_query(server: Server, caplog: pytest.LogCaptu
 
 def test_finish_is_bounded(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """
-    If the store stays down, finish returns after its timeout and logs what is missing.
+    If the store stays down, finish returns after its timeout and logs the missing offsets.
     """
     server.down = True
     recorder = make_recorder(server, seconds=0.1)

@@ -265,11 +265,11 @@ def test_configurations_are_keys() -> None:
     Equal settings share connections, another password does not, and configurations are pickled.
     """
     plain = {**SASL, "sasl.mechanism": "PLAIN"}
-    one, same = wire_config(settings(plain)), wire_config(settings(plain))
+    first, same = wire_config(settings(plain)), wire_config(settings(plain))
     other = wire_config(settings({**plain, "sasl.password": "neu"}))
 
-    assert len({one, same, other}) == 2
-    assert pickle.loads(pickle.dumps(one)) == one  # noqa: S301 - our own bytes
+    assert len({first, same, other}) == 2
+    assert pickle.loads(pickle.dumps(first)) == first  # noqa: S301 - our own bytes
 
 
 def test_repr_shows_no_secret() -> None:

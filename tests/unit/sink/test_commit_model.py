@@ -76,7 +76,7 @@ def until(process: Process, call: str) -> Process:
     """
     Let a process go on until it has made a call.
     """
-    while not any(call in it for it in process.world.trace[-1:]):
+    while not any(call in line for line in process.world.trace[-1:]):
         assert process.advance()
     return process
 
@@ -105,7 +105,7 @@ def moments() -> Iterator[tuple[int, Turn]]:
 
 def restart(world: World, name: str, division: Division, land_at: int | None = None) -> Process:
     """
-    Run another process of the query; what was sent before lands at a moment of it, or in the end.
+    Run another process of the query; requests sent before take effect during it, or at the end.
     """
     process = start(world, name, division)
     moment = 0
@@ -314,7 +314,7 @@ def test_a_ledger_whose_leader_lags() -> None:
     world.lag = 4
     first.finish()
     world.lag = 0
-    assert not any("a: abort" in it for it in world.trace), world.trace
+    assert not any("a: abort" in line for line in world.trace), world.trace
 
 
 def test_a_former_coordinator_does_not_cause_an_abort() -> None:
@@ -376,7 +376,9 @@ def test_partly_committed_transactions_are_found() -> None:
 
         Process(world, "tool", look).finish()
         in_part = 0 < len(world.visible(0)) < len(ROWS)
-        assert [it.transactional_id for it in found] == (world.ongoing if in_part else [])
+        assert [transaction.transactional_id for transaction in found] == (
+            world.ongoing if in_part else []
+        )
 
 
 def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
@@ -518,7 +520,10 @@ def compares_counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = replay.committed_tasks
 
     def blind(batch: CommittableBatch, committed: Any) -> frozenset[int]:
-        seen = [replace(it, content="x") if hasattr(it, "content") else it for it in committed]
+        seen = [
+            replace(entry, content="x") if hasattr(entry, "content") else entry
+            for entry in committed
+        ]
         tasks = tuple(replace(task, content_hash="x") for task in batch.committables)
         return whole(replace(batch, committables=tasks), seen)
 
@@ -570,7 +575,8 @@ def takes_ids_over(monkeypatch: pytest.MonkeyPatch) -> None:
     Let tasks take over the ids of an earlier write.
     """
     monkeypatch.setattr(
-        "tests.support.commit_model.choose_free_id", lambda _, wanted: wanted.transactional_id
+        "tests.support.commit_model.choose_free_id",
+        lambda _, transaction: transaction.transactional_id,
     )
 
 

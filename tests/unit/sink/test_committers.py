@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 BROKERS = 6
 MARK = "w-ended-1"
-#: The next transaction of the name may have been begun, to abort the one before.
+#: The next transaction of the name may have started, to abort the previous one.
 ENDED = {"CompleteAbort", "Empty"}
 
 
@@ -86,8 +86,8 @@ def connected(stubs: StubCoordinators, **settings: object) -> Iterator[Transacti
     """
     Lend a client of the coordinators.
     """
-    given = {name.replace("_", "."): str(value) for name, value in settings.items()}
-    kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **given})
+    options = {name.replace("_", "."): str(value) for name, value in settings.items()}
+    kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **options})
     config = wire_producer_config(kafka)
     cluster = Cluster(config.wire)
     try:
@@ -514,7 +514,7 @@ def test_many_markers_are_warned_of(
 
 def test_partitions_that_transactions_join(caplog: pytest.LogCaptureFixture) -> None:
     """
-    What the stub counts is what is added: the tests above stand on it.
+    The stub counts the added partitions: the tests above rely on it.
     """
     with StubCoordinators(Coordination()) as stubs, connected(stubs) as transactions:
         identity = transactions.begin("w-0-0", 60_000)

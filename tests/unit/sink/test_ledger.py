@@ -151,7 +151,7 @@ def test_an_outage_ends_in_a_timeout(failure: str) -> None:
 )
 def test_a_lost_ledger_is_reported(failure: str, text: str) -> None:
     """
-    The error is not retriable: what was committed can no longer be known.
+    The error is not retriable: the committed tasks can no longer be known.
     """
     with ledger(failure, 1e9, block_ms=5_000) as made, pytest.raises(ExactlyOnceError) as raised:
         made.read_all(0, ENTRIES)

@@ -1,5 +1,5 @@
 """
-Transactional ids, and patterns that tell similar prefixes apart.
+Transactional ids, and patterns that distinguish similar prefixes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The commit gate of the fault tests passes as many commits as set, and holds the others.
+The commit gate of the fault tests passes the configured number of commits, and holds the rest.
 """
 
 from __future__ import annotations

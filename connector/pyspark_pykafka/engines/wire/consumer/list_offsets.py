@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     RequestedPartitions = Mapping[str, Sequence[ListOffsetsPartition | OffsetForLeaderPartition]]
     LeaderResponse = ListOffsetsResponse | OffsetForLeaderEpochResponse
 
-# The least time for the rest of a response that has begun to arrive.
+# The least time for the rest of a response that is arriving.
 _REST_SECONDS = 1.0
 
 
@@ -130,7 +130,7 @@ class _LeaderRequests:
         while self.pending and not deadline.expired:
             for connection in readable(list(self.pending), deadline.remaining()):
                 node = self.pending.pop(connection)
-                # A response that has begun to arrive is read, even shortly before the deadline.
+                # A response that is arriving is read, even shortly before the deadline.
                 rest = Deadline.after(max(deadline.remaining(), _REST_SECONDS), deadline.now)
                 try:
                     self.result.responses[node] = connection.receive(rest)

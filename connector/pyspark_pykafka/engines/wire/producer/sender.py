@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _MAX_WAIT_SECONDS = 1.0
 
-# The rest of a response that has begun to arrive may take this long, even after its timeout.
+# The rest of a response that is arriving may take this long, even after its timeout.
 _REST_SECONDS = 1.0
 
 

@@ -258,7 +258,7 @@ def _own_code(response: InitProducerIdResponse | EndTxnResponse) -> int:
 
 def _partitions_code(response: AddPartitionsToTxnResponse) -> int:
     """
-    Return the code of the partition that failed; then the others were not attempted.
+    Return the code of the partition that failed; then the rest were not attempted.
     """
     codes = set(response.error_codes)
     return max(

@@ -153,7 +153,11 @@ def test_the_highest_epoch_of_each_partition_counts() -> None:
     check = confirming((A, cluster_metadata(topic(4, 7))), (B, cluster_metadata(topic(5, 6, 0))))
 
     assert check.is_settled
-    assert [it.leader_epoch for it in check.result().topics[0].partitions] == [5, 7, 0]
+    assert [partition.leader_epoch for partition in check.result().topics[0].partitions] == [
+        5,
+        7,
+        0,
+    ]
     assert check.behind == {A, B}
 
 
@@ -309,11 +313,11 @@ def test_one_fresh_response_is_enough() -> None:
     """
     Without anything suspicious, one broker is asked.
     """
-    one = check()
+    freshness = check()
 
-    assert one.add(A, metadata(topic(4, 5)))
-    assert one.is_settled
-    assert one.result() == metadata(topic(4, 5))
+    assert freshness.add(A, metadata(topic(4, 5)))
+    assert freshness.is_settled
+    assert freshness.result() == metadata(topic(4, 5))
 
 
 @pytest.mark.parametrize(
@@ -327,16 +331,16 @@ def test_stale_metadata_is_rejected(stale: TopicMetadata) -> None:
     """
     However many brokers return it; metadata of a broker that is up to date is accepted.
     """
-    one = check(seen_epochs(topic(5, 5)))
+    freshness = check(seen_epochs(topic(5, 5)))
     for _ in range(2 * MIN_CONFIRMATIONS):
-        assert not one.add(A, metadata(stale))
-        assert not one.is_settled
-    assert str(A) in str(one.stale_reason())
+        assert not freshness.add(A, metadata(stale))
+        assert not freshness.is_settled
+    assert str(A) in str(freshness.stale_reason())
 
-    assert one.add(B, metadata(topic(5, 6)))
-    assert one.is_settled
-    assert one.stale_reason() is None
-    assert one.result() == metadata(topic(5, 6))
+    assert freshness.add(B, metadata(topic(5, 6)))
+    assert freshness.is_settled
+    assert freshness.stale_reason() is None
+    assert freshness.result() == metadata(topic(5, 6))
 
 
 @pytest.mark.parametrize(
@@ -376,13 +380,13 @@ def test_a_missing_topic_needs_several_confirmations() -> None:
     """
     One broker that has the topic overrules others that do not.
     """
-    one = check()
-    one.add(A, metadata(missing()))
-    assert not one.is_settled
-    one.add(B, metadata(topic(1)))
+    freshness = check()
+    freshness.add(A, metadata(missing()))
+    assert not freshness.is_settled
+    freshness.add(B, metadata(topic(1)))
 
-    assert one.is_settled
-    assert one.result() == metadata(topic(1))
+    assert freshness.is_settled
+    assert freshness.result() == metadata(topic(1))
 
     two = check()
     for at in range(MIN_CONFIRMATIONS):
@@ -397,11 +401,11 @@ def test_a_recreated_topic_needs_several_confirmations() -> None:
     The known topic id is preferred if any broker still has it.
     """
     again = topic(0, topic_id=OTHER_ID)
-    one = check(seen_epochs(topic(5)))
-    one.add(A, metadata(again))
-    assert not one.is_settled
-    one.add(B, metadata(topic(5)))
-    assert one.result() == metadata(topic(5))
+    freshness = check(seen_epochs(topic(5)))
+    freshness.add(A, metadata(again))
+    assert not freshness.is_settled
+    freshness.add(B, metadata(topic(5)))
+    assert freshness.result() == metadata(topic(5))
 
     two = check(seen_epochs(topic(5)))
     for address in (A, B, C):
@@ -415,15 +419,15 @@ def test_irrelevant_topics_are_ignored() -> None:
     Several brokers must confirm that an expected topic is missing; topics that are not relevant are
     dropped.
     """
-    one = FreshnessCheck(
+    freshness = FreshnessCheck(
         "c", None, LastSeenEpochs(), expected_topics=("t", "u"), is_relevant={"t", "u"}.__contains__
     )
-    one.add(A, metadata(topic(1), topic(9, name="x")))
-    assert not one.is_settled
-    one.add(B, metadata(topic(1), topic(1, name="u", topic_id=OTHER_ID)))
+    freshness.add(A, metadata(topic(1), topic(9, name="x")))
+    assert not freshness.is_settled
+    freshness.add(B, metadata(topic(1), topic(1, name="u", topic_id=OTHER_ID)))
 
-    assert one.is_settled
-    assert [it.name for it in one.result().topics] == ["t", "u"]
+    assert freshness.is_settled
+    assert [each.name for each in freshness.result().topics] == ["t", "u"]
 
 
 def failing(error: PykafkaError) -> Callable[[], str]:
@@ -434,8 +438,8 @@ def failing(error: PykafkaError) -> Callable[[], str]:
 
 
 def run(*attempts: Callable[[], str], seconds: float = 5, **more: Callable[..., None]) -> str:
-    given = {"on_late_result": lambda _: None, "on_overtaken": lambda _: None, **more}
-    return race(list(attempts), 0.05, Deadline.after(seconds), **given, goal="it")  # type: ignore[arg-type]
+    callbacks = {"on_late_result": lambda _: None, "on_overtaken": lambda _: None, **more}
+    return race(list(attempts), 0.05, Deadline.after(seconds), **callbacks, goal="it")  # type: ignore[arg-type]
 
 
 def test_a_failure_starts_the_next_attempt() -> None:

@@ -40,7 +40,7 @@ _REQUEST_TIMED_OUT = 7
 
 class Stale(Behaviour):
     """
-    Three brokers, of which the first believes that it leads everything, under the previous epoch,
+    Three brokers; the first believes that it leads everything, under the previous epoch,
     and has no later topics or records; the true leader is another broker.
     """
 
@@ -85,7 +85,7 @@ def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def stubs() -> Iterator[StubCluster]:
     """
-    Return three brokers, of which the first is stale.
+    Return three brokers; the first is stale.
     """
     with StubCluster(Stale(brokers=3, topics={"t": 1, "new": 1}, later=("new",))) as cluster:
         yield cluster

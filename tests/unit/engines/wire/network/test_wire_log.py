@@ -41,7 +41,7 @@ LOGIN = Sasl("PLAIN", "alice", CANARY)
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """
-    Return what was logged so far, without broker addresses; everything is at level DEBUG.
+    Return the log lines so far, without broker addresses; all are at level DEBUG.
     """
     caplog.set_level(logging.DEBUG, "pyspark_pykafka.wire")
 
@@ -81,7 +81,7 @@ def test_each_line_names_its_broker(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    Lines of several connections can be told apart.
+    Lines of several connections can be distinguished.
     """
     broker = scripted(GREETING)
     broker.open(debug="all")

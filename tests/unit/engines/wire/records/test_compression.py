@@ -79,7 +79,7 @@ def test_one_buffer_serves_batches_of_all_sizes(
 @pytest.mark.parametrize("block", [1, 100, 100_000])
 def test_framed_snappy(block: int) -> None:
     """
-    Java's producers write snappy in framed blocks, of which the last one is smaller.
+    Java's producers write snappy in framed blocks; the last one is smaller.
     """
     plain = bytes(i % 251 for i in range(2000))
 
