@@ -15,6 +15,7 @@ from tests.support import fetching, kafka_tool, producing
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.testing import Record
+from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,9 @@ BYTES_A_SECOND = 150_000
 TIMEOUT_MS = 1_500
 FEWEST_SECONDS = 3.0
 
+#: How long a broker may take to learn of a quota.
+QUOTA_SECONDS = 60
+
 
 @pytest.fixture
 def limited(kafka_cluster: KafkaCluster) -> Callable[[str, str], str]:
@@ -41,6 +45,15 @@ def limited(kafka_cluster: KafkaCluster) -> Callable[[str, str], str]:
         tool, entity = "kafka.admin.ConfigCommand", ("--entity-type", "clients")
         given = ("--alter", "--add-config", f"{quota}={BYTES_A_SECOND}")
         kafka_tool.run(tool, kafka_cluster.bootstrap, *given, *entity, "--entity-name", client)
+
+        def missing() -> str | None:
+            # The command returns when the controller has the quota; the broker may not, yet.
+            shown = kafka_tool.run(
+                tool, kafka_cluster.bootstrap, "--describe", *entity, "--entity-name", client
+            )
+            return None if f"{quota}=" in shown else f"the broker has no {quota} for {client}"
+
+        wait_until(missing, QUOTA_SECONDS)
         return client
 
     return limiting

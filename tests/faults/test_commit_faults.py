@@ -131,7 +131,7 @@ def test_a_late_commit_does_not_contradict_the_error(three: ProxiedCluster) -> N
     assert seen(three, topic) == 0
 
 
-@pytest.mark.parametrize("how", ["drop_syns", "refuse"])
+@pytest.mark.parametrize("how", ["drop_syns", "refuse_connections"])
 def test_an_unreachable_broker_that_is_not_needed(three: ProxiedCluster, how: str) -> None:
     """
     It holds no row, ledger or coordinator: micro-batches and writes commit without it.
