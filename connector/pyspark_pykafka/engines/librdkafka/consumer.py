@@ -278,9 +278,9 @@ class _RangeReader:
             return
         topic = found.topics.get(tp.topic)
         if topic is None or (topic.error and topic.error.code() in _MISSING):
-            self._on_missing("the topic does not exist")
+            self._on_missing("the topic no longer exists")
         elif not topic.error and tp.partition not in topic.partitions:
-            self._on_missing("the partition does not exist")
+            self._on_missing("the partition no longer exists")
         elif not topic.error:
             self.missing_reason = None
 
