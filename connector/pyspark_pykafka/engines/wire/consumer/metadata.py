@@ -127,7 +127,6 @@ class WireMetadata:
                     attempt.limit,
                     is_relevant=matches,
                     expected_topics=self._matched,
-                    confirms_new_topics=True,
                 ),
                 action,
             )
@@ -235,7 +234,7 @@ class WireMetadata:
         action = _reading_partitions(names)
         response = self._retry(
             lambda cluster, attempt: _with_action(
-                lambda: cluster.metadata(names, attempt.limit, confirms_new_topics=True), action
+                lambda: cluster.metadata(names, attempt.limit), action
             )
         )
         topics = _existing(response, action)
@@ -268,9 +267,7 @@ class WireMetadata:
             action = _reading_partitions(partition_counts)
             names = partition_counts.keys()
             metadata = _with_action(
-                lambda: cluster.metadata(
-                    names, attempt.limit, min_partitions=partition_counts, confirms_new_topics=True
-                ),
+                lambda: cluster.metadata(names, attempt.limit, min_partitions=partition_counts),
                 action,
             )
             self._cache_leaders(_existing(metadata, action))

@@ -150,12 +150,17 @@ class Cluster:
         """
         Return fresh metadata of these topics, or of all topics (None).
 
-        Topics that several brokers report as missing are left out. ``checks`` is passed to
-        :class:`FreshnessCheck`.
+        Topics that several brokers report as missing are left out. Topics that are new to this
+        process are confirmed by a second broker, except for a writer: a stale leader refuses its
+        records, and the topic may not exist yet. ``checks`` is passed to :class:`FreshnessCheck`.
         """
-        if _SECOND_RESPONSES.is_unreachable(self.config.bootstrap):
-            checks["confirms_new_topics"] = False
-        check = FreshnessCheck(self.config.bootstrap, topics, **checks)
+        check = FreshnessCheck(
+            self.config.bootstrap,
+            topics,
+            confirms_new_topics=not self.creates_topics
+            and not _SECOND_RESPONSES.is_unreachable(self.config.bootstrap),
+            **checks,
+        )
         second: Deadline | None = None
         used: set[Address] = set()
         request = partial(self._metadata_request, topics)

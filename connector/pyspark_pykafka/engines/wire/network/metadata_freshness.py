@@ -131,7 +131,7 @@ class FreshnessCheck:
     min_partitions: Mapping[str, int] = field(default_factory=dict)
     is_relevant: Callable[[str], object] = lambda _: True
     #: Whether topics that this process has not confirmed need a second broker's response.
-    confirms_new_topics: bool = False
+    confirms_new_topics: bool = True
     responses: int = field(init=False, default=0)
     #: Brokers with older leader epochs than others.
     behind: set[Address] = field(init=False, default_factory=set)

@@ -134,7 +134,7 @@ def confirming(*responses: tuple[Address, MetadataResponse]) -> FreshnessCheck:
     """
     Return a check of a process that has seen no topics, after these responses.
     """
-    check = FreshnessCheck("c", ("t",), LastSeenEpochs(), confirms_new_topics=True)
+    check = FreshnessCheck("c", ("t",), LastSeenEpochs())
     for address, response in responses:
         check.add(address, response)
     return check
@@ -169,7 +169,7 @@ def test_new_topics_need_a_second_broker() -> None:
     assert check.is_complete
     assert not check.is_settled
 
-    seen = FreshnessCheck("c", ("t",), confirmed_topics(topic(4)), confirms_new_topics=True)
+    seen = FreshnessCheck("c", ("t",), confirmed_topics(topic(4)))
     seen.add(A, cluster_metadata(topic(4)))
     assert seen.is_settled
 
@@ -195,15 +195,15 @@ def test_aliases_of_one_broker_confirm_nothing() -> None:
     assert not check.is_settled
 
 
-def test_a_topic_that_only_a_task_has_read_is_new() -> None:
+def test_a_topic_that_was_only_written_to_is_new() -> None:
     """
     Its leader epochs come from one broker, and must be confirmed.
     """
     seen = LastSeenEpochs()
-    task = FreshnessCheck("c", ("t",), seen)
-    task.add(A, cluster_metadata(topic(4)))
-    task.result()
-    plan = FreshnessCheck("c", ("t",), seen, confirms_new_topics=True)
+    writer = FreshnessCheck("c", ("t",), seen, confirms_new_topics=False)
+    writer.add(A, cluster_metadata(topic(4)))
+    writer.result()
+    plan = FreshnessCheck("c", ("t",), seen)
     plan.add(A, cluster_metadata(topic(4)))
 
     assert not plan.is_settled
@@ -214,7 +214,7 @@ def test_a_new_pattern_needs_a_second_broker() -> None:
     A broker may know the topics that the process has read, and lack others that match.
     """
     seen = confirmed_topics(topic(4))
-    pattern = FreshnessCheck("c", None, seen, confirms_new_topics=True)
+    pattern = FreshnessCheck("c", None, seen)
     pattern.add(A, cluster_metadata(topic(4)))
 
     assert not pattern.is_settled
@@ -274,7 +274,7 @@ def test_no_brokers_are_not_a_cluster_of_one() -> None:
     """
     A broker that has just started may know no brokers, and no topics.
     """
-    check = FreshnessCheck("c", None, LastSeenEpochs(), confirms_new_topics=True)
+    check = FreshnessCheck("c", None, LastSeenEpochs())
     check.add(A, MetadataResponse(0, [], []))
 
     assert not check.is_settled

@@ -9,9 +9,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.stub_behaviour import API_VERSIONS, METADATA
+from tests.support.fetching import VALUES, settings
+from tests.support.stub_behaviour import API_VERSIONS, METADATA, FetchAnswer
 from tests.support.stub_brokers import Behaviour, StubCluster
 
+from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.engines.wire.network import cluster as network_cluster
 from pyspark_pykafka.engines.wire.network import metadata_freshness
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
@@ -19,7 +21,7 @@ from pyspark_pykafka.engines.wire.network.connection_cache import ConnectionCach
 from pyspark_pykafka.engines.wire.network.metadata_freshness import LastSeenEpochs
 from pyspark_pykafka.engines.wire.network.reachability import Reachability
 from pyspark_pykafka.errors import AuthenticationError, BrokerUnavailableError, UnknownTopicError
-from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_batch_source, parse_stream_source
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 STALE = 0
 P0 = TopicPartition("t", 0)
+_NOT_LEADER = 6
 _REQUEST_TIMED_OUT = 7
 
 
@@ -95,13 +98,13 @@ def bootstrap(stubs: StubCluster, *nodes: int) -> str:
     return ",".join(f"127.0.0.1:{stubs.ports[node]}" for node in nodes)
 
 
-def cluster_of(servers: str) -> Cluster:
+def cluster_of(servers: str, *, creates_topics: bool = False) -> Cluster:
     """
-    Return a cluster that tries the bootstrap servers in their order.
+    Return a cluster that tries the bootstrap servers in their order; a writer's creates topics.
     """
     turns = iter(range(1_000_000))
     config = wire_config(KafkaSettings.of({"bootstrap.servers": servers}))
-    return Cluster(config, jitter=lambda: float(next(turns)))
+    return Cluster(config, creates_topics, jitter=lambda: float(next(turns)))
 
 
 def stream(servers: str, **options: str) -> MicroBatchStream:
@@ -147,6 +150,32 @@ def test_a_batch_reads_to_the_new_leaders_end(stubs: StubCluster, nodes: tuple[i
     A batch query plans once, so its first metadata come from two brokers; the higher epoch counts.
     """
     assert planned_end(bootstrap(stubs, *nodes)) == 200
+
+
+class StaleLog(Stale):
+    """
+    Stale brokers that serve their shorter log to Fetch requests, too.
+    """
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        if node not in {STALE, 1}:
+            return FetchAnswer(_NOT_LEADER, -1)
+        answer = super().fetch(node, topic, partition, offset)
+        return FetchAnswer(0, 100, answer.records) if node in self.stale else answer
+
+
+@pytest.mark.parametrize("nodes", [(STALE,), (STALE, 1), (STALE, 2), (2, STALE)])
+def test_a_task_reads_to_the_new_leaders_end(nodes: tuple[int, ...]) -> None:
+    """
+    A task that resolves ``latest`` itself reads to the end of the log of the new leader.
+    """
+    behaviour = StaleLog(brokers=3, topics={"t": 1}, high_watermark=200)
+    with StubCluster(behaviour) as stubs:
+        whole = OffsetRange(P0, EARLIEST, LATEST)
+        task = settings(bootstrap(stubs, *nodes), "wire", schema=VALUES)
+        offsets = [at for batch in fetch(whole, task) for at in batch["offset"].to_pylist()]
+
+    assert offsets == list(range(200))
 
 
 def test_a_pattern_finds_topics_that_the_first_broker_does_not_know(stubs: StubCluster) -> None:
@@ -231,7 +260,7 @@ def test_a_silent_second_broker_behind_an_alias() -> None:
         # The last broker comes first.
         cluster = Cluster(config, jitter=lambda: float(next(turns)))
         began = time.monotonic()
-        cluster.metadata(("t",), soon(), confirms_new_topics=True)
+        cluster.metadata(("t",), soon())
         seconds = time.monotonic() - began
         cluster.close()
     assert seconds < 2.8
@@ -272,7 +301,7 @@ def test_a_second_broker_that_refuses_the_login(
         monkeypatch.setattr(metadata_freshness, "LAST_SEEN_EPOCHS", LastSeenEpochs())
         stubs.set(metadata_asked=())
         cluster = cluster_of(bootstrap(stubs, 0))
-        cluster.metadata(("t",), soon(), confirms_new_topics=True)
+        cluster.metadata(("t",), soon())
         cluster.close()
         assert stubs.get("metadata_asked") == (0, 2)
     assert "refused the login of the user u" in caplog.text
@@ -358,9 +387,9 @@ def test_stale_brokers_alone_are_an_error(stubs: StubCluster) -> None:
 
 def test_another_broker_is_asked_after_a_failure(stubs: StubCluster) -> None:
     """
-    A task that asks the stale broker first, and fails there, then finds the new leader.
+    A writer that believes the stale broker first, and fails there, then finds the new leader.
     """
-    cluster = cluster_of(bootstrap(stubs, STALE, 1))
+    cluster = cluster_of(bootstrap(stubs, STALE, 1), creates_topics=True)
     assert cluster.leader(P0, soon()).node == STALE
     cluster.invalidate_metadata("t")
 
