@@ -1,0 +1,135 @@
+"""
+A real broker that is cut off from its controllers, and that clients still reach.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import NewTopic
+from tests.support.fetching import VALUES, settings
+from tests.support.proxy import Proxy
+
+from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.engines.wire.network import cluster as network_cluster
+from pyspark_pykafka.engines.wire.network import metadata_freshness
+from pyspark_pykafka.engines.wire.network.metadata_freshness import LastSeenEpochs
+from pyspark_pykafka.engines.wire.network.reachability import Reachability
+from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing.ports import free_ports
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from pyspark_pykafka.testing.properties import Node, Setting
+
+pytestmark = pytest.mark.soak
+
+CONTROLLER, CUT_OFF = 1, 2
+P0 = TopicPartition("t", 0)
+BEFORE, AFTER = 100, 200
+SECONDS = 60
+
+
+class OneController(KafkaCluster):
+    """
+    Three brokers; the first is the only controller, and the second reaches it through a proxy.
+    """
+
+    def __init__(self, link: Proxy) -> None:
+        super().__init__(3)
+        self.link = link
+
+    def node_config(self, node: Node) -> Mapping[str, Setting]:
+        host, port = self.link.target
+        client, controller = f"CLIENT://{node.address}", f"CONTROLLER://{host}:{port}"
+        if node.id == CONTROLLER:
+            return {
+                "controller.quorum.voters": f"{CONTROLLER}@{host}:{port}",
+                "listeners": f"{client},{controller}",
+                # What the brokers connect to; the proxy leads to the controller.
+                "advertised.listeners": f"{client},CONTROLLER://{self.link.address}",
+            }
+        voter = self.link.address if node.id == CUT_OFF else f"{host}:{port}"
+        return {
+            "process.roles": "broker",
+            "controller.quorum.voters": f"{CONTROLLER}@{voter}",
+            "listeners": client,
+        }
+
+    def servers(self, *nodes: int) -> str:
+        addresses = self.bootstrap.split(",")
+        return ",".join(addresses[node - 1] for node in nodes)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[OneController]:
+    """
+    A topic whose leader is cut off after 100 records, and whose new leader receives 200 more.
+    """
+    (port,) = free_ports(1)
+    with Proxy(("127.0.0.1", port)) as link, OneController(link) as kafka:
+        topic = NewTopic("t", 1, replica_assignment=[[CUT_OFF, CONTROLLER, 3]])
+        admin = kafka.admin()
+        admin.create_topics([topic])["t"].result(SECONDS)
+        fresh = {"bootstrap.servers": kafka.servers(CONTROLLER)}
+        wait_until(
+            lambda: None if leader(kafka, CUT_OFF) == CUT_OFF else "t-0 has no leader", SECONDS
+        )
+        kafka.produce("t", [Record(value=b"before") for _ in range(BEFORE)], fresh)
+        link.black_hole()
+        wait_until(
+            lambda: None if leader(kafka, CONTROLLER) != CUT_OFF else "no other broker leads t-0",
+            SECONDS,
+        )
+        kafka.produce("t", [Record(value=b"after") for _ in range(AFTER)], fresh)
+        assert leader(kafka, CUT_OFF) == CUT_OFF, "the broker knows that it was replaced"
+        yield kafka
+        link.heal()
+
+
+def leader(cluster: OneController, node: int) -> int:
+    """
+    Return the leader of the partition, as one broker reports it.
+    """
+    topics = cluster.admin(cluster.servers(node)).list_topics("t", timeout=30).topics
+    return int(topics["t"].partitions[0].leader)
+
+
+@pytest.fixture(autouse=True)
+def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Forget the leader epochs that this process has seen.
+    """
+    monkeypatch.setattr(metadata_freshness, "LAST_SEEN_EPOCHS", LastSeenEpochs())
+    monkeypatch.setattr(network_cluster, "_SECOND_RESPONSES", Reachability())
+
+
+@pytest.mark.parametrize("nodes", [(2,), (2, 1), (2, 3), (3, 2), (1, 2, 3)])
+def test_a_task_reads_to_the_new_leaders_end(
+    cluster: OneController, nodes: tuple[int, ...]
+) -> None:
+    """
+    A task that resolves ``latest`` reads all records, whichever broker its list names first.
+    """
+    whole = OffsetRange(P0, EARLIEST, LATEST)
+    task = settings(cluster.servers(*nodes), "wire", schema=VALUES)
+    offsets = [at for batch in fetch(whole, task) for at in batch["offset"].to_pylist()]
+
+    assert offsets == list(range(BEFORE + AFTER))
+
+
+def test_a_batch_query_reads_to_the_new_leaders_end(
+    spark: SparkSession, cluster: OneController
+) -> None:
+    """
+    A batch query that knows only the broker that was cut off reads all records.
+    """
+    options = {"kafka.bootstrap.servers": cluster.servers(CUT_OFF), "subscribe": "t"}
+
+    assert spark.read.format("pykafka").options(**options).load().count() == BEFORE + AFTER
