@@ -170,9 +170,11 @@ def test_import_restores_an_export(
     assert _exported(run, arguments) == {name: {"0": 2, "1": 7}}
 
 
-def test_reset_deletes_all_records(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
+def test_reset_deletes_all_records(
+    place: tuple[str, list[str]], run: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """
-    Records are only deleted with --execute.
+    Records are only deleted with --execute; then every command says that there are none.
     """
     name, arguments = place
 
@@ -180,7 +182,11 @@ def test_reset_deletes_all_records(place: tuple[str, list[str]], run: Callable[.
     assert _exported(run, arguments) == {name: {"0": 2, "1": 1}}
     run("progress", "reset", *arguments, "--execute")
 
-    assert _exported(run, arguments) == {}
+    for command in (["lag"], ["progress", "show"], ["progress", "export"], ["progress", "reset"]):
+        assert main([*command, *arguments]) == 1
+        output = capsys.readouterr()
+        assert "does not exist, or has no recorded offsets; correct" in output.err
+        assert output.out == ""
 
 
 @pytest.mark.parametrize(

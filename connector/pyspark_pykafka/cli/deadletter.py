@@ -19,7 +19,7 @@ from pyspark_pykafka.failures.dead_letters import (
     replay_dead_letters,
 )
 from pyspark_pykafka.offsets import OffsetRange
-from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.options import Subscribe, parse_stream_source
 from pyspark_pykafka.progress.factory import process_name
 from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.progress.record import Owner, Record
@@ -46,7 +46,7 @@ class _DeadLetters:
         self.replayed = GroupStore(source.kafka, group, self._broker)
 
     def ranges(self, *, everything: bool) -> list[OffsetRange]:
-        tps = self._broker.partitions_for([self.topic])
+        tps = self._broker.assignment(Subscribe((self.topic,))).partitions
         log_start, end = self._broker.log_start_offsets(tps), self._broker.end_offsets(tps)
         replayed = {} if everything else self.replayed.read()
         start = {

@@ -16,7 +16,7 @@ from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
-from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.errors import OptionsError, ProgressError
 from pyspark_pykafka.offsets import (
     Assignment,
     Offsets,
@@ -25,7 +25,7 @@ from pyspark_pykafka.offsets import (
     offsets_from_json,
     offsets_to_json,
 )
-from pyspark_pykafka.options import Subscribe, parse_stream_source
+from pyspark_pykafka.options import Subscribe, ZooKeeperNodes, parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store, process_name, read_records
 from pyspark_pykafka.progress.record import Owner, Record
 
@@ -70,8 +70,32 @@ def _options(arguments: argparse.Namespace) -> SourceOptions:
     return parse_stream_source(options)
 
 
+def _existing_records(options: SourceOptions) -> Records:
+    """
+    Return the records of the store; raise :class:`ProgressError` if it has none.
+    """
+    records = read_records(options)
+    if not records:
+        raise _no_store_error(options)
+    return records
+
+
+def _no_store_error(options: SourceOptions) -> ProgressError:
+    """
+    Return the error for a store without records: brokers do not say whether a group exists.
+    """
+    store = options.progress_store
+    name, argument = (
+        (f"the ZooKeeper node {store.root}/{store.id}", "--id and --root")
+        if isinstance(store, ZooKeeperNodes)
+        else (f"the consumer group '{options.kafka.get('group.id')}'", "--group")
+    )
+    msg = f"{name} does not exist, or has no recorded offsets; correct {argument}"
+    return ProgressError("PROGRESS_NOT_FOUND", msg)
+
+
 def _show(arguments: argparse.Namespace) -> int:
-    records = read_records(_options(arguments))
+    records = _existing_records(_options(arguments))
     if arguments.json:
         print(json.dumps([_as_json(tp, records[tp]) for tp in sorted(records)], indent=2))
         return 0
@@ -121,7 +145,7 @@ def _import(arguments: argparse.Namespace) -> int:
 
 def _export(arguments: argparse.Namespace) -> int:
     """Print the offsets in the form of startingOffsets."""
-    records = read_records(_options(arguments))
+    records = _existing_records(_options(arguments))
     print(json.dumps(offsets_to_json({tp: record.offset for tp, record in records.items()})))
     return 0
 
@@ -153,8 +177,11 @@ def _move(arguments: argparse.Namespace, options: SourceOptions, requested: Offs
 
 
 def _reset(arguments: argparse.Namespace) -> int:
-    with closing(make_progress_store(_options(arguments))) as store:
+    options = _options(arguments)
+    with closing(make_progress_store(options)) as store:
         stored = store.read()
+        if not stored:
+            raise _no_store_error(options)
         print_table(
             ("TOPIC", "PARTITION", "OFFSET"), [(*tp, stored[tp].offset) for tp in sorted(stored)]
         )
@@ -168,7 +195,7 @@ def _reset(arguments: argparse.Namespace) -> int:
 
 def _lag(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
-    records = read_records(options)
+    records = _existing_records(options)
     broker = _broker(options)
     ends = broker.end_offsets(broker.partitions_for({tp.topic for tp in records}))
     lags = {tp: end - records[tp].offset for tp, end in ends.items() if tp in records}

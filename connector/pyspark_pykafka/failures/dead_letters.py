@@ -27,6 +27,8 @@ HEADER_PREFIX = "pykafka.deadletter."
 
 _MAX_MESSAGE_LENGTH = 2_000
 
+_TOPIC_OPTIONS = frozenset({"assign", "subscribe", "subscribepattern"})
+
 _READ_SCHEMA = pa.schema(
     [(name, kind) for name, kind in SOURCE_TYPES.items() if name != "timestampType"]
 )
@@ -44,8 +46,8 @@ class DeadLetterTopic:
     """
     Writes failed records to a dead-letter topic, for :func:`isolate_poison`.
 
-    Each record is read again from its source topic with ``options``, the options of the query's
-    ``readStream``. ``kafka`` replaces their ``kafka.*`` options if the dead-letter topic is on
+    Each record is read again from its source topic with ``options``: those of the query's
+    ``readStream``, or the ``kafka.*`` options alone, such as brokers and login. ``kafka`` replaces their ``kafka.*`` options if the dead-letter topic is on
     another cluster. Delivery is at least once: if a batch fails after its failed records were
     written, they are written again. Raises :class:`~pyspark_pykafka.errors.OptionsError` for
     invalid options::
@@ -154,9 +156,14 @@ def read_dead_letters(
 
 def dead_letter_fetch_settings(options: Mapping[str, str]) -> FetchSettings:
     """
-    Return the settings for reading a dead-letter topic, from options of ``readStream``.
+    Return the settings for reading single ranges, from options of ``readStream``.
+
+    The options need no topics, since each range names its own.
     """
-    return fetch_settings(parse_stream_source({**options, "includeHeaders": "true"}), _READ_SCHEMA)
+    names = {name.lower() for name in options}
+    topics = {} if names & _TOPIC_OPTIONS else {"subscribePattern": "."}
+    source = parse_stream_source({**options, **topics, "includeHeaders": "true"})
+    return fetch_settings(source, _READ_SCHEMA)
 
 
 def _from_row(row: Row) -> DeadLetter | None:

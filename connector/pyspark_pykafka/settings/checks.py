@@ -13,8 +13,9 @@ from pyspark_pykafka.settings.values import shown_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+# As in librdkafka, an entry may name its listener's protocol.
 _SERVER = re.compile(
-    r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._%-]+):(?P<port>[0-9]{1,5})"
+    r"(?:(?i:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._%-]+):(?P<port>[0-9]{1,5})"
 )
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")
 _MAX_INT = 2**31 - 1
@@ -41,7 +42,9 @@ def _servers(value: str) -> str:
     entries = [entry.strip() for entry in value.split(",") if entry.strip()]
     matches = [_SERVER.fullmatch(entry) for entry in entries]
     if not entries or not all(match and 0 < int(match["port"]) <= _MAX_PORT for match in matches):
-        msg = "the brokers with their ports, as 'host:9092,host2:9092'"
+        has_scheme = any("://" in entry for entry in entries)
+        rest = "; give host:port only, without a URL's scheme" if has_scheme else ""
+        msg = f"the brokers with their ports, as 'host:9092,host2:9092'{rest}"
         raise ValueError(msg)
     return ",".join(entries)
 

@@ -1,0 +1,56 @@
+"""
+Commands fail when what they are asked about does not exist.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.stub_brokers import Behaviour, StubCluster
+
+from pyspark_pykafka.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """
+    The address of a cluster without topics, and so without recorded offsets.
+    """
+    with StubCluster(Behaviour(topics={})) as cluster:
+        yield cluster.bootstrap
+
+
+@pytest.mark.parametrize(
+    "command", [["lag"], ["lag", "--json"], ["progress", "show"], ["progress", "export"]]
+)
+def test_a_misspelt_group_is_an_error(
+    bootstrap: str, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """
+    A group without recorded offsets is reported as missing, not as one without lag.
+    """
+    code = main([*command, "--bootstrap-server", bootstrap, "--group", "misspelt"])
+
+    output = capsys.readouterr()
+    assert code == 1
+    assert "the consumer group 'misspelt' does not exist" in output.err
+    assert output.out == ""
+
+
+@pytest.mark.parametrize("action", ["list", "replay"])
+def test_a_misspelt_dead_letter_topic_is_an_error(
+    bootstrap: str, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    """
+    A missing dead-letter topic is reported, not shown as an empty one.
+    """
+    code = main(["deadletter", action, "--bootstrap-server", bootstrap, "--topic", "misspelt"])
+
+    output = capsys.readouterr()
+    assert code == 1
+    assert "the brokers do not have the topic 'misspelt'" in output.err
+    assert output.out == ""
