@@ -47,10 +47,10 @@ class DeadLetterTopic:
     Writes failed records to a dead-letter topic, for :func:`isolate_poison`.
 
     Each record is read again from its source topic with ``options``: those of the query's
-    ``readStream``, or the ``kafka.*`` options alone, such as brokers and login. ``kafka`` replaces their ``kafka.*`` options if the dead-letter topic is on
-    another cluster. Delivery is at least once: if a batch fails after its failed records were
-    written, they are written again. Raises :class:`~pyspark_pykafka.errors.OptionsError` for
-    invalid options::
+    ``readStream``, or the ``kafka.*`` options alone, such as brokers and login. ``kafka`` replaces
+    their ``kafka.*`` options if the dead-letter topic is on another cluster. Delivery is at least
+    once: if a batch fails after its failed records were written, they are written again. Raises
+    :class:`~pyspark_pykafka.errors.OptionsError` for invalid options::
 
         dead_letters = DeadLetterTopic("orders-dead", options)
         frame.writeStream.foreachBatch(isolate_poison(process, dead_letters)).start()

@@ -7,7 +7,12 @@ Pure: no I/O, no Spark, no Kafka client.
 from __future__ import annotations
 
 from pyspark_pykafka.options.option import Option, Scope
-from pyspark_pykafka.options.parse import parse_batch_source, parse_sink, parse_stream_source
+from pyspark_pykafka.options.parse import (
+    parse_batch_source,
+    parse_sink,
+    parse_source,
+    parse_stream_source,
+)
 from pyspark_pykafka.options.table import OPTIONS
 from pyspark_pykafka.options.values import (
     Assign,
@@ -52,5 +57,6 @@ __all__ = [
     "ZooKeeperNodes",
     "parse_batch_source",
     "parse_sink",
+    "parse_source",
     "parse_stream_source",
 ]

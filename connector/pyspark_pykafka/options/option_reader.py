@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.options.option import Option, Scope, scope_names
+from pyspark_pykafka.options.option import SCOPE_NAMES, Option, Scope, scope_names
 from pyspark_pykafka.options.table import BY_KEY, SPARK_OPTIONS
 from pyspark_pykafka.options.value_parsers import InvalidOptionError
 from pyspark_pykafka.settings import KNOWN_NAMES, KafkaSettings, Role, translate
@@ -30,6 +30,9 @@ _MAX_VALUE_LENGTH = 200
 class OptionReader:
     """
     The options of one query; :meth:`raise_mistakes` reports all mistakes in one error.
+
+    ``scope`` may be several kinds of query, of which it is not known yet which one this is: only
+    what is wrong in all of them is a mistake then, and nothing is logged.
     """
 
     def __init__(self, options: Mapping[str, str | None], scope: Scope) -> None:
@@ -98,7 +101,8 @@ class OptionReader:
             )
         translation = translate(settings, role)
         self.mistakes += translation.mistakes
-        log_settings(translation.ignored, translation.warnings)
+        if self._scope in SCOPE_NAMES:
+            log_settings(translation.ignored, translation.warnings)
         return settings
 
     def raise_mistakes(self) -> None:
@@ -112,7 +116,7 @@ class OptionReader:
         option = BY_KEY.get(key)
         if option is None:
             self.mistakes.append(_unknown(key))
-        elif option.no_effect & self._scope:
+        elif self._scope in option.no_effect:
             log_no_effect(option.name, scope_names(self._scope))
         elif not option.scope & self._scope:
             self.mistakes.append(

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _NOT_LATEST = "a batch query cannot start at latest: it would read nothing"
 _NOT_EARLIEST = "a batch query cannot end at earliest: it would read nothing"
 
+_QUERY_NOT_EARLIEST = "a query cannot end at earliest: it would read nothing"
 _STREAM_NOT_EARLIEST = "a stream cannot end at earliest: it would read nothing"
 
 _FALLBACKS = {"error": None, "earliest": EARLIEST, "latest": LATEST}
@@ -53,6 +54,19 @@ _ZOOKEEPER_OPTIONS: tuple[Option[Any], ...] = (
     table.ZOOKEEPER_ACL,
 )
 _STRATEGIES: tuple[Option[Any], ...] = (table.ASSIGN, table.SUBSCRIBE, table.SUBSCRIBE_PATTERN)
+
+
+def parse_source(options: Mapping[str, str | None]) -> SourceOptions:
+    """
+    Return the options of a read of which Spark has not said yet whether it is a batch or a stream.
+
+    Raises :class:`OptionsError` listing all mistakes that do not depend on this.
+    """
+    reader = OptionReader(options, Scope.READ)
+    source = _source(reader)
+    _check_end(reader, source, _QUERY_NOT_EARLIEST)
+    reader.raise_mistakes()
+    return source
 
 
 def parse_batch_source(options: Mapping[str, str | None]) -> SourceOptions:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource
 
+from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.spark.compat import arrow_schema, filter_pushdown_active, source_schema
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class DefaultSource(DataSource):
 
     The columns are those of Spark's JVM connector: ``key`` and ``value`` (binary), ``topic``,
     ``partition``, ``offset``, ``timestamp``, ``timestampType`` and, with ``includeHeaders``,
-    ``headers``. All methods raise :class:`~pyspark_pykafka.errors.OptionsError` for wrong options,
-    with all mistakes in one message.
+    ``headers``. Wrong options raise :class:`~pyspark_pykafka.errors.OptionsError` with all mistakes
+    in one message, most of them at ``load()``.
     """
 
     @classmethod
@@ -56,9 +57,12 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """
         Return the source's columns, with ``headers`` if ``includeHeaders`` is true.
+
+        Spark calls this at ``load()``, so wrong options are reported there.
         """
-        include = self.options.get("includeheaders", "false").strip().lower() == "true"
-        return source_schema(include_headers=include)
+        from pyspark_pykafka.options import parse_source
+
+        return source_schema(include_headers=parse_source(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """
@@ -72,12 +76,15 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """
-        Return the reader of a streaming query.
+        Return the reader of a streaming query; if that is impossible, one that raises the reason.
         """
         from pyspark_pykafka.options import parse_stream_source
-        from pyspark_pykafka.spark.stream_reader import KafkaStreamReader
+        from pyspark_pykafka.spark.stream_reader import InvalidStreamReader, KafkaStreamReader
 
-        return KafkaStreamReader(parse_stream_source(self.options), arrow_schema(schema))
+        try:
+            return KafkaStreamReader(parse_stream_source(self.options), arrow_schema(schema))
+        except PykafkaError as error:
+            return InvalidStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.errors import PykafkaError
     from pyspark_pykafka.offsets import Document
     from pyspark_pykafka.options import SourceOptions
 
@@ -198,6 +199,41 @@ class _AdmissionStreamReader(_Reader, SupportsTriggerAvailableNow):
         Return the latest offsets at the last planning, for the query's progress.
         """
         return self._stream.report_latest_offset()
+
+
+class InvalidStreamReader(DataSourceStreamReader):
+    """
+    Raises the error that kept a stream's reader from being made.
+
+    Spark's runner fails with an UnboundLocalError if ``streamReader()`` itself raises.
+    """
+
+    def __init__(self, error: PykafkaError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> Document:
+        """
+        Raise the error.
+        """
+        raise self._error
+
+    def latestOffset(self) -> Document:  # type: ignore[override] # as in Spark before 4.2
+        """
+        Raise the error.
+        """
+        raise self._error
+
+    def partitions(self, start: Document, end: Document) -> list[InputPartition]:  # noqa: ARG002
+        """
+        Raise the error; a restarted query on Spark 4.0 and 4.1 begins here.
+        """
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """
+        Raise the error.
+        """
+        raise self._error
 
 
 KafkaStreamReader: type[_Reader] = (

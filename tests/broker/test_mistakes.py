@@ -1,0 +1,55 @@
+"""
+Mistakes of new users are reported early, and named, in every way to use the format.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+BROKERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+READ = {**BROKERS, "subscribe": "t"}
+MISSPELT = {**READ, "startingOffset": "earliest"}
+TEXT = "'startingoffset' is not an option; did you mean 'startingOffsets'?"
+
+
+def test_a_misspelt_option_is_found_at_load(spark: SparkSession) -> None:
+    """
+    Wrong options are reported by load(), before anything is run, in a batch and in a stream.
+    """
+    for reader in (spark.read, spark.readStream):
+        with pytest.raises(Exception, match="did you mean 'startingOffsets'") as raised:
+            reader.format("pykafka").options(**MISSPELT).load()
+        assert TEXT in str(raised.value)
+
+
+def test_a_write_needs_no_options_of_a_read(spark: SparkSession) -> None:
+    """
+    The check of a read's options is not applied to a write; its own mistakes are reported.
+    """
+    frame = spark.range(1).selectExpr("'a' AS value")
+
+    with pytest.raises(Exception, match="'topics' is not an option; did you mean 'topic'"):
+        frame.write.format("pykafka").options(**BROKERS, topics="t").mode("append").save()
+
+
+def test_a_mistake_of_a_stream_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """
+    A mistake that only a stream's reader can find ends the query with the mistake's own error.
+
+    The same option is valid in a batch, so that load() cannot report it.
+    """
+    options = {**READ, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "1"}
+    frame = spark.readStream.format("pykafka").options(**options).load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+
+    query = writer.start()
+    with pytest.raises(Exception, match="minOffsetsPerTrigger is '9'; it must be") as raised:
+        query.awaitTermination(60)
+    assert "UnboundLocalError" not in str(raised.value)

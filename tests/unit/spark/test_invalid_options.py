@@ -1,0 +1,68 @@
+"""
+When wrong options are reported: as early as Spark allows it, and by their own error.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_pykafka import DefaultSource
+from pyspark_pykafka.errors import OptionsError
+
+READ = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"startingoffset": "earliest"},
+        {"maxoffsetspertrigger": "many"},
+        {"endingoffsets": "earliest"},
+        {"kafka.bootstrap.servers": "kafka://b:1"},
+        {"includeheaders": "yes"},
+    ],
+)
+def test_load_reports_what_is_wrong_in_batches_and_streams(wrong: dict[str, str]) -> None:
+    """
+    Spark calls schema() at load(), so it raises the mistakes.
+    """
+    with pytest.raises(OptionsError, match="is not an option|it must be|would read nothing"):
+        DefaultSource({**READ, **wrong}).schema()
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"startingoffsets": "latest"},
+        {"maxoffsetspertrigger": "5"},
+        {"endingoffsets": "latest"},
+        {"minoffsetspertrigger": "9", "maxoffsetspertrigger": "1"},
+        {"includeheaders": "true", "path": "p"},
+    ],
+)
+def test_load_accepts_what_only_one_of_them_rejects(right: dict[str, str]) -> None:
+    """
+    At load() a read may still become a batch or a stream.
+    """
+    names = DefaultSource({**READ, **right}).schema().names
+
+    assert ("headers" in names) == ("includeheaders" in right)
+
+
+def test_the_reader_of_an_invalid_stream_raises_on_first_use() -> None:
+    """
+    streamReader() raises nothing, since Spark would report an error of its own instead.
+    """
+    source = DefaultSource({**READ, "minoffsetspertrigger": "9", "maxoffsetspertrigger": "1"})
+    reader = pickle.loads(pickle.dumps(source.streamReader(source.schema())))  # noqa: S301
+
+    for use in (
+        reader.initialOffset,
+        reader.latestOffset,
+        lambda: reader.partitions({}, {}),
+        lambda: reader.read(None),
+    ):
+        with pytest.raises(OptionsError, match="minOffsetsPerTrigger is '9'; it must be"):
+            use()
