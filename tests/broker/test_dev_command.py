@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -34,6 +35,19 @@ def test_dev_prints_the_address_and_stops_cleanly(number: signal.Signals) -> Non
         output, _ = dev.communicate(timeout=30)
     assert output == "Stopped; topics and data are gone.\n"
     assert dev.returncode == 0
+
+
+def test_dev_reports_a_port_in_use_at_once() -> None:
+    """A port that another program listens on is named before anything is downloaded or started."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        done = subprocess.run(
+            [*DEV, "--port", port], capture_output=True, text=True, timeout=8, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"pykafka dev: Port {port} is in use; choose another one, or stop what listens there.\n"
+    )
 
 
 def test_dev_reports_errors_without_a_traceback() -> None:

@@ -8,7 +8,7 @@ import logging
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.settings.librdkafka_config import transaction_timeout_ms
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
         FallbackId,
         LedgerRecord,
         OpenTransaction,
-        Transaction,
     )
-    from pyspark_pykafka.engines.wire.consumer import range_reader, record_size
-    from pyspark_pykafka.engines.wire.producer import producer
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.engines.wire_contract import (
+        FetchingEngine,
+        ProducingEngine,
+        SamplingEngine,
+    )
     from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
     from pyspark_pykafka.settings import KafkaSettings
 
@@ -41,72 +43,6 @@ logger = logging.getLogger("pyspark_pykafka")
 
 _WIRE = "pyspark_pykafka.engines.wire"
 _DECODER, _ENCODER = f"{_WIRE}.records._decoder", f"{_WIRE}.records._encoder"
-
-
-class FetchingEngine(Protocol):
-    """
-    The module of the wire engine that reads ranges.
-    """
-
-    @property
-    def OldFormatError(self) -> type[range_reader.OldFormatError]:  # noqa: N802 - a class
-        """
-        The error for a log with records in a format that only librdkafka reads.
-        """
-
-    def fetch(self, requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
-        """
-        Yield the records of a range in offset order.
-        """
-
-
-class SamplingEngine(Protocol):
-    """
-    The module of the wire engine that samples record sizes.
-    """
-
-    def bytes_per_offset(
-        self, positions: Offsets, settings: FetchSettings
-    ) -> dict[TopicPartition, float]:
-        """
-        Return the approximate bytes per offset at each position that has records.
-        """
-
-
-class ProducingEngine(Protocol):
-    """
-    The module of the wire engine that writes.
-    """
-
-    def produce(
-        self, batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None
-    ) -> int:
-        """
-        Write every row; return the number of acknowledged records.
-        """
-
-    def write_prepared(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        kafka: KafkaSettings,
-        topic: str | None,
-        transaction: Transaction,
-    ) -> OpenTransaction:
-        """
-        Write every row into a transaction, and leave it open.
-        """
-
-    def transaction_client(self, kafka: KafkaSettings) -> AbstractContextManager[Transactions]:
-        """
-        Lend a client that finds and ends transactions.
-        """
-
-
-if TYPE_CHECKING:
-    # The modules implement the protocols.
-    _FETCHING: FetchingEngine = range_reader
-    _SAMPLING: SamplingEngine = record_size
-    _PRODUCING: ProducingEngine = producer
 
 
 def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
@@ -135,16 +71,37 @@ def produce(
     ``topic`` takes precedence over the column ``topic``. Raises :class:`OptionsError` if ``engine``
     is ``wire`` and that engine cannot be used here.
     """
-    reason = None if engine == "librdkafka" else wire_write_unavailable(kafka)
-    if engine != "librdkafka" and reason is None:
+    if _writes_by_wire(kafka, engine):
         return _producing_engine().produce(batches, kafka, topic)
+    from pyspark_pykafka.engines.librdkafka.producer import produce as produce_by_librdkafka
+
+    return produce_by_librdkafka(batches, kafka, topic)
+
+
+# Once in a process: Spark makes the writer of a stream again for each micro-batch.
+@lru_cache(maxsize=64)
+def check_topic(kafka: KafkaSettings, topic: str, engine: str) -> None:
+    """
+    Raise :class:`UnknownTopicError` if a topic to write to is still missing after a moment.
+
+    For the driver: each attempt of each task would wait for the topic. Raises as :func:`produce`
+    does if no broker can be used.
+    """
+    if _writes_by_wire(kafka, engine):
+        _producing_engine().check_topic(kafka, topic)
+        return
+    from pyspark_pykafka.engines.librdkafka.producer import check_topic as check_by_librdkafka
+
+    check_by_librdkafka(kafka, topic)
+
+
+def _writes_by_wire(kafka: KafkaSettings, engine: str) -> bool:
+    reason = None if engine == "librdkafka" else wire_write_unavailable(kafka)
     if reason is not None:
         if engine == "wire":
             raise _wire_unavailable_error(reason)
         _log_fallback_once("writing", reason)
-    from pyspark_pykafka.engines.librdkafka.producer import produce as produce_by_librdkafka
-
-    return produce_by_librdkafka(batches, kafka, topic)
+    return engine != "librdkafka" and reason is None
 
 
 def write_prepared(

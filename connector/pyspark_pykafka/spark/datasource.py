@@ -91,10 +91,17 @@ class DefaultSource(DataSource):
         Return the writer of a batch query.
         """
         from pyspark_pykafka.options import parse_sink
-        from pyspark_pykafka.spark.writers import KafkaBatchWriter, check_append_mode
+        from pyspark_pykafka.spark.writers import (
+            KafkaBatchWriter,
+            check_append_mode,
+            check_topic_exists,
+        )
 
         check_append_mode(overwrite=overwrite)
-        return KafkaBatchWriter(parse_sink(self.options, streaming=False), schema)
+        options = parse_sink(self.options, streaming=False)
+        writer = KafkaBatchWriter(options, schema)
+        check_topic_exists(options)
+        return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
         """
@@ -103,9 +110,12 @@ class DefaultSource(DataSource):
         Output mode ``complete`` appends each result, as in the JVM sink.
         """
         from pyspark_pykafka.options import parse_sink
-        from pyspark_pykafka.spark.writers import KafkaStreamWriter
+        from pyspark_pykafka.spark.writers import KafkaStreamWriter, check_topic_exists
 
-        return KafkaStreamWriter(parse_sink(self.options, streaming=True), schema)
+        options = parse_sink(self.options, streaming=True)
+        writer = KafkaStreamWriter(options, schema)
+        check_topic_exists(options)
+        return writer
 
 
 def register(spark: SparkSession) -> None:

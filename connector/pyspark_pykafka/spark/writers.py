@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql import datasource as spark
 
+from pyspark_pykafka.engines.selection import check_topic
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.schema import SINK_COLUMNS, check_sink_schema
 from pyspark_pykafka.sink.delivery import SinkTask, TaskCommitMessage, make_delivery
@@ -145,6 +146,14 @@ else:
             Write a task's rows, on an executor.
             """
             return super().write(rows_to_batches(iterator, self._schema, SINK_COLUMNS))
+
+
+def check_topic_exists(options: SinkOptions) -> None:
+    """
+    Raise an error, on the driver, if the option ``topic`` names a topic that cannot be found.
+    """
+    if options.topic is not None:
+        check_topic(options.kafka, options.topic, options.engine)
 
 
 def check_append_mode(*, overwrite: bool) -> None:

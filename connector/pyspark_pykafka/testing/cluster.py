@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import kraft, readiness
 from .client import KafkaAccess
+from .ports import is_free
 from .processes import Processes, ServerError, retry_on_taken_port
 from .properties import tiered_settings
 
@@ -82,7 +83,10 @@ class KafkaCluster(KafkaAccess):
         if self._processes is not None:
             msg = f"This cluster is already running at {self.bootstrap}; stop it first."
             raise ServerError(msg)
-        return self._start_once() if self._port else retry_on_taken_port(self._start_once)
+        if self._port is None:
+            return retry_on_taken_port(self._start_once)
+        self._check_ports(self._port)
+        return self._start_once()
 
     def stop(self, node: int | None = None) -> None:
         """
@@ -196,6 +200,13 @@ class KafkaCluster(KafkaAccess):
             msg = f"node is {node!r}; it must be one of {ids}, or None for all."
             raise ValueError(msg)
         return chosen
+
+    def _check_ports(self, first: int) -> None:
+        """Raise `ServerError` if another program listens on a port: Java would take 10 s for it."""
+        for port in range(first, first + self.brokers):
+            if not is_free(port):
+                msg = f"Port {port} is in use; choose another one, or stop what listens there."
+                raise ServerError(msg)
 
     def _start_once(self) -> KafkaCluster:
         command = self._command()

@@ -96,6 +96,19 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
         return task.finish()
 
 
+def check_topic(kafka: KafkaSettings, topic: str) -> None:
+    """
+    Raise :class:`UnknownTopicError` if the topic is still missing after ``kafka.max.block.ms``.
+    """
+    config = producer_config(kafka)
+    key = frozenset(config.items())
+    with (
+        _pool.borrow(key, lambda: _Client(config)) as client,
+        translating_errors(f"looking up the topic '{topic}'"),
+    ):
+        _Task(client, kafka).partition_count(topic)
+
+
 @dataclass(slots=True)
 class _Task:
     """
@@ -188,11 +201,14 @@ class _Task:
         """
         count = self.partitions.get(row.topic)
         if count is None:
-            count = self.partitions[row.topic] = self._partition_count(row.topic)
+            count = self.partitions[row.topic] = self.partition_count(row.topic)
         if row.partition is not None and not 0 <= row.partition < count:
             raise row_errors.unknown_partition(row.description, count)
 
-    def _partition_count(self, topic: str) -> int:
+    def partition_count(self, topic: str) -> int:
+        """
+        Return the number of the topic's partitions, once it exists.
+        """
         deadline = Deadline.after(max_block_ms(self.kafka) / 1000)
         while True:
             metadata = self._metadata(topic, deadline)

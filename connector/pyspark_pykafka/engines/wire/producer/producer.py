@@ -71,6 +71,15 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
         return producer.write(batches, topic)
 
 
+def check_topic(kafka: KafkaSettings, topic: str) -> None:
+    """
+    Raise :class:`UnknownTopicError` if the topic is still missing after a moment.
+    """
+    config = _config(kafka)
+    with _pool.borrow(config, lambda: _Producer(config)) as producer:
+        producer.partitions(topic)
+
+
 def write_prepared(
     batches: Iterable[pa.RecordBatch],
     kafka: KafkaSettings,
@@ -225,7 +234,7 @@ class _Producer:
         max_open_bytes = config.buffer_bytes // _OPEN_BATCHES_SHARE
         ledger_topic = None if ledger_record is None else ledger_record.topic
         return ArrowEncoder(
-            topic, self._partitions, encoder, max_open_bytes, ledger_topic=ledger_topic
+            topic, self.partitions, encoder, max_open_bytes, ledger_topic=ledger_topic
         )
 
     def close(self) -> None:
@@ -251,7 +260,7 @@ class _Producer:
             raise
         return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
-    def _partitions(self, topic: str) -> tuple[int, list[int]]:
+    def partitions(self, topic: str) -> tuple[int, list[int]]:
         """
         Return the number of a topic's partitions; wait a moment for a topic being created.
         """

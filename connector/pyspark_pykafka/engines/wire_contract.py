@@ -1,0 +1,92 @@
+"""
+What the compiled modules of the wire engine offer; they are imported by name, and may be missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
+    from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.engines.transaction_contract import OpenTransaction, Transaction
+    from pyspark_pykafka.engines.wire.consumer import range_reader, record_size
+    from pyspark_pykafka.engines.wire.producer import producer
+    from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
+    from pyspark_pykafka.settings import KafkaSettings
+
+
+class FetchingEngine(Protocol):
+    """
+    The module of the wire engine that reads ranges.
+    """
+
+    @property
+    def OldFormatError(self) -> type[range_reader.OldFormatError]:  # noqa: N802 - a class
+        """
+        The error for a log with records in a format that only librdkafka reads.
+        """
+
+    def fetch(self, requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+        """
+        Yield the records of a range in offset order.
+        """
+
+
+class SamplingEngine(Protocol):
+    """
+    The module of the wire engine that samples record sizes.
+    """
+
+    def bytes_per_offset(
+        self, positions: Offsets, settings: FetchSettings
+    ) -> dict[TopicPartition, float]:
+        """
+        Return the approximate bytes per offset at each position that has records.
+        """
+
+
+class ProducingEngine(Protocol):
+    """
+    The module of the wire engine that writes.
+    """
+
+    def produce(
+        self, batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None
+    ) -> int:
+        """
+        Write every row; return the number of acknowledged records.
+        """
+
+    def check_topic(self, kafka: KafkaSettings, topic: str) -> None:
+        """
+        Raise :class:`UnknownTopicError` if the topic is still missing after a moment.
+        """
+
+    def write_prepared(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        kafka: KafkaSettings,
+        topic: str | None,
+        transaction: Transaction,
+    ) -> OpenTransaction:
+        """
+        Write every row into a transaction, and leave it open.
+        """
+
+    def transaction_client(self, kafka: KafkaSettings) -> AbstractContextManager[Transactions]:
+        """
+        Lend a client that finds and ends transactions.
+        """
+
+
+if TYPE_CHECKING:
+    # The modules implement the protocols.
+    _FETCHING: FetchingEngine = range_reader
+    _SAMPLING: SamplingEngine = record_size
+    _PRODUCING: ProducingEngine = producer

@@ -1,0 +1,77 @@
+"""
+A write to a missing topic fails on the driver, before any task starts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+from tests.support.stub_brokers import Behaviour, StubCluster
+
+from pyspark_pykafka import DefaultSource
+from pyspark_pykafka.errors import UnknownTopicError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VALUE = StructType([StructField("value", StringType())])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[StubCluster]:
+    """
+    A broker with the topic ``t``.
+    """
+    with StubCluster(Behaviour()) as cluster:
+        yield cluster
+
+
+def sink(cluster: StubCluster, engine: str, **options: str) -> DefaultSource:
+    """
+    Return the data source of a write that waits 0.2 s for a missing topic.
+    """
+    brokers = {"kafka.bootstrap.servers": cluster.bootstrap, "kafka.max.block.ms": "200"}
+    return DefaultSource({**brokers, "engine": engine, **options})
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_missing_topic_is_an_error_of_the_driver(cluster: StubCluster, engine: str) -> None:
+    """
+    Both writers are made on the driver, where one wait is enough.
+    """
+    source = sink(cluster, engine, topic="misspelt")
+
+    for make in (source.writer, source.streamWriter):
+        with pytest.raises(UnknownTopicError, match="topic 'misspelt' was not found within 200 ms"):
+            make(VALUE, overwrite=False)
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_an_existing_topic_is_looked_up_once_in_a_process(
+    cluster: StubCluster, engine: str
+) -> None:
+    """
+    Spark makes a stream's writer for each micro-batch, of which only the first asks the brokers.
+    """
+    source = sink(cluster, engine, topic="t")
+    source.writer(VALUE, overwrite=False)
+    before = cluster.stats()
+
+    for _ in range(3):
+        source.streamWriter(VALUE, overwrite=False)
+
+    assert cluster.stats() == before
+
+
+def test_topics_of_rows_are_not_looked_up(cluster: StubCluster) -> None:
+    """
+    Without the option topic the driver does not know the topics.
+    """
+    rows = StructType([*VALUE.fields, StructField("topic", StringType())])
+    before = cluster.stats()
+
+    sink(cluster, "wire").writer(rows, overwrite=False)
+
+    assert cluster.stats() == before
