@@ -28,15 +28,19 @@ class Topic(NamedTuple):
 
 class MetadataBackend(Protocol):
     """
-    Sends metadata requests; each takes ``kafka.default.api.timeout.ms`` at most, also in an outage.
+    Sends metadata requests; each takes ``kafka.default.api.timeout.ms`` at most, also in an outage,
+    and less until a broker has answered (:mod:`~pyspark_pykafka.engines.first_contact`).
 
     Topics and partitions that do not exist are missing from the result. But librdkafka raises
     :class:`~pyspark_pykafka.errors.UnknownTopicError` for the offset of a partition that it does
     not know, since its cached metadata may be old.
     """
 
-    #: The time limit of each request, retries included.
-    timeout_seconds: float
+    @property
+    def timeout_seconds(self) -> float:
+        """
+        The time limit of the next request, retries included.
+        """
 
     def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error
 from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
 from pyspark_pykafka.retry import NEVER, Deadline
-from pyspark_pykafka.settings.librdkafka_config import admin_config, api_timeout_ms
+from pyspark_pykafka.settings.librdkafka_config import admin_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +50,7 @@ class RetryingAdmin:
     """
     An admin client that is created on first use, and replaced when it gets no response.
 
-    ``timeout_seconds`` limits each call, retries included (``kafka.default.api.timeout.ms``).
+    ``kafka.default.api.timeout.ms`` limits each call, retries included.
     """
 
     def __init__(self, kafka: KafkaSettings, now: Callable[[], float] = time.monotonic) -> None:
@@ -57,7 +58,13 @@ class RetryingAdmin:
         self._now = now
         self._fatal = FatalErrors()
         self._client: AdminClient | None = None
-        self.timeout_seconds = api_timeout_ms(kafka) / 1000
+
+    @property
+    def timeout_seconds(self) -> float:
+        """
+        The time limit of the next call, retries included.
+        """
+        return first_contact.request_seconds(self._kafka)
 
     def client(self) -> AdminClient:
         """
@@ -96,12 +103,15 @@ class RetryingAdmin:
             futures = request(self.client(), seconds)
             try:
                 limit = Deadline.after(seconds + _GRACE_SECONDS, self._now)
-                return self._results(futures, limit, action)
+                results = self._results(futures, limit, action)
             except TimeoutExceededError:
                 wait(futures.values(), timeout=_GRACE_SECONDS)
                 self.reset()
                 if deadline.expired:
                     raise
+            else:
+                first_contact.record_contact(self._kafka)
+                return results
             if log_at.expired:
                 log_at, seconds = NEVER, deadline.remaining()
                 logger.warning("%s: no response yet; retrying for %.0f s more", action, seconds)

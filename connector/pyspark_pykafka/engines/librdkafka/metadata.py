@@ -49,8 +49,14 @@ class AdminMetadata:
 
     def __init__(self, kafka: KafkaSettings, isolation_level: str) -> None:
         self._admin = RetryingAdmin(kafka)
-        self.timeout_seconds = self._admin.timeout_seconds
         self._isolation = IsolationLevel[isolation_level.upper()]
+
+    @property
+    def timeout_seconds(self) -> float:
+        """
+        The time limit of the next request, retries included.
+        """
+        return self._admin.timeout_seconds
 
     def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """

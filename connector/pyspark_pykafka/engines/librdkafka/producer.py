@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from pyspark_pykafka.engines import row_errors
+from pyspark_pykafka.engines import first_contact, row_errors
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
 from pyspark_pykafka.errors import RecordError, TimeoutExceededError, UnknownTopicError
 from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.librdkafka_config import (
     delivery_timeout_ms,
     max_block_ms,
@@ -24,8 +25,6 @@ from pyspark_pykafka.settings.librdkafka_config import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-    from pyspark_pykafka.settings import KafkaSettings
 
 _SLICE_SECONDS = 0.1
 
@@ -102,11 +101,14 @@ def check_topic(kafka: KafkaSettings, topic: str) -> None:
     """
     config = producer_config(kafka)
     key = frozenset(config.items())
+    block_ms = round(first_contact.block_seconds(kafka) * 1000)
+    limited = KafkaSettings.of({**dict(kafka.pairs), "max.block.ms": str(block_ms)})
     with (
         _pool.borrow(key, lambda: _Client(config)) as client,
         translating_errors(f"looking up the topic '{topic}'"),
     ):
-        _Task(client, kafka).partition_count(topic)
+        _Task(client, limited).partition_count(topic)
+    first_contact.record_contact(kafka)
 
 
 @dataclass(slots=True)

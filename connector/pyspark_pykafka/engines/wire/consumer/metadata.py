@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.first_contact import record_contact, request_seconds
 from pyspark_pykafka.engines.metadata_contract import Topic
 from pyspark_pykafka.engines.wire.consumer.list_offsets import (
     LEADER_EPOCH_API,
@@ -29,7 +30,6 @@ from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import Offset
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import LATEST, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.retry import NEVER, Backoff, Deadline
-from pyspark_pykafka.settings.librdkafka_config import api_timeout_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -104,9 +104,15 @@ class WireMetadata:
     def __init__(self, kafka: KafkaSettings, isolation_level: str) -> None:
         self._kafka = kafka
         self._isolation = ISOLATION[isolation_level]
-        self.timeout_seconds = api_timeout_ms(kafka) / 1000
         self._matched: frozenset[str] = frozenset()
         self._leaders: dict[str, dict[int, PartitionMetadata]] = {}
+
+    @property
+    def timeout_seconds(self) -> float:
+        """
+        The time limit of the next request, retries included.
+        """
+        return request_seconds(self._kafka)
 
     def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """
@@ -209,7 +215,7 @@ class WireMetadata:
         with borrowed_cluster(self._kafka) as cluster:
             while True:
                 try:
-                    return request(cluster, _Attempt(limit, attempt_seconds))
+                    result = request(cluster, _Attempt(limit, attempt_seconds))
                 except PykafkaError as error:
                     if not error.retriable:
                         raise
@@ -219,6 +225,9 @@ class WireMetadata:
                     if limit.expired:
                         raise last_error from error.__cause__
                     cluster.demote_metadata_source()
+                else:
+                    record_contact(self._kafka)
+                    return result
                 pause = limit.remaining(max_seconds=backoff.next_pause())
                 # Before the pause, which may be the last one.
                 if log_at.remaining() <= pause:

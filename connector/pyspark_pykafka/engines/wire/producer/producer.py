@@ -7,13 +7,14 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.first_contact import block_seconds, record_contact
 from pyspark_pykafka.engines.transaction_contract import OpenTransaction
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
@@ -75,9 +76,10 @@ def check_topic(kafka: KafkaSettings, topic: str) -> None:
     """
     Raise :class:`UnknownTopicError` if the topic is still missing after a moment.
     """
-    config = _config(kafka)
+    config = replace(_config(kafka), block_seconds=block_seconds(kafka))
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
         producer.partitions(topic)
+    record_contact(kafka)
 
 
 def write_prepared(

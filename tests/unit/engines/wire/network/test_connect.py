@@ -14,6 +14,8 @@ import pytest
 from tests.support.proxy import Proxy
 from tests.support.stub_brokers import Behaviour, StubCluster
 
+from pyspark_pykafka.engines import first_contact
+from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.engines.wire.network import connect
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.connection import Connection
@@ -228,6 +230,49 @@ def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -
     assert time.monotonic() - began < 10
     assert caught.value.retriable
     assert len([message for message in caplog.messages if "retrying for" in message]) == 1
+
+
+@pytest.mark.parametrize(
+    ("reached", "settings", "milliseconds"),
+    [
+        (False, {}, 10_000),
+        (True, {}, 60_000),
+        (False, {"default.api.timeout.ms": "90000", "max.block.ms": "90000"}, 90_000),
+        (False, {"default.api.timeout.ms": "500", "max.block.ms": "500"}, 500),
+    ],
+)
+def test_brokers_that_never_answered_are_waited_for_less(
+    settings: dict[str, str],
+    milliseconds: int,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    reached: bool,
+) -> None:
+    """
+    The address is probably wrong; but a timeout that the user sets applies from the beginning.
+    """
+    monkeypatch.setattr(first_contact, "_reached", set())
+    kafka = KafkaSettings.of({"bootstrap.servers": "b:1", **settings})
+    if reached:
+        first_contact.record_contact(kafka)
+
+    assert first_contact.request_seconds(kafka) == milliseconds / 1000
+    assert first_contact.block_seconds(kafka) == milliseconds / 1000
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_an_answer_of_a_broker_is_the_first_contact(engine: str, stub: StubCluster) -> None:
+    """
+    After it the driver waits through an outage as long as the settings say.
+    """
+    kafka = KafkaSettings.of({"bootstrap.servers": stub.bootstrap, "client.id": engine})
+    backend = metadata_backend(kafka, "read_uncommitted", engine)
+    first_contact._reached.discard(stub.bootstrap)
+    before = backend.timeout_seconds
+
+    backend.describe_topics(["t"])
+
+    assert (before, backend.timeout_seconds) == (10.0, 60.0)
 
 
 def test_a_plan_without_brokers_ends_in_time_through_librdkafka() -> None:
