@@ -65,9 +65,9 @@ def audited(
         spark.streams.addListener(added[-1])
         options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
         frame = source(spark, kafka_cluster, name)
-        left = auditor.sink(change(auditor.source(frame), auditor))
+        output = auditor.sink(change(auditor.source(frame), auditor))
         query = (
-            left.select("value")
+            output.select("value")
             .writeStream.format("pykafka")
             .options(**options, topic=copy, checkpointLocation=checkpoint)
             .trigger(availableNow=True)
@@ -150,16 +150,16 @@ def test_missing_record_is_found(
     """
     A missing record is found by its partition, and in it by its offset.
     """
-    name, (found,) = audited(lambda frame, _: frame.filter(~fifth()), by_partition=True)
+    name, (report,) = audited(lambda frame, _: frame.filter(~fifth()), by_partition=True)
 
-    (finding,) = [it for it in found.by_partition if it.verdict is not Verdict.COMPLETE]
+    (finding,) = [each for each in report.by_partition if each.verdict is not Verdict.COMPLETE]
     tps = {str(tp): tp for tp in (TopicPartition(name, number) for number in range(2))}
     offset = find_offset(spark, finding.difference, tps[finding.scope], 0, 40)
 
     assert finding.verdict is Verdict.MISSING
     assert offset is not None
     assert find_offset(spark, finding.difference, tps[finding.scope], 0, offset) is None
-    assert len(found.by_partition) == 2
+    assert len(report.by_partition) == 2
 
 
 def test_records_dropped_or_multiplied_on_purpose(
@@ -175,10 +175,10 @@ def test_records_dropped_or_multiplied_on_purpose(
         many = kept.select("*", sf.posexplode(sf.array(sf.lit("a"), sf.lit("b"))))
         return auditor.filter(many.filter(sf.col("pos") == 0), ~fifth())
 
-    _, (found,) = audited(change, by_partition=True)
+    _, (report,) = audited(change, by_partition=True)
 
-    assert found.is_complete
-    assert found.whole_batch.entered == 40
+    assert report.is_complete
+    assert report.whole_batch.entered == 40
 
 
 def test_once_selects_one_row_of_a_record(

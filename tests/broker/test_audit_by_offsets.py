@@ -138,7 +138,7 @@ def test_ids_are_those_of_spark(spark: SparkSession, name: str) -> None:
             checksum_of_range(TopicPartition(name, at % 2), at, at + 1, include_topic=named)
             for at in range(2**33, 2**33 + 4_000)
         ]
-        assert sum(it.sum for it in checksums) == sums[column]
+        assert sum(checksum.sum for checksum in checksums) == sums[column]
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_faults_are_caught_in_a_log_with_gaps(
     Offsets without a record hide no missing, duplicated or replaced record.
     """
     committed = {"kafka.isolation.level": "read_committed"}
-    _, (found,) = audit(gaps, change, startingOffsets="earliest", **committed)
+    _, (report,) = audit(gaps, change, startingOffsets="earliest", **committed)
 
-    assert found.whole_batch.verdict is verdict
+    assert report.whole_batch.verdict is verdict
 
 
 def test_batches_of_a_restarted_query(
@@ -216,10 +216,10 @@ def test_query_that_starts_at_latest(
     wait_until(lambda: None if query.lastProgress else "no progress", SECONDS)
     kafka_cluster.produce(name, values(10, 17))
 
-    def left() -> int:
+    def records_left() -> int:
         return sum(one.whole_batch.left for one in reports)
 
-    wait_until(lambda: None if left() == 7 else f"{left()} records left", SECONDS)
+    wait_until(lambda: None if records_left() == 7 else f"{records_left()} records left", SECONDS)
 
     assert all(one.is_complete for one in reports)
 
@@ -264,10 +264,10 @@ def test_records_deleted_before_the_audit(
     batch = SourceProgress("", json.dumps({name: {"0": 0}}), json.dumps({name: {"0": 10}}), 10)
 
     def verdict(*spans: tuple[int, int]) -> Verdict:
-        left = sum(
+        at_sink = sum(
             (checksum_of_range(tp, *span, include_topic=False) for span in spans), Checksum()
         )
-        return source_tally.report("a", 0, [batch], [{WHOLE_BATCH: left}]).whole_batch.verdict
+        return source_tally.report("a", 0, [batch], [{WHOLE_BATCH: at_sink}]).whole_batch.verdict
 
     assert verdict((0, 10)) is verdict((4, 10)) is Verdict.COMPLETE
     assert verdict((0, 9)) is verdict((4, 10), (4, 5)) is Verdict.UNKNOWN
@@ -288,9 +288,9 @@ def test_unreachable_brokers_make_a_mismatch_unknown(
     source_tally = SourceTally({**gone, "subscribe": name}, ())
     batch = SourceProgress("", json.dumps({name: {"0": 0}}), json.dumps({name: {"0": 3}}), 3)
 
-    found = source_tally.report("a", 0, [batch], [{WHOLE_BATCH: Checksum(2, 5)}])
+    report = source_tally.report("a", 0, [batch], [{WHOLE_BATCH: Checksum(2, 5)}])
 
-    assert found.whole_batch.verdict is Verdict.UNKNOWN
+    assert report.whole_batch.verdict is Verdict.UNKNOWN
     assert "audit a: the offsets could not be read again" in caplog.text
 
 

@@ -73,14 +73,14 @@ def batches(
     created: list[Batches] = []
 
     def make(schema: str | None = None, **options: Any) -> Batches:
-        given = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "startingOffsets": "earliest"}
-        created.append(Batches(spark, {**given, **options}, f"{checkpoint}-{len(created)}", schema))
+        base = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "startingOffsets": "earliest"}
+        created.append(Batches(spark, {**base, **options}, f"{checkpoint}-{len(created)}", schema))
         return created[-1]
 
     yield make
-    for it in created:
-        if it.query is not None:
-            it.query.stop()
+    for batch in created:
+        if batch.query is not None:
+            batch.query.stop()
 
 
 def forget_blocks(spark: SparkSession) -> int:
@@ -182,8 +182,8 @@ def test_small_and_large_batches_of_one_query(
 
     assert list(query.tasks.values()) == [1, 2, 1]
     assert [len(rows) for rows in query.rows.values()] == sizes
-    found = {tuple(row) for rows in query.rows.values() for row in rows}
-    assert found == {(p, o) for p in range(2) for o in range(3_010)}
+    all_rows = {tuple(row) for rows in query.rows.values() for row in rows}
+    assert all_rows == {(p, o) for p in range(2) for o in range(3_010)}
 
 
 def test_few_large_records_go_to_one_task(
@@ -227,9 +227,9 @@ def test_records_deleted_before_they_are_read(
         with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS.*{name}-0.*offset 5 is out of ran"):
             query.run()
         return
-    left = {(0, o) for o in range(8, 15)} | {(1, o) for o in range(5, 15)}
+    kept = {(0, o) for o in range(8, 15)} | {(1, o) for o in range(5, 15)}
     query.run()
-    assert {tuple(row) for row in query.rows[1]} == left
+    assert {tuple(row) for row in query.rows[1]} == kept
 
 
 def test_batch_of_markers_only(

@@ -47,8 +47,8 @@ def batches(kafka_cluster: KafkaCluster, engine: str) -> Callable[..., list[pa.R
     def reading(
         topic: str, start: int = EARLIEST, end: int = LATEST, **changes: Any
     ) -> list[pa.RecordBatch]:
-        wanted = OffsetRange(TopicPartition(topic, 0), start, end)
-        return list(fetch(wanted, settings(kafka_cluster.bootstrap, engine, **changes)))
+        offset_range = OffsetRange(TopicPartition(topic, 0), start, end)
+        return list(fetch(offset_range, settings(kafka_cluster.bootstrap, engine, **changes)))
 
     return reading
 
@@ -60,8 +60,8 @@ def read(batches: Callable[..., list[pa.RecordBatch]]) -> Callable[..., list[dic
     """
 
     def reading(*args: Any, **changes: Any) -> list[dict[str, Any]]:
-        found = batches(*args, **changes)
-        table = pa.Table.from_batches(found, changes.get("schema", SCHEMA))
+        decoded = batches(*args, **changes)
+        table = pa.Table.from_batches(decoded, changes.get("schema", SCHEMA))
         table.validate(full=True)
         return table.to_pylist()
 
@@ -87,17 +87,17 @@ def test_records_are_read_completely(
         ],
     )
 
-    found = read(name)
+    rows = read(name)
 
-    assert [(r["key"], r["value"]) for r in found] == [(b"k", b"v"), (b"", None), (None, b"")]
-    assert [r["headers"] for r in found] == [
+    assert [(r["key"], r["value"]) for r in rows] == [(b"k", b"v"), (b"", None), (None, b"")]
+    assert [r["headers"] for r in rows] == [
         [{"key": k, "value": v} for k, v in headers],
         None,
         [{"key": "x", "value": b"\xff" * 300}],
     ]
-    assert [r["timestamp"].timestamp() for r in found] == [1_700_000_000.123, 0.001, 2**40 / 1000]
-    assert [r["offset"] for r in found] == [0, 1, 2]
-    assert {(r["topic"], r["partition"], r["timestampType"]) for r in found} == {(name, 0, 0)}
+    assert [r["timestamp"].timestamp() for r in rows] == [1_700_000_000.123, 0.001, 2**40 / 1000]
+    assert [r["offset"] for r in rows] == [0, 1, 2]
+    assert {(r["topic"], r["partition"], r["timestampType"]) for r in rows} == {(name, 0, 0)}
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (3, 17), (99, 100), (0, 100), (50, 50)])
@@ -145,11 +145,11 @@ def test_batches_are_bounded(
     large = [Record(b"y" * 300_000)] * 20
     kafka_cluster.produce(name, [*small, *large])
 
-    found = batches(name, memory_bytes=4 << 20)
+    decoded = batches(name, memory_bytes=4 << 20)
 
-    assert sum(b.num_rows for b in found) == len(small) + len(large)
-    assert max(b.num_rows for b in found) <= BATCH_RECORDS
-    assert len(found) > 2
+    assert sum(b.num_rows for b in decoded) == len(small) + len(large)
+    assert max(b.num_rows for b in decoded) <= BATCH_RECORDS
+    assert len(decoded) > 2
 
 
 def test_record_larger_than_a_fetch_is_read(
@@ -198,10 +198,10 @@ def test_log_append_time_is_read(
     before = time.time() - 60
     kafka_cluster.produce(name, [Record(b"x", timestamp=5)] * 3)
 
-    found = read(name)
+    rows = read(name)
 
-    assert {r["timestampType"] for r in found} == {1}
-    assert all(r["timestamp"].timestamp() > before for r in found)
+    assert {r["timestampType"] for r in rows} == {1}
+    assert all(r["timestamp"].timestamp() > before for r in rows)
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
@@ -227,7 +227,7 @@ def test_transactions(
             end(30)
     settled(name)
 
-    found = [r["value"].decode() for r in read(name, isolation_level=isolation)]
+    values = [r["value"].decode() for r in read(name, isolation_level=isolation)]
 
     expected = [
         f"{number}-{step}-{part}"
@@ -236,7 +236,7 @@ def test_transactions(
         for number in range(3)
         if isolation == "read_uncommitted" or not (number + step) % 3
     ]
-    assert found == expected
+    assert values == expected
 
 
 def transactional(cluster: KafkaCluster, name: str) -> Producer:
@@ -278,8 +278,8 @@ def test_range_that_ends_in_hidden_records(
     settled(name)
 
     for end in (2, 3, 4, LATEST):
-        found = read(name, 0, end, isolation_level="read_committed")
-        assert [r["value"] for r in found] == [b"seen"]
+        rows = read(name, 0, end, isolation_level="read_committed")
+        assert [r["value"] for r in rows] == [b"seen"]
     assert read(name, 2, 4, isolation_level="read_committed") == []
 
 
@@ -296,9 +296,9 @@ def test_aged_out_start_is_data_loss(
     kafka_cluster.produce(name, [Record(b"%d" % i) for i in range(50)])
     age_out(kafka_cluster, name, 30)
 
-    found = read(name, 10, 40, fail_on_data_loss=False)
+    rows = read(name, 10, 40, fail_on_data_loss=False)
 
-    assert [r["offset"] for r in found] == list(range(30, 40))
+    assert [r["offset"] for r in rows] == list(range(30, 40))
     assert "Up to 20 records from offset 10" in caplog.text
     assert read(name, 10, 20, fail_on_data_loss=False) == []
     with pytest.raises(DataLossError, match=r"offset 10 is out of range.*\[30, 50\)"):
@@ -325,8 +325,8 @@ def test_records_aged_out_during_a_read_are_data_loss(
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"v" * 50_000)] * 400)
-    wanted = OffsetRange(TopicPartition(name, 0), 0, 400)
-    reading = fetch(wanted, settings(kafka_cluster.bootstrap, engine, memory_bytes=1 << 20))
+    offset_range = OffsetRange(TopicPartition(name, 0), 0, 400)
+    reading = fetch(offset_range, settings(kafka_cluster.bootstrap, engine, memory_bytes=1 << 20))
     next(reading)
     age_out(kafka_cluster, name, 399)
 
@@ -377,16 +377,16 @@ def test_records_that_arrive_during_the_wait_are_read(
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")] * 5)
-    wanted = OffsetRange(TopicPartition(name, 0), 0, 8)
+    offset_range = OffsetRange(TopicPartition(name, 0), 0, 8)
     slow = settings(kafka_cluster.bootstrap, engine, end_retries=100, end_retry_ms=200)
     producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap, "linger.ms": 700})
     for _ in range(3):
         producer.produce(name, b"late", partition=0)
 
-    found = sum(b.num_rows for b in fetch(wanted, slow))
+    row_count = sum(b.num_rows for b in fetch(offset_range, slow))
 
     assert producer.flush(30) == 0
-    assert found == 8
+    assert row_count == 8
 
 
 def test_missing_partition_or_topic_is_data_loss(
@@ -399,10 +399,10 @@ def test_missing_partition_or_topic_is_data_loss(
     """
     name = topic()
     short = settings(kafka_cluster.bootstrap, engine, poll_timeout_ms=3_000)
-    for wanted in (TopicPartition(name, 5), TopicPartition("never-made", 0)):
+    for missing in (TopicPartition(name, 5), TopicPartition("never-made", 0)):
         began = time.monotonic()
         with pytest.raises(DataLossError, match="no longer exists"):
-            list(fetch(OffsetRange(wanted, 0, 5), short))
+            list(fetch(OffsetRange(missing, 0, 5), short))
         assert 1.5 < time.monotonic() - began < 15
 
 
@@ -410,13 +410,13 @@ def test_no_broker_is_reachable(engine: str) -> None:
     """
     The read ends within its timeout, with an error that names the cause.
     """
-    wanted = OffsetRange(TopicPartition("t", 0), 0, 5)
+    offset_range = OffsetRange(TopicPartition("t", 0), 0, 5)
     began = time.monotonic()
 
     with pytest.raises(
         (TimeoutExceededError, BrokerUnavailableError), match=r"reachable|refused|time for"
     ):
-        list(fetch(wanted, settings("127.0.0.1:9", engine, poll_timeout_ms=3000)))
+        list(fetch(offset_range, settings("127.0.0.1:9", engine, poll_timeout_ms=3000)))
     assert time.monotonic() - began < 15
 
 
@@ -430,11 +430,11 @@ def test_abandoned_read_does_not_affect_the_next(
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"%d" % i * 1000) for i in range(3000)])
-    wanted = OffsetRange(TopicPartition(name, 0), 0, 3000)
-    reading = fetch(wanted, settings(kafka_cluster.bootstrap, engine, memory_bytes=1 << 20))
+    offset_range = OffsetRange(TopicPartition(name, 0), 0, 3000)
+    reading = fetch(offset_range, settings(kafka_cluster.bootstrap, engine, memory_bytes=1 << 20))
     next(reading)
     reading.close()
 
-    again = list(fetch(wanted, settings(kafka_cluster.bootstrap, engine)))
+    again = list(fetch(offset_range, settings(kafka_cluster.bootstrap, engine)))
 
     assert pa.Table.from_batches(again)["offset"].to_pylist() == list(range(3000))

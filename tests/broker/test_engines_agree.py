@@ -29,7 +29,7 @@ ISOLATION = ("read_uncommitted", "read_committed")
 
 
 def table(
-    cluster: KafkaCluster, engine: str, wanted: OffsetRange, schema: pa.Schema, isolation: str
+    cluster: KafkaCluster, engine: str, offset_range: OffsetRange, schema: pa.Schema, isolation: str
 ) -> list[dict[str, Any]]:
     """
     Read a range with one engine, in batches of few bytes, and check the arrays as a whole.
@@ -44,9 +44,9 @@ def table(
         end_retry_ms=200,
         memory_bytes=1 << 20,
     )
-    found = pa.Table.from_batches(fetch(wanted, how), schema)
-    found.validate(full=True)
-    return found.to_pylist()
+    columns = pa.Table.from_batches(fetch(offset_range, how), schema)
+    columns.validate(full=True)
+    return columns.to_pylist()
 
 
 def content(chance: random.Random, longest: int) -> bytes | None:

@@ -64,9 +64,9 @@ def run(frame: DataFrame) -> tuple[list[int], int]:
     """
     numbers = frame.selectExpr("CAST(CAST(value AS STRING) AS INT) AS number")
     execution = numbers._jdf.queryExecution()
-    found = sorted(row.getInt(0) for row in execution.executedPlan().executeCollect())
+    minutes = sorted(row.getInt(0) for row in execution.executedPlan().executeCollect())
     scan = execution.executedPlan().collectLeaves().apply(0)
-    return found, int(scan.metrics().apply("numOutputRows").value())
+    return minutes, int(scan.metrics().apply("numOutputRows").value())
 
 
 LAST = f"timestamp >= timestamp_millis({T0 + 590 * MINUTE})"
@@ -116,9 +116,9 @@ def test_filters_narrow_the_fetched_ranges(
     From Spark 4.1 on, a query for some minutes, offsets or partitions fetches only those, and its
     result is the same as without push-down.
     """
-    found, read = run(load(subscribe=minutes, **options).where(condition))
+    rows, read = run(load(subscribe=minutes, **options).where(condition))
 
-    assert found == sorted(expected)
+    assert rows == sorted(expected)
     assert read <= (fetched + 1 if HAS_PUSHDOWN else RECORDS)
 
 
@@ -134,15 +134,15 @@ def test_records_out_of_order_are_found(
     kafka_cluster.produce(name, late)
     condition = f"timestamp < timestamp_millis({T0 + 20_000})"
 
-    found, _ = run(load(subscribe=name).where(condition))
+    rows, _ = run(load(subscribe=name).where(condition))
 
-    assert len(found) == 20
+    assert len(rows) == 20
 
 
 def test_filters_without_pushdown(load: Load, minutes: str) -> None:
     """
     Without push-down, Spark's default for Python sources, filters return the same rows.
     """
-    found, read = run(load(subscribe=minutes).where("offset = 5"))
+    rows, read = run(load(subscribe=minutes).where("offset = 5"))
 
-    assert (found, read) == ([10, 11], RECORDS)
+    assert (rows, read) == ([10, 11], RECORDS)

@@ -44,14 +44,14 @@ class Stream:
 
     def __init__(self, cluster: KafkaCluster, topic: str, **options: str) -> None:
         self.cluster, self.topic = cluster, topic
-        given = {
+        sink_options = {
             "kafka.bootstrap.servers": cluster.bootstrap,
             "topic": topic,
             "deliveryGuarantee": "exactly-once",
             "transactionalIdPrefix": topic,
             **options,
         }
-        self.options = parse_sink(given, streaming=True)
+        self.options = parse_sink(sink_options, streaming=True)
         self.ledger = f"{topic}-ledger"
 
     def run(self, batch: int) -> None:
@@ -59,8 +59,8 @@ class Stream:
         Write a batch and commit it, as a new execution does.
         """
         delivery = ExactlyOnceStream(self.options)
-        told = [self._write(delivery, batch, task) for task in range(2)]
-        delivery.commit(told, len(told), batch)
+        commit_messages = [self._write(delivery, batch, task) for task in range(2)]
+        delivery.commit(commit_messages, len(commit_messages), batch)
 
     def _write(self, delivery: ExactlyOnceStream, batch: int, task: int) -> TaskCommitMessage:
         row = pa.RecordBatch.from_pydict({"value": [b"%d/%d" % (batch, task)]})
@@ -97,9 +97,9 @@ class Stream:
         Return what the command prints.
         """
         printed = StringIO()
-        given = ["transactions", "release", "--bootstrap-server", self.cluster.bootstrap]
+        command = ["transactions", "release", "--bootstrap-server", self.cluster.bootstrap]
         with redirect_stdout(printed):
-            assert main([*given, "--prefix", self.topic, *more]) == 0
+            assert main([*command, "--prefix", self.topic, *more]) == 0
         return printed.getvalue()
 
 
@@ -194,11 +194,11 @@ def test_a_deleted_ledger_is_not_recreated(
     before = stream.seen()
     stream.lose_ledger()
 
-    with pytest.raises(ExactlyOnceError, match="is gone, in which the query") as told:
+    with pytest.raises(ExactlyOnceError, match="is gone, in which the query") as caught:
         stream.run(batch)
 
-    assert told.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
-    assert f"pykafka transactions release --prefix {stream.topic}" in str(told.value)
+    assert caught.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
+    assert f"pykafka transactions release --prefix {stream.topic}" in str(caught.value)
     assert stream.seen() == before
     assert not stream.exists()
     assert "would start" in stream.release()
@@ -221,11 +221,11 @@ def test_a_recreated_ledger_counts_as_lost(stream: Stream) -> None:
     wait_until(lambda: "it is there still" if stream.exists() else None, SECONDS)
     stream.cluster.create_topic(stream.ledger)
 
-    with pytest.raises(ExactlyOnceError, match="is empty, in which the query") as told:
+    with pytest.raises(ExactlyOnceError, match="is empty, in which the query") as caught:
         stream.run(1)
 
     assert known
-    assert told.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
+    assert caught.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
     assert stream.seen() == [b"0/0", b"0/1"]
     assert stream.release("--execute").startswith("started")
     stream.run(1)

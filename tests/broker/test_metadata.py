@@ -40,9 +40,9 @@ def metadata(
     """
     Return a metadata backend; settings have underscores for dots.
     """
-    given = {name.replace("_", "."): value for name, value in more.items()}
+    kafka = {name.replace("_", "."): value for name, value in more.items()}
     return metadata_backend(
-        KafkaSettings.of({"bootstrap.servers": bootstrap, **given}), level, engine
+        KafkaSettings.of({"bootstrap.servers": bootstrap, **kafka}), level, engine
     )
 
 
@@ -91,12 +91,12 @@ def test_topics_have_their_partitions_in_order(
     """
     one, many = topic(), topic(12)
 
-    found = backend.describe_topics({one, many, "no-such-topic"})
+    partitions = backend.describe_topics({one, many, "no-such-topic"})
 
-    assert sorted(found) == sorted([one, many])
-    assert list(found[many].partitions) == list(range(12))
-    assert found[one].id != found[many].id
-    assert not found[one].is_internal
+    assert sorted(partitions) == sorted([one, many])
+    assert list(partitions[many].partitions) == list(range(12))
+    assert partitions[one].id != partitions[many].id
+    assert not partitions[one].is_internal
     assert backend.describe_topics({"no-such-topic"}) == {}
 
 
@@ -108,7 +108,7 @@ def test_engines_return_the_same_topic_ids(
     """
     names = {topic() for _ in range(12)}
     wire, librdkafka = (
-        metadata(kafka_cluster.bootstrap, it).describe_topics(names) for it in ENGINES
+        metadata(kafka_cluster.bootstrap, engine).describe_topics(names) for engine in ENGINES
     )
 
     assert wire == librdkafka
@@ -123,11 +123,11 @@ def test_matching_covers_all_topics(
     name = topic(2)
     with_offsets(kafka_cluster, name)
 
-    found = backend.describe_matching_topics({name, "__consumer_offsets"}.__contains__)
+    matching = backend.describe_matching_topics({name, "__consumer_offsets"}.__contains__)
 
-    assert sorted(found) == sorted([name, "__consumer_offsets"])
-    assert found["__consumer_offsets"].is_internal
-    assert list(found[name].partitions) == [0, 1]
+    assert sorted(matching) == sorted([name, "__consumer_offsets"])
+    assert matching["__consumer_offsets"].is_internal
+    assert list(matching[name].partitions) == [0, 1]
 
 
 def with_offsets(kafka: KafkaCluster, topic: str) -> None:
@@ -224,9 +224,9 @@ def test_missing_topic_has_no_offsets(backend: MetadataBackend, topic: Callable[
     It is left out, and other topics have their offsets.
     """
     name = topic(2)
-    wanted = [*of(name, 0, 1), TopicPartition("no-such-topic", 0)]
+    tps = [*of(name, 0, 1), TopicPartition("no-such-topic", 0)]
 
-    assert backend.list_offsets(dict.fromkeys(wanted, LATEST)) == dict.fromkeys(of(name, 0, 1), 0)
+    assert backend.list_offsets(dict.fromkeys(tps, LATEST)) == dict.fromkeys(of(name, 0, 1), 0)
 
 
 def test_missing_partition_has_no_offset(
@@ -235,15 +235,15 @@ def test_missing_partition_has_no_offset(
     """
     It is left out, except by librdkafka, whose cached metadata may be old.
     """
-    wanted = dict.fromkeys(of(topic(2), 1, 2), LATEST)
-    (existing, _) = wanted
+    positions = dict.fromkeys(of(topic(2), 1, 2), LATEST)
+    (existing, _) = positions
     backend = metadata(kafka_cluster.bootstrap, engine, default_api_timeout_ms="3000")
 
     if engine == "wire":
-        assert backend.list_offsets(wanted) == {existing: 0}
+        assert backend.list_offsets(positions) == {existing: 0}
     else:
         with pytest.raises(UnknownTopicError, match="_UNKNOWN_PARTITION"):
-            backend.list_offsets(wanted)
+            backend.list_offsets(positions)
 
 
 def test_added_partition_has_an_offset(
@@ -270,15 +270,15 @@ def test_recreated_topic_has_new_offsets(
     Cached metadata are used neither for the new topic, nor while there is none.
     """
     name = topic()
-    wanted = {TopicPartition(name, 0): LATEST}
+    positions = {TopicPartition(name, 0): LATEST}
     before = backend.describe_topics({name})[name]
     deleted(kafka_cluster, name)
-    assert backend.list_offsets(wanted) == {}
+    assert backend.list_offsets(positions) == {}
 
     backend.describe_topics({name})
     kafka_cluster.create_topic(name, 1)
     kafka_cluster.produce(name, [Record(b"x")])
-    assert backend.list_offsets(wanted) == {TopicPartition(name, 0): 1}
+    assert backend.list_offsets(positions) == {TopicPartition(name, 0): 1}
     assert backend.describe_topics({name})[name].id != before.id
 
 
@@ -306,16 +306,16 @@ def test_invalid_topic_name_is_reported(backend: MetadataBackend) -> None:
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "send",
     [
-        lambda it: it.describe_topics({"t"}),
-        lambda it: it.describe_matching_topics(lambda _: True),
-        lambda it: it.list_offsets({TopicPartition("t", 0): LATEST}),
+        lambda backend: backend.describe_topics({"t"}),
+        lambda backend: backend.describe_matching_topics(lambda _: True),
+        lambda backend: backend.list_offsets({TopicPartition("t", 0): LATEST}),
     ],
     ids=["topics", "matching", "offsets"],
 )
 def test_unreachable_brokers_end_the_request(
-    engine: str, ask: Callable[[MetadataBackend], object]
+    engine: str, send: Callable[[MetadataBackend], object]
 ) -> None:
     """
     The request ends after its timeout, with an error that says so.
@@ -323,6 +323,6 @@ def test_unreachable_brokers_end_the_request(
     began = time.monotonic()
 
     with pytest.raises(TimeoutExceededError) as caught:
-        ask(metadata("127.0.0.1:1", engine, default_api_timeout_ms="1500"))
+        send(metadata("127.0.0.1:1", engine, default_api_timeout_ms="1500"))
     assert caught.value.retriable
     assert 1 < time.monotonic() - began < 20

@@ -39,8 +39,8 @@ def kafka() -> Iterator[OldBroker]:
     """
     One old broker for all tests of this file.
     """
-    with old_broker() as found:
-        yield found
+    with old_broker() as cluster:
+        yield cluster
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -82,16 +82,16 @@ def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
     """
     topic = kafka.create_topic(f"epochs-{version}-{engine}", 1, {"message.format.version": version})
     kafka.produce(topic, [Record(b"v")] * 3)
-    asking = metadata_backend(settings(kafka.bootstrap), "read_uncommitted", engine)
+    backend = metadata_backend(settings(kafka.bootstrap), "read_uncommitted", engine)
     tp = TopicPartition(topic, 0)
-    asking.describe_topics({topic})
+    backend.describe_topics({topic})
 
-    ends = asking.log_ends([tp])
+    ends = backend.log_ends([tp])
 
     assert ends.offsets == {tp: 3}
     assert set(ends.epochs.values()) <= {0}
     known = {tp: 3 if version == "2.4" else -1} if engine == "wire" else {}
-    assert asking.offsets_for_leader_epochs({tp: 0}) == known
+    assert backend.offsets_for_leader_epochs({tp: 0}) == known
     # With the old format the offsets have an epoch, but the log has none: no data loss.
     seen = OffsetRange(tp, 1, 3, None, start_epoch=0, end_epoch=0)
     how = fetching.settings(kafka.bootstrap, engine, schema=fetching.VALUES)

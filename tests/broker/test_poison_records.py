@@ -44,9 +44,9 @@ class Sink:
             msg = "the sink is down"
             raise ConnectionError(msg)
         values = [row[0] for row in frame.selectExpr("cast(value as string)").collect()]
-        found = sorted(self.bad.intersection(values))
-        if found:
-            msg = f"batch {batch} cannot take {found[0]}"
+        rejected = sorted(self.bad.intersection(values))
+        if rejected:
+            msg = f"batch {batch} cannot take {rejected[0]}"
             raise ValueError(msg)
         self.taken.update(values)
 
@@ -90,13 +90,13 @@ def make_job(
     def make(records: list[Record], *bad: str, **options: Any) -> Job:
         name, letters = topic(3), topic(1)
         kafka_cluster.produce(name, records)
-        given = {
+        source_options = {
             "kafka.bootstrap.servers": kafka_cluster.bootstrap,
             "subscribe": name,
             "startingOffsets": "earliest",
             **options,
         }
-        return Job(spark, given, letters, checkpoint, Sink(set(bad)))
+        return Job(spark, source_options, letters, checkpoint, Sink(set(bad)))
 
     return make
 

@@ -119,8 +119,8 @@ def test_timestamps(any_version: KafkaCluster) -> None:
     write(any_version.bootstrap, [batch_of([Record(), Record(timestamp=1)])], name)
     (after,) = any_version.produce(name, [Record()])
 
-    _, ours, given, _ = (r.timestamp for r in any_version.consume(name))
-    assert given == 1
+    _, ours, explicit, _ = (r.timestamp for r in any_version.consume(name))
+    assert explicit == 1
     assert before.timestamp <= ours <= after.timestamp  # type: ignore[operator]
 
 
@@ -133,9 +133,9 @@ def test_an_auto_created_topic(any_version: KafkaCluster) -> None:
 
     assert write(any_version.bootstrap, [batch_of(rows)], name) == 50
 
-    found = any_version.consume(name)
-    assert sorted(r.key or b"" for r in found) == sorted(r.key or b"" for r in rows)
-    assert {r.partition for r in found} == {0, 1, 2}
+    records = any_version.consume(name)
+    assert sorted(r.key or b"" for r in records) == sorted(r.key or b"" for r in rows)
+    assert {r.partition for r in records} == {0, 1, 2}
 
 
 def test_console_consumer_reads_every_codec(
@@ -173,7 +173,7 @@ def test_jvm_connector_reads_every_codec(
         write(kafka_cluster.bootstrap, [batch_of(rows)], name, compression_type=codec)
         written += rows
 
-    found = [
+    consumed = [
         Record(
             value=row.value,
             key=row.key,
@@ -184,7 +184,7 @@ def test_jvm_connector_reads_every_codec(
         )
         for row in agreed(subscribe=name, includeHeaders="true")
     ]
-    assert [r if r.value is None else shortened(r) for r in found] == [
+    assert [r if r.value is None else shortened(r) for r in consumed] == [
         r if r.value is None else shortened(r) for r in placed(written)
     ]
 
@@ -248,9 +248,9 @@ def test_partitions_of_keys_match_the_jvm_sink(
     writer = frame.write.format("kafka").option("topic", theirs)
     writer.option("kafka.bootstrap.servers", kafka_cluster.bootstrap).save()
 
-    found = partitions_by_key(kafka_cluster, ours)
-    assert found.keys() == set(keys)
-    assert found == partitions_by_key(kafka_cluster, theirs)
+    partitions = partitions_by_key(kafka_cluster, ours)
+    assert partitions.keys() == set(keys)
+    assert partitions == partitions_by_key(kafka_cluster, theirs)
 
 
 def test_rows_without_a_key_use_the_sticky_partitioner(
@@ -264,9 +264,9 @@ def test_rows_without_a_key_use_the_sticky_partitioner(
 
     assert write(kafka_cluster.bootstrap, [batch_of(rows)], name, batch_size=1000) == 2000
 
-    found = kafka_cluster.consume(name)
-    assert sorted(r.value or b"" for r in found) == [r.value for r in rows]
-    assert {r.partition for r in found} == {0, 1, 2, 3}
+    records = kafka_cluster.consume(name)
+    assert sorted(r.value or b"" for r in records) == [r.value for r in rows]
+    assert {r.partition for r in records} == {0, 1, 2, 3}
 
 
 # --- Sizes ----------------------------------------------------------------------------------------
@@ -276,10 +276,10 @@ def in_order_per_key(records: list[Record]) -> dict[bytes | None, list[bytes | N
     """
     Return the values of each key in the order of the log.
     """
-    found: dict[bytes | None, list[bytes | None]] = {}
+    by_key: dict[bytes | None, list[bytes | None]] = {}
     for record in records:
-        found.setdefault(record.key, []).append(record.value)
-    return found
+        by_key.setdefault(record.key, []).append(record.value)
+    return by_key
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
@@ -314,8 +314,8 @@ def test_the_first_batch_is_split_before_the_next_is_sent(
 
     write(kafka_cluster.bootstrap, [batch], name, batch_size=11_000, compression_type="zstd")
 
-    found = [r.value for r in kafka_cluster.consume(name)]
-    assert found == [r.value for r in [*large, *small]]
+    values = [r.value for r in kafka_cluster.consume(name)]
+    assert values == [r.value for r in [*large, *small]]
 
 
 @at_once
@@ -348,9 +348,9 @@ def test_an_allowed_large_record(kafka_cluster: KafkaCluster, topic: Callable[..
 
     write(kafka_cluster.bootstrap, [batch_of(rows)], name, max_request_size=9_000_000)
 
-    found = [r.value for r in kafka_cluster.consume(name)]
-    assert [len(value or b"") for value in found] == [1, 8_000_000, 1]
-    assert found == [r.value for r in rows]
+    values = [r.value for r in kafka_cluster.consume(name)]
+    assert [len(value or b"") for value in values] == [1, 8_000_000, 1]
+    assert values == [r.value for r in rows]
 
 
 @pytest.mark.parametrize("partitions", [2, 500])
@@ -367,9 +367,9 @@ def test_buffer_smaller_than_the_data(
     batches = [batch[at : at + 2000] for at in range(0, len(rows), 2000)]
     assert write(kafka_cluster.bootstrap, batches, name, buffer_memory=262_144) == len(rows)
 
-    found = kafka_cluster.consume(name)
-    assert in_order_per_key(found) == in_order_per_key(rows)
-    assert len({r.partition for r in found}) > partitions * 0.9
+    records = kafka_cluster.consume(name)
+    assert in_order_per_key(records) == in_order_per_key(rows)
+    assert len({r.partition for r in records}) > partitions * 0.9
 
 
 # --- Refusals -------------------------------------------------------------------------------------
@@ -443,8 +443,8 @@ def test_topic_column_and_option(kafka_cluster: KafkaCluster, topic: Callable[..
 
     assert write(kafka_cluster.bootstrap, [batch_of(rows, topic=column)], None) == 100
     for at, name in enumerate(names):
-        found = {r.value for r in kafka_cluster.consume(name)}
-        assert found == {r.value for r in rows[at::2]}
+        values = {r.value for r in kafka_cluster.consume(name)}
+        assert values == {r.value for r in rows[at::2]}
 
     assert write(kafka_cluster.bootstrap, [batch_of(rows, topic=column)], names[0]) == 100
     assert len(kafka_cluster.consume(names[0])) == 150
@@ -524,13 +524,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             kafka.create_topic(name)
         allow(kafka, user["sasl_username"], "allowed", AclOperation.WRITE)
         allow(kafka, user["sasl_username"], "seen", AclOperation.DESCRIBE)
-        given = {
+        options = {
             "bootstrap_servers": f"localhost:{secure}",
             "security_protocol": "SASL_SSL",
             "ssl_ca_location": str(files / "ca.pem"),
             **user,
         }
-        yield Guarded(kafka, given)
+        yield Guarded(kafka, options)
 
 
 def allow(kafka: KafkaCluster, user: str, topic: str, operation: AclOperation) -> None:

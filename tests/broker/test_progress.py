@@ -92,8 +92,8 @@ def await_offsets(query: Stream, expected: list[int]) -> None:
     """
 
     def missing() -> str | None:
-        found = offsets(query)
-        return None if found == expected else f"recorded is {found}, not {expected}"
+        recorded = offsets(query)
+        return None if recorded == expected else f"recorded is {recorded}, not {expected}"
 
     wait_until(missing, SECONDS)
 
@@ -194,12 +194,12 @@ def test_commit_writes_the_offsets(
     Spark's commit is enough: no later call is needed to show that the batch is complete.
     """
     kafka_cluster.produce(store_options["subscribe"], values(0, 6))
-    given = {
+    source_options = {
         "kafka.bootstrap.servers": kafka_cluster.bootstrap,
         "startingOffsets": "earliest",
         **store_options,
     }
-    options = parse_stream_source(given)
+    options = parse_stream_source(source_options)
     reader = KafkaStreamReader(options, arrow_schema(source_schema(include_headers=False)))
     start = reader.initialOffset()
     end = reader._stream.latest_offset(start)
@@ -221,13 +221,13 @@ def test_one_commit_request_per_batch() -> None:
     """
     with ProxiedCluster(brokers=1) as cluster:
         cluster.kafka.create_topic("costs", 3)
-        given = {
+        source_options = {
             "kafka.bootstrap.servers": cluster.bootstrap,
             "subscribe": "costs",
             "progressStore": "consumerGroup",
             "kafka.group.id": "costs",
         }
-        options = parse_stream_source(given)
+        options = parse_stream_source(source_options)
         progress = make_progress_sink(options)
         for batch in range(4):
             done = {TopicPartition("costs", at): batch for at in range(3)}
@@ -243,8 +243,8 @@ def missing_offsets(options: SourceOptions, offset: int) -> str | None:
     """
     Return what is missing until all partitions are recorded at an offset.
     """
-    found = {record.offset for record in read_records(options).values()}
-    return None if found == {offset} else f"recorded is {found}, not {offset}"
+    recorded = {record.offset for record in read_records(options).values()}
+    return None if recorded == {offset} else f"recorded is {recorded}, not {offset}"
 
 
 def test_committed_continues_from_another_query(
@@ -318,8 +318,8 @@ def test_listener_records_the_end_of_a_query(
         query.query.awaitTermination(SECONDS)  # type: ignore[union-attr]
 
     def missing() -> str | None:
-        found = [record.failing for record in records(query) if record.failing]
-        return None if found and found[0].cause else f"no cause: {found}"
+        failing = [record.failing for record in records(query) if record.failing]
+        return None if failing and failing[0].cause else f"no cause: {failing}"
 
     wait_until(missing, SECONDS)
 
@@ -363,8 +363,8 @@ def _node(zookeeper: ZooKeeper, path: str) -> dict[str, Any]:
     client = KazooClient(zookeeper.hosts)
     client.start()
     try:
-        found: dict[str, Any] = json.loads(client.get(path)[0])
-        return found
+        node: dict[str, Any] = json.loads(client.get(path)[0])
+        return node
     finally:
         client.stop()
         client.close()
@@ -377,6 +377,6 @@ def _ends(kafka: KafkaCluster, topic: str) -> list[int]:
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "ends"})
-    found = [consumer.get_watermark_offsets(TopicPartition(topic, p), SECONDS)[1] for p in (0, 1)]
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, p), SECONDS)[1] for p in (0, 1)]
     consumer.close()
-    return found
+    return ends

@@ -96,18 +96,18 @@ def test_show(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
     name, arguments = place
 
     lines = run("progress", "show", *arguments).splitlines()
-    found = json.loads(run("progress", "show", *arguments, "--json"))
+    shown = json.loads(run("progress", "show", *arguments, "--json"))
 
     assert [line.split() for line in lines] == [
         ["TOPIC", "PARTITION", "OFFSET", "BATCH", "QUERY", "PROCESS", "ATTEMPTS"],
         [name, "0", "2", "4", "q", "1", "on", "x", "3"],
         [name, "1", "1", "4", "q", "1", "on", "x", "-"],
     ]
-    assert [(at["topic"], at["partition"], at["offset"]) for at in found] == [
+    assert [(at["topic"], at["partition"], at["offset"]) for at in shown] == [
         (name, 0, 2),
         (name, 1, 1),
     ]
-    assert found[0]["failing"] == {"batch": 5, "attempts": 3, "cause": "boom"}
+    assert shown[0]["failing"] == {"batch": 5, "attempts": 3, "cause": "boom"}
 
 
 def test_lag(
@@ -118,11 +118,11 @@ def test_lag(
     """
     name, arguments = place
 
-    found = json.loads(run("lag", *arguments, "--json"))
+    report = json.loads(run("lag", *arguments, "--json"))
     text = run("lag", *arguments)
 
-    lags = {(one["topic"], one["partition"]): str(one["lag"]) for one in found["partitions"]}
-    assert found["lag"] == 17
+    lags = {(one["topic"], one["partition"]): str(one["lag"]) for one in report["partitions"]}
+    assert report["lag"] == 17
     assert text.splitlines()[-1] == "Total lag: 17"
     if "--group" in arguments:
         groups = describe_group(kafka_cluster.bootstrap, name)

@@ -39,16 +39,16 @@ def faults(recorded: list[Moment], completed: list[Moment]) -> list[str]:
     """
     Return the faults of a recorded history, given the history of completed offsets.
     """
-    found = []
+    violations = []
     for (_, before), (at, after) in itertools.pairwise(recorded):
         if any(b < a for a, b in zip(before, after, strict=True)):
-            found.append(f"went back from {before} to {after} at {at:.3f}")
+            violations.append(f"went back from {before} to {after} at {at:.3f}")
     for at, offsets in recorded:
         done = [ends for moment, ends in completed if moment <= at]
         allowed = [max(ends) for ends in zip(*done, strict=True)] or [0] * len(offsets)
         if any(offset > maximum for offset, maximum in zip(offsets, allowed, strict=True)):
-            found.append(f"{offsets} at {at:.3f}, and only {allowed} was complete")
-    return found
+            violations.append(f"{offsets} at {at:.3f}, and only {allowed} was complete")
+    return violations
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ class Watch:
 
     def run(self) -> None:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.topic})
-        asked = [KafkaPartition(self.topic, number) for number in range(PARTITIONS)]
+        partitions = [KafkaPartition(self.topic, number) for number in range(PARTITIONS)]
         while not self.over.wait(0.02):
-            found = consumer.committed(asked, timeout=SECONDS)
-            offsets = tuple(max(position.offset, 0) for position in found)
+            committed = consumer.committed(partitions, timeout=SECONDS)
+            offsets = tuple(max(position.offset, 0) for position in committed)
             self.seen.append((time.monotonic(), offsets))
         consumer.close()
 

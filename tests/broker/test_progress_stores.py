@@ -60,9 +60,9 @@ def place(request: pytest.FixtureRequest, topic: NewTopicName) -> Iterator[Place
     """
     name = topic(3)
     make = _maker(request, name)
-    found = Place(name, make, [])
-    yield found
-    for store in found.made:
+    place = Place(name, make, [])
+    yield place
+    for store in place.made:
         store.close()
 
 
@@ -117,11 +117,11 @@ def test_written_records_are_read(place: Place) -> None:
     assert store.read(["another"]) == {}
     assert set(store.read([place.topic, "another"])) == set(expected)
     readers = (store, place.store())
-    for found in (
+    for stored in (
         *(reader.read() for reader in readers),
         place.store().claim(ALSO_ME, [place.topic]).records,
     ):
-        assert {tp: plain(record) for tp, record in found.items()} == expected
+        assert {tp: plain(record) for tp, record in stored.items()} == expected
 
 
 def test_later_process_of_the_query_takes_over_at_once(place: Place) -> None:

@@ -43,8 +43,8 @@ def limited(kafka_cluster: KafkaCluster) -> Callable[[str, str], str]:
 
     def limiting(quota: str, client: str) -> str:
         tool, entity = "kafka.admin.ConfigCommand", ("--entity-type", "clients")
-        given = ("--alter", "--add-config", f"{quota}={BYTES_A_SECOND}")
-        kafka_tool.run(tool, kafka_cluster.bootstrap, *given, *entity, "--entity-name", client)
+        change = ("--alter", "--add-config", f"{quota}={BYTES_A_SECOND}")
+        kafka_tool.run(tool, kafka_cluster.bootstrap, *change, *entity, "--entity-name", client)
 
         def missing() -> str | None:
             # The command returns when the controller has the quota; the broker may not, yet.
@@ -92,8 +92,8 @@ def test_a_throttled_reader_waits(
     batches = list(fetch(OffsetRange(TopicPartition(name, 0), 0, COUNT), settings))
 
     assert time.monotonic() - began >= FEWEST_SECONDS
-    found = pa.Table.from_batches(batches)
-    assert found["value"].to_pylist() == [record.value for record in RECORDS]
+    table = pa.Table.from_batches(batches)
+    assert table["value"].to_pylist() == [record.value for record in RECORDS]
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
@@ -125,6 +125,6 @@ def test_a_throttled_writer_waits(
 
     assert time.monotonic() - began >= FEWEST_SECONDS
     assert written == COUNT
-    found = [record.value for record in kafka_cluster.consume(name)]
-    assert found == [record.value for record in RECORDS]
+    values = [record.value for record in kafka_cluster.consume(name)]
+    assert values == [record.value for record in RECORDS]
     assert " again" not in caplog.text

@@ -184,9 +184,9 @@ def test_records_deleted_by_retention(
         future.result(30)
     options = {"subscribe": name, "startingOffsets": f'{{"{name}":{{"0":0}}}}'}
 
-    found = rows(**options, failOnDataLoss="false")
+    offsets = rows(**options, failOnDataLoss="false")
 
-    assert [row.offset for row in found] == list(range(30, 50))
+    assert [row.offset for row in offsets] == list(range(30, 50))
     with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS.*-0.*offset 0 is out of range.*\[30, 50"):
         rows(**options)
 

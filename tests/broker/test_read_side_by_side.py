@@ -58,20 +58,20 @@ def test_earliest_and_latest_in_any_case(filled: str, agreed: Callable[..., list
     """
     Upper and lower case of earliest and latest mean the same (R01).
     """
-    found = agreed(subscribe=filled, startingOffsets="EarLiest", endingOffsets="laTest")
-    assert len(found) == 30
+    rows = agreed(subscribe=filled, startingOffsets="EarLiest", endingOffsets="laTest")
+    assert len(rows) == 30
 
 
 def test_specific_offsets(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
     Offsets, -1 and -2 can be mixed by partition (R03).
     """
-    found = agreed(
+    rows = agreed(
         subscribe=filled,
         startingOffsets=offsets(filled, 3, -2, 9),
         endingOffsets=offsets(filled, 5, 1, -1),
     )
-    assert [(r.partition, r.offset) for r in found] == [(0, 3), (0, 4), (1, 0), (2, 9)]
+    assert [(r.partition, r.offset) for r in rows] == [(0, 3), (0, 4), (1, 0), (2, 9)]
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_timestamps_per_partition(filled: str, agreed: Callable[..., list[Row]])
     """
     Start timestamps by partition can be mixed with end offsets (R06).
     """
-    found = agreed(
+    rows = agreed(
         subscribe=filled,
         startingOffsetsByTimestamp=offsets(filled, T0 + 7000, T0 + 8000, T0),
         endingOffsets=offsets(filled, -1, -1, 1),
     )
-    assert [(r.partition, r.offset) for r in found] == [
+    assert [(r.partition, r.offset) for r in rows] == [
         (0, 7), (0, 8), (0, 9), (1, 8), (1, 9), (2, 0),
     ]  # fmt: skip
 
@@ -135,8 +135,8 @@ def test_assign(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
     Only the assigned partitions are read; missing ones are ignored (O40, O41).
     """
-    found = agreed(assign=json.dumps({filled: [0, 2, 7]}))
-    assert {r.partition for r in found} == {0, 2}
+    rows = agreed(assign=json.dumps({filled: [0, 2, 7]}))
+    assert {r.partition for r in rows} == {0, 2}
 
 
 @pytest.mark.parametrize("include", ["true", "false"])
@@ -172,9 +172,9 @@ def test_null_and_empty_keys_and_values(
     both = [None, b"", b"x"]
     kafka_cluster.produce(name, [Record(v, k) for k in both for v in both])
 
-    found = agreed(subscribe=name)
+    rows = agreed(subscribe=name)
 
-    assert [(r.key, r.value) for r in found] == [(k, v) for k in both for v in both]
+    assert [(r.key, r.value) for r in rows] == [(k, v) for k in both for v in both]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -242,8 +242,8 @@ def test_transactions(
         assert len(agreed(**options)) == (6 if reads_aborted else 3)
         producer.begin_transaction()
         produce(producer, name, "open")
-        found = agreed(**options)
-        assert [r.value for r in found[3:]].count(b"open") == (3 if reads_aborted else 0)
+        rows = agreed(**options)
+        assert [r.value for r in rows[3:]].count(b"open") == (3 if reads_aborted else 0)
 
 
 def produce(producer: Producer, name: str, value: str) -> None:
@@ -361,9 +361,9 @@ def test_both_connectors_refuse(
     """
     Options that the JVM connector refuses are refused by pykafka as well (R16, S37, M30, O07).
     """
-    given = {k: v.replace("%s", filled) for k, v in options.items()}
-    if options and "assign" not in given:
-        given.setdefault("subscribe", filled)
+    rejected = {k: v.replace("%s", filled) for k, v in options.items()}
+    if options and "assign" not in rejected:
+        rejected.setdefault("subscribe", filled)
     for connector in ("kafka", "pykafka"):
         with pytest.raises(Exception, match=r"\w"):
-            load(connector, **given).count()
+            load(connector, **rejected).count()

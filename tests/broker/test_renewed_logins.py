@@ -168,9 +168,9 @@ def check_busy_writer(cluster: ProxiedCluster, topic: str, seconds: float) -> No
             yield producing.batch_of(records)
             number += 200
 
-    given: dict[str, Any] = {**LOGINS["PLAIN"], "security_protocol": "SASL_PLAINTEXT"}
+    login: dict[str, Any] = {**LOGINS["PLAIN"], "security_protocol": "SASL_PLAINTEXT"}
     settings = producing.settings(
-        cluster.bootstrap, batch_size=16_000, buffer_memory=300_000, **given
+        cluster.bootstrap, batch_size=16_000, buffer_memory=300_000, **login
     )
     proxy.delay = 0.02
     try:
@@ -178,9 +178,9 @@ def check_busy_writer(cluster: ProxiedCluster, topic: str, seconds: float) -> No
     finally:
         proxy.delay = 0.0
 
-    found = [int((record.value or b"").split(b".")[0]) for record in cluster.kafka.consume(topic)]
+    numbers = [int((record.value or b"").split(b".")[0]) for record in cluster.kafka.consume(topic)]
     assert written > 0
-    assert (found == list(range(written))) is True
+    assert (numbers == list(range(written))) is True
     assert proxy.requests[AUTHENTICATE] - logins >= 1 + int(seconds / 3)
     assert proxy.accepted - accepted == 1
 

@@ -78,16 +78,16 @@ class Copy:
         """
         servers = {"kafka.bootstrap.servers": self.cluster.bootstrap}
         source = self.spark.readStream.format("pykafka").options(**servers)
-        # A number of tasks that is asked for keeps small batches from being read in one.
+        # With a minimum number of tasks, small batches are not read in one task.
         source = source.options(subscribe=self.source, startingOffsets="earliest", minPartitions=1)
         rows = source.load()
         written: DataFrame = rows.select("value")
         if change is not None:
             written = written.mapInArrow(change, "value binary")
-        given = {"transactionalIdPrefix": self.sink, **options}
-        given = {name: value for name, value in given.items() if value}
-        given |= {"topic": self.sink, "deliveryGuarantee": "exactly-once"}
-        writer = written.writeStream.format("pykafka").options(**servers, **given)
+        sink_options = {"transactionalIdPrefix": self.sink, **options}
+        sink_options = {name: value for name, value in sink_options.items() if value}
+        sink_options |= {"topic": self.sink, "deliveryGuarantee": "exactly-once"}
+        writer = written.writeStream.format("pykafka").options(**servers, **sink_options)
         query = writer.option("checkpointLocation", self.checkpoint).start()
         try:
             query.processAllAvailable()
@@ -98,8 +98,8 @@ class Copy:
         """
         Return what a plain reader of committed records finds.
         """
-        found = self.cluster.consume(self.sink, COMMITTED)
-        return sorted(int(record.value or b"") for record in found)
+        records = self.cluster.consume(self.sink, COMMITTED)
+        return sorted(int(record.value or b"") for record in records)
 
 
 @pytest.fixture
@@ -330,17 +330,17 @@ def time_passes(sink: Sink) -> None:
     """
     Abort what a dead driver has left open, as the coordinators do after the time-out.
     """
-    with transaction_client(settings(sink.cluster, sink.topic).kafka) as it:
-        for name in it.list_ids(prefix_pattern(sink.topic), [TransactionState.ONGOING]):
-            it.abort(name)
+    with transaction_client(settings(sink.cluster, sink.topic).kafka) as transactions:
+        for name in transactions.list_ids(prefix_pattern(sink.topic), [TransactionState.ONGOING]):
+            transactions.abort(name)
 
 
 def rows_of(sink: Sink) -> list[str]:
     """
     Return what a plain read_committed reader finds.
     """
-    found = sink.cluster.consume(sink.topic, COMMITTED)
-    return sorted((r.value or b"").decode() for r in found)
+    records = sink.cluster.consume(sink.topic, COMMITTED)
+    return sorted((r.value or b"").decode() for r in records)
 
 
 def expected(batch: int, *rows: int) -> list[str]:
@@ -440,11 +440,11 @@ def test_a_late_intent(sink: Sink) -> None:
     mine, other = sink.write_all(0, 2, 3), sink.again()
     theirs = [other.write(0, 0, 2, attempt=1)]
     done = CommittableBatch(sink.topic, QUERY, 0, mine[0].write, 2, tuple(committables_of(mine)))
-    with transaction_client(settings(sink.cluster, sink.topic).kafka) as it:
-        ledger = Ledger(it.cluster, it.config, ledger_topic(sink.topic))
+    with transaction_client(settings(sink.cluster, sink.topic).kafka) as transactions:
+        ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(sink.topic))
         # By a version that did not look again before it committed.
         ledger.append(make_intent(done, done.committables))
-        it.end(done.committables[1].prepared, commit=True)
+        transactions.end(done.committables[1].prepared, commit=True)
     theirs.append(other.write(0, 1, 3, attempt=1))
     other.commit(0, theirs)
 
@@ -456,7 +456,7 @@ def committables_of(messages: list[TaskCommitMessage]) -> list[Committable]:
     """
     Return the transactions that tasks have left open.
     """
-    return [it.committable for it in messages if it.committable is not None]
+    return [message.committable for message in messages if message.committable is not None]
 
 
 @pytest.mark.parametrize("rows", [(2, 3), (0, 0)], ids=["rows", "none"])
@@ -622,14 +622,14 @@ def test_the_command_spares_a_partly_committed_batch(
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
         sink.commit(1, messages)
-    left = open_ids(sink.cluster, sink.topic)
+    open_after = open_ids(sink.cluster, sink.topic)
     sink.again().write(1, 7, 1)
     arguments = ["transactions", "abort", "--bootstrap-server", sink.cluster.bootstrap]
     assert main([*arguments, "--prefix", sink.topic, "--execute"]) == 0
 
-    assert open_ids(sink.cluster, sink.topic) == left
+    assert open_ids(sink.cluster, sink.topic) == open_after
     printed = capsys.readouterr().out
-    assert all(f"left open {name}" in printed for name in left)
+    assert all(f"left open {name}" in printed for name in open_after)
     sink.again().run(1, 12)
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3, 4, 5))
 
@@ -677,9 +677,9 @@ def test_the_ledger_stays_small(sink: Sink) -> None:
     kept: dict[bytes | None, bytes | None] = {}
     for record in sink.cluster.consume(ledger_topic(sink.topic), COMMITTED):
         kept[record.key] = record.value
-    intents = [it for it in kept.values() if it and json.loads(it)["kind"] == "intent"]
+    intents = [value for value in kept.values() if value and json.loads(value)["kind"] == "intent"]
 
-    assert [json.loads(it)["batch"] for it in intents] == [4]
+    assert [json.loads(value)["batch"] for value in intents] == [4]
 
 
 def test_one_of_two_concurrent_writes_is_committed(sink: Sink) -> None:
@@ -732,7 +732,7 @@ def transactions(action: str, sink: Sink, *more: str) -> str:
     Return what the command prints.
     """
     printed = StringIO()
-    given = ["transactions", action, "--bootstrap-server", sink.cluster.bootstrap]
+    command = ["transactions", action, "--bootstrap-server", sink.cluster.bootstrap]
     with redirect_stdout(printed):
-        assert main([*given, "--prefix", sink.topic, *more]) == 0
+        assert main([*command, "--prefix", sink.topic, *more]) == 0
     return printed.getvalue()

@@ -227,8 +227,8 @@ def test_times_without_a_match(
     kafka_cluster.produce(name, numbered(0, 1, 2) + numbered(1, 50))
     late = T0 + 10_000
     times = json.dumps({name: dict.fromkeys(range(PARTITIONS), late)})
-    given = {"startingTimestamp": late} if is_global else {"startingOffsetsByTimestamp": times}
-    options = {**strategy_of(strategy, name), **given}
+    start = {"startingTimestamp": late} if is_global else {"startingOffsetsByTimestamp": times}
+    options = {**strategy_of(strategy, name), **start}
     for one in pair(**options).streams:
         with pytest.raises(Exception, match="No offset matched from request"):
             one.drain()
@@ -498,8 +498,8 @@ def test_transactions_count_as_offsets(
 
     aborted = isolation == "read_uncommitted"
     for one in queries.streams:
-        found = [tuple(sorted(o for _, o, _ in rows)) for _, rows in sorted(one.batches.items())]
-        assert found == [
+        batches = [tuple(sorted(o for _, o, _ in rows)) for _, rows in sorted(one.batches.items())]
+        assert batches == [
             (0, 1, 2),
             (3, 4),
             (6, 7, 8) if aborted else (),
@@ -530,14 +530,14 @@ def test_nulls_in_a_transaction(
         producer.begin_transaction()
     queries = pair(subscribe=name, **{"kafka.isolation.level": "read_committed"})
     for one in queries.streams:
-        found: list[tuple[Any, Any]] = []
+        rows: list[tuple[Any, Any]] = []
 
-        def gather(frame: Any, _batch: int, into: list[tuple[Any, Any]] = found) -> None:
+        def gather(frame: Any, _batch: int, into: list[tuple[Any, Any]] = rows) -> None:
             into += [(row.key, row.value) for row in frame.orderBy("offset").collect()]
 
         one._gather = gather  # type: ignore[method-assign]
         one.start(availableNow=True).awaitTermination(60)
-        assert found == [(None, None), (b"k", None), (None, b"v")]
+        assert rows == [(None, None), (b"k", None), (None, b"v")]
 
 
 @pytest.mark.parametrize(("min_partitions", "tasks"), [(None, 3), (1, 3), (6, 6)])
@@ -555,22 +555,24 @@ def test_min_partitions(
     for p in range(3):
         kafka_cluster.produce(name, numbered(p, *range(10 * p, 10 * p + 10)))
     # A batch of this size gets one task, unless the options set how to split it.
-    given = (
+    split = (
         {"maxRecordsPerPartition": 10}
         if min_partitions is None
         else {"minPartitions": min_partitions}
     )
-    for one in pair(subscribe=name, **given).streams:
-        found: list[int] = []
+    for one in pair(subscribe=name, **split).streams:
+        task_counts: list[int] = []
         gather = one._gather
 
-        def counting(frame: Any, batch: int, into: list[int] = found, then: Any = gather) -> None:
+        def counting(
+            frame: Any, batch: int, into: list[int] = task_counts, then: Any = gather
+        ) -> None:
             into.append(frame.rdd.getNumPartitions())
             then(frame, batch)
 
         one._gather = counting  # type: ignore[method-assign]
         assert one.drain() == strings(*range(30))
-        assert found == [tasks]
+        assert task_counts == [tasks]
 
 
 def test_deleted_topic_of_a_pattern(
@@ -650,10 +652,10 @@ def test_topic_recreated_inside_a_batch(
         kafka_cluster.produce(name, values(0, 20))
         gather = one._gather
 
-        def recreating(frame: Any, batch: int, then: Any = gather, it: str = name) -> None:
+        def recreating(frame: Any, batch: int, then: Any = gather, topic_name: str = name) -> None:
             if batch == 0:
-                recreate_topic(kafka_cluster, it)
-                kafka_cluster.produce(it, values(100, 130))
+                recreate_topic(kafka_cluster, topic_name)
+                kafka_cluster.produce(topic_name, values(100, 130))
             then(frame, batch)
 
         one._gather = recreating  # type: ignore[method-assign]
@@ -714,16 +716,18 @@ def test_watermark_and_window(
         .groupBy(F.window("timestamp", "10 seconds"))
         .count()
     )
-    found: list[int] = []
+    counted: list[int] = []
     query = (
-        counts.writeStream.foreachBatch(lambda f, _: found.extend(r["count"] for r in f.collect()))
+        counts.writeStream.foreachBatch(
+            lambda f, _: counted.extend(r["count"] for r in f.collect())
+        )
         .outputMode("append")
         .option("checkpointLocation", checkpoint)
         .start()
     )
     try:
         # The batch that moves the watermark closes no window; the next batch, without data, does.
-        wait_until(lambda: None if found == [5] else f"windows of {found} records, not [5]", 60)
+        wait_until(lambda: None if counted == [5] else f"windows of {counted} records, not [5]", 60)
     finally:
         query.stop()
 
@@ -749,15 +753,15 @@ def test_union_and_self_join(
         )
 
     def run(frame: DataFrame, folder: str) -> list[str]:
-        found: list[str] = []
+        values: list[str] = []
         query = (
-            frame.writeStream.foreachBatch(lambda f, _: found.extend(r.value for r in f.collect()))
+            frame.writeStream.foreachBatch(lambda f, _: values.extend(r.value for r in f.collect()))
             .option("checkpointLocation", folder)
             .trigger(availableNow=True)
             .start()
         )
         assert query.awaitTermination(60)
-        return sorted(found)
+        return sorted(values)
 
     assert run(load(names[0]).union(load(names[1])), f"{checkpoint}-union") == texts(0, 20)
     joined = load(names[0]).join(load(names[0]), "value")

@@ -79,11 +79,11 @@ def test_engine_reads_every_record(tiered: KafkaCluster, engine: str, isolation:
     """
     A response without records, while the quota is used up, is no gap: each offset is read in order.
     """
-    wanted = OffsetRange(TopicPartition(TOPIC, 0), 0, COUNT)
+    offset_range = OffsetRange(TopicPartition(TOPIC, 0), 0, COUNT)
     settings = fetching.settings(
         tiered.bootstrap, engine, schema=fetching.VALUES, isolation_level=isolation
     )
-    rows = [row for batch in fetch(wanted, settings) for row in batch.to_pylist()]
+    rows = [row for batch in fetch(offset_range, settings) for row in batch.to_pylist()]
 
     assert len(rows) == COUNT
     assert ([(row["offset"], row["value"]) for row in rows] == list(enumerate(VALUES))) is True
@@ -96,9 +96,9 @@ def test_batch_query_reads_each_record_once(tiered: KafkaCluster, spark: SparkSe
     reader = spark.read.format("pykafka").option("kafka.bootstrap.servers", tiered.bootstrap)
     frame = reader.options(subscribe=TOPIC, minPartitions=4).load()
 
-    found = frame.orderBy("offset").select("offset", "value").collect()
-    assert len(found) == COUNT
-    assert ([tuple(row) for row in found] == list(enumerate(VALUES))) is True
+    rows = frame.orderBy("offset").select("offset", "value").collect()
+    assert len(rows) == COUNT
+    assert ([tuple(row) for row in rows] == list(enumerate(VALUES))) is True
 
 
 @pytest.mark.parametrize("available_now", [False, True])
@@ -118,12 +118,12 @@ def test_stream_reads_each_record_once(
     expected = sorted(value.decode() for value in VALUES)
 
     if available_now:
-        found = stream.drain()
+        values_read = stream.drain()
     else:
         stream.start()
         stream.await_values(expected)
         stream.stop()
-        found = stream.values
+        values_read = stream.values
 
-    assert len(found) == COUNT
-    assert (found == expected) is True
+    assert len(values_read) == COUNT
+    assert (values_read == expected) is True

@@ -93,8 +93,8 @@ class Sink:
         """
         Write values into a transaction that stays open.
         """
-        wanted = Transaction(f"{self.topic}-{name}", timeout_ms)
-        written = write_prepared([rows(*values)], self.settings, self.topic, wanted)
+        transaction = Transaction(f"{self.topic}-{name}", timeout_ms)
+        written = write_prepared([rows(*values)], self.settings, self.topic, transaction)
         assert written.records == len(values)
         assert written.prepared is not None
         return written.prepared
@@ -110,15 +110,15 @@ class Sink:
         """
         Return where the transaction of this name stands.
         """
-        found = self._described(name)
-        return None if found is None else found.state
+        description = self._described(name)
+        return None if description is None else description.state
 
     def epoch(self, name: str) -> int | None:
         """
         Return the epoch that the next write of this name comes after.
         """
-        found = self._described(name)
-        return None if found is None else found.epoch
+        description = self._described(name)
+        return None if description is None else description.epoch
 
     def _described(self, name: str) -> TransactionDescription | None:
         with transaction_client(self.settings) as transactions:
@@ -150,7 +150,7 @@ def test_another_process_commits(sink: Sink, kafka_cluster: KafkaCluster) -> Non
     A transaction that a dead process prepared can be committed by its id, producer id and epoch.
     """
     name = f"{sink.topic}-of-another"
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", PREPARING, kafka_cluster.bootstrap, sink.topic, name],
         capture_output=True,
         text=True,
@@ -158,7 +158,7 @@ def test_another_process_commits(sink: Sink, kafka_cluster: KafkaCluster) -> Non
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    said, producer_id, epoch = found.stdout.split()
+    said, producer_id, epoch = completed.stdout.split()
     assert said == name
     assert sink.written() == 3
     assert sink.visible() == []
@@ -367,17 +367,17 @@ def test_an_abort_continues_after_an_error(sink: Sink, monkeypatch: pytest.Monke
     """
     One coordinator is down: the transactions of the others are aborted, and the error is raised.
     """
-    told, lost = sink.write_prepared("0-1", b"x"), sink.write_prepared("0-0", b"x")
+    reported, lost = sink.write_prepared("0-1", b"x"), sink.write_prepared("0-0", b"x")
     monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
     with (
         transaction_client(sink.settings) as transactions,
         pytest.raises(BrokerUnavailableError, match="nobody to tell first"),
     ):
-        abort_write(transactions, [told], write_pattern(sink.topic), "first")
+        abort_write(transactions, [reported], write_pattern(sink.topic), "first")
 
     assert sink.state("0-1") is not TransactionState.ONGOING
     assert sink.state("0-0") is not TransactionState.ONGOING
-    for one in (told, lost):
+    for one in (reported, lost):
         with pytest.raises(FencedError):
             sink.end(one, commit=True)
 
@@ -430,14 +430,14 @@ def test_transactions_are_listed_and_described(sink: Sink) -> None:
         )
         assert transactions.list_ids(names) == [f"{prefix}done", f"{prefix}open"]
         assert transactions.list_ids(starting_with_pattern(f"{prefix}other")) == []
-        found = transactions.describe(open_one.transactional_id)
-    assert found is not None
-    assert (found.state, found.partitions, found.timeout_ms) == (
+        description = transactions.describe(open_one.transactional_id)
+    assert description is not None
+    assert (description.state, description.partitions, description.timeout_ms) == (
         TransactionState.ONGOING,
         1,
         TIMEOUT_MS,
     )
-    assert (found.producer_id, found.epoch) == open_one[1:]
+    assert (description.producer_id, description.epoch) == open_one[1:]
     sink.end(open_one, commit=False)
 
 
@@ -467,8 +467,8 @@ def test_many_records_in_one_transaction(sink: Sink, kafka_cluster: KafkaCluster
     )
     name = f"{sink.topic}-a"
 
-    wanted = Transaction(name, TIMEOUT_MS)
-    written, prepared, *_ = write_prepared([rows(*values)], kafka, sink.topic, wanted)
+    transaction = Transaction(name, TIMEOUT_MS)
+    written, prepared, *_ = write_prepared([rows(*values)], kafka, sink.topic, transaction)
 
     assert written == len(values)
     assert prepared is not None

@@ -217,11 +217,11 @@ def create_scram_users(kafka: KafkaCluster) -> None:
     # A broker accepts one mechanism per user in a request.
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         kept = ScramCredentialInfo(mechanism, 4096)
-        wanted = [
+        upsertions = [
             UserScramCredentialUpsertion(user, kept, PASSWORD.encode(), None)
             for user in (USER, SCRAM_USER)
         ]
-        for future in admin.alter_user_scram_credentials(wanted).values():
+        for future in admin.alter_user_scram_credentials(upsertions).values():
             future.result(30)
 
 
@@ -278,7 +278,7 @@ def test_tls_with_a_known_authority(secured: Secured, inline: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("config", "reason"),
     [
         ({}, "rejected: unable to get local issuer certificate"),
         ({"ssl_ca_location": "{files}/stranger.pem"}, "does kafka.ssl.ca.location name"),
@@ -302,11 +302,11 @@ def test_tls_with_a_known_authority(secured: Secured, inline: bool) -> None:
         (revoking("nowhere"), "kafka.ssl.crl.location cannot be used: No"),
     ],
 )
-def test_tls_failures_name_the_check(secured: Secured, given: dict[str, str], reason: str) -> None:
+def test_tls_failures_name_the_check(secured: Secured, config: dict[str, str], reason: str) -> None:
     """
     The error names the check that failed, and the setting to look at.
     """
-    filled = {name: value.format(files=secured.files) for name, value in given.items()}
+    filled = {name: value.format(files=secured.files) for name, value in config.items()}
 
     with pytest.raises(TlsError, match=reason):
         secured.open("TLS", **filled)
@@ -374,10 +374,10 @@ def test_an_encrypted_key_needs_its_password(secured: Secured, password: str) ->
     """
     A wrong or missing password is an error; nothing prompts on a terminal.
     """
-    given = {**own_certificate(secured.files, "files"), "ssl_key_password": password}
+    config = {**own_certificate(secured.files, "files"), "ssl_key_password": password}
 
     with pytest.raises(TlsError, match="kafka.ssl.key.password"):
-        secured.open("MUTUAL", **secured.trusting(**given))
+        secured.open("MUTUAL", **secured.trusting(**config))
 
 
 def test_wrong_security_protocols_are_recognised(secured: Secured) -> None:
@@ -415,8 +415,8 @@ def test_good_logins(secured: Secured, way: str) -> None:
     """
     Each mechanism works, also for a user whose name needs escaping.
     """
-    listener, given = LOGINS[way]
-    connection = secured.open(listener, **secured.trusting(**given))
+    listener, config = LOGINS[way]
+    connection = secured.open(listener, **secured.trusting(**config))
 
     assert topics(connection).brokers[0].port == secured.ports[listener]
     connection.close()
@@ -427,14 +427,14 @@ def test_librdkafka_logs_in_alike(secured: Secured, way: str) -> None:
     """
     The driver's librdkafka client logs in with the same settings as the wire engine.
     """
-    listener, given = LOGINS[way]
-    admin = AdminClient(secured.settings(listener, **secured.trusting(**given)))
+    listener, config = LOGINS[way]
+    admin = AdminClient(secured.settings(listener, **secured.trusting(**config)))
 
     assert admin.list_topics(timeout=20).brokers
 
 
 @pytest.mark.parametrize(
-    ("listener", "given", "reason"),
+    ("listener", "config", "reason"),
     [
         ("PLAIN", login("PLAIN", password="wrong-canary"), "Invalid username or password"),  # noqa: S106
         ("PLAIN", login("SCRAM-SHA-256"), "does not offer it; it offers: PLAIN"),
@@ -454,7 +454,7 @@ def test_bad_logins_show_the_reason_and_no_secret(
     secured: Secured,
     caplog: pytest.LogCaptureFixture,
     listener: str,
-    given: dict[str, str],
+    config: dict[str, str],
     reason: str,
 ) -> None:
     """
@@ -463,7 +463,7 @@ def test_bad_logins_show_the_reason_and_no_secret(
     caplog.set_level(logging.DEBUG)
 
     with pytest.raises(AuthenticationError, match=reason) as caught:
-        secured.open(listener, **secured.trusting(**given))
+        secured.open(listener, **secured.trusting(**config))
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert "canary" not in shown.replace(__file__, "")
 
@@ -473,8 +473,9 @@ def test_metadata_requests_fail_alike_on_a_bad_login(secured: Secured, engine: s
     """
     Both engines raise the same authentication error, at once.
     """
-    given = secured.settings("PLAIN", **secured.trusting(**login("PLAIN", password="wrong-canary")))  # noqa: S106
-    backend = metadata_backend(KafkaSettings.of(given), "read_committed", engine)
+    wrong = login("PLAIN", password="wrong-canary")  # noqa: S106
+    config = secured.settings("PLAIN", **secured.trusting(**wrong))
+    backend = metadata_backend(KafkaSettings.of(config), "read_committed", engine)
 
     with pytest.raises(AuthenticationError, match="nvalid username or password") as caught:
         backend.describe_topics({"t"})

@@ -68,8 +68,8 @@ def test_every_column_is_written(
 
     save(frame, topic=name)
 
-    (found,) = kafka_cluster.consume(name)
-    assert found == Record(
+    (record,) = kafka_cluster.consume(name)
+    assert record == Record(
         b"v", b"\x00\xff", 3, 1_700_000_000_123, (("a", b"\x01"), ("a", None)), 0
     )
 
@@ -225,8 +225,8 @@ def test_small_buffer_blocks_and_loses_nothing(
 
     save(frame, topic=name, **{"kafka.buffer.memory": "32768"})
 
-    found = {r.key for r in kafka_cluster.consume(name)}
-    assert found == {str(i).encode() for i in range(1000)}
+    keys = {r.key for r in kafka_cluster.consume(name)}
+    assert keys == {str(i).encode() for i in range(1000)}
 
 
 @pytest.mark.smoke
@@ -294,9 +294,9 @@ def test_output_modes(
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     assert query.awaitTermination(60)
 
-    found = sorted((r.value, r.key) for r in kafka_cluster.consume(target))
+    records = sorted((r.value, r.key) for r in kafka_cluster.consume(target))
     expected = [(b"a", b"1"), (b"a", b"1"), (b"b", b"1")]
-    assert found == (expected if mode == "append" else [(b"a", b"2"), (b"b", b"1")])
+    assert records == (expected if mode == "append" else [(b"a", b"2"), (b"b", b"1")])
 
 
 def test_update_mode_is_refused_by_spark(

@@ -55,8 +55,8 @@ def write(kafka_cluster: KafkaCluster, name: str) -> Callable[..., None]:
         writer = frame.write.format("pykafka").mode("append").options(topic=name)
         writer = writer.option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
         writer = writer.option("deliveryGuarantee", "exactly-once")
-        given = {"transactionalIdPrefix": name, **options}
-        writer.options(**{key: it for key, it in given.items() if it is not None}).save()
+        sink_options = {"transactionalIdPrefix": name, **options}
+        writer.options(**{k: v for k, v in sink_options.items() if v is not None}).save()
 
     return writing
 

@@ -43,7 +43,7 @@ def rows_to_write(spark: SparkSession) -> object:
     [
         "none",
         "lz4",
-        *(pytest.param(it, marks=pytest.mark.soak) for it in ("gzip", "snappy", "zstd")),
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("gzip", "snappy", "zstd")),
     ],
 )
 def test_both_sinks_write_the_same(

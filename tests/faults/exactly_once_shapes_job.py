@@ -31,10 +31,10 @@ START_SECONDS = 60.0
 # Spark drops events that are not newer than its first watermark, the start of 1970.
 FIRST_SECOND = 1_000_000_000
 
-given: dict[str, Any] = json.loads(sys.argv[1])
+arguments: dict[str, Any] = json.loads(sys.argv[1])
 
 builder = SparkSession.builder
-for name, value in given["conf"].items():
+for name, value in arguments["conf"].items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 
@@ -200,8 +200,8 @@ def failed(query: Query, error: StreamingQueryException) -> bool:
     return False
 
 
-endless = [query for query in given["queries"] if query["shape"] == "rate"]
-others = [query for query in given["queries"] if query not in endless]
+endless = [query for query in arguments["queries"] if query["shape"] == "rate"]
+others = [query for query in arguments["queries"] if query not in endless]
 with ThreadPoolExecutor(max(len(others), 1)) as pool:
     # Started by this thread: the session is not active in others.
     ended = [pool.submit(finish, query, started(query)) for query in others]

@@ -106,7 +106,11 @@ class FaultyWriter(KafkaStreamWriter):
             self._kill_driver(fault)
 
     def _due(self, batch: int) -> dict[str, Any] | None:
-        due = (it for it in self._faults if it["batch"] == batch and not Path(it["said"]).exists())
+        due = (
+            fault
+            for fault in self._faults
+            if fault["batch"] == batch and not Path(fault["said"]).exists()
+        )
         return next(due, None)
 
     def _kill_driver(self, fault: dict[str, Any]) -> None:

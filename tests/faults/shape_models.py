@@ -96,7 +96,7 @@ def batches_of(checkpoint: Path) -> Iterator[list[int]]:
     Return the numbers of each non-empty micro-batch of a query that reads one topic from 0 on.
     """
     before: dict[str, int] = {}
-    for file in sorted(offset_files(checkpoint), key=lambda it: int(it.name)):
+    for file in sorted(offset_files(checkpoint), key=lambda path: int(path.name)):
         (after,) = _offsets(file)
         batch = [
             offset * PARTITIONS + int(partition)
@@ -122,5 +122,5 @@ def _offsets(file: Path) -> list[dict[str, int]]:
 
 
 def _of_topic(document: dict[str, Any]) -> dict[str, int]:
-    (offsets,) = (it for name, it in document.items() if not name.startswith("@"))
+    (offsets,) = (value for name, value in document.items() if not name.startswith("@"))
     return dict(offsets)

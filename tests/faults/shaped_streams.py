@@ -189,12 +189,12 @@ class ShapedStream:
         """
         Return what is missing until as many commits are done as allowed, and no more are in flight.
         """
-        if hold.allowed is None or len(hold.passed) < hold.allowed or not hold.held:
-            of = hold.allowed
-            return f"{self.shape}: {len(hold.passed)} of {of} commits came, {hold.held} are held"
+        if hold.allowed is None or len(hold.passed) < hold.allowed or not hold.held_commits:
+            passed = f"{len(hold.passed)} of {hold.allowed} commits have passed"
+            return f"{self.shape}: {passed}, {hold.held_commits} are held"
         with self.cluster.transactions() as transactions:
-            found = transactions.describe_reachable(hold.passed).values()
-        undecided = [it.transactional_id for it in found if it.state not in DECIDED]
+            descriptions = transactions.describe_reachable(hold.passed).values()
+        undecided = [each.transactional_id for each in descriptions if each.state not in DECIDED]
         return f"{self.shape}: undecided are {undecided}" if undecided else None
 
     def problem(self) -> str | None:
@@ -208,14 +208,17 @@ class ShapedStream:
             return str(verdict)
         if self.running() < self.batches + self._silent - 1:
             return f"there were only {self.running() + 1} batches"
-        return f"open: {left}" if (left := self.open_ids()) else None
+        return f"open: {open_ids}" if (open_ids := self.open_ids()) else None
 
     def verdict(self) -> Verdict:
         """
         Return what is wrong with the rows that a plain read_committed reader sees.
         """
-        found = self.cluster.kafka.consume(self.output, COMMITTED)
-        rows = [row_of(json.loads(it.value or b""), shape_models.RANDOM_COLUMNS) for it in found]
+        records = self.cluster.kafka.consume(self.output, COMMITTED)
+        rows = [
+            row_of(json.loads(record.value or b""), shape_models.RANDOM_COLUMNS)
+            for record in records
+        ]
         return check_rows(self.expected(), rows)
 
     def expected(self) -> list[str]:
@@ -231,7 +234,7 @@ class ShapedStream:
         both = self.shape.startswith("union")
         return shape_models.each_once([*self.numbers, *(self.second if both else ())])
 
-    def given(self) -> dict[str, Any]:
+    def job_argument(self) -> dict[str, Any]:
         """
         Return the query in the form that the job takes.
         """
@@ -299,7 +302,7 @@ class Drivers:
         Start a driver; it ends by itself once everything is written.
         """
         self.runs += 1
-        queries = [stream.given() for stream in self._alive()]
+        queries = [stream.job_argument() for stream in self._alive()]
         job = {"conf": {**CONF, **self.conf}, "queries": queries}
         return start_job(JOB, [json.dumps(job)], self._log)
 
@@ -324,7 +327,7 @@ class Drivers:
 
         Queries that fail instead are left out from then on.
         """
-        job, holds = self.held(batch, choose)
+        job, holds = self.with_held_commits(batch, choose)
         kill_all(job)
         # What the proxies have received behind the held requests goes with the connections.
         for proxy in self.cluster.proxies.values():
@@ -333,7 +336,7 @@ class Drivers:
         for hold in holds:
             hold.drop()
 
-    def held(
+    def with_held_commits(
         self, batch: int, choose: Callable[[int], int]
     ) -> tuple[subprocess.Popen[str], list[Hold]]:
         """

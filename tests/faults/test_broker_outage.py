@@ -55,11 +55,11 @@ def test_stream_survives_a_killed_broker(
     finally:
         query.stop()
 
-    found = [r.value for r in own_cluster.consume("target")]
+    values = [r.value for r in own_cluster.consume("target")]
     expected = {f"{step}-{i}".encode() for step in range(3) for i in range(100)}
-    assert set(found) == expected
+    assert set(values) == expected
     # At least once: only a retried micro-batch may repeat records.
-    assert len(found) >= len(expected)
+    assert len(values) >= len(expected)
 
 
 def test_a_write_to_a_dead_broker_times_out(spark: SparkSession, own_cluster: KafkaCluster) -> None:
@@ -95,8 +95,8 @@ def test_metadata_does_not_wait_for_a_lost_broker(engine: str) -> None:
         settings = KafkaSettings.of(
             {"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": "10000"}
         )
-        backend = [metadata_backend(settings, "read_uncommitted", engine) for _ in range(9)]
-        clients = [MetadataClient(asked, RetryPolicy(1, 0)) for asked in backend]
+        backends = [metadata_backend(settings, "read_uncommitted", engine) for _ in range(9)]
+        clients = [MetadataClient(backend, RetryPolicy(1, 0)) for backend in backends]
         for client in clients:
             assert len(client.partitions_for(["t"])) == 3
         cluster.kill(1)

@@ -40,7 +40,8 @@ def three() -> Iterator[ProxiedCluster]:
     Three brokers, one of which coordinates all transactions.
     """
     log = "transaction.state.log"
-    alone = {f"{log}.{it}": 1 for it in ("num.partitions", "replication.factor", "min.isr")}
+    counts = ("num.partitions", "replication.factor", "min.isr")
+    alone = {f"{log}.{name}": 1 for name in counts}
     with ProxiedCluster(3, config=alone) as cluster:
         yield cluster
 
@@ -49,8 +50,8 @@ def settings(three: ProxiedCluster, **more: object) -> KafkaSettings:
     """
     Return the settings of a client that connects through the proxies.
     """
-    given = {name.replace("_", "."): str(value) for name, value in more.items()}
-    return KafkaSettings.of({"bootstrap.servers": three.bootstrap, **given})
+    kafka = {name.replace("_", "."): str(value) for name, value in more.items()}
+    return KafkaSettings.of({"bootstrap.servers": three.bootstrap, **kafka})
 
 
 def write(kafka: KafkaSettings, topic: str, count: int) -> list[PreparedTransaction]:
@@ -85,8 +86,8 @@ def stream(three: ProxiedCluster, topic: str, batch: int) -> None:
     )
     delivery = ExactlyOnceStream(options)
     row = pa.RecordBatch.from_pydict({"value": [b"x"]})
-    told = delivery.write([row], SinkTask(0, 0, QUERY, batch, batch))
-    delivery.commit([told], 1, batch)
+    message = delivery.write([row], SinkTask(0, 0, QUERY, batch, batch))
+    delivery.commit([message], 1, batch)
 
 
 def create_topic_on(three: ProxiedCluster, name: str, *nodes: int) -> None:
@@ -94,8 +95,8 @@ def create_topic_on(three: ProxiedCluster, name: str, *nodes: int) -> None:
     Create a topic of one partition on these brokers, the first of which leads.
     """
     admin = three.kafka.admin()
-    wanted = NewTopic(name, num_partitions=1, replica_assignment=[list(nodes)])
-    admin.create_topics([wanted])[name].result(SECONDS)
+    new_topic = NewTopic(name, num_partitions=1, replica_assignment=[list(nodes)])
+    admin.create_topics([new_topic])[name].result(SECONDS)
 
 
 def leader(three: ProxiedCluster, topic: str) -> int:
@@ -185,15 +186,19 @@ def test_the_ledger_of_three_brokers(
     config = admin.describe_configs([resource])[resource].result(SECONDS)
     with transaction_client(settings(three)) as transactions:
         limit = Deadline.after(SECONDS)
-        found = fetch_topic_replicas(transactions.cluster, "durable-ledger", limit)
-    assert found == (3, 3)
+        replicas = fetch_topic_replicas(transactions.cluster, "durable-ledger", limit)
+    assert replicas == (3, 3)
     assert config["min.insync.replicas"].value == "2"
-    assert not [it for it in caplog.messages if "has one replica" in it]
+    assert not [message for message in caplog.messages if "has one replica" in message]
 
     three.kafka.create_topic("alone", 1)
     three.kafka.create_topic("alone-ledger", 1, replication_factor=1)
     stream(three, "alone", 0)
-    assert [it for it in caplog.messages if "alone-ledger has one replica on a cluster of 3" in it]
+    assert [
+        message
+        for message in caplog.messages
+        if "alone-ledger has one replica on a cluster of 3" in message
+    ]
 
 
 @pytest.mark.soak

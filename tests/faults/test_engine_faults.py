@@ -81,13 +81,13 @@ def filled(cluster: KafkaCluster, name: str, **more: int) -> OffsetRange:
 
 
 def read(
-    wanted: OffsetRange, how: FetchSettings, between: Callable[[int], Any] = lambda _: None
+    offset_range: OffsetRange, how: FetchSettings, between: Callable[[int], Any] = lambda _: None
 ) -> list[int]:
     """
     Return the offsets that are read; a callback runs after each batch.
     """
     offsets: list[int] = []
-    for number, batch in enumerate(fetch(wanted, how)):
+    for number, batch in enumerate(fetch(offset_range, how)):
         offsets += batch["offset"].to_pylist()
         values = [int(v.split(b".")[0]) for v in batch["value"].to_pylist()]
         assert values == batch["offset"].to_pylist()
@@ -106,16 +106,16 @@ def test_killed_leader(three: KafkaCluster, engine: str) -> None:
     """
     After kill -9 of the leader during the range, another broker returns the rest (F01).
     """
-    wanted = filled(three, f"killed-{engine}")
+    offset_range = filled(three, f"killed-{engine}")
     killed: list[int] = []
 
     def kill(number: int) -> None:
         if number == 1:
-            killed.append(leader(three, wanted.tp.topic))
+            killed.append(leader(three, offset_range.tp.topic))
             three.kill(killed[0])
 
     try:
-        assert read(wanted, settings(three, engine), kill) == list(range(RECORDS))
+        assert read(offset_range, settings(three, engine), kill) == list(range(RECORDS))
     finally:
         for node in killed:
             three.restart(node)
@@ -126,7 +126,7 @@ def test_rolling_restart(three: KafkaCluster, engine: str) -> None:
     """
     Every broker is restarted while the range is read (F03).
     """
-    wanted = filled(three, f"rolling-{engine}")
+    offset_range = filled(three, f"rolling-{engine}")
     done: list[int] = []
 
     def bounce(number: int) -> None:
@@ -134,7 +134,7 @@ def test_rolling_restart(three: KafkaCluster, engine: str) -> None:
             three.restart(number + 1)
             done.append(number)
 
-    assert read(wanted, settings(three, engine), bounce) == list(range(RECORDS))
+    assert read(offset_range, settings(three, engine), bounce) == list(range(RECORDS))
     assert done == [0, 1, 2]
 
 
@@ -143,17 +143,17 @@ def test_frozen_leader(three: KafkaCluster) -> None:
     A leader that keeps connections open without responding is abandoned after the socket timeout
     (F08).
     """
-    wanted = filled(three, "frozen")
+    offset_range = filled(three, "frozen")
     frozen: list[int] = []
 
     def freeze(number: int) -> None:
         if number == 1:
-            frozen.append(leader(three, wanted.tp.topic))
+            frozen.append(leader(three, offset_range.tp.topic))
             three.pause(frozen[0])
 
     try:
         how = settings(three, "wire", socket_timeout_ms="2000")
-        assert read(wanted, how, freeze) == list(range(RECORDS))
+        assert read(offset_range, how, freeze) == list(range(RECORDS))
     finally:
         for node in frozen:
             three.resume(node)
@@ -164,21 +164,21 @@ def test_leader_that_shuts_down(three: KafkaCluster) -> None:
     """
     A leader that shuts down in order reports it, and the reader follows at once.
     """
-    wanted = filled(three, "handing-over")
-    first = leader(three, wanted.tp.topic)
+    offset_range = filled(three, "handing-over")
+    first = leader(three, offset_range.tp.topic)
     three.restart(first)
-    other = leader(three, wanted.tp.topic)
+    other = leader(three, offset_range.tp.topic)
     assert other != first
     admin = three.admin()
 
     def elect(number: int) -> None:
         if number == 1:
-            position = Position(wanted.tp.topic, 0)
+            position = Position(offset_range.tp.topic, 0)
             admin.elect_leaders(ElectionType.PREFERRED, [position]).result(30)
 
     began = time.monotonic()
-    assert read(wanted, settings(three, "wire"), elect) == list(range(RECORDS))
-    assert leader(three, wanted.tp.topic) == first
+    assert read(offset_range, settings(three, "wire"), elect) == list(range(RECORDS))
+    assert leader(three, offset_range.tp.topic) == first
     assert time.monotonic() - began < 30
 
 
@@ -187,16 +187,16 @@ def test_partition_that_moves(three: KafkaCluster, engine: str, tmp_path: Path) 
     A partition that is reassigned to another broker during the range is read on there.
     """
     name = f"moved-{engine}"
-    wanted = filled(three, name, replication_factor=1)
+    offset_range = filled(three, name, replication_factor=1)
     first = leader(three, name)
     other = first % 3 + 1
 
     def move(number: int) -> None:
         if number == 1:
-            reassign(three, tmp_path / "plan.json", wanted.tp, other)
+            reassign(three, tmp_path / "plan.json", offset_range.tp, other)
 
     try:
-        assert read(wanted, settings(three, engine), move) == list(range(RECORDS))
+        assert read(offset_range, settings(three, engine), move) == list(range(RECORDS))
         assert leader(three, name) == other
     finally:
         # Kafka 4.3.1 elects no leader for a moved single replica once its broker has been killed,
@@ -212,11 +212,11 @@ def reassign(cluster: KafkaCluster, plan: Path, tp: TopicPartition, node: int) -
     where = {"topic": tp.topic, "partition": tp.partition, "replicas": [node]}
     plan.write_text(json.dumps({"version": 1, "partitions": [where]}))
     tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-    given = (cluster.bootstrap, "--reassignment-json-file", str(plan))
-    kafka_tool.run(tool, *given, "--execute")
+    arguments = (cluster.bootstrap, "--reassignment-json-file", str(plan))
+    kafka_tool.run(tool, *arguments, "--execute")
 
     def elsewhere() -> str | None:
-        said = kafka_tool.run(tool, *given, "--verify")
+        said = kafka_tool.run(tool, *arguments, "--verify")
         return None if "is completed" in said else said
 
     wait_until(elsewhere, 60)
@@ -226,29 +226,29 @@ def test_near_replica(three: KafkaCluster) -> None:
     """
     With client.rack the reader fetches from the replica that the leader names (KIP-392), and back.
     """
-    wanted = filled(three, "near")
-    first = leader(three, wanted.tp.topic)
+    offset_range = filled(three, "near")
+    first = leader(three, offset_range.tp.topic)
     near = next(node for node in (1, 2, 3) if node != first)
     how = settings(three, "wire", client_rack=f"rack-{near}")
 
     cluster = Cluster(wire_config(how.kafka))
-    client = PartitionFetcher(cluster, wanted.tp, "read_uncommitted")
+    client = PartitionFetcher(cluster, offset_range.tp, "read_uncommitted")
     deadline = Deadline.after(30)
     client.send_fetch(0, 100_000, 1000, deadline)
     named = client.receive_fetch(deadline)
     client.send_fetch(0, 100_000, 1000, deadline)
     served_by = client.in_flight_node
-    given = client.receive_fetch(deadline)
+    second = client.receive_fetch(deadline)
     cluster.close()
 
     assert not named.records
     assert served_by == near
-    assert given.records
-    assert read(wanted, how) == list(range(RECORDS))
+    assert second.records
+    assert read(offset_range, how) == list(range(RECORDS))
     killed = [near]
     three.kill(near)
     try:
-        assert read(wanted, how) == list(range(RECORDS))
+        assert read(offset_range, how) == list(range(RECORDS))
     finally:
         three.restart(killed[0])
 
@@ -257,24 +257,24 @@ def test_topic_deleted_during_a_range(three: KafkaCluster, engine: str) -> None:
     """
     A topic that is deleted while it is read is reported as data loss, in bounded time (F18).
     """
-    wanted = filled(three, f"deleted-{engine}")
+    offset_range = filled(three, f"deleted-{engine}")
     admin = three.admin()
 
     def still_known() -> str | None:
-        known = (three.admin(it).list_topics(timeout=30).topics for it in three.running_addresses())
-        return (
-            "a broker knows the topic still" if any(wanted.tp.topic in it for it in known) else None
-        )
+        topic = offset_range.tp.topic
+        admins = map(three.admin, three.running_addresses())
+        known = any(topic in admin.list_topics(timeout=30).topics for admin in admins)
+        return f"a broker still knows {topic}" if known else None
 
     def delete(number: int) -> None:
         if number == 0:
-            admin.delete_topics([wanted.tp.topic])[wanted.tp.topic].result(30)
+            admin.delete_topics([offset_range.tp.topic])[offset_range.tp.topic].result(30)
             # Before that, one broker may return all the rest.
             wait_until(still_known, 30)
 
     began = time.monotonic()
     with pytest.raises(DataLossError, match="no longer exists"):
-        read(wanted, replace(settings(three, engine), poll_timeout_ms=5_000), delete)
+        read(offset_range, replace(settings(three, engine), poll_timeout_ms=5_000), delete)
     assert time.monotonic() - began < 40
 
 
@@ -282,7 +282,7 @@ def test_topic_recreated_during_a_range(three: KafkaCluster) -> None:
     """
     Records of a new topic with the same name are not read as the rest of the old one (F19).
     """
-    wanted = filled(three, "made-again")
+    offset_range = filled(three, "made-again")
     admin = three.admin()
 
     def make_again(number: int) -> None:
@@ -291,9 +291,9 @@ def test_topic_recreated_during_a_range(three: KafkaCluster) -> None:
             filled(three, "made-again")
 
     with pytest.raises(DataLossError, match="no longer exists"):
-        read(wanted, replace(settings(three, "wire"), poll_timeout_ms=5_000), make_again)
+        read(offset_range, replace(settings(three, "wire"), poll_timeout_ms=5_000), make_again)
     # The same worker reads the new topic, although it had cached the old id.
-    assert read(wanted, settings(three, "wire")) == list(range(RECORDS))
+    assert read(offset_range, settings(three, "wire")) == list(range(RECORDS))
 
 
 def test_all_brokers_gone(engine: str) -> None:
@@ -301,7 +301,7 @@ def test_all_brokers_gone(engine: str) -> None:
     Without brokers the read ends after its timeout; if they return in time, it continues (F04).
     """
     with KafkaCluster() as cluster:
-        wanted = filled(cluster, "gone")
+        offset_range = filled(cluster, "gone")
 
         def away(number: int) -> None:
             if number == 0:
@@ -309,7 +309,7 @@ def test_all_brokers_gone(engine: str) -> None:
 
         short = replace(settings(cluster, engine), poll_timeout_ms=3000)
         with pytest.raises(TimeoutExceededError, match=r"3000 ms"):
-            read(wanted, short, away)
+            read(offset_range, short, away)
 
         def bounced(number: int) -> None:
             if number == 0:
@@ -317,7 +317,7 @@ def test_all_brokers_gone(engine: str) -> None:
                 cluster.restart()
 
         cluster.restart()
-        assert read(wanted, settings(cluster, engine), bounced) == list(range(RECORDS))
+        assert read(offset_range, settings(cluster, engine), bounced) == list(range(RECORDS))
 
 
 def test_corrupt_record_batch() -> None:
@@ -325,22 +325,22 @@ def test_corrupt_record_batch() -> None:
     A flipped byte on the broker's disk is an error with topic, partition and offset (F25).
     """
     with KafkaCluster() as cluster:
-        wanted = filled(cluster, "damaged")
+        offset_range = filled(cluster, "damaged")
         cluster.produce("damaged", [Record(b"the damaged one")])
         cluster.produce("damaged", [Record(b"after it")])
         cluster.stop(1)
         flip(cluster, b"the damaged one")
         cluster.restart(1)
 
-        assert read(wanted, settings(cluster, "wire")) == list(range(RECORDS))
-        damaged = OffsetRange(wanted.tp, RECORDS - 10, RECORDS + 2)
+        assert read(offset_range, settings(cluster, "wire")) == list(range(RECORDS))
+        damaged = OffsetRange(offset_range.tp, RECORDS - 10, RECORDS + 2)
         with pytest.raises(
             RecordError, match=rf"BATCH\] cannot read damaged-0 at offset {RECORDS}: .*checksum"
         ):
             list(fetch(damaged, settings(cluster, "wire")))
         trusting = settings(cluster, "wire", check_crcs="false")
-        found = pa.Table.from_batches(fetch(damaged, trusting))["value"].to_pylist()
-        assert found[-2:] == [b"The damaged one", b"after it"]
+        values = pa.Table.from_batches(fetch(damaged, trusting))["value"].to_pylist()
+        assert values[-2:] == [b"The damaged one", b"after it"]
 
 
 def flip(cluster: KafkaCluster, text: bytes) -> None:
@@ -360,5 +360,5 @@ def test_older_broker() -> None:
     A broker of the previous major version is read alike, by offset names and by offsets.
     """
     with KafkaCluster(version="3.9.2") as cluster:
-        wanted = filled(cluster, "older")
-        assert read(wanted, settings(cluster, "wire")) == list(range(RECORDS))
+        offset_range = filled(cluster, "older")
+        assert read(offset_range, settings(cluster, "wire")) == list(range(RECORDS))

@@ -104,9 +104,9 @@ def test_without_transactions_rows_are_duplicated(cluster: KafkaCluster, tmp_pat
         _, err = job.communicate(timeout=SECONDS)
 
     assert job.returncode == 0, err[-3_000:]
-    found = met(cluster, topic)
-    assert set(found) == set(range(COUNT))
-    assert found.total() > COUNT
+    visible = met(cluster, topic)
+    assert set(visible) == set(range(COUNT))
+    assert visible.total() > COUNT
 
 
 def test_a_killed_driver_leaves_nothing_visible(cluster: KafkaCluster, tmp_path: Path) -> None:

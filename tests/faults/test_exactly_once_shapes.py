@@ -272,7 +272,7 @@ def test_a_paused_driver_resumes(drivers: NewDrivers, choose: Choose) -> None:
     """
     made = drivers(FEW, batches=3)
     with ExitStack() as started:
-        sleeper, holds = made.held(1, choose)
+        sleeper, holds = made.with_held_commits(1, choose)
         started.callback(kill_all, sleeper)
         stop_all(sleeper, signal.SIGSTOP)
         made.cluster.gate.open()
@@ -297,10 +297,10 @@ def test_two_drivers_at_once(drivers: NewDrivers, choose: Choose) -> None:
     """
     made = drivers(FEW, batches=3)
     with ExitStack() as started:
-        first, sent = made.held(1, choose)
+        first, sent = made.with_held_commits(1, choose)
         started.callback(kill_all, first)
         stop_all(first, signal.SIGSTOP)
-        second, more = made.held(1, none)
+        second, more = made.with_held_commits(1, none)
         started.callback(kill_all, second)
         made.cluster.gate.open()
         stop_all(first, signal.SIGCONT)
@@ -321,9 +321,9 @@ def test_late_commits(drivers: NewDrivers) -> None:
     The last requests of a dead driver arrive while the next one commits the same batch.
     """
     made = drivers(FEW, batches=3)
-    dead, late = made.held(1, one)
+    dead, late = made.with_held_commits(1, one)
     kill_all(dead)
-    job, holds = made.held(1, none)
+    job, holds = made.with_held_commits(1, none)
     try:
         made.cluster.gate.open()
         for hold in (*late, *holds):

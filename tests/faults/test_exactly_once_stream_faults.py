@@ -83,8 +83,8 @@ class Watcher:
     """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        given = {"bootstrap.servers": bootstrap, "group.id": "watcher", **COMMITTED}
-        self._consumer = Consumer({**given, "enable.auto.commit": False})
+        config = {"bootstrap.servers": bootstrap, "group.id": "watcher", **COMMITTED}
+        self._consumer = Consumer({**config, "enable.auto.commit": False})
         partitions = self._consumer.list_topics(topic, 30.0).topics[topic].partitions
         self._consumer.assign([Position(topic, at, 0) for at in partitions])
         self._done = threading.Event()
@@ -96,8 +96,8 @@ class Watcher:
         while not self._done.is_set():
             for message in self._consumer.consume(500, timeout=0.2):
                 assert message.error() is None, message.error()
-                found = (message.partition(), message.key(), int(message.value()))
-                self.seen.append(found)
+                row = (message.partition(), message.key(), int(message.value()))
+                self.seen.append(row)
 
     def finish(self, count: int) -> list[tuple[int, bytes, int]]:
         """
@@ -142,10 +142,10 @@ class History:
             "deliveryGuarantee": "exactly-once",
             **self.options,
         }
-        planted = [{**it, "said": str(self.said(at))} for at, it in enumerate(faults)]
-        given = [self.cluster.bootstrap, str(self.folder / "checkpoint")]
-        given += [json.dumps(it) for it in (sink, planted, self.conf)]
-        return start_job(JOB, given, self.folder / f"run-{self.runs}.log")
+        planted = [{**value, "said": str(self.said(at))} for at, value in enumerate(faults)]
+        arguments = [self.cluster.bootstrap, str(self.folder / "checkpoint")]
+        arguments += [json.dumps(value) for value in (sink, planted, self.conf)]
+        return start_job(JOB, arguments, self.folder / f"run-{self.runs}.log")
 
     def said(self, at: int) -> Path:
         """
@@ -216,16 +216,16 @@ def feed(cluster: KafkaCluster, topic: str, partitions: int) -> list[Record]:
     return cluster.produce(topic, numbered)
 
 
-def check(found: Sequence[tuple[int, bytes, int]]) -> None:
+def check(rows: Sequence[tuple[int, bytes, int]]) -> None:
     """
     Fail unless each number is there once, and those of a key are in order.
     """
-    counts = Counter(number for _, _, number in found)
+    counts = Counter(number for _, _, number in rows)
     doubled = {number: times for number, times in counts.items() if times > 1}
     lost = set(range(RECORDS)) - set(counts)
     assert (lost, doubled) == (set(), {})
     by_key: dict[tuple[int, bytes], list[int]] = defaultdict(list)
-    for partition, key, number in found:
+    for partition, key, number in rows:
         by_key[partition, key].append(number)
     assert len(by_key) == KEYS
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
@@ -235,8 +235,8 @@ def read(cluster: KafkaCluster, topic: str) -> list[tuple[int, bytes, int]]:
     """
     Return what a plain read_committed reader finds in the end, partition by partition.
     """
-    found = cluster.consume(topic, COMMITTED)
-    return [(r.partition or 0, r.key or b"", int(r.value or b"")) for r in found]
+    records = cluster.consume(topic, COMMITTED)
+    return [(r.partition or 0, r.key or b"", int(r.value or b"")) for r in records]
 
 
 @pytest.fixture(scope="module")
@@ -595,9 +595,12 @@ def await_more(watcher: Watcher, count: int) -> None:
     """
     Return once this many more records are visible, or all.
     """
-    wanted = min(len(watcher.seen) + count, RECORDS)
+    count_needed = min(len(watcher.seen) + count, RECORDS)
     wait_until(
-        lambda: None if len(watcher.seen) >= wanted else f"{len(watcher.seen)} of {wanted}", SECONDS
+        lambda: (
+            None if len(watcher.seen) >= count_needed else f"{len(watcher.seen)} of {count_needed}"
+        ),
+        SECONDS,
     )
 
 

@@ -61,15 +61,15 @@ class Scene:
         """
         return batches(self.cluster, self.topic, engine, **more)
 
-    def read(self, wanted: OffsetRange, engine: str, *, fail: bool = True) -> list[bytes]:
+    def read(self, offset_range: OffsetRange, engine: str, *, fail: bool = True) -> list[bytes]:
         """
         Return the values that a task reads.
         """
-        return read(self.cluster, wanted, engine, fail=fail)
+        return read(self.cluster, offset_range, engine, fail=fail)
 
 
 def read(
-    cluster: KafkaCluster, wanted: OffsetRange, engine: str, *, fail: bool = True
+    cluster: KafkaCluster, offset_range: OffsetRange, engine: str, *, fail: bool = True
 ) -> list[bytes]:
     """
     Return the values that a task reads.
@@ -77,21 +77,21 @@ def read(
     how = fetching.settings(
         cluster.bootstrap, engine, schema=fetching.VALUES, fail_on_data_loss=fail
     )
-    return [value for batch in fetch(wanted, how) for value in batch["value"].to_pylist()]
+    return [value for batch in fetch(offset_range, how) for value in batch["value"].to_pylist()]
 
 
 def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> MicroBatchStream:
     """
     Return the planning process of a stream.
     """
-    given = {
+    source_options = {
         "kafka.bootstrap.servers": cluster.bootstrap,
         "subscribe": topic,
         "startingOffsets": "earliest",
         "engine": engine,
         **more,
     }
-    options = parse_stream_source(given)
+    options = parse_stream_source(source_options)
     return MicroBatchStream(options, metadata_client(options), lambda _: {})
 
 
@@ -149,8 +149,8 @@ def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
             engine: one.plan(first[engine], seen[engine]).ranges[0]
             for engine, one in streams.items()
         }
-        given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic}
-        query = Stream(spark, given, str(tmp_path_factory.mktemp("checkpoint")))
+        options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic}
+        query = Stream(spark, options, str(tmp_path_factory.mktemp("checkpoint")))
         query.options["startingOffsets"] = "earliest"
         assert len(query.drain()) == SEEN
         aged = aging(cluster)
@@ -182,9 +182,9 @@ def test_driver_detects_truncation(scene: Scene) -> None:
     """
     The driver checks the new leader before it plans a batch from offsets of other records.
     """
-    with pytest.raises(DataLossError, match=r"offset 200 in leader epoch \d.* 100 now") as told:
+    with pytest.raises(DataLossError, match=r"offset 200 in leader epoch \d.* 100 now") as caught:
         scene.batches("wire").latest_offset(scene.seen["wire"])
-    assert told.value.condition == LOG_TRUNCATED
+    assert caught.value.condition == LOG_TRUNCATED
 
 
 def test_allowed_truncation_is_counted(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
@@ -201,8 +201,8 @@ def test_allowed_truncation_is_counted(scene: Scene, caplog: pytest.LogCaptureFi
         scene.topic: {"0": GROWN},
         "@lost": {scene.topic: {"0": 100}},
     }
-    (wanted,) = stream.plan(scene.seen["wire"], end).ranges
-    assert scene.read(wanted, "wire") == values("new", SEEN, GROWN)
+    (offset_range,) = stream.plan(scene.seen["wire"], end).ranges
+    assert scene.read(offset_range, "wire") == values("new", SEEN, GROWN)
     assert stream.latest_offset(end) == end
 
 
@@ -210,13 +210,13 @@ def test_task_detects_truncation_since_planning(scene: Scene) -> None:
     """
     Before it reads a record of the new log; if loss is allowed, with a warning.
     """
-    wanted = scene.planned["wire"]
+    offset_range = scene.planned["wire"]
 
-    with pytest.raises(DataLossError, match="200 in leader epoch") as told:
-        scene.read(wanted, "wire")
+    with pytest.raises(DataLossError, match="200 in leader epoch") as caught:
+        scene.read(offset_range, "wire")
 
-    assert told.value.condition == LOG_TRUNCATED
-    assert scene.read(wanted, "wire", fail=False) == values("new", KEPT, SEEN)
+    assert caught.value.condition == LOG_TRUNCATED
+    assert scene.read(offset_range, "wire", fail=False) == values("new", KEPT, SEEN)
 
 
 def test_librdkafka_task_detects_truncation_before_its_start(scene: Scene) -> None:
@@ -225,13 +225,13 @@ def test_librdkafka_task_detects_truncation_before_its_start(scene: Scene) -> No
     """
     stream = scene.batches("librdkafka")
     end = stream.latest_offset(scene.seen["librdkafka"])
-    (wanted,) = stream.plan(scene.seen["librdkafka"], end).ranges
+    (offset_range,) = stream.plan(scene.seen["librdkafka"], end).ranges
 
-    with pytest.raises(DataLossError, match="truncated") as told:
-        scene.read(wanted, "librdkafka")
+    with pytest.raises(DataLossError, match="truncated") as caught:
+        scene.read(offset_range, "librdkafka")
 
-    assert told.value.condition == LOG_TRUNCATED
-    assert scene.read(wanted, "librdkafka", fail=False) == values("new", SEEN, GROWN)
+    assert caught.value.condition == LOG_TRUNCATED
+    assert scene.read(offset_range, "librdkafka", fail=False) == values("new", SEEN, GROWN)
 
 
 def test_new_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> None:
@@ -240,10 +240,10 @@ def test_new_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> None:
     """
     stream = scene.batches(engine)
     end = stream.latest_offset(scene.first[engine])
-    (wanted,) = stream.plan(scene.first[engine], end).ranges
+    (offset_range,) = stream.plan(scene.first[engine], end).ranges
 
-    assert wanted.start_epoch < wanted.end_epoch
-    assert scene.read(wanted, engine) == values("new", KEPT, GROWN)
+    assert offset_range.start_epoch < offset_range.end_epoch
+    assert scene.read(offset_range, engine) == values("new", KEPT, GROWN)
 
 
 def test_query_fails_and_continues_if_loss_is_allowed(scene: Scene) -> None:
@@ -279,10 +279,10 @@ def test_aged_out_records_are_no_truncation(scene: Scene, first: int) -> None:
 
     ranges = stream.plan(scene.aged, end).ranges
     assert [(r.start, r.end) for r in ranges] == ([(SEEN, GROWN)] if first > SEEN else [])
-    for wanted in ranges:
-        assert wanted.start_epoch < wanted.end_epoch
+    for offset_range in ranges:
+        assert offset_range.start_epoch < offset_range.end_epoch
         with pytest.raises(DataLossError, match="out of range"):
-            scene.read(wanted, "wire")
+            scene.read(offset_range, "wire")
 
 
 def leads(cluster: KafkaCluster, topic: str, *, by: int, from_broker: int) -> str | None:
@@ -291,8 +291,8 @@ def leads(cluster: KafkaCluster, topic: str, *, by: int, from_broker: int) -> st
     """
     admin = cluster.admin(cluster.nodes[from_broker - 1].address)
     partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
-    found = partitions[0].leader if partitions else None
-    return None if found == by else f"{topic}-0 is led by {found}, not by {by}"
+    leader = partitions[0].leader if partitions else None
+    return None if leader == by else f"{topic}-0 is led by {leader}, not by {by}"
 
 
 @pytest.mark.soak

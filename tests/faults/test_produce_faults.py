@@ -73,7 +73,8 @@ def three() -> Iterator[KafkaCluster]:
     """
     # One partition, one replica: its leader coordinates all transactions, and waits for no other.
     log = "transaction.state.log"
-    alone = {f"{log}.{it}": 1 for it in ("num.partitions", "replication.factor", "min.isr")}
+    counts = ("num.partitions", "replication.factor", "min.isr")
+    alone = {f"{log}.{name}": 1 for name in counts}
     with KafkaCluster(3, config=alone) as cluster:
         yield cluster
 
@@ -93,9 +94,9 @@ def examined(cluster: KafkaCluster, topic: str, batches: int = BATCHES) -> Findi
     """
     Return what is wrong with the numbered records of a topic.
     """
-    found = [(r.partition, int((r.value or b"").split(b".")[0])) for r in cluster.consume(topic)]
-    numbers = [number for _, number in found]
-    first = list(dict.fromkeys(found))
+    numbered = [(r.partition, int((r.value or b"").split(b".")[0])) for r in cluster.consume(topic)]
+    numbers = [number for _, number in numbered]
+    first = list(dict.fromkeys(numbered))
     return Findings(
         lost=frozenset(range(batches * ROWS)) - set(numbers),
         repeated=frozenset(number for number, times in Counter(numbers).items() if times > 1),
@@ -118,11 +119,11 @@ def rows(
         yield batch_of([Record(b"%d." % i + b"x" * 100, b"k%d" % (i % KEYS)) for i in numbers])
 
 
-def write_all(cluster: KafkaCluster, topic: str, given: Any, **kafka: str | int) -> int:
+def write_all(cluster: KafkaCluster, topic: str, batches: Any, **kafka: str | int) -> int:
     """
     Write rows through a small buffer.
     """
-    return write(cluster.bootstrap, given, topic, **{**SMALL, **kafka})
+    return write(cluster.bootstrap, batches, topic, **{**SMALL, **kafka})
 
 
 @contextmanager
@@ -174,14 +175,14 @@ def new_leader(cluster: KafkaCluster, topic: str, partition: int, node: int) -> 
 
     place = AlterPartitionReassignmentsRequest.ReassignableTopic
     replicas = [node, *sorted(NODES - {node})]
-    wanted = place.ReassignablePartition(partition_index=partition, replicas=replicas)
+    reassignment = place.ReassignablePartition(partition_index=partition, replicas=replicas)
     host, port = cluster.running_addresses()[0].split(":")
     config = wire_config(settings(cluster.bootstrap))
     deadline = Deadline.after(30)
     connection = Connection.open(Address(host, int(port)), config, deadline)
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=30_000,
-        topics=[place(name=topic, partitions=[wanted])],
+        topics=[place(name=topic, partitions=[reassignment])],
         version=connection.version(AlterPartitionReassignmentsRequest, 0),
     )
     answer = connection.request(request, deadline)
@@ -239,8 +240,8 @@ def silent_follower(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]
 
     with on_retry(lambda: cluster.resume(follower)) as said:
         try:
-            given = rows({5: lambda: cluster.pause(follower)}, 10)
-            write_all(cluster, name, given, request_timeout_ms=1000, **kafka)
+            source = rows({5: lambda: cluster.pause(follower)}, 10)
+            write_all(cluster, name, source, request_timeout_ms=1000, **kafka)
         finally:
             if follower not in cluster.running_ids():
                 cluster.resume(follower)
@@ -388,7 +389,7 @@ def test_a_leader_killed_before_its_acknowledgements(
         served.append(self)
         poll(self)
 
-    def given() -> Iterator[pa.RecordBatch]:
+    def batches_between_pauses() -> Iterator[pa.RecordBatch]:
         numbered = rows(batches=12)
         yield next(numbered)
         limit = Deadline.after(30)
@@ -406,7 +407,7 @@ def test_a_leader_killed_before_its_acknowledgements(
 
     monkeypatch.setattr(Sender, "poll", counted)
     with on_retry() as said:
-        written = write_all(three, name, given(), buffer_memory=1_048_576)
+        written = write_all(three, name, batches_between_pauses(), buffer_memory=1_048_576)
     victims.bring_back()
 
     assert written == 12 * ROWS
@@ -514,11 +515,11 @@ def test_a_commit_waits_for_the_abort_of_lost_attempts(
     topic = three.create_topic(name, PARTITIONS, replication_factor=1)
     kafka = settings(three.bootstrap)
     with transaction_client(kafka) as transactions:
-        # The first question makes the coordinator's topic; who it is has not to be asked again.
+        # The first request creates the coordinator's topic; the coordinator is known from then on.
         transactions.register_id(f"{name}-ended-1")
     node = no_coordinator(three)
     leaders = three.admin().list_topics(topic, timeout=10).topics[topic].partitions
-    there = [number for number, it in leaders.items() if it.leader == node]
+    there = [number for number, partition in leaders.items() if partition.leader == node]
     lost, rest = (
         batch_of([Record(b"x", None, number) for number in numbers])
         for numbers in (there, set(leaders) - set(there))
@@ -530,10 +531,10 @@ def test_a_commit_waits_for_the_abort_of_lost_attempts(
     def list_ids(
         _: Transactions, family: TransactionalIdPattern, states: Sequence[TransactionState]
     ) -> list[str]:
-        wanted = TransactionState.PREPARE_ABORT if failed else TransactionState.ONGOING
-        return [f"{family.prefix}-0-0"] if wanted in states else []
+        expected_state = TransactionState.PREPARE_ABORT if failed else TransactionState.ONGOING
+        return [f"{family.prefix}-0-0"] if expected_state in states else []
 
-    # All brokers would be asked for these, and the frozen one would not answer.
+    # Requests for these would go to all brokers, and the frozen one would not answer.
     monkeypatch.setattr(Transactions, "list_ids", list_ids)
     with transaction_client(kafka) as transactions, ThreadPoolExecutor(1) as other:
         with frozen(three, node):
@@ -561,9 +562,9 @@ def test_an_abort_does_not_wait_for_its_markers(three: KafkaCluster) -> None:
     with transaction_client(kafka) as transactions:
 
         def state() -> TransactionState:
-            found = transactions.describe(prepared.transactional_id)
-            assert found is not None
-            return found.state
+            description = transactions.describe(prepared.transactional_id)
+            assert description is not None
+            return description.state
 
         with frozen(three, no_coordinator(three)):
             transactions.abort(prepared.transactional_id)
@@ -584,8 +585,8 @@ def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:
     follower = min(NODES - {leader(three, name)})
 
     with on_retry(victims.bring_back, time=4, because="NOT_ENOUGH_REPLICAS") as said:
-        given = rows({5: lambda: victims.kill(follower)})
-        written = write_all(three, name, given, request_timeout_ms=2000)
+        source = rows({5: lambda: victims.kill(follower)})
+        written = write_all(three, name, source, request_timeout_ms=2000)
 
     assert written == BATCHES * ROWS
     assert len(said) >= 4

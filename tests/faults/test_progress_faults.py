@@ -60,20 +60,20 @@ def at(topic: str, offset: int, query: str) -> StreamOffset:
     return StreamOffset({TopicPartition(topic, 0): offset}, query=QueryIdentity(query, 0))
 
 
-def offset_of(given: dict[str, str]) -> int | None:
+def offset_of(options: dict[str, str]) -> int | None:
     """
     Return the recorded offset of partition 0.
     """
-    found = read_records(parse_stream_source(given))
-    return next((record.offset for tp, record in found.items() if tp.partition == 0), None)
+    records = read_records(parse_stream_source(options))
+    return next((record.offset for tp, record in records.items() if tp.partition == 0), None)
 
 
 @contextmanager
-def owner(given: dict[str, str], query: str) -> Iterator[subprocess.Popen[str]]:
+def owner(options: dict[str, str], query: str) -> Iterator[subprocess.Popen[str]]:
     """
     Start a process that owns the store; it is killed at the end of the block.
     """
-    command = [sys.executable, str(CHILD), json.dumps(given), query]
+    command = [sys.executable, str(CHILD), json.dumps(options), query]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield child
@@ -118,11 +118,11 @@ def test_frozen_owner_is_fenced(
     (F14).
     """
     name = topic(1)
-    given = options(store, kafka_cluster.bootstrap, name, zookeeper)
-    with owner(given, "the same") as child:
+    config = options(store, kafka_cluster.bootstrap, name, zookeeper)
+    with owner(config, "the same") as child:
         assert send(child, 3) == "recorded"
         os.kill(child.pid, signal.SIGSTOP)
-        session = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
+        session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
         record(session, at(name, 10, query))
         os.kill(child.pid, signal.SIGCONT)
 
@@ -130,10 +130,10 @@ def test_frozen_owner_is_fenced(
 
         assert "PROGRESS_FENCED" in response or "PROGRESS_OWNED" in response
         assert query in response
-        assert offset_of(given) == 10
+        assert offset_of(config) == 10
         # The client of the frozen owner may have joined before it was rejected.
         record(session, at(name, 11, query))
-        assert offset_of(given) == 11
+        assert offset_of(config) == 11
         session.close()
 
 
@@ -145,16 +145,16 @@ def test_killed_owner_blocks_until_its_session_expires(
     Another query waits for the session to expire, then continues; its first claim does not fail.
     """
     name = topic(1)
-    given = options(store, kafka_cluster.bootstrap, name, zookeeper)
-    with owner(given, "killed") as child:
+    config = options(store, kafka_cluster.bootstrap, name, zookeeper)
+    with owner(config, "killed") as child:
         assert send(child, 3) == "recorded"
         child.kill()
         child.wait(SECONDS)
 
-        session = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
+        session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
         session.record(at(name, 4, "another"))
 
-        assert offset_of(given) == 4
+        assert offset_of(config) == 4
         session.close()
 
 
@@ -165,10 +165,10 @@ def test_dead_zookeeper_does_not_block_the_query(
     After an outage longer than the session it receives the last of all offsets (F15).
     """
     name = topic(1)
-    given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
-    recorder = Recorder(lambda: make_progress_store(parse_stream_source(given)), "the test")
+    config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
+    recorder = Recorder(lambda: make_progress_store(parse_stream_source(config)), "the test")
     recorder.record_completed(at(name, 1, "q"))
-    wait_until(lambda: None if offset_of(given) == 1 else "not recorded yet", SECONDS)
+    wait_until(lambda: None if offset_of(config) == 1 else "not recorded yet", SECONDS)
 
     zookeeper.kill()
     for offset in range(2, 100):
@@ -177,7 +177,7 @@ def test_dead_zookeeper_does_not_block_the_query(
 
     def behind() -> str | None:
         recorder.record_completed(at(name, 99, "q"))
-        return None if offset_of(given) == 99 else "the store has not caught up"
+        return None if offset_of(config) == 99 else "the store has not caught up"
 
     wait_until(behind, SECONDS)
     recorder.finish()
@@ -190,11 +190,11 @@ def test_expired_session_is_claimed_again(
     A second client closes the owner's session, as ZooKeeper's own tests make a session expire.
     """
     name = topic(1)
-    given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
-    store = make_progress_store(parse_stream_source(given))
+    config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
+    store = make_progress_store(parse_stream_source(config))
     recorder = Recorder(lambda: store, "the test")
     recorder.record_completed(at(name, 1, "q"))
-    wait_until(lambda: None if offset_of(given) == 1 else "not recorded yet", SECONDS)
+    wait_until(lambda: None if offset_of(config) == 1 else "not recorded yet", SECONDS)
 
     other = KazooClient(zookeeper.hosts, client_id=store._client.client_id)  # type: ignore[attr-defined]
     other.start()
@@ -202,7 +202,7 @@ def test_expired_session_is_claimed_again(
     other.close()
     recorder.record_completed(at(name, 2, "q"))
 
-    wait_until(lambda: None if offset_of(given) == 2 else "not recorded yet", SECONDS)
+    wait_until(lambda: None if offset_of(config) == 2 else "not recorded yet", SECONDS)
     with _client(zookeeper) as client:
         assert json.loads(client.get(f"/pykafka/{name}/{HOLDER}")[0])["epoch"] == 2
     recorder.finish()
@@ -215,15 +215,17 @@ def test_another_user_cannot_access_the_nodes(
     With a digest only its user can read and write; the error names the option, and no password.
     """
     name = topic(1)
-    given = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
-    given |= {"zookeeperRoot": f"/{name}", "zookeeperDigest": "me:SECRET"}
-    session = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
+    config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
+    config |= {"zookeeperRoot": f"/{name}", "zookeeperDigest": "me:SECRET"}
+    session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
     session.record(at(name, 1, "q"))
     session.close()
 
-    assert offset_of(given) == 1
+    assert offset_of(config) == 1
     for digest in ({"zookeeperDigest": "you:HIDDEN"}, {}):
-        stranger = {key: value for key, value in given.items() if key != "zookeeperDigest"} | digest
+        stranger = {
+            key: value for key, value in config.items() if key != "zookeeperDigest"
+        } | digest
         with pytest.raises(Exception, match="not allowed; zookeeperDigest must be") as caught:
             offset_of(stranger)
         assert "HIDDEN" not in str(caught.value)
@@ -244,8 +246,8 @@ def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeepe
     is claimed again.
     """
     three.create_topic("moves")
-    given = options("consumerGroup", three.bootstrap, "moves", zookeeper)
-    session = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
+    config = options("consumerGroup", three.bootstrap, "moves", zookeeper)
+    session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
     session.record(at("moves", 1, "q"))
 
     admin = three.admin()
@@ -255,7 +257,7 @@ def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeepe
     record(session, at("moves", 2, "q"))
     three.restart(coordinator)
 
-    assert offset_of(given) == 2
+    assert offset_of(config) == 2
     session.close()
 
 
@@ -269,7 +271,7 @@ def test_group_with_consumers_is_rejected(
     from confluent_kafka import Consumer
 
     name = topic(1)
-    given = options("consumerGroup", kafka_cluster.bootstrap, name, zookeeper)
+    config = options("consumerGroup", kafka_cluster.bootstrap, name, zookeeper)
     consumer = Consumer(
         {
             "bootstrap.servers": kafka_cluster.bootstrap,
@@ -286,7 +288,7 @@ def test_group_with_consumers_is_rejected(
         return None if assigned else "not in the group yet"
 
     wait_until(missing, SECONDS)
-    session = StoreSession(make_progress_store(parse_stream_source(given)), "the test")
+    session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
     with pytest.raises(ProgressError, match="in use by (a-reader at 127.0.0.1|consumers of)"):
         session.record(at(name, 1, "q"))
     consumer.close()

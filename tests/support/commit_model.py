@@ -124,12 +124,12 @@ class World:
         """
         Write rows and their marker into a transaction.
         """
-        found = self._held(prepared)
-        if found.state not in {TransactionState.EMPTY, TransactionState.ONGOING}:
+        transaction = self._held(prepared)
+        if transaction.state not in {TransactionState.EMPTY, TransactionState.ONGOING}:
             raise FencedError(str(prepared))
-        found.state = TransactionState.ONGOING
-        found.rows += [(marker.batch, row) for row in rows]
-        self.log.append((found, marker))
+        transaction.state = TransactionState.ONGOING
+        transaction.rows += [(marker.batch, row) for row in rows]
+        self.log.append((transaction, marker))
         return len(self.log) - 1
 
     def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
@@ -137,10 +137,10 @@ class World:
         End a transaction, or find it ended in this way.
         """
         end_state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-        found = self._held(prepared)
-        if found.state not in {TransactionState.ONGOING, end_state}:
+        transaction = self._held(prepared)
+        if transaction.state not in {TransactionState.ONGOING, end_state}:
             raise FencedError(str(prepared))
-        self._finish(found, end_state)
+        self._finish(transaction, end_state)
 
     def append(self, entries: Sequence[Entry]) -> int:
         """
@@ -207,15 +207,15 @@ class World:
         return Counter(row for transaction in done for at, row in transaction.rows if at == batch)
 
     def _held(self, prepared: PreparedTransaction) -> Open:
-        found = self.names.get(prepared.transactional_id)
-        if found is None or found.prepared != prepared:
+        transaction = self.names.get(prepared.transactional_id)
+        if transaction is None or transaction.prepared != prepared:
             raise FencedError(str(prepared))
-        return found
+        return transaction
 
-    def _finish(self, found: Open, state: TransactionState) -> None:
-        if found.state is TransactionState.ONGOING:
-            found.state = state
-            self.ended.append(found)
+    def _finish(self, transaction: Open, state: TransactionState) -> None:
+        if transaction.state is TransactionState.ONGOING:
+            transaction.state = state
+            self.ended.append(transaction)
             self.log.append((None, None))
 
 
@@ -338,11 +338,11 @@ class MemoryTransactions:
     def _described(self, name: str) -> TransactionDescription | None:
         if name in self.world.stale:
             return self.world.stale[name]
-        found = self.world.names.get(name)
-        if found is None:
+        transaction = self.world.names.get(name)
+        if transaction is None:
             return None
-        self.seen[name] = found.prepared
-        return TransactionDescription(name, found.state, *found.prepared[1:], 0, 0, 1)
+        self.seen[name] = transaction.prepared
+        return TransactionDescription(name, transaction.state, *transaction.prepared[1:], 0, 0, 1)
 
     def end_all(self, prepared: Sequence[PreparedTransaction], *, commit: bool) -> None:
         """
@@ -358,10 +358,10 @@ class MemoryTransactions:
             raise errors[0]
 
     def _end(self, transaction: PreparedTransaction, *, commit: bool) -> None:
-        doing = (
+        description = (
             f"{'commit' if commit else 'abort'} {transaction.transactional_id} {transaction.epoch}"
         )
-        self.process.call(doing, lambda: self.world.end(transaction, commit=commit))
+        self.process.call(description, lambda: self.world.end(transaction, commit=commit))
 
     def abort_ids(self, names: Sequence[str]) -> None:
         """
@@ -408,15 +408,15 @@ class MemoryTransactions:
 
         def done() -> list[str]:
             names = self.world.names.items()
-            found = [
+            ids = [
                 name
                 for name, transaction in names
                 if transaction.state is TransactionState.COMPLETE_COMMIT
             ]
-            return [name for name in found if family.matches(name)]
+            return [name for name in ids if family.matches(name)]
 
-        found: list[str] = self.process.call(f"list committed {family.prefix}", done)
-        return found
+        ids: list[str] = self.process.call(f"list committed {family.prefix}", done)
+        return ids
 
     def list_reachable_ids(
         self, family: TransactionalIdPattern, _: Iterable[TransactionState]
@@ -426,12 +426,12 @@ class MemoryTransactions:
         """
 
         def list_open() -> list[str]:
-            found = [name for name in self.world.ongoing if family.matches(name)]
-            self.seen.update({name: self.world.names[name].prepared for name in found})
-            return found
+            ids = [name for name in self.world.ongoing if family.matches(name)]
+            self.seen.update({name: self.world.names[name].prepared for name in ids})
+            return ids
 
-        found: list[str] = self.process.call(f"list {family.prefix}", list_open)
-        return found
+        ids: list[str] = self.process.call(f"list {family.prefix}", list_open)
+        return ids
 
 
 class MemoryLedger(Ledger):
@@ -453,8 +453,8 @@ class MemoryLedger(Ledger):
         return Watermarks(0, self._call("last stable offset", lambda world: world.stable))
 
     def high_watermark(self) -> int:
-        found: int = self._call("end of the ledger", lambda world: len(world.log) - world.lag)
-        return found
+        end: int = self._call("end of the ledger", lambda world: len(world.log) - world.lag)
+        return end
 
     def wait_until_stable(self, offset: int) -> None:
         for _ in range(MAX_POLLS):
@@ -463,18 +463,18 @@ class MemoryLedger(Ledger):
         raise TimeoutExceededError("wait_until_stable")
 
     def append(self, entry: Entry, outdated: Sequence[Intent] = ()) -> int:  # noqa: ARG002
-        found: int = self._call(
+        offset: int = self._call(
             f"append {type(entry).__name__}", lambda world: world.append([entry])
         )
-        return found
+        return offset
 
     def _read(self, start: int, end: int, isolation_level: str) -> list[tuple[int, Entry]]:
         committed = isolation_level == "read_committed"
-        found: list[tuple[int, Entry]] = self._call(
+        entries: list[tuple[int, Entry]] = self._call(
             f"read {isolation_level} {start} to {end}",
             lambda world: world.read(start, end, committed=committed),
         )
-        return found
+        return entries
 
 
 def ledger_of(transactions: MemoryTransactions, _: str) -> MemoryLedger:

@@ -69,15 +69,15 @@ class Hold:
     Passes ``choose()`` commits and holds the rest, from the first commit on when ``is_due()``.
 
     The response to the last commit that passes is held as well, so that the driver does not learn
-    that all are done. ``passed`` are the transactional ids that passed, ``held`` counts the frames
-    that wait.
+    that all are done. ``passed`` are the transactional ids that passed, ``held_commits`` counts the
+    frames that wait.
     """
 
     is_due: Callable[[], bool]
     choose: Callable[[], int]
     allowed: int | None = None
     passed: list[str] = field(default_factory=list)
-    held: int = 0
+    held_commits: int = 0
     _change: threading.Condition = field(default_factory=threading.Condition)
     _forwards: bool | None = None
 
@@ -119,9 +119,9 @@ class Hold:
         return name in self.passed
 
     def _wait(self) -> bool:
-        self.held += 1
+        self.held_commits += 1
         self._change.wait_for(lambda: self._forwards is not None)
-        self.held -= 1
+        self.held_commits -= 1
         return bool(self._forwards)
 
     def _finish(self, *, forwards: bool) -> None:

@@ -65,16 +65,16 @@ class Cluster:
         return Assignment(tuple(tps), {tp.topic: self.ids[tp.topic] for tp in tps})
 
     def log_start_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
-        return {tp: found[0] for tp in tps if (found := self._find(tp))}
+        return {tp: log[0] for tp in tps if (log := self._find(tp))}
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         if self.stale:
             return self.stale.pop()
-        return {tp: found[1] for tp in tps if (found := self._find(tp))}
+        return {tp: log[1] for tp in tps if (log := self._find(tp))}
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
-        found = self.end_offsets(tps)
-        return LogEnds(found, {tp: max(self.epochs[tp]) for tp in found if tp in self.epochs})
+        ends = self.end_offsets(tps)
+        return LogEnds(ends, {tp: max(self.epochs[tp]) for tp in ends if tp in self.epochs})
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         self.epoch_requests.append(dict(epochs))
@@ -92,8 +92,8 @@ class Cluster:
     ) -> dict[TopicPartition, int | None]:
         logs = {tp: self._find(tp) for tp in times}
         return {
-            tp: max(found[0], times[tp]) if found and times[tp] < found[1] else None
-            for tp, found in logs.items()
+            tp: max(log[0], times[tp]) if log and times[tp] < log[1] else None
+            for tp, log in logs.items()
         }
 
     def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:

@@ -70,9 +70,11 @@ class MemoryStore:
     def read(self, topics: Iterable[str] | None = None) -> Records:
         self._server.respond()
         requested = None if topics is None else set(topics)
-        found = self._server.records
+        records = self._server.records
         return {
-            tp: record for tp, record in found.items() if requested is None or tp.topic in requested
+            tp: record
+            for tp, record in records.items()
+            if requested is None or tp.topic in requested
         }
 
     def delete_records(self) -> None:

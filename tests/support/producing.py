@@ -75,8 +75,8 @@ def placed(records: Iterable[Record]) -> list[Record]:
     Return records that name their partition as a topic has them that was empty before.
     """
     seen: Counter[int | None] = Counter()
-    found = []
+    stored = []
     for record in records:
-        found.append(replace(record, offset=seen[record.partition]))
+        stored.append(replace(record, offset=seen[record.partition]))
         seen[record.partition] += 1
-    return sorted(found, key=lambda record: (record.partition or 0, record.offset or 0))
+    return sorted(stored, key=lambda record: (record.partition or 0, record.offset or 0))

@@ -66,8 +66,8 @@ class Proxy:
     Proxies one broker.
 
     ``delay`` is in seconds, for each direction; ``rate`` limits responses, in bytes per second (0
-    for no limit). ``requests`` counts requests by API key, ``accepted`` connections, and ``held``
-    the requests that wait to be released.
+    for no limit). ``requests`` counts requests by API key, ``accepted`` connections, and
+    ``held_requests`` the requests that wait to be released.
     """
 
     def __init__(self, target: tuple[str, int], host: str = "127.0.0.1", port: int = 0) -> None:
@@ -76,7 +76,7 @@ class Proxy:
         self.delay = 0.0
         self.rate = 0
         self.accepted = 0
-        self.held = 0
+        self.held_requests = 0
         self.requests: Counter[int] = Counter()
         self.on_request: Rewrite | None = None
         self.on_response: Rewrite | None = None
@@ -288,9 +288,9 @@ class Proxy:
     def _wait_while_held(self, key: int) -> None:
         with self._change:
             if key in self._holding:
-                self.held += 1
+                self.held_requests += 1
                 self._change.wait_for(lambda: key not in self._holding)
-                self.held -= 1
+                self.held_requests -= 1
 
     def _wait_while_silent(self, number: int) -> None:
         while not self._closed and (self._black_hole or number <= self._forgotten):

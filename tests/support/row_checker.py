@@ -53,11 +53,11 @@ class Verdict:
         return "; ".join(_summary(kind, rows) for kind, rows in kinds.items() if rows) or "valid"
 
 
-def check_rows(expected: Iterable[str], found: Iterable[str]) -> Verdict:
+def check_rows(expected: Iterable[str], rows: Iterable[str]) -> Verdict:
     """
     Compare two multisets of rows.
     """
-    needed, actual = Counter(expected), Counter(found)
+    needed, actual = Counter(expected), Counter(rows)
     surplus = actual - needed
     return Verdict(
         lost=needed - actual,

@@ -82,8 +82,8 @@ class Stream:
         def missing() -> str | None:
             assert self.query is not None
             assert self.query.exception() is None
-            found = self.values
-            return None if found == sorted(expected) else f"found {found}, not {sorted(expected)}"
+            values = self.values
+            return None if values == sorted(expected) else f"found {values}, not {sorted(expected)}"
 
         wait_until(missing, SECONDS)
 
@@ -164,8 +164,8 @@ def _await_partitions(kafka: KafkaCluster, topic: str, count: int) -> None:
     admin = kafka.admin()
 
     def missing() -> str | None:
-        found = admin.list_topics(timeout=SECONDS).topics.get(topic)
-        partitions = 0 if found is None else len(found.partitions)
+        metadata = admin.list_topics(timeout=SECONDS).topics.get(topic)
+        partitions = 0 if metadata is None else len(metadata.partitions)
         return None if partitions == count else f"{topic} has {partitions} partitions, not {count}"
 
     wait_until(missing, SECONDS)

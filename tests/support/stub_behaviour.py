@@ -244,13 +244,16 @@ class Behaviour:
         """
         End a transaction, and return an error code.
         """
-        found = self.transactions.get(name)
-        if found is None or (found.producer_id, found.epoch) != (producer_id, epoch):
+        transaction = self.transactions.get(name)
+        if transaction is None or (transaction.producer_id, transaction.epoch) != (
+            producer_id,
+            epoch,
+        ):
             return _PRODUCER_FENCED
         ended = "CompleteCommit" if commit else "CompleteAbort"
-        if found.state not in {"Ongoing", ended}:
+        if transaction.state not in {"Ongoing", ended}:
             return _INVALID_STATE
-        found.state = ended
+        transaction.state = ended
         return 0
 
     # --- Responses ------------------------------------------------------------------------------
@@ -368,21 +371,21 @@ class Behaviour:
 
         def one(topic: str, requested: Any) -> Any:
             nonlocal waits
-            found = self.fetch(node, topic, requested.partition, requested.fetch_offset)
-            at_end = not found.error and requested.fetch_offset >= found.high_watermark
-            waits = waits and at_end and found.preferred < 0
+            answer = self.fetch(node, topic, requested.partition, requested.fetch_offset)
+            at_end = not answer.error and requested.fetch_offset >= answer.high_watermark
+            waits = waits and at_end and answer.preferred < 0
             return kind.PartitionData(
                 partition_index=requested.partition,
-                error_code=found.error,
-                high_watermark=found.high_watermark,
-                last_stable_offset=found.high_watermark,
-                log_start_offset=found.log_start,
+                error_code=answer.error,
+                high_watermark=answer.high_watermark,
+                last_stable_offset=answer.high_watermark,
+                log_start_offset=answer.log_start,
                 aborted_transactions=[
                     kind.PartitionData.AbortedTransaction(producer_id=producer, first_offset=first)
-                    for first, producer in found.aborted
+                    for first, producer in answer.aborted
                 ],
-                preferred_read_replica=found.preferred,
-                records=found.records,
+                preferred_read_replica=answer.preferred,
+                records=answer.records,
             )
 
         topics = [
@@ -448,7 +451,7 @@ class Behaviour:
 
     def _on_10(self, node: int, request: Any) -> Any:  # noqa: ARG002
         many = request.coordinator_keys or []
-        found = [
+        coordinators = [
             FindCoordinatorResponse.Coordinator(
                 key=name,
                 node_id=self.coordinator(name),
@@ -467,26 +470,26 @@ class Behaviour:
             node_id=at,
             host=self.host(at),
             port=self.port(at),
-            coordinators=found,
+            coordinators=coordinators,
         )
 
     def _on_22(self, node: int, request: Any) -> Any:  # noqa: ARG002
         name = request.transactional_id
-        found = None if name is None else self.transactions.get(name)
-        if found is None:
+        transaction = None if name is None else self.transactions.get(name)
+        if transaction is None:
             self._next_producer_id += 1
-            found = StubTransaction(self._next_producer_id, epoch=-1)
-        found.epoch += 1
-        found.state = "CompleteAbort" if found.state == "Ongoing" else found.state
-        found.timeout_ms = request.transaction_timeout_ms
-        found.partitions = set()
+            transaction = StubTransaction(self._next_producer_id, epoch=-1)
+        transaction.epoch += 1
+        transaction.state = "CompleteAbort" if transaction.state == "Ongoing" else transaction.state
+        transaction.timeout_ms = request.transaction_timeout_ms
+        transaction.partitions = set()
         if name is not None:
-            self.transactions[name] = found
+            self.transactions[name] = transaction
         return InitProducerIdResponse(
             throttle_time_ms=0,
             error_code=0,
-            producer_id=found.producer_id,
-            producer_epoch=found.epoch,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
         )
 
     def _on_24(self, node: int, request: Any) -> Any:  # noqa: ARG002
@@ -496,12 +499,16 @@ class Behaviour:
             for added_topic in topics
             for partition in added_topic.partitions
         }
-        found = self.transactions.get(request.v3_and_below_transactional_id)
+        transaction = self.transactions.get(request.v3_and_below_transactional_id)
         producer = (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        error = 0 if found and (found.producer_id, found.epoch) == producer else _PRODUCER_FENCED
-        if found and not error:
-            found.state = "Ongoing"
-            found.partitions |= added
+        error = (
+            0
+            if transaction and (transaction.producer_id, transaction.epoch) == producer
+            else _PRODUCER_FENCED
+        )
+        if transaction and not error:
+            transaction.state = "Ongoing"
+            transaction.partitions |= added
         topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
         partition = topic.AddPartitionsToTxnPartitionResult
         return AddPartitionsToTxnResponse(
@@ -532,15 +539,15 @@ class Behaviour:
         kind = DescribeTransactionsResponse.TransactionState
 
         def one(name: str) -> Any:
-            found = self.transactions.get(name)
-            known = found or StubTransaction(-1)
+            transaction = self.transactions.get(name)
+            known = transaction or StubTransaction(-1)
             topics: dict[str, list[int]] = {}
             for topic, partition in sorted(known.partitions):
                 topics.setdefault(topic, []).append(partition)
             return kind(
-                error_code=0 if found else _UNKNOWN_ID,
+                error_code=0 if transaction else _UNKNOWN_ID,
                 transactional_id=name,
-                transaction_state=known.state if found else "",
+                transaction_state=known.state if transaction else "",
                 transaction_timeout_ms=known.timeout_ms,
                 transaction_start_time_ms=-1,
                 producer_id=known.producer_id,
@@ -556,10 +563,12 @@ class Behaviour:
         filters = request.state_filters
         states = [
             kind(
-                transactional_id=name, producer_id=found.producer_id, transaction_state=found.state
+                transactional_id=name,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.state,
             )
-            for name, found in self.transactions.items()
-            if self.coordinator(name) == node and (not filters or found.state in filters)
+            for name, transaction in self.transactions.items()
+            if self.coordinator(name) == node and (not filters or transaction.state in filters)
         ]
         return ListTransactionsResponse(
             throttle_time_ms=0, error_code=0, unknown_state_filters=[], transaction_states=states

@@ -73,7 +73,7 @@ class Coordination:
     #: Brokers that accept requests without responding.
     silent: frozenset[int] = frozenset()
     #: Requests with these API keys wait until this changes, and are then handled.
-    held: frozenset[int] = frozenset()
+    held_apis: frozenset[int] = frozenset()
     #: Coordinators by the node that they replace.
     moved: dict[int, int] = field(default_factory=dict)
     #: By API key: an error code, and how often each transactional id gets it.
@@ -234,13 +234,15 @@ class _Responses:
 
     def _find(self, _: int, body: _Body) -> bytes:
         body.number("b")
-        found = []
+        coordinators = []
         for name in body.compacts():
             node = self._state.coordinator(name)
             place = struct.pack(">i", node) + _compact("127.0.0.1")
             port = struct.pack(">ih", self._state.ports[node], 0)
-            found.append(_compact(name) + place + port + b"\x00\x00")
-        return struct.pack(">i", 0) + _varint(len(found) + 1) + b"".join(found) + b"\x00"
+            coordinators.append(_compact(name) + place + port + b"\x00\x00")
+        return (
+            struct.pack(">i", 0) + _varint(len(coordinators) + 1) + b"".join(coordinators) + b"\x00"
+        )
 
     def _error(self, node: int, key: int, name: str) -> int:
         if self._state.coordinator(name) != node:
@@ -272,8 +274,8 @@ class _Responses:
 
     def _describe(self, node: int, body: _Body) -> bytes:
         names = body.compacts()
-        found = b"".join(self._described(node, name) for name in names)
-        return struct.pack(">i", 0) + _varint(len(names) + 1) + found + b"\x00"
+        descriptions = b"".join(self._described(node, name) for name in names)
+        return struct.pack(">i", 0) + _varint(len(names) + 1) + descriptions + b"\x00"
 
     def _described(self, node: int, name: str) -> bytes:
         known = self._state.names.get(name)
@@ -347,7 +349,7 @@ class _Brokers:
         frame = await reader.readexactly(size)
         key, version, correlation, client = struct.unpack(">hhih", frame[:10])
         self._state.requests[node, key] += 1
-        while node in self._state.silent or key in self._state.held:
+        while node in self._state.silent or key in self._state.held_apis:
             await self._changed.wait()
         if key in self._state.lockstep:
             await self._in_lockstep(key, self._state.requests[node, key])

@@ -68,13 +68,14 @@ def set_poison_aside() -> Callable[[DataFrame, int], None]:
 
     def dead_letter(records: Sequence[FailedRecord], batch_id: int) -> None:
         failed: list[tuple[str, int, int, Exception, int]] = [
-            (it.tp.topic, it.tp.partition, it.offset, it.error, it.attempts) for it in records
+            (record.tp.topic, record.tp.partition, record.offset, record.error, record.attempts)
+            for record in records
         ]
         assert len(failed) <= batch_id
 
     isolate_poison(process, dead_letter)
     topic = DeadLetterTopic("t.dead", OPTIONS, kafka={"kafka.bootstrap.servers": "other:9092"})
-    policy = PoisonPolicy(max_records=10, max_share=0.5, is_outage=lambda it: bool(it.args))
+    policy = PoisonPolicy(max_records=10, max_share=0.5, is_outage=lambda error: bool(error.args))
     return isolate_poison(process, dead_letter=topic, policy=policy)
 
 
@@ -84,7 +85,7 @@ def audit_query(frame: DataFrame) -> tuple[DataFrame, StreamingQueryListener]:
     def on_report(report: AuditReport) -> None:
         reports: list[tuple[str, int, bool]] = []
         reports.append((report.name, report.batch_id, report.is_complete))
-        verdicts.extend(it.verdict for it in report.findings)
+        verdicts.extend(finding.verdict for finding in report.findings)
 
     auditor = Auditor("t", [TopicPartition("t", 0)], options=OPTIONS, enabled=True)
     kept = auditor.filter(auditor.source(frame), "value is not null")

@@ -115,7 +115,11 @@ def upward_imports(picture: Picture, name: str, imports: set[str]) -> set[str]:
     own = drawn_name(name, picture.folder)
     if own is None:
         return set()
-    return {it for it in imports if drawn_name(it, picture.folder) in picture.above(own)}
+    return {
+        imported
+        for imported in imports
+        if drawn_name(imported, picture.folder) in picture.above(own)
+    }
 
 
 @pytest.mark.parametrize("path", MODULES, ids=full_name)
@@ -125,8 +129,8 @@ def test_imports_point_down(path: Path) -> None:
     """
     imports = imported_modules(path)
 
-    found = [upward_imports(it, full_name(path), imports) for it in PICTURES]
-    assert found == [set()] * len(PICTURES)
+    upward = [upward_imports(picture, full_name(path), imports) for picture in PICTURES]
+    assert upward == [set()] * len(PICTURES)
 
 
 def test_every_folder_and_module_is_drawn_once() -> None:
@@ -160,9 +164,12 @@ def import_cycle(graph: Mapping[str, set[str]]) -> list[str]:
             return trail[trail.index(name) :]
         if name in done:
             return []
-        found = next(filter(None, (visit(it, [*trail, name]) for it in sorted(graph[name]))), [])
+        cycle = next(
+            filter(None, (visit(successor, [*trail, name]) for successor in sorted(graph[name]))),
+            [],
+        )
         done.add(name)
-        return found
+        return cycle
 
     return next(filter(None, (visit(name, []) for name in sorted(graph))), [])
 
@@ -202,7 +209,9 @@ def test_only_edges_import_a_library(library: str, allowed: set[str]) -> None:
         if any(name.split(".")[0] == library for name in imported(path))
     }
 
-    beyond = {name for name in users if not any(f"{name}.".startswith(f"{it}.") for it in allowed)}
+    beyond = {
+        name for name in users if not any(f"{name}.".startswith(f"{module}.") for module in allowed)
+    }
     assert beyond == set()
 
 

@@ -129,7 +129,7 @@ def test_public_name_is_documented(name: str) -> None:
 
     # Spark makes the source, so its options are those of the options page.
     named = parameters if name != "DefaultSource" else ()
-    assert [it for it in named if f"`{it}`" not in section] == []
+    assert [public_name for public_name in named if f"`{public_name}`" not in section] == []
     assert f"{name}" in "".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
 
 
@@ -169,4 +169,4 @@ def test_imports_in_examples_work(page: Path) -> None:
     for node in (node for text in examples for node in ast.walk(ast.parse(text))):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("pyspark_pykafka"):
             module = import_module(str(node.module))
-            assert [it.name for it in node.names if not hasattr(module, it.name)] == []
+            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []

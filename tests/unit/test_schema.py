@@ -27,7 +27,7 @@ def test_valid_source_schemas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("columns", "message"),
     [
         (schema(vlaue=pa.binary()), "'vlaue' is not a column.*did you mean 'value'"),
         (schema(offset=pa.int32()), "'offset' has type int32; it must be int64"),
@@ -36,12 +36,12 @@ def test_valid_source_schemas() -> None:
         (schema(), "the schema is empty"),
     ],
 )
-def test_invalid_source_schemas(given: pa.Schema, message: str) -> None:
+def test_invalid_source_schemas(columns: pa.Schema, message: str) -> None:
     """
     An unknown column, or a wrong type, is rejected by the name of the column.
     """
     with pytest.raises(OptionsError, match=message):
-        check_source_schema(given, include_headers=False)
+        check_source_schema(columns, include_headers=False)
 
 
 def test_all_schema_mistakes_are_in_one_error() -> None:
@@ -74,7 +74,7 @@ def test_sink_ignores_nullability_of_headers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "topic_option", "message"),
+    ("columns", "topic_option", "message"),
     [
         (schema(key=pa.string()), True, "'value' is missing"),
         (schema(value=pa.string()), False, "no topic is given"),
@@ -82,9 +82,9 @@ def test_sink_ignores_nullability_of_headers() -> None:
         (schema(value=pa.string(), headers=pa.string()), True, "'headers': string; it must be ARR"),
     ],
 )
-def test_invalid_sink_schemas(given: pa.Schema, message: str, *, topic_option: bool) -> None:
+def test_invalid_sink_schemas(columns: pa.Schema, message: str, *, topic_option: bool) -> None:
     """
     Rows that cannot become records are rejected by the name of the column.
     """
     with pytest.raises(OptionsError, match=message):
-        check_sink_schema(given, topic_option=topic_option)
+        check_sink_schema(columns, topic_option=topic_option)

@@ -34,10 +34,10 @@ def test_order_and_exits_do_not_matter(ids: list[int], rng: random.Random) -> No
     rng.shuffle(mixed)
     cut = rng.randrange(len(ids) + 1)
 
-    found = compare("t-0", checksum(ids), [checksum(mixed[:cut]), checksum(mixed[cut:])])
+    finding = compare("t-0", checksum(ids), [checksum(mixed[:cut]), checksum(mixed[cut:])])
 
-    assert found.verdict is Verdict.COMPLETE
-    assert str(found) == f"t-0: complete, {len(ids)} records"
+    assert finding.verdict is Verdict.COMPLETE
+    assert str(finding) == f"t-0: complete, {len(ids)} records"
 
 
 @given(IDS)
@@ -69,13 +69,15 @@ def test_report_names_incomplete_partitions() -> None:
     good, bad = checksum([1, 2]), checksum([3, 4])
     entered = {WHOLE_BATCH: good + bad, "t-0": good, "t-1": bad}
 
-    found = report(
+    incomplete = report(
         "a", 7, entered, [{WHOLE_BATCH: good + checksum([3]), "t-0": good, "t-1": checksum([3])}]
     )
     well = report("a", 8, entered, [entered])
 
-    assert not found.is_complete
-    assert str(found) == ("audit a, micro-batch 7: t-1: records are missing: 2 entered, 1 left")
+    assert not incomplete.is_complete
+    assert str(incomplete) == (
+        "audit a, micro-batch 7: t-1: records are missing: 2 entered, 1 left"
+    )
     assert well.is_complete
     assert str(well) == "audit a, micro-batch 8: the batch: complete, 4 records"
 
@@ -86,9 +88,9 @@ def test_partition_without_output_is_missing() -> None:
     """
     entered = {WHOLE_BATCH: checksum([1]), "t-0": checksum([1])}
 
-    found = report("a", 1, entered, [{WHOLE_BATCH: Checksum()}])
+    audit_report = report("a", 1, entered, [{WHOLE_BATCH: Checksum()}])
 
-    assert [finding.verdict for finding in found.by_partition] == [Verdict.MISSING]
+    assert [finding.verdict for finding in audit_report.by_partition] == [Verdict.MISSING]
 
 
 @given(IDS)
@@ -115,10 +117,10 @@ def test_unknown_is_neither_complete_nor_a_mismatch() -> None:
     entered = {WHOLE_BATCH: checksum([1, 2]), "t-0": checksum([1]), "t-1": checksum([2])}
     at_sink = [{WHOLE_BATCH: checksum([1, 2, 3]), "t-0": checksum([1, 3]), "t-1": checksum([2])}]
 
-    found = report("a", 1, entered, at_sink, {WHOLE_BATCH: 4, "t-0": 3, "t-1": 1})
+    audit_report = report("a", 1, entered, at_sink, {WHOLE_BATCH: 4, "t-0": 3, "t-1": 1})
     worse = report("a", 1, entered, at_sink, {WHOLE_BATCH: 4, "t-0": 1, "t-1": 1})
 
-    assert not found.is_complete
-    assert not found.has_mismatch
-    assert "t-0: unknown, since the log no longer holds what entered" in str(found)
+    assert not audit_report.is_complete
+    assert not audit_report.has_mismatch
+    assert "t-0: unknown, since the log no longer holds what entered" in str(audit_report)
     assert worse.has_mismatch

@@ -92,7 +92,7 @@ def test_recreated_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "fits"),
+    ("subscription", "fits"),
     [
         ({"subscribe": "t"}, True),
         ({"subscribe": "t,u"}, True),
@@ -103,12 +103,15 @@ def test_recreated_topic() -> None:
         ({"subscribe": "", "assign": '{"t": [1]}'}, False),
     ],
 )
-def test_source_is_found_by_its_partitions(given: dict[str, str], fits: bool) -> None:
+def test_source_is_found_by_its_partitions(subscription: dict[str, str], fits: bool) -> None:
     """
     The source of the options is found by the partitions that it reads, among any other sources.
     """
     auditor_options = parse_stream_source(
-        {"kafka.bootstrap.servers": "b:1", **{name: text for name, text in given.items() if text}}
+        {
+            "kafka.bootstrap.servers": "b:1",
+            **{name: text for name, text in subscription.items() if text},
+        }
     )
     expected = source({"t": {"0": 1}}, {"t": {"0": 2}})
     others = [

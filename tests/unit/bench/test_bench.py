@@ -70,9 +70,9 @@ def test_spread_is_median_and_extremes() -> None:
     """
     The median of an even number of values is the mean of the two middle ones.
     """
-    found = spread([4.0, 1.0, 2.0, 3.0])
+    measured = spread([4.0, 1.0, 2.0, 3.0])
 
-    assert (found.median, found.min, found.max) == (2.5, 1.0, 4.0)
+    assert (measured.median, measured.min, measured.max) == (2.5, 1.0, 4.0)
 
 
 def test_spread_needs_a_value() -> None:
@@ -87,9 +87,9 @@ def test_ratios_are_paired() -> None:
     """
     A disturbance of a whole round does not affect the ratio.
     """
-    found = paired_speedup([1.0, 10.0, 1.0], [3.0, 30.0, 3.0])
+    speedup = paired_speedup([1.0, 10.0, 1.0], [3.0, 30.0, 3.0])
 
-    assert (found.median, found.min, found.max) == (3.0, 3.0, 3.0)
+    assert (speedup.median, speedup.min, speedup.max) == (3.0, 3.0, 3.0)
 
 
 def test_unpaired_rounds_are_refused() -> None:
@@ -101,13 +101,13 @@ def test_unpaired_rounds_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("percent", "found"), [(0, 1.0), (50, 50.0), (99, 99.0), (99.5, 100.0), (100, 100.0)]
+    ("percent", "expected"), [(0, 1.0), (50, 50.0), (99, 99.0), (99.5, 100.0), (100, 100.0)]
 )
-def test_percentile_is_one_of_the_values(percent: float, found: float) -> None:
+def test_percentile_is_one_of_the_values(percent: float, expected: float) -> None:
     """
     At least ``percent`` percent of the values are not greater.
     """
-    assert percentile([float(value) for value in range(100, 0, -1)], percent) == found
+    assert percentile([float(value) for value in range(100, 0, -1)], percent) == expected
 
 
 def test_percentile_needs_a_value() -> None:
@@ -118,17 +118,17 @@ def test_percentile_needs_a_value() -> None:
         percentile([], 50)
 
 
-@pytest.mark.parametrize("found", [0, 99, 101])
-def test_incomplete_read_is_refused(found: int) -> None:
+@pytest.mark.parametrize("delivered", [0, 99, 101])
+def test_incomplete_read_is_refused(delivered: int) -> None:
     """
     Missing or duplicate records raise an error with both numbers.
     """
     with pytest.raises(
-        IncompleteError, match=f"wire delivered {found} records instead of 100,"
+        IncompleteError, match=f"wire delivered {delivered} records instead of 100,"
     ) as caught:
-        check_records("wire", 100, found)
+        check_records("wire", 100, delivered)
 
-    assert (caught.value.expected, caught.value.actual) == (100, found)
+    assert (caught.value.expected, caught.value.actual) == (100, delivered)
 
 
 def test_complete_read_is_accepted() -> None:

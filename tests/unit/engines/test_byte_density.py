@@ -47,11 +47,11 @@ class Log:
         """
         Return a broker's response: from the batch of the position on, the first batch whole.
         """
-        found = b""
+        response = b""
         for (base, part), (count, _) in zip(self._parts, self.batches, strict=True):
-            if base + count > position and len(found) < FETCH_BYTES:
-                found = found + part if not found else (found + part)[:FETCH_BYTES]
-        return memoryview(found)
+            if base + count > position and len(response) < FETCH_BYTES:
+                response = response + part if not response else (response + part)[:FETCH_BYTES]
+        return memoryview(response)
 
     def sizes(self, positions: Offsets) -> dict[TopicPartition, float]:
         self.samples += 1

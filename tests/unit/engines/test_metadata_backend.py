@@ -115,7 +115,7 @@ def test_missing_leader_epochs_are_left_out() -> None:
         [("t", [ListOffsetsPartitionResponse(0, 0, 7, 5), ListOffsetsPartitionResponse(1, 0, 3)])],
     )
 
-    found = read_offsets(response, WANTED)
+    log_ends = read_offsets(response, WANTED)
 
-    assert found.offsets == {TopicPartition("t", 0): 7, TopicPartition("t", 1): 3}
-    assert found.epochs == {TopicPartition("t", 0): 5}
+    assert log_ends.offsets == {TopicPartition("t", 0): 7, TopicPartition("t", 1): 3}
+    assert log_ends.epochs == {TopicPartition("t", 0): 5}

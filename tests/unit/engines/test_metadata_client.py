@@ -37,19 +37,19 @@ class Admin:
     """
 
     offsets: list[dict[TopicPartition, int] | KafkaError]
-    asked: int = field(default=0)
+    request_count: int = field(default=0)
 
     def list_offsets(self, specs: dict[Any, Any], **_: Any) -> dict[Any, Future[Answer]]:
-        found = self.offsets[min(self.asked, len(self.offsets) - 1)]
-        self.asked += 1
+        offsets = self.offsets[min(self.request_count, len(self.offsets) - 1)]
+        self.request_count += 1
         answers = {}
         for position in specs:
             future: Future[Answer] = Future()
             answers[position] = future
-            if isinstance(found, KafkaError):
-                future.set_exception(KafkaException(found))
+            if isinstance(offsets, KafkaError):
+                future.set_exception(KafkaException(offsets))
                 continue
-            future.set_result(Answer(found[TopicPartition(position.topic, position.partition)]))
+            future.set_result(Answer(offsets[TopicPartition(position.topic, position.partition)]))
         return answers
 
 
@@ -71,7 +71,7 @@ def test_offset_of_a_lost_leader_is_requested_again() -> None:
     admin = Admin([{P0: -1001, P1: 4}, {P0: 7, P1: -1001}, {P0: 7, P1: 4}])
 
     assert broker(admin).log_start_offsets([P0, P1]) == {P0: 7, P1: 4}
-    assert admin.asked == 3
+    assert admin.request_count == 3
 
 
 def test_cluster_without_leaders_is_requested_again() -> None:
@@ -99,4 +99,4 @@ def test_time_without_a_record_has_no_offset() -> None:
     admin = Admin([{P0: -1, P1: 4}])
 
     assert broker(admin).offsets_for_times({P0: 1, P1: 1}) == {P0: None, P1: 4}
-    assert admin.asked == 1
+    assert admin.request_count == 1

@@ -113,13 +113,13 @@ def test_exactly_the_failing_records_are_found(
     sink = Sink(bad)
 
     try:
-        found = run(full_batch, sink)
+        poisoned = run(full_batch, sink)
     except ValueError:
         # Three failing records before any success look like an outage.
         assert not sink.taken
         return
 
-    assert {(record.tp, record.offset) for record in found} == bad
+    assert {(record.tp, record.offset) for record in poisoned} == bad
     assert sorted(sink.taken) == sorted(set(everything) - bad)
     steps = math.ceil(math.log2(len(everything))) + 1
     # Each failing record costs a path down, the good parts beside that path, and its last attempt.
@@ -162,11 +162,11 @@ def test_short_outages_set_no_good_record_aside(down: set[int], bad: set[int]) -
     policy = PoisonPolicy(max_records=100, max_share=1.0, attempts=4)
 
     try:
-        found = run(batch(range(31)), sink, policy)
+        poisoned = run(batch(range(31)), sink, policy)
     except (ValueError, RuntimeError):
         return
 
-    blamed = {(record.tp, record.offset) for record in found}
+    blamed = {(record.tp, record.offset) for record in poisoned}
     assert blamed <= poison
     assert sorted(sink.taken) == [(T0, n) for n in range(31) if (T0, n) not in blamed]
 

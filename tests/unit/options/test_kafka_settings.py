@@ -98,9 +98,9 @@ def test_compression_level_follows_the_codec() -> None:
     """
     levels = {"compression.gzip.level": "9", "compression.zstd.level": "3"}
 
-    found = translated(Role.PRODUCER, **{"compression.type": "zstd", **levels})
+    config = translated(Role.PRODUCER, **{"compression.type": "zstd", **levels})
 
-    assert found == {"compression.type": "zstd", "compression.level": "3"}
+    assert config == {"compression.type": "zstd", "compression.level": "3"}
 
 
 def test_explicit_socket_timeout_wins() -> None:
@@ -312,9 +312,9 @@ def test_any_password_survives_jaas(password: str, quote: str) -> None:
     """
     escaped = password.replace("\\", "\\\\").replace(quote, f"\\{quote}")
 
-    found = read_jaas(f"{PLAIN} required username=u password={quote}{escaped}{quote};")
+    credentials = read_jaas(f"{PLAIN} required username=u password={quote}{escaped}{quote};")
 
-    assert found == {"sasl.username": "u", "sasl.password": password}
+    assert credentials == {"sasl.username": "u", "sasl.password": password}
 
 
 @pytest.mark.parametrize(

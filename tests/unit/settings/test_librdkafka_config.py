@@ -25,8 +25,8 @@ from pyspark_pykafka.settings.librdkafka_config import (
 NONE = KafkaSettings.of({})
 
 
-def settings(**given: str) -> KafkaSettings:
-    return KafkaSettings.of(given)
+def settings(**options: str) -> KafkaSettings:
+    return KafkaSettings.of(options)
 
 
 def test_consumer_has_the_java_clients_defaults() -> None:

@@ -19,19 +19,19 @@ SASL = {"security.protocol": "SASL_SSL", "sasl.username": "alice", "sasl.passwor
 OAUTH = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
 
 
-def settings(given: dict[str, str]) -> KafkaSettings:
-    return KafkaSettings.of({"bootstrap.servers": "one:9092", **given})
+def settings(options: dict[str, str]) -> KafkaSettings:
+    return KafkaSettings.of({"bootstrap.servers": "one:9092", **options})
 
 
-def configured(**given: str) -> WireConfig:
+def configured(**options: str) -> WireConfig:
     """
     Return the configuration; names are written with underscores for dots.
     """
-    return wire_config(settings({name.replace("_", "."): v for name, v in given.items()}))
+    return wire_config(settings({name.replace("_", "."): v for name, v in options.items()}))
 
 
-def unsupported(given: dict[str, str]) -> str | None:
-    return wire_unsupported_reason(settings(given))
+def unsupported(options: dict[str, str]) -> str | None:
+    return wire_unsupported_reason(settings(options))
 
 
 def test_defaults_are_those_of_the_other_engine() -> None:
@@ -64,10 +64,10 @@ def test_java_names_are_understood() -> None:
     """
     jaas = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" '
     mechanism = {"sasl.mechanism": "SCRAM-SHA-512"}
-    given = {"security.protocol": "SASL_SSL", "sasl.jaas.config": jaas + 'password="geheim";'}
+    options = {"security.protocol": "SASL_SSL", "sasl.jaas.config": jaas + 'password="geheim";'}
 
     expected = wire_config(settings({**SASL, **mechanism}))
-    assert wire_config(settings({**given, **mechanism})) == expected
+    assert wire_config(settings({**options, **mechanism})) == expected
     assert expected.sasl == Sasl("SCRAM-SHA-512", "alice", "geheim")
     assert expected.protocol == "SASL_SSL"
 
@@ -156,7 +156,7 @@ def test_every_property_is_classified() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("options", "reason"),
     [
         (
             {"security.protocol": "SASL_SSL"},
@@ -192,20 +192,20 @@ def test_every_property_is_classified() -> None:
         ({"bootstrap.servers": "SSL://one:1"}, "SSL://, and kafka.security.protocol is plaintext"),
     ],
 )
-def test_unsupported_settings_have_a_reason(given: dict[str, str], reason: str) -> None:
+def test_unsupported_settings_have_a_reason(options: dict[str, str], reason: str) -> None:
     """
     The reason names the setting, so that the log shows why librdkafka reads.
     """
-    found = unsupported(given)
+    reason_found = unsupported(options)
 
-    assert found is not None
-    assert reason in found
-    assert found.startswith("kafka.")
-    assert "geheim" not in found
+    assert reason_found is not None
+    assert reason in reason_found
+    assert reason_found.startswith("kafka.")
+    assert "geheim" not in reason_found
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [
         {},
         {**SASL, "sasl.mechanism": "PLAIN"},
@@ -219,11 +219,11 @@ def test_unsupported_settings_have_a_reason(given: dict[str, str], reason: str) 
         {"debug": " Protocol, broker,security,"},
     ],
 )
-def test_settings_without_effect_keep_the_wire_engine(given: dict[str, str]) -> None:
+def test_settings_without_effect_keep_the_wire_engine(options: dict[str, str]) -> None:
     """
     Settings without meaning for a consumer, or at their defaults, do not rule out the wire engine.
     """
-    assert unsupported(given) is None
+    assert unsupported(options) is None
 
 
 def test_unsecured_tokens_are_read() -> None:

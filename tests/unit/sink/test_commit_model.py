@@ -290,7 +290,7 @@ def test_two_drivers_die_with_their_intents() -> None:
     for shift in product(range(1, 20), range(1, 20)):
         world = World()
         both = [start(world, "a", FIRST), start(world, "b", DIVISIONS[1])]
-        for process, count in (*zip(both, shift, strict=True), *((it, 60) for it in both)):
+        for process, count in (*zip(both, shift, strict=True), *((name, 60) for name in both)):
             for _ in range(count):
                 if process.outcome is None:
                     appends = f"{process.name}: append Intent" in world.trace[-1:]
@@ -368,15 +368,15 @@ def test_partly_committed_transactions_are_found() -> None:
     for moment, turn in moments():
         world = World()
         killed_at(world, "a", FIRST, moment, turn)
-        found: list[PreparedTransaction] = []
+        in_doubt: list[PreparedTransaction] = []
 
-        def look(process: Process, found: list[PreparedTransaction] = found) -> None:
+        def look(process: Process, in_doubt: list[PreparedTransaction] = in_doubt) -> None:
             transactions: Any = MemoryTransactions(process)
-            found += micro_batch_committer.find_partly_committed(transactions, PREFIX)
+            in_doubt += micro_batch_committer.find_partly_committed(transactions, PREFIX)
 
         Process(world, "tool", look).finish()
         in_part = 0 < len(world.visible(0)) < len(ROWS)
-        assert [transaction.transactional_id for transaction in found] == (
+        assert [transaction.transactional_id for transaction in in_doubt] == (
             world.ongoing if in_part else []
         )
 
@@ -414,10 +414,10 @@ def give_up_or_repeat(world: World, *, repeat: bool) -> None:
 
     def program(process: Process) -> None:
         transactions: Any = MemoryTransactions(process)
-        held = micro_batch_committer.read_prefix_owner(transactions, PREFIX)
-        assert held is not None
-        assert held.batch == 0
-        finish(transactions, held, PREFIX)
+        owner = micro_batch_committer.read_prefix_owner(transactions, PREFIX)
+        assert owner is not None
+        assert owner.batch == 0
+        finish(transactions, owner, PREFIX)
 
     Process(world, "tool", program).finish()
     again = start(world, "again", DIVISIONS[3]).finish()
@@ -586,9 +586,9 @@ def aborts_decided_transactions_of_others(monkeypatch: pytest.MonkeyPatch) -> No
     """
     whole = micro_batch_committer.abort_micro_batch
 
-    def abort(*given: Any, **more: Any) -> None:
+    def abort(*args: Any, **more: Any) -> None:
         monkeypatch.setattr(micro_batch_committer, "named_transactions", lambda *_: [])
-        whole(*given, **more)
+        whole(*args, **more)
         monkeypatch.setattr(micro_batch_committer, "named_transactions", named_transactions)
 
     monkeypatch.setattr(micro_batch_committer, "abort_micro_batch", abort)
@@ -606,7 +606,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("plant", FAULTS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_planted_fault_is_found(
     monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
 ) -> None:

@@ -317,7 +317,7 @@ def release_held_requests(stubs: StubCoordinators) -> None:
     """
     Let held requests arrive, and wait until they are handled.
     """
-    stubs.set(held=frozenset())
+    stubs.set(held_apis=frozenset())
     time.sleep(0.3)
 
 
@@ -326,7 +326,7 @@ def test_a_late_commit_is_fenced() -> None:
     Commits that hang are given up: they are fenced when they arrive, and the error says that
     nothing is visible.
     """
-    coordination = Coordination(held=frozenset({END}))
+    coordination = Coordination(held_apis=frozenset({END}))
     waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(3)]
     with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
         error = failure(commit_write, transactions, waiting, write_pattern("w"), MARK)
@@ -346,7 +346,7 @@ def test_a_commit_whose_responses_are_lost_succeeds() -> None:
     waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
     for transaction in waiting:
         coordination.end(transaction.transactional_id, transaction[1:], commit=True)
-    coordination.held = frozenset({END})
+    coordination.held_apis = frozenset({END})
     with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
         error = TimeoutExceededError("no answer")
         batch_committer._check_decided(transactions, waiting, error)
@@ -359,7 +359,7 @@ def test_a_commit_that_lands_just_before_the_fence_is_not_denied() -> None:
     The commit arrives between the description and the fence: the error does not say that nothing is
     visible.
     """
-    coordination = Coordination(held=frozenset({END}))
+    coordination = Coordination(held_apis=frozenset({END}))
     waiting = [prepared(coordination, task_id("w", 0, 0))]
     coordination.before = (INIT, waiting[0].transactional_id, True)
     with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
@@ -391,8 +391,8 @@ def test_an_abort_of_a_later_transaction_proves_nothing(started: int, outcome: O
                 )
             }
 
-    found = settle(Later(), [own], {"w-0-0": 5})  # type: ignore[arg-type]
-    assert found == {"w-0-0": outcome}
+    settled = settle(Later(), [own], {"w-0-0": 5})  # type: ignore[arg-type]
+    assert settled == {"w-0-0": outcome}
 
 
 def test_a_partial_commit_is_completed() -> None:
@@ -520,10 +520,10 @@ def test_partitions_that_transactions_join(caplog: pytest.LogCaptureFixture) -> 
         identity = transactions.begin("w-0-0", 60_000)
         tps = [TopicPartition("out", 1), TopicPartition("out", 2), TopicPartition("in", 1)]
         transactions.add_partitions("w-0-0", identity, tps)
-        found = transactions.describe("w-0-0")
+        description = transactions.describe("w-0-0")
 
-    assert found is not None
-    assert found.partitions == len(tps)
+    assert description is not None
+    assert description.partitions == len(tps)
     assert not caplog.records
 
 
@@ -547,7 +547,7 @@ def test_a_micro_batch_lists_only_where_a_task_ran_again(attempt: int, listings:
         row = pa.RecordBatch.from_pydict({"value": [b"x"]})
         message = delivery.write([row], SinkTask(0, attempt, "q", 0, 7))
         delivery.commit([message], 1, 0)
-        stats, found = stubs.stats()["requests"], stubs.get("transactions")
+        stats, coordinated = stubs.stats()["requests"], stubs.get("transactions")
 
     assert stats.get(LIST, 0) == listings
-    assert [entry.state for entry in found.values()] == ["CompleteCommit"]
+    assert [entry.state for entry in coordinated.values()] == ["CompleteCommit"]

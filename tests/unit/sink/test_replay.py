@@ -107,8 +107,8 @@ def test_entries_of_older_versions_are_read() -> None:
     decided = {"kind": "intent", "query": QUERY, "batch": 7, "write": "old", "tasks": 2}
 
     assert from_record(json.dumps(document).encode(), "") == marker(3, content="")
-    found = from_record(json.dumps({**decided, "written": 2}).encode(), "")
-    assert found == intent(2)
+    entry = from_record(json.dumps({**decided, "written": 2}).encode(), "")
+    assert entry == intent(2)
     assert named_transactions("orders", intent(2)) == []
 
 

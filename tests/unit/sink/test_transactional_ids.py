@@ -130,10 +130,10 @@ def test_other_attempts_of_a_task(won: str, expected: list[str], were_retried: b
     """
     Earlier attempts and the next one are derived, and the notice id of fallbacks.
     """
-    found = other_attempt_ids([won])
+    attempts = other_attempt_ids([won])
 
-    assert (found.transactional_ids, found.were_retried) == (expected, were_retried)
-    assert found.notice_ids == [won.removesuffix("-again99") + "-again"]
+    assert (attempts.transactional_ids, attempts.were_retried) == (expected, were_retried)
+    assert attempts.notice_ids == [won.removesuffix("-again99") + "-again"]
 
 
 def test_ids_of_a_stream_stay_few() -> None:

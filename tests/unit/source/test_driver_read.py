@@ -73,9 +73,9 @@ def test_records_come_in_the_order_of_the_ranges() -> None:
     """
     All batches of all ranges are returned, one range after the other.
     """
-    found = Log(batch=2).prefetch().read(ranges(3, 2))
+    batches = Log(batch=2).prefetch().read(ranges(3, 2))
 
-    assert offsets(found) == [5, 6, 7, 5, 6]
+    assert offsets(batches) == [5, 6, 7, 5, 6]
 
 
 def test_ranges_without_records_need_no_task() -> None:

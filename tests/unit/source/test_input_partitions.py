@@ -80,8 +80,8 @@ def test_input_partitions_depend_on_offsets_alone(
     Up to 5,000 offsets get one task, prefetched or not; more offsets get one task for each range.
     """
     end = {"t": dict.fromkeys("012", size)}
-    found = planned(DriverRead(read), end, replayed=replayed)
+    input_partitions = planned(DriverRead(read), end, replayed=replayed)
     ranges = planned(NoPrefetch(), end, replayed=replayed)
 
-    assert found == ([tuple(ranges)] if tasks == 1 else ranges)
+    assert input_partitions == ([tuple(ranges)] if tasks == 1 else ranges)
     assert len(ranges) == 3

@@ -85,9 +85,9 @@ def test_high_watermark_of_a_new_leader_is_not_the_end() -> None:
     record after the watermark is lost.
     """
     with StubCluster(NewLeader(high_watermark=END)) as stubs:
-        found = read(stubs, OffsetRange(P0, 0, END), fail_on_data_loss=False, end_retries=0)
+        rows = read(stubs, OffsetRange(P0, 0, END), fail_on_data_loss=False, end_retries=0)
 
-    assert found == list(range(END))
+    assert rows == list(range(END))
 
 
 class Restarting(Behaviour):
@@ -120,9 +120,9 @@ def test_topic_unknown_at_the_end_of_the_timeout() -> None:
     A topic is lost if it was unknown for all of pollTimeoutMs, not only at the end.
     """
     with StubCluster(Restarting(high_watermark=END)) as stubs:
-        found = read(stubs, OffsetRange(P0, 0, END), fail_on_data_loss=False, poll_timeout_ms=2_000)
+        rows = read(stubs, OffsetRange(P0, 0, END), fail_on_data_loss=False, poll_timeout_ms=2_000)
 
-    assert found == list(range(END))
+    assert rows == list(range(END))
 
 
 OLD, NEW = UUID(int=1), UUID(int=2)
@@ -171,11 +171,11 @@ def test_brokers_advertised_at_one_address() -> None:
         backend = WireMetadata(KafkaSettings.of(kafka), "read_uncommitted")
         backend.describe_topics(["t"])
         try:
-            found = backend.list_offsets({P0: LATEST, P1: LATEST})
+            offsets = backend.list_offsets({P0: LATEST, P1: LATEST})
         except PykafkaError as error:
             assert "advertised.listeners" in str(error)  # noqa: PT017 (either will do)
         else:
-            assert found == {P0: 1000, P1: 1000}
+            assert offsets == {P0: 1000, P1: 1000}
 
 
 class NearReplica(Behaviour):
@@ -194,9 +194,9 @@ def test_record_sizes_from_the_near_replica() -> None:
     Record sizes are sampled from a follower if the topic is read from it.
     """
     with StubCluster(NearReplica(brokers=2)) as stubs:
-        found = bytes_per_offset({P0: 0}, settings(stubs, {"client.rack": "a"}))
+        densities = bytes_per_offset({P0: 0}, settings(stubs, {"client.rack": "a"}))
 
-    assert 8 < found[P0] < 20
+    assert 8 < densities[P0] < 20
 
 
 def test_record_sizes_of_old_formats() -> None:
@@ -223,9 +223,9 @@ def test_brokers_without_topic_ids() -> None:
     """
     planned = OffsetRange(P0, 0, 300, "AAAAAAAAAAAAAAAAAAAAAQ")
     with StubCluster(WithoutTopicIds()) as stubs:
-        found = read(stubs, planned, fail_on_data_loss=False, poll_timeout_ms=1_000)
+        rows = read(stubs, planned, fail_on_data_loss=False, poll_timeout_ms=1_000)
 
-    assert found == list(range(300))
+    assert rows == list(range(300))
 
 
 @pytest.mark.parametrize("address", [Address("127.0.0.1", 70_000), Address("a\0b", 9092)])
@@ -304,6 +304,6 @@ def test_replicas_that_refer_to_each_other() -> None:
     """
     with StubCluster(RedirectLoop(brokers=2, high_watermark=END)) as stubs:
         rack = {"client.rack": "a"}
-        found = read(stubs, OffsetRange(P0, 0, END), kafka=rack, poll_timeout_ms=3_000)
+        rows = read(stubs, OffsetRange(P0, 0, END), kafka=rack, poll_timeout_ms=3_000)
 
-    assert found == list(range(END))
+    assert rows == list(range(END))

@@ -80,7 +80,9 @@ def await_held(hold: Hold, count: int) -> None:
     """
     Wait until this many requests are held.
     """
-    wait_until(lambda: None if hold.held == count else f"{hold.held} are held", SECONDS)
+    wait_until(
+        lambda: None if hold.held_commits == count else f"{hold.held_commits} are held", SECONDS
+    )
 
 
 def await_count(frames: list[bytes], count: int) -> None:

@@ -79,7 +79,7 @@ def request(key: int = METADATA, correlation: int = 7) -> bytes:
     return struct.pack(">i", len(frame)) + frame
 
 
-def ask(client: socket.socket, key: int = METADATA, seconds: float = 5.0) -> bytes:
+def send_request(client: socket.socket, key: int = METADATA, seconds: float = 5.0) -> bytes:
     """
     Return the response to one request; raises TimeoutError if there is none.
     """
@@ -102,8 +102,8 @@ def test_forwards_frames_and_counts_requests(proxy: Proxy) -> None:
     Without a fault a response arrives, and requests are counted by API key.
     """
     with connect(proxy) as client:
-        assert ask(client)[:4] == struct.pack(">i", 7)
-        ask(client, END_TXN)
+        assert send_request(client)[:4] == struct.pack(">i", 7)
+        send_request(client, END_TXN)
 
     assert (proxy.requests[METADATA], proxy.requests[END_TXN], proxy.accepted) == (1, 1, 1)
 
@@ -115,7 +115,7 @@ def test_delays_each_direction(proxy: Proxy) -> None:
     proxy.delay = 0.1
     with connect(proxy) as client:
         started = time.monotonic()
-        ask(client)
+        send_request(client)
 
     assert time.monotonic() - started >= 0.2
 
@@ -128,7 +128,7 @@ def test_limits_the_rate_of_responses(proxy: Proxy, echo: Echo) -> None:
     proxy.rate = 100_000
     with connect(proxy) as client:
         started = time.monotonic()
-        ask(client)
+        send_request(client)
 
     assert time.monotonic() - started >= 0.2
 
@@ -140,8 +140,8 @@ def test_holds_requests_until_released(proxy: Proxy, echo: Echo) -> None:
     proxy.hold({END_TXN})
     with connect(proxy) as client, connect(proxy) as other:
         client.sendall(request(END_TXN))
-        wait_until(lambda: None if proxy.held else "nothing is held yet", 5)
-        ask(other)
+        wait_until(lambda: None if proxy.held_requests else "nothing is held yet", 5)
+        send_request(other)
         assert len(echo.seen) == 1
         proxy.release()
         assert receive(client)
@@ -155,9 +155,9 @@ def test_drops_responses(proxy: Proxy, echo: Echo) -> None:
     proxy.drop_responses({END_TXN})
     with connect(proxy) as client:
         with pytest.raises(TimeoutError):
-            ask(client, END_TXN, SOON)
+            send_request(client, END_TXN, SOON)
         assert len(echo.seen) == 1
-        assert ask(client)
+        assert send_request(client)
 
 
 def test_rewrites_and_drops_frames(proxy: Proxy, echo: Echo) -> None:
@@ -168,7 +168,7 @@ def test_rewrites_and_drops_frames(proxy: Proxy, echo: Echo) -> None:
     proxy.on_response = lambda _key, frame: frame[:4] + b"less"
     with connect(proxy) as client:
         client.sendall(request(END_TXN))
-        assert ask(client) == struct.pack(">i", 7) + b"less"
+        assert send_request(client) == struct.pack(">i", 7) + b"less"
 
     assert [frame[-4:] for frame in echo.seen] == [b"more"]
 
@@ -178,15 +178,15 @@ def test_black_hole(proxy: Proxy) -> None:
     Neither open nor new connections get a response until the proxy is healed.
     """
     with connect(proxy) as old:
-        ask(old)
+        send_request(old)
         proxy.black_hole()
         with connect(proxy) as new:
             for client in (old, new):
                 with pytest.raises(TimeoutError):
-                    ask(client, seconds=SOON)
+                    send_request(client, seconds=SOON)
         proxy.heal()
         with connect(proxy) as later:
-            assert ask(later)
+            assert send_request(later)
 
 
 def test_drops_syns(proxy: Proxy) -> None:
@@ -198,7 +198,7 @@ def test_drops_syns(proxy: Proxy) -> None:
         connect(proxy, SOON)
     proxy.heal()
     with connect(proxy) as client:
-        assert ask(client)
+        assert send_request(client)
 
 
 def test_refuses_connections(proxy: Proxy) -> None:
@@ -206,11 +206,11 @@ def test_refuses_connections(proxy: Proxy) -> None:
     New connections are refused at once; open ones continue.
     """
     with connect(proxy) as client:
-        ask(client)
+        send_request(client)
         proxy.refuse_connections()
         with pytest.raises(ConnectionRefusedError):
             connect(proxy)
-        assert ask(client)
+        assert send_request(client)
 
 
 def test_forgets_connections(proxy: Proxy) -> None:
@@ -218,12 +218,12 @@ def test_forgets_connections(proxy: Proxy) -> None:
     Open connections stay silent without being closed; new ones work.
     """
     with connect(proxy) as old:
-        ask(old)
+        send_request(old)
         proxy.forget_connections()
         with pytest.raises(TimeoutError):
-            ask(old, seconds=SOON)
+            send_request(old, seconds=SOON)
         with connect(proxy) as new:
-            assert ask(new)
+            assert send_request(new)
 
 
 @pytest.mark.parametrize(("reset", "error"), [(False, EOFError), (True, ConnectionResetError)])
@@ -232,7 +232,7 @@ def test_disconnects(proxy: Proxy, error: type[Exception], *, reset: bool) -> No
     Open connections are closed by FIN, or by RST on request.
     """
     with connect(proxy) as client:
-        ask(client)
+        send_request(client)
         proxy.disconnect(reset=reset)
         with pytest.raises(error):
             receive(client)

@@ -23,7 +23,7 @@ def test_the_same_rows_in_any_order_are_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("actual", "expected"),
     [
         (["a", "b", "b"], Verdict(lost=Counter("c"))),
         (["a", "b", "c"], Verdict(lost=Counter("b"))),
@@ -38,11 +38,11 @@ def test_the_same_rows_in_any_order_are_valid() -> None:
     ],
     ids=["lost", "one of two", "all", "tripled", "one of two again", "unexpected", "all kinds"],
 )
-def test_each_kind_of_fault_is_found(found: list[str], expected: Verdict) -> None:
+def test_each_kind_of_fault_is_found(actual: list[str], expected: Verdict) -> None:
     """
     Lost, duplicated and unexpected rows are distinguished and counted.
     """
-    verdict = check_rows(ROWS, found)
+    verdict = check_rows(ROWS, actual)
 
     assert verdict == expected
     assert not verdict.valid

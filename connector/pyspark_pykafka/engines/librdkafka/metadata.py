@@ -124,7 +124,7 @@ class AdminMetadata:
         ends = self._request_offsets(times, deadline)
         missing = [tp for tp, offset in ends.offsets.items() if offset == _NO_RESPONSE]
         if missing:
-            # librdkafka 2.16 keeps asking the old leader, thousands of times a second.
+            # librdkafka 2.16 keeps sending requests to the old leader, thousands of times a second.
             self._admin.reset()
             msg = (
                 f"{format_partitions(missing)}: no leader returned the offsets; are all brokers up?"

@@ -26,5 +26,5 @@ def test_the_last_request_has_a_minimum_timeout() -> None:
         future.set_result("done")
         return {"all": future}
 
-    assert admin.call(request, "asking", Deadline.after(0.002)) == {"all": "done"}
+    assert admin.call(request, "the request", Deadline.after(0.002)) == {"all": "done"}
     assert timeouts[0] >= 1.0

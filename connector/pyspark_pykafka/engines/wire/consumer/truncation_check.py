@@ -36,7 +36,7 @@ class LogTruncatedError(Exception):
 @dataclass(slots=True)
 class LogCheck:
     """
-    Asks the leader of each later epoch for the end offset of the epoch that was seen (KIP-320).
+    Requests the end offset of the epoch that was seen from the leader of each later one (KIP-320).
 
     ``seen_end`` is the offset up to which the log was seen, in leader epoch ``epoch``. Brokers
     refuse a Fetch with another leader epoch than theirs, so a check before the first Fetch in an

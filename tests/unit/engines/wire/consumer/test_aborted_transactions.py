@@ -31,8 +31,8 @@ def offsets(
     reading.feed(b"".join(batch.encode() for batch in log), aborted)
     assert not reading.fill()
     assert reading.position == log[-1].last_offset + 1
-    rows, _, _, found, *_ = reading.take()
-    return list(struct.unpack(f"={rows}q", found))
+    rows, _, _, packed_offsets, *_ = reading.take()
+    return list(struct.unpack(f"={rows}q", packed_offsets))
 
 
 def test_aborted_transaction_is_filtered() -> None:

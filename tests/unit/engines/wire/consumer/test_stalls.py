@@ -99,7 +99,7 @@ def test_librdkafka_skips_no_record_in_a_stall(kind: str) -> None:
             read(stubs, engine="librdkafka", fail_on_data_loss=False, poll_timeout_ms=SHORT_MS)
         requests = sum(stubs.stats()["requests"].values())
 
-    # How often it asks by itself is librdkafka's own affair; a stub does not let it wait.
+    # How often librdkafka requests offsets is its own decision; a stub broker cannot delay it.
     assert kind != "out of range" or requests < 4 * MOST_REQUESTS
 
 
@@ -164,9 +164,9 @@ def test_topic_unknown_for_a_while_is_read_to_its_end(engine: str) -> None:
     A topic that no broker knows for some seconds is read on, and no record is skipped.
     """
     with StubCluster(Forgetful(high_watermark=END, seconds=3.5)) as stubs:
-        found = read(stubs, engine=engine, fail_on_data_loss=False)
+        rows = read(stubs, engine=engine, fail_on_data_loss=False)
 
-    assert found == expected()
+    assert rows == expected()
 
 
 class Forgetful(Odd):
@@ -185,12 +185,12 @@ class Elsewhere(Behaviour):
     Answers some fetches with the records of another partition.
     """
 
-    left = 3
+    remaining = 3
 
     def _on_1(self, node: int, request: Any) -> Any:
         response = super()._on_1(node, request)
-        if self.left:
-            self.left -= 1
+        if self.remaining:
+            self.remaining -= 1
             partition = response.responses[0].partitions[0]
             partition.partition_index = 77
             partition.records = record_batch(0, [b"of another"] * 100)
@@ -263,9 +263,9 @@ def test_hole_ends_at_the_next_record_batch(end: int) -> None:
     """
     with StubCluster(Holes(high_watermark=2000)) as stubs:
         began = time.monotonic()
-        found = read(stubs, end)
+        rows = read(stubs, end)
 
-    assert found == [row for row in expected(min(end, 900)) if not ODD_FROM <= row[0] < 700]
+    assert rows == [row for row in expected(min(end, 900)) if not ODD_FROM <= row[0] < 700]
     assert time.monotonic() - began < 2
 
 
@@ -317,12 +317,12 @@ class Throttling(Behaviour):
 
     milliseconds = 0
     with_records = False
-    left = 1
+    remaining = 1
     throttles = False
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
-        self.throttles = offset >= ODD_FROM and self.left > 0
-        self.left -= self.throttles
+        self.throttles = offset >= ODD_FROM and self.remaining > 0
+        self.remaining -= self.throttles
         if self.throttles and not self.with_records:
             return FetchAnswer(0, END)
         return super().fetch(node, topic, partition, offset)
@@ -362,7 +362,7 @@ def test_repeated_throttles_are_limited() -> None:
     """
     Without a record in between, the sum of throttle times is limited.
     """
-    behaviour = Throttling(milliseconds=1_500, left=10**9)
+    behaviour = Throttling(milliseconds=1_500, remaining=10**9)
     with StubCluster(behaviour) as stubs:
         began = time.monotonic()
         with pytest.raises(StalledReadError, match="1500 ms"):

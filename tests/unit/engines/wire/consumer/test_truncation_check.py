@@ -305,12 +305,12 @@ def test_driver_sends_one_request_to_each_leader(
     with StubCluster(Led(brokers=3, topics={"t": 30}, epoch=5, kept=600)) as stubs:
         driver = broker(stubs)
         ends = driver.log_ends(tps)
-        found = driver.offsets_for_leader_epochs(dict.fromkeys(tps, 3))
+        end_offsets = driver.offsets_for_leader_epochs(dict.fromkeys(tps, 3))
         assert epoch_requests(stubs) == 3
 
     assert ends.offsets == dict.fromkeys(tps, 1000)
     assert ends.epochs == dict.fromkeys(tps, 5)
-    assert found == dict.fromkeys(tps, 600)
+    assert end_offsets == dict.fromkeys(tps, 600)
 
 
 def test_driver_leaves_out_old_brokers(

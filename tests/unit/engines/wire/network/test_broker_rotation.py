@@ -267,7 +267,7 @@ def test_brokers_of_all_responses_are_known() -> None:
     later.brokers.append(BrokerMetadata(3, "c", 9092))
     for first, second in [(topic(5, 6), later.topics[0]), (topic(3, 6), later.topics[0])]:
         check = confirming((A, cluster_metadata(first)), (B, later._replace(topics=[second])))
-        assert [it.node_id for it in check.result().brokers] == [1, 2, 3]
+        assert [broker.node_id for broker in check.result().brokers] == [1, 2, 3]
 
 
 def test_no_brokers_are_not_a_cluster_of_one() -> None:
@@ -311,7 +311,7 @@ def test_a_third_broker_decides_between_topic_ids() -> None:
 
 def test_one_fresh_response_is_enough() -> None:
     """
-    Without anything suspicious, one broker is asked.
+    Without anything suspicious, one broker is enough.
     """
     freshness = check()
 

@@ -347,7 +347,7 @@ def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
     """
     cluster = cluster_of(proxied[0].address, request_timeout_ms="2000")
 
-    def ask(node: int) -> None:
+    def send_request(node: int) -> None:
         connection = cluster.connection(node, soon())
         request = metadata_request(
             connection.version(METADATA), (), allow_auto_topic_creation=False
@@ -362,12 +362,12 @@ def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
 
     cluster.metadata((), soon())
     for node in range(4):
-        ask(node)
+        send_request(node)
     # All are idle for as long; a connection that is used meanwhile would be trusted.
     time.sleep(0.5)
     for proxy in proxied:
         proxy.forget_connections()
-    took = timed(lambda: [ask(node) for node in range(4)])
+    took = timed(lambda: [send_request(node) for node in range(4)])
     cluster.close()
 
     assert 1.5 < took < 3.9

@@ -633,7 +633,7 @@ def test_scram_user_names_are_escaped() -> None:
     """
     user_names: list[Any] = []
 
-    def ask(request: Any) -> Any:
+    def send_and_receive(request: Any) -> Any:
         user_names.append(request)
         if len(user_names) > 1:
             msg = "enough"
@@ -642,7 +642,7 @@ def test_scram_user_names_are_escaped() -> None:
 
     login = Login(Sasl("SCRAM-SHA-256", "a=b,c", "geheim"), Address("one", 1))
     with pytest.raises(BrokerUnavailableError, match="enough"):
-        login.run(ask, 2)
+        login.run(send_and_receive, 2)
 
     assert user_names[1].auth_bytes.startswith(b"n,,n=a=3Db=2Cc,r=")
 

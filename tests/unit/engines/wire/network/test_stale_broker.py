@@ -48,13 +48,13 @@ class Stale(Behaviour):
     """
 
     stale: tuple[int, ...] = (STALE,)
-    asked = -1
+    metadata_node = -1
     later: tuple[str, ...] = ()
-    metadata_asked: tuple[int, ...] = ()
+    metadata_nodes: tuple[int, ...] = ()
 
     def _on_3(self, node: int, request: Any) -> Any:
-        self.asked = node
-        self.metadata_asked += (node,)
+        self.metadata_node = node
+        self.metadata_nodes += (node,)
         return super()._on_3(node, request)
 
     def topics_of(self, node: int) -> dict[str, int]:
@@ -73,7 +73,7 @@ class Stale(Behaviour):
         return 0, 0 if timestamp == -2 else 100 if node in self.stale else 200
 
     def _is_stale(self) -> bool:
-        return self.asked in self.stale
+        return self.metadata_node in self.stale
 
 
 @pytest.fixture(autouse=True)
@@ -185,33 +185,33 @@ def test_a_pattern_finds_topics_that_the_first_broker_does_not_know(stubs: StubC
     options = parse_batch_source(
         {"kafka.bootstrap.servers": bootstrap(stubs, STALE), "subscribePattern": "n.w"}
     )
-    found = metadata_client(options).assignment(options.strategy)
+    assigned = metadata_client(options).assignment(options.strategy)
 
-    assert [tp.topic for tp in found.partitions] == ["new"]
+    assert [tp.topic for tp in assigned.partitions] == ["new"]
 
 
 def test_topics_are_confirmed_once(stubs: StubCluster) -> None:
     """
-    A process asks a second broker about a topic only once.
+    A process confirms a topic by a second broker only once.
     """
     # The stale broker's response would need another one.
     stubs.set(stale=())
     planned_end(bootstrap(stubs, 1))
-    before = len(stubs.get("metadata_asked"))
+    before = len(stubs.get("metadata_nodes"))
     planned_end(bootstrap(stubs, 1))
 
     assert before == 2
-    assert len(stubs.get("metadata_asked")) <= before + 1
+    assert len(stubs.get("metadata_nodes")) <= before + 1
 
 
-def test_a_cluster_of_one_broker_is_asked_once() -> None:
+def test_a_single_broker_gets_one_request() -> None:
     """
     No second response is waited for where no second broker exists.
     """
     with StubCluster(Stale(brokers=1, topics={"t": 1})) as alone:
         began = time.monotonic()
         assert planned_end(bootstrap(alone, 0)) == 100
-        assert len(alone.get("metadata_asked")) == 1
+        assert len(alone.get("metadata_nodes")) == 1
     assert time.monotonic() - began < 2
 
 
@@ -285,7 +285,7 @@ def test_a_second_broker_that_refuses_the_login(
 ) -> None:
     """
     The login worked at the first broker, so the plan goes on, with a warning, and the third broker
-    is asked.
+    is used.
     """
     stubs.set(stale=(2,))
     connect = ConnectionCache.open
@@ -299,11 +299,11 @@ def test_a_second_broker_that_refuses_the_login(
     monkeypatch.setattr(ConnectionCache, "open", refuse)
     for _ in range(4):
         monkeypatch.setattr(metadata_freshness, "LAST_SEEN_EPOCHS", LastSeenEpochs())
-        stubs.set(metadata_asked=())
+        stubs.set(metadata_nodes=())
         cluster = cluster_of(bootstrap(stubs, 0))
         cluster.metadata(("t",), soon())
         cluster.close()
-        assert stubs.get("metadata_asked") == (0, 2)
+        assert stubs.get("metadata_nodes") == (0, 2)
     assert "refused the login of the user u" in caplog.text
     with pytest.raises(AuthenticationError, match="refused the login"):
         cluster_of(bootstrap(stubs, 1)).metadata(("t",), soon())
@@ -317,7 +317,7 @@ class Moved(Stale):
     def _on_3(self, node: int, request: Any) -> Any:
         answer = super()._on_3(node, request)
         if node in self.stale:
-            answer.brokers = [it for it in answer.brokers if it.node_id != 1]
+            answer.brokers = [broker for broker in answer.brokers if broker.node_id != 1]
         return answer
 
 
@@ -354,7 +354,7 @@ def test_an_alias_of_the_stale_broker(stubs: StubCluster, name: str) -> None:
 def test_stale_metadata_is_rejected_in_the_whole_process(stubs: StubCluster) -> None:
     """
     After any connection of the process has seen a leader epoch, older metadata is rejected, and the
-    next broker is asked.
+    next broker is used.
     """
     servers = bootstrap(stubs, 1, STALE)
     first = cluster_of(servers)
@@ -365,7 +365,7 @@ def test_stale_metadata_is_rejected_in_the_whole_process(stubs: StubCluster) -> 
     later.demote(later.config.bootstrap[0])
     assert later.leader(P0, soon()).node == 1
     later.close()
-    assert stubs.get("metadata_asked")[:2] == (1, STALE)
+    assert stubs.get("metadata_nodes")[:2] == (1, STALE)
 
 
 def test_stale_brokers_alone_are_an_error(stubs: StubCluster) -> None:
@@ -385,7 +385,7 @@ def test_stale_brokers_alone_are_an_error(stubs: StubCluster) -> None:
     cluster.close()
 
 
-def test_another_broker_is_asked_after_a_failure(stubs: StubCluster) -> None:
+def test_another_broker_is_used_after_a_failure(stubs: StubCluster) -> None:
     """
     A writer that believes the stale broker first, and fails there, then finds the new leader.
     """
@@ -420,7 +420,7 @@ def test_an_unknown_topic_fails_soon(stubs: StubCluster) -> None:
         cluster.leader(TopicPartition("misspelt", 0), soon())
     assert time.monotonic() - began < 5
     cluster.close()
-    assert sorted(stubs.get("metadata_asked")) == [0, 1, 2]
+    assert sorted(stubs.get("metadata_nodes")) == [0, 1, 2]
 
 
 def test_a_single_broker_is_believed() -> None:
@@ -445,18 +445,18 @@ def test_a_topic_of_a_pattern_does_not_come_and_go(stubs: StubCluster) -> None:
     stubs.set(stale=())
     query = stream(bootstrap(stubs, STALE), subscribePattern="new|t")
     at = query.latest_offset(query.initial_offset())
-    stubs.set(stale=(STALE,), metadata_asked=())
+    stubs.set(stale=(STALE,), metadata_nodes=())
     until = time.monotonic() + 3
     while time.monotonic() < until:
         at = query.latest_offset(at)
         assert sorted(name for name in at if not name.startswith("@")) == ["new", "t"]
 
-    assert STALE in stubs.get("metadata_asked")
+    assert STALE in stubs.get("metadata_nodes")
 
 
 def test_a_new_partition_is_not_reported_as_lost() -> None:
     """
-    A restarted query that asks a broker without a new partition continues to read that partition.
+    A restarted query whose broker does not know a new partition continues to read that partition.
     """
     with StubCluster(Stale(brokers=3, topics={"t": 2})) as stubs:
         query = stream(bootstrap(stubs, STALE))
@@ -470,10 +470,10 @@ class NoIds(Stale):
     A stale broker that cannot issue producer ids, which come from its controllers.
     """
 
-    ids_asked: tuple[int, ...] = ()
+    ids_requested_from: tuple[int, ...] = ()
 
     def _on_22(self, node: int, request: Any) -> Any:
-        self.ids_asked += (node,)
+        self.ids_requested_from += (node,)
         response = super()._on_22(node, request)
         if node in self.stale:
             response.error_code = 14
@@ -482,11 +482,14 @@ class NoIds(Stale):
 
 def test_producer_ids_come_from_other_brokers(write: Callable[..., int]) -> None:
     """
-    A writer that asks the stale broker first gets its producer id from another broker.
+    A writer that connects to the stale broker first gets its producer id from another broker.
     """
     with StubCluster(NoIds(brokers=3)) as stubs:
         assert write(bootstrap(stubs, STALE)) == 1
-        assert stubs.get("ids_asked") == (STALE, 1) or stubs.get("ids_asked") == (STALE, 2)
+        assert stubs.get("ids_requested_from") == (STALE, 1) or stubs.get("ids_requested_from") == (
+            STALE,
+            2,
+        )
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_replicas_of_a_missing_topic(topic: str, replicas: int | None) -> None:
     with StubCluster(Behaviour(brokers=2, topics={"orders-ledger": 1})) as stubs:
         kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
         cluster = Cluster(wire_producer_config(kafka).wire)
-        found = fetch_topic_replicas(cluster, topic, Deadline.after(10))
+        topic_replicas = fetch_topic_replicas(cluster, topic, Deadline.after(10))
         cluster.close()
 
-    assert (found.broker_count, found.replication_factor) == (2, replicas)
+    assert (topic_replicas.broker_count, topic_replicas.replication_factor) == (2, replicas)

@@ -83,7 +83,7 @@ def read(
     """
     Feed responses as a reader does, and overwrite the memory of each after use.
     """
-    found: list[pa.RecordBatch] = []
+    decoded: list[pa.RecordBatch] = []
     for batches, partial in [(list(log.batches), b"")] if cut is None else cut:
         if arrow_decoder.done:
             break
@@ -91,11 +91,11 @@ def read(
         records = bytearray(b"".join(batch.encode() for batch in batches) + partial)
         after = max(arrow_decoder.position, last + 1)
         assert next_offset(records, arrow_decoder.position) == after
-        found += arrow_decoder.batches(records, log.aborted(first, last) if committed else ())
+        decoded += arrow_decoder.batches(records, log.aborted(first, last) if committed else ())
         records[:] = b"\xaa" * len(records)
         assert arrow_decoder.position == min(after, end)
-    found += arrow_decoder.flush()
-    return found
+    decoded += arrow_decoder.flush()
+    return decoded
 
 
 def plain(column: pa.ChunkedArray) -> list[Any]:
@@ -123,14 +123,14 @@ def test_each_visible_record_is_one_row(data: st.DataObject, text: bool, committ
     )
 
     cut = responses(log, start, cuts)
-    found = read(arrow_decoder, end, log, cut, committed=committed)
+    batches = read(arrow_decoder, end, log, cut, committed=committed)
     position, done = arrow_decoder.position, arrow_decoder.done
     del arrow_decoder
     gc.collect(0)
 
     rows = list(log.visible(start, end, committed=committed))
     assert (position, done) == (min(end, max(start, log.end)), log.end >= end or start == end)
-    table = pa.Table.from_batches(found, schema)
+    table = pa.Table.from_batches(batches, schema)
     table.validate(full=True)
     for name, values in expected(rows, schema.names).items():
         column = table.column(name)
@@ -138,8 +138,8 @@ def test_each_visible_record_is_one_row(data: st.DataObject, text: bool, committ
             column = column.cast(pa.binary())
         assert plain(column) == values, name
     lengths = [len(batch.bodies()[i]) for batch, i in rows]
-    assert [batch.num_rows for batch in found] == batch_sizes(lengths, max_records, max_bytes)
-    assert all(batch.validate(full=True) is None for batch in found)
+    assert [batch.num_rows for batch in batches] == batch_sizes(lengths, max_records, max_bytes)
+    assert all(batch.validate(full=True) is None for batch in batches)
 
 
 def test_range_without_visible_records_has_no_batch() -> None:
@@ -160,9 +160,9 @@ def test_record_larger_than_the_limit_is_a_batch() -> None:
     batch = batch_of(*(Record(i, value=value) for i, value in enumerate(values)))
     arrow_decoder = make_arrow_decoder(pa.schema([("value", pa.binary())]), 0, 4, max_bytes=50)
 
-    found = read(arrow_decoder, 4, Log((batch,), ()))
+    batches = read(arrow_decoder, 4, Log((batch,), ()))
 
-    assert [b.column(0).to_pylist() for b in found] == [values[:1], values[1:2], values[2:]]
+    assert [b.column(0).to_pylist() for b in batches] == [values[:1], values[1:2], values[2:]]
 
 
 def test_headers_count_towards_the_limit() -> None:
@@ -197,12 +197,12 @@ def test_invalid_utf8() -> None:
         pa.schema([("key", pa.string()), ("headers", HEADERS)]), 0, 2
     )
 
-    (found,) = read(arrow_decoder, 2, Log((batch,), ()))
+    (decoded,) = read(arrow_decoder, 2, Log((batch,), ()))
 
-    assert found.column(0).cast(pa.binary()).to_pylist() == [b"\xff\xfe", None]
-    assert found.column(1).validate(full=True) is None
+    assert decoded.column(0).cast(pa.binary()).to_pylist() == [b"\xff\xfe", None]
+    assert decoded.column(1).validate(full=True) is None
     pairs = [{"key": "ok", "value": b"\xff"}, {"key": "caf\ufffd", "value": None}]
-    assert found.column(1).to_pylist() == [pairs, None]
+    assert decoded.column(1).to_pylist() == [pairs, None]
 
 
 def test_arrays_outlive_the_decoder() -> None:
@@ -213,9 +213,9 @@ def test_arrays_outlive_the_decoder() -> None:
     batch = batch_of(*(Record(i, key=b"k", value=v) for i, v in enumerate(values)))
     schema = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
-    (found,) = read(make_arrow_decoder(schema, 0, 1000), 1000, Log((batch,), ()))
-    array = found.column(1)
-    del found
+    (decoded,) = read(make_arrow_decoder(schema, 0, 1000), 1000, Log((batch,), ()))
+    array = decoded.column(1)
+    del decoded
     gc.collect()
     read(make_arrow_decoder(schema, 0, 1000), 1000, Log((batch,), ()))
 

@@ -135,8 +135,8 @@ def read(tp: TopicPartition, batches: Sequence[ProducerBatch]) -> list[dict[str,
         max_bytes=1 << 22,
         check_crcs=True,
     )
-    found = [*arrow_decoder.batches(logged(batches), ()), *arrow_decoder.flush()]
-    return [row for batch in found for row in batch.to_pylist()]
+    decoded = [*arrow_decoder.batches(logged(batches), ()), *arrow_decoder.flush()]
+    return [row for batch in decoded for row in batch.to_pylist()]
 
 
 def murmur2(key: bytes) -> int:
@@ -279,8 +279,8 @@ def test_slices_are_written_from_their_offset() -> None:
     ]
     out = encoded([arrow(rows).slice(11, 20)], encoder_of("t"))
 
-    found = read(TopicPartition("t", 2), out[TopicPartition("t", 2)])
-    assert [(r["key"], r["value"], r["headers"] or []) for r in found] == [
+    records = read(TopicPartition("t", 2), out[TopicPartition("t", 2)])
+    assert [(r["key"], r["value"], r["headers"] or []) for r in records] == [
         (r["key"], r["value"], r["headers"]) for r in rows[11:31]
     ]
 

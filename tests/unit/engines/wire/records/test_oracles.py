@@ -52,9 +52,9 @@ def test_batches_of_kafka_python_are_decoded(
     builder.close()
     arrow_decoder = make_arrow_decoder(SCHEMA, 0, len(records))
 
-    found = [*arrow_decoder.batches(builder.buffer(), ()), *arrow_decoder.flush()]
+    decoded = [*arrow_decoder.batches(builder.buffer(), ()), *arrow_decoder.flush()]
 
-    table = pa.Table.from_batches(found)
+    table = pa.Table.from_batches(decoded)
     table.validate(full=True)
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [r[0] * 1000 for r in records]
     rows = table.select(["key", "value", "headers"]).to_pylist()
@@ -144,5 +144,5 @@ def _values_of(payload: bytes, codec: int) -> list[bytes | None]:
     from tests.support.record_batches import with_payload
 
     arrow_decoder = make_arrow_decoder(pa.schema([("value", pa.binary())]), 0, 1)
-    found = arrow_decoder.batches(with_payload(payload, 1, codec=codec), ())
-    return [value for b in [*found, *arrow_decoder.flush()] for value in b.column(0).to_pylist()]
+    decoded = arrow_decoder.batches(with_payload(payload, 1, codec=codec), ())
+    return [value for b in [*decoded, *arrow_decoder.flush()] for value in b.column(0).to_pylist()]
