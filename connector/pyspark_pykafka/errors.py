@@ -42,14 +42,40 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_MAX_TEXT_LENGTH = 4_000
+_TAIL_LENGTH = 500
+
+
 class PykafkaError(Exception):
     """
     The base class of every error that the connector raises on purpose.
 
-    ``retriable``: whether the same work can succeed later without a change.
+    ``retriable``: whether the same work can succeed later without a change. ``condition`` names the
+    error as Spark's conditions do. The text is shortened if it is very long; the attributes are
+    complete.
     """
 
     retriable: bool = False
+    condition: str = "PYKAFKA_ERROR"
+    #: Whether the text begins with the condition, as it does in a report to Spark.
+    shows_condition: bool = False
+
+    def __str__(self) -> str:
+        text = _shortened(self._text())
+        return f"[{self.condition}] {text}" if self.shows_condition else text
+
+    def _text(self) -> str:
+        return super().__str__()
+
+
+def _shortened(text: str) -> str:
+    """
+    Return a text without its middle if it is very long: the advice is at the end.
+    """
+    if len(text) <= _MAX_TEXT_LENGTH:
+        return text
+    head, tail = text[: _MAX_TEXT_LENGTH - _TAIL_LENGTH], text[-_TAIL_LENGTH:]
+    return f"{head} [... {len(text) - _MAX_TEXT_LENGTH} characters left out ...] {tail}"
 
 
 class OptionsError(PykafkaError, ValueError):
@@ -59,11 +85,15 @@ class OptionsError(PykafkaError, ValueError):
     ``mistakes`` lists every mistake, one text each.
     """
 
+    condition = "INVALID_OPTIONS"
+
     def __init__(self, mistakes: tuple[str, ...]) -> None:
         self.mistakes = tuple(mistakes)
         super().__init__(self.mistakes)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
+        if self.shows_condition and len(self.mistakes) == 1:
+            return self.mistakes[0]
         lines = "\n".join(f"- {mistake}" for mistake in self.mistakes)
         return f"Spark options for 'pykafka' are wrong:\n{lines}"
 
@@ -93,8 +123,10 @@ class _ConditionError(PykafkaError):
         self.explanation = explanation
         super().__init__(condition, explanation)
 
-    def __str__(self) -> str:
-        return f"[{self.condition}] {self.explanation}"
+    def _text(self) -> str:
+        return (
+            self.explanation if self.shows_condition else f"[{self.condition}] {self.explanation}"
+        )
 
 
 class OffsetsError(_ConditionError):
@@ -141,6 +173,7 @@ class UnknownTopicError(PykafkaError):
     A topic or partition that does not exist, or that the brokers do not know yet.
     """
 
+    condition = "UNKNOWN_TOPIC"
     retriable = True
 
 
@@ -149,11 +182,15 @@ class AuthenticationError(PykafkaError):
     The broker rejects the credentials or the SASL mechanism.
     """
 
+    condition = "AUTHENTICATION_FAILED"
+
 
 class AuthorizationError(PykafkaError):
     """
     The broker does not allow this user the operation.
     """
+
+    condition = "NOT_AUTHORIZED"
 
 
 class TlsError(PykafkaError):
@@ -161,12 +198,15 @@ class TlsError(PykafkaError):
     The TLS handshake failed: certificate, host name or protocol.
     """
 
+    condition = "TLS_FAILED"
+
 
 class TimeoutExceededError(PykafkaError):
     """
     A deadline passed before the work was done.
     """
 
+    condition = "TIMEOUT"
     retriable = True
 
 
@@ -175,12 +215,15 @@ class StalledReadError(TimeoutExceededError):
     Brokers responded, but a read made no progress for too long; no data loss is known.
     """
 
+    condition = "STALLED_READ"
+
 
 class BrokerUnavailableError(PykafkaError):
     """
     No broker that could serve the request is reachable at the moment.
     """
 
+    condition = "BROKER_UNAVAILABLE"
     retriable = True
 
 
@@ -195,6 +238,7 @@ class KafkaClientError(PykafkaError):
         self.message = message
         self.code = code
         self.name = name
+        self.condition = f"KAFKA_{name.strip('_')}"
         self.retriable = retriable
         super().__init__(message, code, name)
 
@@ -202,9 +246,10 @@ class KafkaClientError(PykafkaError):
         """
         Pickle the keyword argument too, which exceptions do not keep by themselves.
         """
-        return (_restored, (self.message, self.code, self.name, self.retriable))
+        arguments = (self.message, self.code, self.name, self.retriable)
+        return (_restored, arguments, self.__dict__)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return self.message
 
 

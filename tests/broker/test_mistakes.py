@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.functions import udf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +54,39 @@ def test_a_mistake_of_a_stream_is_named(spark: SparkSession, tmp_path: Path) -> 
     with pytest.raises(Exception, match="minOffsetsPerTrigger is '9'; it must be") as raised:
         query.awaitTermination(60)
     assert "UnboundLocalError" not in str(raised.value)
+
+
+def test_expected_errors_are_one_line(spark: SparkSession) -> None:
+    """
+    A batch's mistakes have no traceback, wherever they are found: at load or while planning.
+    """
+
+    def load() -> object:
+        return spark.read.format("pykafka").options(**MISSPELT).load()
+
+    def collect() -> object:
+        options = {**READ, "startingOffsets": "latest"}
+        return spark.read.format("pykafka").options(**options).load().collect()
+
+    def save() -> object:
+        rows = spark.range(1).selectExpr("'a' AS value")
+        return rows.write.format("pykafka").options(**BROKERS, topics="t").mode("append").save()
+
+    for act in (load, collect, save):
+        with pytest.raises(Exception, match=r"OptionsError: \[INVALID_OPTIONS\]") as raised:
+            act()
+        assert "Traceback" not in str(raised.value)
+        assert len(str(raised.value).strip().splitlines()) <= 3
+
+
+def test_errors_of_users_keep_their_traceback(spark: SparkSession) -> None:
+    """
+    The connector's short reports do not affect the code around them.
+    """
+    with pytest.raises(Exception, match="did you mean"):
+        spark.read.format("pykafka").options(**MISSPELT).load()
+    frame = spark.range(1).select(udf(lambda _: 1 // 0, "int")("id"))
+    with pytest.raises(Exception, match="ZeroDivisionError") as raised:
+        frame.collect()
+    assert "Traceback" in str(raised.value)
+    assert "in <lambda>" in str(raised.value)

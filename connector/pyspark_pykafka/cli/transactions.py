@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_table
-from pyspark_pykafka.engines.selection import transaction_client
+from pyspark_pykafka.engines.selection import metadata_backend, transaction_client
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.sink.ledger_entries import ledger_topic
@@ -43,7 +43,10 @@ _OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
 
 
 def _settings(arguments: argparse.Namespace) -> KafkaSettings:
-    return parse_sink(broker_options(arguments), streaming=False).kafka
+    kafka = parse_sink(broker_options(arguments), streaming=False).kafka
+    # Fails soon if no broker answers; the requests for transactions wait for kafka.max.block.ms.
+    metadata_backend(kafka, "read_uncommitted", "auto").describe_topics(())
+    return kafka
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from pyspark_pykafka.source.filter_pushdown import FilterPushdown
 from pyspark_pykafka.source.offset_limits import resolve_end, resolve_sentinels, resolve_start
 from pyspark_pykafka.source.planner import SplitPolicy, plan_batch
 from pyspark_pykafka.spark.compat import supported_filters
+from pyspark_pykafka.spark.error_report import reports_errors
 from pyspark_pykafka.spark.worker import freeze_loaded_modules
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 
 # Invariant R3 (values only): pickled to the executors.
+@reports_errors
 class KafkaBatchReader(DataSourceReader):
     """
     Plans on the driver and reads on executors; pickled in between, so it holds values only.
@@ -74,6 +76,7 @@ class KafkaBatchReader(DataSourceReader):
         return read_range(partition, self._settings)
 
 
+@reports_errors
 class FilteringBatchReader(KafkaBatchReader):
     """
     The batch reader that Spark uses when filter push-down is enabled (Spark 4.1+).

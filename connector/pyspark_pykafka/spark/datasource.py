@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource
 
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.spark.compat import arrow_schema, filter_pushdown_active, source_schema
+from pyspark_pykafka.spark.error_report import reports_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+@reports_errors
 class DefaultSource(DataSource):
     """
     The data source for ``spark.read``, ``readStream``, ``write`` and ``writeStream``.

@@ -28,6 +28,7 @@ from pyspark_pykafka.spark.compat import (
     SupportsTriggerAvailableNow,
     supports_prefetched_records,
 )
+from pyspark_pykafka.spark.error_report import reports_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +46,7 @@ logger = logging.getLogger("pyspark_pykafka")
 _ANY_LIMIT = ReadMaxRows(2**63 - 1)
 
 
+@reports_errors
 class _Reader(PrefetchedReader, DataSourceStreamReader):
     """
     Lives in one driver process as long as the query; pickled copies read on the executors.
@@ -118,6 +120,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         return DriverRead(lambda r: read_range(InputPartition(r), quick))
 
 
+@reports_errors
 class _LegacyStreamReader(_Reader):
     """
     For Spark 4.0 and 4.1, which call ``latestOffset`` without the start offset.
@@ -171,6 +174,7 @@ class _LegacyStreamReader(_Reader):
         return planned
 
 
+@reports_errors
 class _AdmissionStreamReader(_Reader, SupportsTriggerAvailableNow):
     """
     For Spark 4.2 and later, which pass the start offset and a read limit.
@@ -201,6 +205,7 @@ class _AdmissionStreamReader(_Reader, SupportsTriggerAvailableNow):
         return self._stream.report_latest_offset()
 
 
+@reports_errors
 class InvalidStreamReader(DataSourceStreamReader):
     """
     Raises the error that kept a stream's reader from being made.

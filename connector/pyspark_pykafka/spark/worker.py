@@ -41,13 +41,13 @@ def rows_until_end_of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     Yield a task's rows. Raises :class:`TaskStoppedError` if they end because Spark stopped it.
     """
     yield from batches
-    source = _input_of(sys._getframe())  # noqa: SLF001 (Spark does not pass the connection on)
+    source = input_of_worker(sys._getframe())  # noqa: SLF001 (Spark does not pass the connection on)
     if source is not None and _is_gone(source):
         msg = "Spark has stopped this task: another attempt has finished, or its job has failed"
         raise TaskStoppedError(msg)
 
 
-def _input_of(frame: FrameType | None) -> Any:
+def input_of_worker(frame: FrameType | None) -> Any:
     """
     Return the file from which the worker reads its rows; None outside of a worker.
     """

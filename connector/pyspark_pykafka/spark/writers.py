@@ -15,6 +15,7 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.schema import SINK_COLUMNS, check_sink_schema
 from pyspark_pykafka.sink.delivery import SinkTask, TaskCommitMessage, make_delivery
 from pyspark_pykafka.spark.compat import ARROW_STREAM_WRITER, arrow_schema, rows_to_batches
+from pyspark_pykafka.spark.error_report import reports_errors
 from pyspark_pykafka.spark.worker import freeze_loaded_modules, rows_until_end_of_task
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class KafkaWriterCommitMessage(spark.WriterCommitMessage):
     task_message: TaskCommitMessage
 
 
+@reports_errors
 class _Writer:
     """
     Shared by batch and stream writers; when ``write`` returns, all rows are acknowledged.
@@ -81,6 +83,7 @@ def _commit_messages(messages: Messages) -> list[TaskCommitMessage]:
     ]
 
 
+@reports_errors
 class KafkaBatchWriter(_Writer, spark.DataSourceArrowWriter):
     """
     Writes a batch at least once, or exactly once in transactions that the driver commits.
@@ -102,6 +105,7 @@ class KafkaBatchWriter(_Writer, spark.DataSourceArrowWriter):
         self._delivery.abort(_commit_messages(messages), len(messages))
 
 
+@reports_errors
 class _StreamWriter(_Writer):
     """
     Writes each micro-batch at least or exactly once; a failed one is written again completely.
@@ -132,6 +136,7 @@ if ARROW_STREAM_WRITER:
 
 else:
 
+    @reports_errors
     class KafkaStreamWriter(_StreamWriter, spark.DataSourceStreamWriter):  # type: ignore[no-redef]
         """
         Gets rows one by one: Spark 4.0 has no Arrow writer for streams.

@@ -10,6 +10,7 @@ import pytest
 from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.cli import main
+from pyspark_pykafka.engines import first_contact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,3 +55,29 @@ def test_a_misspelt_dead_letter_topic_is_an_error(
     assert code == 1
     assert "the brokers do not have the topic 'misspelt'" in output.err
     assert output.out == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["lag", "--group", "g"],
+        ["progress", "show", "--group", "g"],
+        ["deadletter", "list", "--topic", "t"],
+        ["transactions", "list", "--prefix", "p"],
+        ["transactions", "release", "--prefix", "p"],
+    ],
+)
+def test_a_command_without_brokers_names_their_address(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+) -> None:
+    """
+    Every command fails within the time of a first contact, and says that nothing listens there.
+    """
+    monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", 500)
+
+    code = main([*command, "--bootstrap-server", "127.0.0.1:1"])
+
+    assert code == 1
+    assert "127.0.0.1:1: connecting failed: Connection refused" in capsys.readouterr().err

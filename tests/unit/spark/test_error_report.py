@@ -1,0 +1,118 @@
+"""
+How the connector's errors are reported to Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_pykafka.errors import (
+    DataLossError,
+    KafkaClientError,
+    OptionsError,
+    PykafkaError,
+    UnknownTopicError,
+)
+from pyspark_pykafka.spark.error_report import HIDE_TRACEBACK, reports_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@reports_errors
+class Adapter:
+    """
+    Stands for a class that Spark calls.
+    """
+
+    def fail(self, error: Exception) -> None:
+        """
+        Raise the error.
+        """
+        raise error
+
+    def read(self, error: Exception) -> Iterator[int]:
+        """
+        Yield one result, and then raise the error.
+        """
+        yield 1
+        raise error
+
+
+def read_all(error: Exception) -> None:
+    """
+    Consume the results of a reader, as Spark does.
+    """
+    list(Adapter().read(error))
+
+
+def main(call: Callable[[Exception], None], error: Exception, infile: object) -> str:
+    """
+    Call an adapter in a function like that of Spark's workers.
+    """
+    assert infile is not None
+    return call_directly(call, error)
+
+
+def call_directly(call: Callable[[Exception], None], error: Exception) -> str:
+    """
+    Call an adapter; return the variable that hides the traceback.
+    """
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(HIDE_TRACEBACK, "")
+        with pytest.raises(type(error)):
+            call(error)
+        return os.environ[HIDE_TRACEBACK]
+
+
+@pytest.mark.parametrize("call", [Adapter().fail, read_all])
+def test_only_own_errors_in_a_worker_hide_the_traceback(
+    call: Callable[[Exception], None],
+) -> None:
+    """
+    Errors of others keep their traceback, and a program that calls a reader keeps all of them.
+    """
+    error = UnknownTopicError("the brokers do not have the topic 't'")
+
+    assert main(call, error, object()) == "1"
+    assert main(call, ZeroDivisionError("a user's"), object()) == ""
+    assert call_directly(call, error) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OptionsError(("a is 'b'; it must be: c",)), "[INVALID_OPTIONS] a is 'b'; it must be: c"),
+        (UnknownTopicError("no topic"), "[UNKNOWN_TOPIC] no topic"),
+        (DataLossError("KAFKA_DATA_LOSS.X", "gone"), "[KAFKA_DATA_LOSS.X] gone"),
+        (KafkaClientError("no", 1, "_FAIL", retriable=False), "[KAFKA_FAIL] no"),
+    ],
+)
+def test_a_reported_error_begins_with_its_condition(error: PykafkaError, text: str) -> None:
+    """
+    One line: the condition, what is wrong and what to do; also after a copy to another process.
+    """
+    with pytest.raises(PykafkaError):
+        Adapter().fail(error)
+
+    assert str(error) == text
+    assert str(pickle.loads(pickle.dumps(error))) == text  # noqa: S301 (our own bytes)
+
+
+def test_the_text_of_an_error_is_bounded() -> None:
+    """
+    Neither its beginning nor the advice at its end is lost, and the attributes are complete.
+    """
+    mistakes = ("begin " + "x" * 50_000 + " end",)
+
+    error = OptionsError(mistakes)
+
+    assert len(str(error)) < 4_100
+    assert "begin xxx" in str(error)
+    assert "characters left out" in str(error)
+    assert str(error).endswith("xxx end")
+    assert error.mistakes == mistakes
