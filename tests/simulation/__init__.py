@@ -1,0 +1,3 @@
+"""
+A deterministic simulation: whole runs of the connector without threads, sockets or real time.
+"""

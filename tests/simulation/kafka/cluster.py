@@ -1,0 +1,98 @@
+"""
+The simulated cluster: requests, faults, and the truth about what it holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.kafka import wire
+from tests.simulation.kafka.controller import Controller
+from tests.simulation.kafka.faults import Faults
+from tests.simulation.kafka.node import Node, Reply
+from tests.simulation.kafka.settings import ClusterSettings
+from tests.simulation.kafka.world import World
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from tests.simulation.kafka.settings import Schedule
+
+
+class SimulatedCluster(Faults):
+    """
+    Brokers, numbered from 1, and a controller that is always up.
+
+    The owner calls :meth:`handle` for one request of a connection at a time: brokers handle the
+    next one only after the reply, or at once after a request without one (``expects_reply``).
+    """
+
+    def __init__(
+        self,
+        brokers: int,
+        schedule: Schedule,
+        random: random.Random,
+        settings: ClusterSettings | None = None,
+    ) -> None:
+        super().__init__(World(schedule, random, settings or ClusterSettings()))
+        self._world.nodes = {n: Node(n, self._world) for n in range(1, brokers + 1)}
+        self._world.controller = Controller(self._world)
+        self._inform_all()
+
+    @property
+    def node_ids(self) -> list[int]:
+        return list(self._world.nodes)
+
+    def address(self, node_id: int) -> tuple[str, int]:
+        return self._world.settings.address(node_id)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        *,
+        replication: int | None = None,
+        min_isr: int | None = None,
+        compacted: bool = False,
+    ) -> None:
+        """
+        Create a topic that all brokers know at once.
+        """
+        settings = self._world.settings
+        copies = min(replication or settings.replication_factor, len(self._world.nodes))
+        required = min_isr or settings.min_insync_replicas
+        self._world.controller.create_topic(
+            name, partitions, copies, compacted=compacted, min_isr=required
+        )
+        self._inform_all()
+
+    def delete_topic(self, name: str) -> None:
+        self._world.controller.delete_topic(name)
+        self._inform_all()
+
+    def _inform_all(self) -> None:
+        for node in self._world.nodes.values():
+            if node.reachable:
+                node.apply(self._world.controller.image)
+
+    # --- Requests -------------------------------------------------------------------------------
+
+    def handle(self, node_id: int, frame: bytes, reply: Callable[[bytes | None], None]) -> None:
+        """
+        Handle a request without its length; ``reply`` gets the response, or None for a disconnect.
+
+        It is called exactly once, now or later, except that a Produce request with acks=0 that
+        succeeds has no response.
+        """
+        node = self._world.nodes[node_id]
+        if not node.alive or node.image is None:
+            reply(None)
+            return
+        way_back = Reply(node, reply)
+
+        def handle() -> None:
+            if way_back.open:
+                wire.handle(node, frame, way_back)
+
+        node.run(node.incarnation, handle)

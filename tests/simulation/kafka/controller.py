@@ -1,0 +1,189 @@
+"""
+The controller: which brokers are alive, who leads what, and which replicas are in sync.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from tests.simulation.kafka.image import (
+    GROUPS,
+    NO_LEADER,
+    TRANSACTIONS,
+    Image,
+    Leadership,
+    Partition,
+    PartitionState,
+    Slot,
+    TopicState,
+)
+from tests.simulation.kafka.slot_log import SlotLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.simulation.kafka.node import Node
+    from tests.simulation.kafka.world import World
+
+
+class Controller:
+    """
+    Decides at once; brokers that it reaches apply a decision a moment later.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        nodes = sorted(world.nodes)
+        slots = [Slot(TRANSACTIONS, n) for n in range(world.settings.transaction_partitions)]
+        slots += [Slot(GROUPS, n) for n in range(world.settings.group_partitions)]
+        leaders = {slot: Leadership(nodes[slot.number % len(nodes)], 0) for slot in slots}
+        self.image = Image({}, leaders, frozenset(nodes))
+        world.slots = {slot: SlotLog(world) for slot in slots}
+
+    # --- Topics ---------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication: int,
+        *,
+        compacted: bool,
+        min_isr: int | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> TopicState:
+        nodes = sorted(self.image.brokers)
+        first = self._world.random.randrange(len(nodes))
+        states = []
+        for number in range(partitions):
+            replicas = tuple(nodes[(first + number + i) % len(nodes)] for i in range(replication))
+            states.append(PartitionState(replicas, replicas, replicas[0]))
+        bytes_ = self._world.random.getrandbits(128).to_bytes(16, "big")
+        topic = TopicState(
+            name,
+            UUID(bytes=bytes_, version=4),
+            tuple(states),
+            min_isr or max(1, replication - 1),
+            compacted,
+            dict(config or {}),
+        )
+        self._change(replace(self.image, topics={**self.image.topics, name: topic}))
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        topics = {key: topic for key, topic in self.image.topics.items() if key != name}
+        self._change(replace(self.image, topics=topics))
+
+    # --- Brokers --------------------------------------------------------------------------------
+
+    def lost(self, node: Node) -> None:
+        """
+        Fence a node once its session expires, unless it comes back before that.
+        """
+        loss = node.losses
+
+        def expire() -> None:
+            if node.losses == loss and not node.reachable:
+                self.fence(node.id)
+
+        self._world.schedule.call_later(self._world.settings.broker_session_seconds, expire)
+
+    def fence(self, node_id: int) -> None:
+        """
+        Take a node for dead: elect other leaders, and remove it from the in-sync replicas.
+        """
+        image = replace(self.image, brokers=self.image.brokers - {node_id})
+        for partition, state in image.partitions():
+            if node_id in state.isr:
+                isr = tuple(n for n in state.isr if n != node_id) or state.isr
+                elected = self._elected(image, replace(state, isr=isr))
+                image = image.with_partition(partition, elected)
+        self._change(self._with_slots(image))
+
+    def register(self, node_id: int) -> None:
+        """
+        Take a node for alive; it may lead what has no leader.
+        """
+        image = replace(self.image, brokers=self.image.brokers | {node_id})
+        for partition, state in image.partitions():
+            image = image.with_partition(partition, self._elected(image, state))
+        self._change(self._with_slots(image))
+
+    # --- Leaders --------------------------------------------------------------------------------
+
+    def _elected(self, image: Image, state: PartitionState) -> PartitionState:
+        if state.leader in state.isr and state.leader in image.brokers:
+            return state
+        alive = [n for n in state.replicas if n in image.brokers]
+        leader = next((n for n in alive if n in state.isr), NO_LEADER)
+        isr = state.isr
+        if leader == NO_LEADER and alive and self._world.settings.unclean_leader_election:
+            leader, isr = alive[0], (alive[0],)
+        if (leader, isr) == (state.leader, state.isr):
+            return state
+        return replace(state, leader=leader, isr=isr, epoch=state.epoch + 1)
+
+    def _with_slots(self, image: Image) -> Image:
+        alive = sorted(image.brokers)
+        slots = dict(image.slots)
+        for slot, (node, epoch) in image.slots.items():
+            if node not in image.brokers:
+                chosen = alive[slot.number % len(alive)] if alive else NO_LEADER
+                if chosen != node:
+                    slots[slot] = Leadership(chosen, epoch + 1)
+        return replace(image, slots=slots)
+
+    def move_leader(self, partition: Partition, node_id: int, *, unclean: bool = False) -> None:
+        """
+        Make a replica the leader; ``unclean`` also one that is not in sync, which loses records.
+        """
+        state = self.image.topics[partition.topic].partitions[partition.number]
+        if unclean and node_id not in state.isr:
+            state = replace(state, isr=(node_id,))
+        if node_id not in state.isr or node_id not in self.image.brokers:
+            msg = f"node {node_id} cannot lead {partition}: {state}, alive {self.image.brokers}"
+            raise ValueError(msg)
+        moved = replace(state, leader=node_id, epoch=state.epoch + 1)
+        self._change(self.image.with_partition(partition, moved))
+
+    def move_slot(self, slot: Slot, node_id: int) -> None:
+        epoch = self.image.slots[slot].epoch + 1
+        slots = {**self.image.slots, slot: Leadership(node_id, epoch)}
+        self._change(replace(self.image, slots=slots))
+
+    def alter_isr(self, leader: Node, partition: Partition, isr: tuple[int, ...]) -> bool:
+        """
+        Accept the in-sync replicas of a leader that the controller reaches and agrees with.
+        """
+        state = self.image.find(partition)
+        replica = leader.replicas.get(partition)
+        if state is None or replica is None or not leader.reachable:
+            return False
+        if (state.leader, state.epoch) != (leader.id, replica.epoch):
+            return False
+        if any(node not in self.image.brokers for node in isr if node not in state.isr):
+            return False
+        self._change(self.image.with_partition(partition, replace(state, isr=isr)))
+        return True
+
+    # --- Propagation ----------------------------------------------------------------------------
+
+    def _change(self, image: Image) -> None:
+        for slot, leadership in image.slots.items():
+            if leadership != self.image.slots[slot]:
+                self._world.slots[slot].change_leader(leadership.epoch)
+        self.image = image
+        for node in self._world.nodes.values():
+            self.inform_later(node)
+
+    def inform_later(self, node: Node) -> None:
+        self._world.later(self._world.settings.metadata, self._informing(node))
+
+    def _informing(self, node: Node) -> Callable[[], None]:
+        def inform() -> None:
+            if node.reachable:
+                node.apply(self.image)
+
+        return inform

@@ -1,0 +1,116 @@
+"""
+Coordinators: which broker has which, and what transactions' and groups' have in common.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.kafka.codes import Code, RequestError
+from tests.simulation.kafka.image import TRANSACTIONS, Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.kafka.image import Image
+    from tests.simulation.kafka.node import Node
+
+
+def slot_of(kind: str, key: str, partitions: int) -> Slot:
+    """
+    Return the partition of an id, by Java's hash of its name.
+    """
+    value = 0
+    for unit in memoryview(key.encode("utf-16-le")).cast("H"):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    # Kafka's Utils.abs clears the sign.
+    return Slot(kind, (value & 0x7FFFFFFF) % partitions)
+
+
+def slot_for(node: Node, kind: str, key: str) -> Slot:
+    settings = node.world.settings
+    transactional = kind == TRANSACTIONS
+    count = settings.transaction_partitions if transactional else settings.group_partitions
+    return slot_of(kind, key, count)
+
+
+class Coordinator:
+    """
+    A broker's role for one slot, from its election to its replacement.
+    """
+
+    def __init__(self, node: Node, slot: Slot, epoch: int) -> None:
+        self.node, self.slot, self.epoch = node, slot, epoch
+        self.loading = True
+        self._incarnation = node.incarnation
+        self.later(node.world.settings.coordinator_load.draw(node.world.random), self._load)
+
+    @property
+    def active(self) -> bool:
+        return self.node.coordinators.get(self.slot) is self
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """
+        Run an action after a while, if this is still the coordinator then.
+        """
+
+        def run() -> None:
+            if self.active:
+                action()
+
+        node, incarnation = self.node, self._incarnation
+        node.world.schedule.call_later(seconds, lambda: node.run(incarnation, run))
+
+    def write(self, values: dict[Any, Any], done: Callable[[Code], None]) -> None:
+        """
+        Replicate values, None to delete; ``done`` gets NOT_COORDINATOR after another election.
+        """
+        node, incarnation = self.node, self._incarnation
+        log = node.world.slots[self.slot]
+        log.write(node, self.epoch, values, lambda code: node.run(incarnation, lambda: done(code)))
+
+    def _load(self) -> None:
+        self.load(dict(self.node.world.slots[self.slot].values))
+        self.loading = False
+
+    def load(self, values: dict[Any, Any]) -> None:
+        raise NotImplementedError
+
+    def resign(self) -> None:
+        """
+        End what waits for this coordinator.
+        """
+
+
+def coordinate(node: Node, image: Image) -> None:
+    """
+    Begin and end a broker's roles as the image says.
+    """
+    from tests.simulation.kafka.group_coordinator import GroupCoordinator
+    from tests.simulation.kafka.transaction_coordinator import TransactionCoordinator
+
+    for slot, (leader, epoch) in image.slots.items():
+        current = node.coordinators.get(slot)
+        if leader == node.id and (current is None or current.epoch != epoch):
+            kind = TransactionCoordinator if slot.kind == TRANSACTIONS else GroupCoordinator
+            node.coordinators[slot] = kind(node, slot, epoch)
+        elif leader != node.id and current is not None:
+            del node.coordinators[slot]
+        else:
+            continue
+        if current is not None:
+            current.resign()
+
+
+def coordinator_of(node: Node, kind: str, key: str) -> Any:
+    """
+    Return this broker's coordinator of an id.
+
+    Raises :class:`RequestError` if another broker has it, or while it is being loaded.
+    """
+    found = node.coordinators.get(slot_for(node, kind, key))
+    if found is None:
+        raise RequestError(Code.NOT_COORDINATOR)
+    if found.loading:
+        raise RequestError(Code.COORDINATOR_LOAD_IN_PROGRESS)
+    return found

@@ -1,0 +1,146 @@
+"""
+One broker: whether it runs and whom it reaches, its replicas, and its open requests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.kafka.replica import Replica
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.kafka.coordinator import Coordinator
+    from tests.simulation.kafka.image import Image, Partition, PartitionState, Slot
+    from tests.simulation.kafka.world import World
+
+
+class Reply:
+    """
+    The way back to one client; it is called exactly once, with None if the broker dies first.
+    """
+
+    def __init__(self, node: Node, send: Callable[[bytes | None], None]) -> None:
+        self._node, self._send = node, send
+        self.open = True
+        node.requests.append(self)
+
+    def __call__(self, response: bytes | None) -> None:
+        if not self.open:
+            return
+        if self._node.paused and response is not None:
+            self._node.on_resume(lambda: self(response))
+            return
+        self.drop()
+        self._send(response)
+
+    def drop(self) -> None:
+        """
+        End the request without a response, as brokers do with acks=0.
+        """
+        if self.open:
+            self.open = False
+            self._node.requests.remove(self)
+
+
+class Node:
+    """
+    ``image`` is what the broker knows of the cluster, which is old while it is isolated.
+    """
+
+    def __init__(self, node_id: int, world: World) -> None:
+        self.id = node_id
+        self.world = world
+        self.alive = True
+        self.isolated = False
+        self.paused = False
+        self.throttle_ms = 0
+        #: Counts starts, so that what an earlier process began is not continued.
+        self.incarnation = 0
+        #: Counts the times that the controller could no longer reach it.
+        self.losses = 0
+        self.image: Image | None = None
+        self.replicas: dict[Partition, Replica] = {}
+        self.coordinators: dict[Slot, Coordinator] = {}
+        self.requests: list[Reply] = []
+        self._after_resume: list[Callable[[], None]] = []
+
+    @property
+    def serving(self) -> bool:
+        return self.alive and not self.paused
+
+    @property
+    def reachable(self) -> bool:
+        """
+        Whether other brokers and the controller reach it.
+        """
+        return self.serving and not self.isolated
+
+    @property
+    def known(self) -> Image:
+        assert self.image is not None
+        return self.image
+
+    def on_resume(self, action: Callable[[], None]) -> None:
+        self._after_resume.append(action)
+
+    def resume(self) -> None:
+        self.paused = False
+        actions, self._after_resume = self._after_resume, []
+        for action in actions:
+            action()
+
+    def run(self, incarnation: int, action: Callable[[], None]) -> None:
+        """
+        Run an action of an earlier process of this broker: later if paused, never if it died.
+        """
+        if self.incarnation != incarnation:
+            return
+        if self.paused:
+            self.on_resume(lambda: self.run(incarnation, action))
+        else:
+            action()
+
+    def lose(self) -> None:
+        """
+        Note that the controller does not reach this node any more.
+        """
+        self.losses += 1
+        self.world.controller.lost(self)
+
+    def die(self) -> None:
+        self.alive = False
+        self.paused = False
+        self._after_resume.clear()
+        self.incarnation += 1
+        self.image = None
+        self.coordinators.clear()
+        for replica in self.replicas.values():
+            replica.stop()
+        for reply in list(self.requests):
+            reply(None)
+
+    def apply(self, image: Image) -> None:
+        """
+        Take over the controller's decisions.
+        """
+        from tests.simulation.kafka.coordinator import coordinate
+
+        before, self.image = self.image, image
+        for partition in list(self.replicas):
+            old = None if before is None else before.topics.get(partition.topic)
+            new = image.topics.get(partition.topic)
+            if new is None or (old is not None and old.topic_id != new.topic_id):
+                self.replicas.pop(partition).stop()
+        for partition, state in image.partitions():
+            if self.id in state.replicas:
+                self._apply(partition, state)
+        if before is None or before.slots is not image.slots:
+            coordinate(self, image)
+
+    def _apply(self, partition: Partition, state: PartitionState) -> None:
+        replica = self.replicas.get(partition)
+        if replica is None:
+            replica = self.replicas[partition] = Replica(self, partition)
+        replica.apply(state, self.known.topics[partition.topic].min_isr)

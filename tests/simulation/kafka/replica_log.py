@@ -1,0 +1,204 @@
+"""
+The log of one replica: batches, leader epochs, retention, compaction and truncation.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.kafka.producer_state import ProducerStates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.kafka.batches import StoredBatch, StoredRecord
+
+UNDEFINED = (-1, -1)
+
+
+class EpochStart(NamedTuple):
+    """
+    The first offset of a leader epoch.
+    """
+
+    epoch: int
+    offset: int
+
+
+@dataclass
+class ReplicaLog:
+    """
+    ``appended`` holds every batch since the log's creation, ``batches`` what can be read of them.
+
+    Producers' states outlive the records that retention or compaction has removed, as in Kafka.
+    """
+
+    start: int = 0
+    appended: list[StoredBatch] = field(default_factory=list)
+    batches: list[StoredBatch] = field(default_factory=list)
+    epochs: list[EpochStart] = field(default_factory=list)
+    producers: ProducerStates = field(default_factory=ProducerStates)
+
+    @property
+    def end(self) -> int:
+        return self.appended[-1].next_offset if self.appended else 0
+
+    def append(self, batch: StoredBatch) -> None:
+        """
+        Append a batch that has its offset and epoch.
+        """
+        assert batch.base_offset == self.end
+        self.assign_epoch(batch.leader_epoch, batch.base_offset)
+        self.appended.append(batch)
+        self.batches.append(batch)
+        self.producers.append(batch)
+
+    def assign_epoch(self, epoch: int, offset: int) -> None:
+        """
+        Note that an epoch starts here, unless it is known.
+        """
+        if not self.epochs or self.epochs[-1].epoch < epoch:
+            self.epochs = [e for e in self.epochs if e.offset < offset]
+            self.epochs.append(EpochStart(epoch, offset))
+
+    def read_from(self, offset: int, limit: int) -> Iterator[StoredBatch]:
+        """
+        Yield the batches from the one with ``offset`` on that end before ``limit``.
+        """
+        at = bisect_left(self.batches, offset, key=lambda batch: batch.last_offset)
+        for batch in self.batches[at:]:
+            if batch.last_offset >= limit:
+                return
+            yield batch
+
+    def appended_from(self, offset: int) -> list[StoredBatch]:
+        """
+        Return the batches from an offset on, for a follower.
+        """
+        at = bisect_left(self.appended, offset, key=lambda batch: batch.base_offset)
+        return self.appended[at:]
+
+    def contains(self, batch: StoredBatch) -> bool:
+        """
+        Return whether this log got this batch, from the same leader.
+        """
+        at = bisect_left(self.appended, batch.base_offset, key=lambda b: b.base_offset)
+        return at < len(self.appended) and (
+            self.appended[at].base_offset == batch.base_offset
+            and self.appended[at].leader_epoch == batch.leader_epoch
+        )
+
+    def truncate_to(self, end: int) -> None:
+        """
+        Remove the batches from an offset on, with what they told of their producers.
+        """
+        if end >= self.end:
+            return
+        self.appended = [batch for batch in self.appended if batch.next_offset <= end]
+        self.batches = [batch for batch in self.batches if batch.next_offset <= end]
+        self.epochs = [epoch for epoch in self.epochs if epoch.offset < end]
+        self.start = min(self.start, self.end)
+        self.producers = ProducerStates()
+        for batch in self.appended:
+            self.producers.append(batch)
+
+    def delete_before(self, offset: int) -> None:
+        """
+        Raise the log start offset, as retention and DeleteRecords do.
+        """
+        if offset <= self.start:
+            return
+        self.start = offset
+        self.batches = [batch for batch in self.batches if batch.last_offset >= offset]
+        at = max(bisect_right(self.epochs, offset, key=lambda epoch: epoch.offset) - 1, 0)
+        self.epochs = [
+            EpochStart(each.epoch, max(each.offset, offset)) for each in self.epochs[at:]
+        ]
+
+    def compact(self, limit: int) -> None:
+        """
+        Keep the last record of each key below ``limit``, with markers and empty batches' headers.
+
+        Records of open transactions are above the last stable offset, the cleaner's ``limit``.
+        """
+        aborted = self._aborted_offsets()
+        last: dict[bytes | None, int] = {}
+        for batch in self.read_from(self.start, limit):
+            if not batch.control:
+                last.update({r.key: r.offset for r in batch.records() if r.offset not in aborted})
+        kept = set(last.values())
+        self.batches = [
+            batch
+            if batch.control or batch.last_offset >= limit
+            else batch.retaining({r.offset for r in batch.records() if r.offset in kept})
+            for batch in self.batches
+        ]
+
+    def _aborted_offsets(self) -> set[int]:
+        return {
+            offset
+            for batch in self.batches
+            if self.is_aborted(batch)
+            for offset in range(batch.base_offset, batch.next_offset)
+        }
+
+    def is_aborted(self, batch: StoredBatch) -> bool:
+        return batch.transactional and any(
+            ended.aborted
+            and ended.producer_id == batch.producer_id
+            and ended.first_offset <= batch.base_offset < ended.marker_offset
+            for ended in self.producers.ended
+        )
+
+    def is_open(self, batch: StoredBatch) -> bool:
+        entry = self.producers.entries.get(batch.producer_id)
+        return (
+            batch.transactional
+            and entry is not None
+            and entry.open_since is not None
+            and batch.base_offset >= entry.open_since
+        )
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """
+        Return the largest epoch up to ``epoch`` and its end offset (Kafka's LeaderEpochFileCache).
+        """
+        if not self.epochs or epoch < 0 or epoch > self.epochs[-1].epoch:
+            return UNDEFINED
+        if epoch == self.epochs[-1].epoch:
+            return epoch, self.end
+        higher = next(e for e in self.epochs if e.epoch > epoch)
+        lower = [e.epoch for e in self.epochs if e.epoch <= epoch]
+        return (lower[-1] if lower else epoch), higher.offset
+
+    def epoch_at(self, offset: int) -> int:
+        """
+        Return the epoch of an offset, -1 if none is known.
+        """
+        at = bisect_right(self.epochs, offset, key=lambda epoch: epoch.offset) - 1
+        return self.epochs[at].epoch if at >= 0 else -1
+
+    def find_time(self, timestamp: int) -> StoredRecord | None:
+        """
+        Return the first record that is not older than a timestamp.
+        """
+        for batch in self.batches:
+            if batch.max_timestamp >= timestamp and not batch.control:
+                for record in batch.records():
+                    if record.offset >= self.start and record.timestamp >= timestamp:
+                        return record
+        return None
+
+    def newest(self, limit: int) -> StoredRecord | None:
+        """
+        Return the record with the highest timestamp, the first of equal ones (KIP-734).
+        """
+        records = [
+            record
+            for batch in self.read_from(self.start, limit)
+            if not batch.control
+            for record in batch.records()
+        ]
+        return max(records, key=lambda record: (record.timestamp, -record.offset), default=None)

@@ -1,0 +1,256 @@
+"""
+The coordinator of transactional ids: Kafka's states, as clients of transactions v1 drive them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.kafka.codes import Code
+from tests.simulation.kafka.coordinator import Coordinator
+from tests.simulation.kafka.transaction_markers import write_marker
+from tests.simulation.kafka.transaction_state import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    LAST_EPOCH,
+    ONGOING,
+    PREPARE_COMMIT,
+    PREPARED,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.simulation.kafka.image import Partition, Slot
+    from tests.simulation.kafka.node import Node
+
+
+class TransactionCoordinator(Coordinator):
+    """
+    ``states`` is what has been replicated; an id whose next state is being written is pending.
+    """
+
+    def __init__(self, node: Node, slot: Slot, epoch: int) -> None:
+        self.states: dict[str, TransactionState] = {}
+        self._pending: set[str] = set()
+        super().__init__(node, slot, epoch)
+
+    def load(self, values: dict[Any, Any]) -> None:
+        self.states = values
+        for state in values.values():
+            if state.state in PREPARED:
+                self._send_markers(state)
+            elif state.state == ONGOING:
+                self._watch(state)
+
+    # --- Requests -------------------------------------------------------------------------------
+
+    def initialise(
+        self,
+        name: str,
+        timeout_ms: int,
+        expected: tuple[int, int],
+        respond: Callable[[Code, int, int], None],
+    ) -> None:
+        """
+        Handle InitProducerId: a new epoch, after the end of an open transaction.
+        """
+
+        def done(code: Code, state: TransactionState) -> None:
+            if code:
+                respond(code, -1, -1)
+            else:
+                respond(code, state.producer_id, state.epoch)
+
+        known = self.states.get(name)
+        if not 0 < timeout_ms <= self.node.world.settings.max_transaction_timeout_ms:
+            respond(Code.INVALID_TRANSACTION_TIMEOUT, -1, -1)
+        elif name in self._pending:
+            respond(Code.CONCURRENT_TRANSACTIONS, -1, -1)
+        elif known is None:
+            producer_id = self.node.world.new_producer_id()
+            self._write(TransactionState(name, producer_id, 0, timeout_ms), done)
+        elif expected[0] >= 0 and expected != (known.producer_id, known.epoch):
+            respond(Code.PRODUCER_FENCED, -1, -1)
+        elif known.state in PREPARED:
+            respond(Code.CONCURRENT_TRANSACTIONS, -1, -1)
+        elif known.state == ONGOING:
+            self._abort(known, lambda code: respond(code or Code.CONCURRENT_TRANSACTIONS, -1, -1))
+        else:
+            self._write(self._next_epoch(known, timeout_ms), done)
+
+    def _next_epoch(self, known: TransactionState, timeout_ms: int) -> TransactionState:
+        producer_id, epoch = known.producer_id, known.epoch + 1
+        if known.epoch >= LAST_EPOCH:
+            producer_id, epoch = self.node.world.new_producer_id(), 0
+        return TransactionState(known.transactional_id, producer_id, epoch, timeout_ms)
+
+    def add_partitions(
+        self,
+        name: str,
+        identity: tuple[int, int],
+        partitions: Iterable[Partition],
+        respond: Callable[[Code], None],
+    ) -> None:
+        """
+        Handle AddPartitionsToTxn, which begins a transaction.
+        """
+        code = self._refusal(name, identity)
+        if code:
+            respond(code)
+            return
+        known = self.states[name]
+        if known.state in PREPARED:
+            respond(Code.CONCURRENT_TRANSACTIONS)
+            return
+        added = frozenset(partitions)
+        if known.state == ONGOING and added <= known.partitions:
+            respond(Code.NONE)
+            return
+        begins = known.state != ONGOING
+        ongoing = replace(
+            known,
+            state=ONGOING,
+            partitions=added if begins else known.partitions | added,
+            started_ms=self.node.world.now_ms() if begins else known.started_ms,
+        )
+
+        def done(code: Code, state: TransactionState) -> None:
+            if begins and not code:
+                self._watch(state)
+            respond(code)
+
+        self._write(ongoing, done)
+
+    def verify(self, name: str, identity: tuple[int, int], partition: Partition) -> Code:
+        """
+        Return whether a partition is in an open transaction (KIP-890).
+        """
+        code = self._refusal(name, identity)
+        if code:
+            return code
+        known = self.states[name]
+        if known.state in PREPARED:
+            return Code.CONCURRENT_TRANSACTIONS
+        if known.state != ONGOING or partition not in known.partitions:
+            return Code.TRANSACTION_ABORTABLE
+        return Code.NONE
+
+    def end(
+        self,
+        name: str,
+        identity: tuple[int, int],
+        respond: Callable[[Code], None],
+        *,
+        commit: bool,
+    ) -> None:
+        """
+        Handle EndTxn: the outcome is decided once it is replicated; markers are written later.
+        """
+        code = self._refusal(name, identity)
+        if code:
+            respond(code)
+            return
+        known = self.states[name]
+        if known.state == ONGOING:
+            self._prepare(known.ended(commit=commit), respond)
+        elif known.state in PREPARED:
+            same = commit == (known.state == PREPARE_COMMIT)
+            respond(Code.CONCURRENT_TRANSACTIONS if same else Code.INVALID_TXN_STATE)
+        else:
+            done = COMPLETE_COMMIT if commit else COMPLETE_ABORT
+            respond(Code.NONE if known.state == done else Code.INVALID_TXN_STATE)
+
+    def _refusal(self, name: str, identity: tuple[int, int]) -> Code:
+        known = self.states.get(name)
+        if known is None or known.producer_id != identity[0]:
+            return Code.INVALID_PRODUCER_ID_MAPPING
+        if known.epoch != identity[1]:
+            return Code.PRODUCER_FENCED
+        return Code.CONCURRENT_TRANSACTIONS if name in self._pending else Code.NONE
+
+    def expire(self, name: str) -> None:
+        """
+        Forget an id, as ``transactional.id.expiration.ms`` does with one that has no transaction.
+        """
+        if self.states[name].state not in {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}:
+            msg = f"{name} has an open transaction: {self.states[name]}"
+            raise ValueError(msg)
+        self.write({name: None}, lambda code: None if code else self._forget(name))
+
+    def _forget(self, name: str) -> None:
+        self.states.pop(name, None)
+
+    # --- Steps ----------------------------------------------------------------------------------
+
+    def _write(
+        self, state: TransactionState, done: Callable[[Code, TransactionState], None]
+    ) -> None:
+        name = state.transactional_id
+        self._pending.add(name)
+
+        def written(code: Code) -> None:
+            self._pending.discard(name)
+            if not code:
+                self.states[name] = state
+            done(code, state)
+
+        self.write({name: state}, written)
+
+    def _abort(self, known: TransactionState, respond: Callable[[Code], None]) -> None:
+        self._prepare(known.fenced().ended(commit=False), respond)
+
+    def _prepare(self, state: TransactionState, respond: Callable[[Code], None]) -> None:
+        def done(code: Code, state: TransactionState) -> None:
+            if not code:
+                self._send_markers(state)
+            respond(code)
+
+        self._write(state, done)
+
+    def _send_markers(self, state: TransactionState) -> None:
+        remaining = set(state.partitions)
+
+        def written(partition: Partition) -> None:
+            remaining.discard(partition)
+            if not remaining:
+                self._complete(state)
+
+        for partition in sorted(remaining):
+            write_marker(self, state, partition, written)
+        if not remaining:
+            self._complete(state)
+
+    def _complete(self, state: TransactionState) -> None:
+        def done(code: Code, _: TransactionState) -> None:
+            if code and self.active:
+                self.later(1.0, lambda: self._complete(state))
+
+        if self.active and self.states.get(state.transactional_id) == state:
+            self._write(state.completed(), done)
+
+    def _watch(self, state: TransactionState) -> None:
+        """
+        Abort the transaction once it has timed out.
+        """
+        world = self.node.world
+        left = (state.started_ms + state.timeout_ms - world.now_ms()) / 1000
+        check = world.random.uniform(0, world.settings.abort_timed_out_seconds)
+
+        def expire() -> None:
+            known = self.states.get(state.transactional_id)
+            same = known is not None and (
+                (known.state, known.epoch, known.started_ms)
+                == (ONGOING, state.epoch, state.started_ms)
+            )
+            if not same or known is None:
+                return
+            if state.transactional_id in self._pending:
+                self.later(world.settings.abort_timed_out_seconds, expire)
+            else:
+                self._abort(known, lambda code: self._watch(state) if code else None)
+
+        self.later(max(left, 0.0) + check, expire)

@@ -1,0 +1,122 @@
+"""
+What a simulated cluster holds, for checkers: nothing of it goes through a request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.kafka.coordinator import slot_for
+from tests.simulation.kafka.image import NO_LEADER, TRANSACTIONS, Partition
+
+if TYPE_CHECKING:
+    from tests.simulation.kafka.image import PartitionState, Slot
+    from tests.simulation.kafka.replica import Replica
+    from tests.simulation.kafka.transaction_state import TransactionState
+    from tests.simulation.kafka.world import World
+
+COMMITTED, ABORTED, OPEN, MARKER = "committed", "aborted", "open", "marker"
+
+
+class TrueRecord(NamedTuple):
+    """
+    A record in a log: COMMITTED, ABORTED, OPEN (its transaction has no marker yet), or a MARKER.
+
+    Records without a transaction are COMMITTED.
+    """
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    state: str
+
+
+class Truth:
+    """
+    The controller's decisions, the leaders' logs, and the coordinators' replicated states.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def leader(self, topic: str, partition: int) -> int:
+        """
+        Return the leader that the controller knows, -1 for none.
+        """
+        return self._state(topic, partition).leader
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        return self._state(topic, partition).epoch
+
+    def in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
+        return self._state(topic, partition).isr
+
+    def replicas(self, topic: str, partition: int) -> tuple[int, ...]:
+        return self._state(topic, partition).replicas
+
+    def _state(self, topic: str, partition: int) -> PartitionState:
+        state = self._world.controller.image.find(Partition(topic, partition))
+        assert state is not None, f"{topic}-{partition} does not exist"
+        return state
+
+    def coordinator(self, key: str, kind: str = TRANSACTIONS) -> int:
+        """
+        Return the coordinator of a transactional id, or of a group.
+        """
+        return self._world.controller.image.slots[self._slot(key, kind)].node
+
+    def _slot(self, key: str, kind: str) -> Slot:
+        return slot_for(next(iter(self._world.nodes.values())), kind, key)
+
+    def transaction(self, name: str) -> TransactionState | None:
+        """
+        Return the replicated state of a transactional id.
+        """
+        values = self._world.slots[self._slot(name, TRANSACTIONS)].values
+        found: TransactionState | None = values.get(name)
+        return found
+
+    def records(self, topic: str, partition: int) -> list[TrueRecord]:
+        """
+        Return the log of the partition's leader; without one, that of the longest in-sync replica.
+        """
+        replica = self._truth(topic, partition)
+        log, found = replica.log, []
+        for batch in log.batches:
+            state = COMMITTED
+            if batch.control:
+                state = MARKER
+            elif log.is_aborted(batch):
+                state = ABORTED
+            elif log.is_open(batch):
+                state = OPEN
+            found += [
+                TrueRecord(r.offset, r.key, r.value, r.timestamp, state)
+                for r in batch.records()
+                if r.offset >= log.start
+            ]
+        return found
+
+    def log_start(self, topic: str, partition: int) -> int:
+        return self._truth(topic, partition).log.start
+
+    def log_end(self, topic: str, partition: int) -> int:
+        return self._truth(topic, partition).log.end
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        return self._truth(topic, partition).high_watermark
+
+    def last_stable_offset(self, topic: str, partition: int) -> int:
+        return self._truth(topic, partition).last_stable
+
+    def _leading(self, topic: str, partition: int) -> Replica:
+        return self._world.nodes[self.leader(topic, partition)].replicas[
+            Partition(topic, partition)
+        ]
+
+    def _truth(self, topic: str, partition: int) -> Replica:
+        state = self._state(topic, partition)
+        nodes = state.isr if state.leader == NO_LEADER else (state.leader,)
+        replicas = [self._world.nodes[n].replicas[Partition(topic, partition)] for n in nodes]
+        return max(replicas, key=lambda replica: replica.log.end)
