@@ -95,16 +95,17 @@ def _read(
         return auditor.sink(auditor.source(frame))
 
     def missing() -> str | None:
-        left = sum(report.whole_batch.left for report in reports)
-        return None if left == records else f"{name}'s audit saw {left} records of {records}"
+        records_left = sum(report.whole_batch.left for report in reports)
+        is_done = records_left == records
+        return None if is_done else f"{name}'s audit saw {records_left} records of {records}"
 
     listener = _Timed(auditor, reports.append)
     spark.streams.addListener(listener)
-    found = read_stream(spark, PYKAFKA.format, options, audited, sink)
+    stream = read_stream(spark, PYKAFKA.format, options, audited, sink)
     if auditor.enabled:
         wait_until(missing, SECONDS)
         assert all(report.is_complete for report in reports), reports
     spark.streams.removeListener(listener)
-    check_records(f"{name} in the audit", records, found.records)
-    assert found.trigger_seconds is not None
-    return found.trigger_seconds + (listener.seconds if auditor.enabled else 0)
+    check_records(f"{name} in the audit", records, stream.records)
+    assert stream.trigger_seconds is not None
+    return stream.trigger_seconds + (listener.seconds if auditor.enabled else 0)

@@ -108,9 +108,9 @@ def _bars(
         for at, measurement in enumerate(measurements)
         if reader in measurement.series and BASE in measurement.series
     ]
-    medians = [found.median for _, found in positioned]
-    below = [found.median - found.min for _, found in positioned]
-    above = [found.max - found.median for _, found in positioned]
+    medians = [ratio.median for _, ratio in positioned]
+    below = [ratio.median - ratio.min for _, ratio in positioned]
+    above = [ratio.max - ratio.median for _, ratio in positioned]
     positions = [x for x, _ in positioned]
     bars = axes.bar(
         positions, medians, width * 0.92, label=reader, color=COLOURS[reader],

@@ -89,16 +89,16 @@ def measure_latency(
     Alternate the two connectors; each run is a new query with a warm-up.
     """
     kafka.create_topic(TOPIC, PARTITIONS)
-    found: dict[str, list[list[float]]] = {JVM.name: [], PYKAFKA.name: []}
+    latencies: dict[str, list[list[float]]] = {JVM.name: [], PYKAFKA.name: []}
     with _steady_producer(kafka.bootstrap):
         for turn in range(turns):
             pair = (JVM, PYKAFKA) if turn % 2 == 0 else (PYKAFKA, JVM)
             for contender in pair:
-                found[contender.name].append(_turn(spark, kafka.bootstrap, contender, seconds))
+                latencies[contender.name].append(_turn(spark, kafka.bootstrap, contender, seconds))
     for percent in PERCENTS:
         series = {
             name: Series(tuple(percentile(turn, percent) for turn in all_turns))
-            for name, all_turns in found.items()
+            for name, all_turns in latencies.items()
         }
         facts = {"rate": RATE, "partitions": PARTITIONS, "seconds": seconds}
         yield Measurement(f"latency-p{percent}", "latency", series, facts=facts)

@@ -139,9 +139,9 @@ def _rows_written(spark: SparkSession, known: int) -> int:
 
 def _value(node: JavaObject, values: JavaObject) -> int:
     for metric in _each(node.metrics()):
-        found = values.get(metric.accumulatorId())
-        if metric.name() == SINK_METRIC and found.isDefined():
-            return int(found.get().replace(",", ""))
+        value = values.get(metric.accumulatorId())
+        if metric.name() == SINK_METRIC and value.isDefined():
+            return int(value.get().replace(",", ""))
     return 0
 
 

@@ -130,8 +130,8 @@ def _times(measurement: Measurement) -> Iterator[tuple[str, ...]]:
 def _speedup(measurement: Measurement, name: str, over: str) -> tuple[str, str]:
     if name in {over, measurement.base} or over not in measurement.series:
         return "-", ""
-    found = measurement.speedup(name, over)
-    return f"{found.median:.2f}", f"{found.min:.2f}..{found.max:.2f}"
+    speedup = measurement.speedup(name, over)
+    return f"{speedup.median:.2f}", f"{speedup.min:.2f}..{speedup.max:.2f}"
 
 
 def _share(measurement: Measurement, name: str) -> str:

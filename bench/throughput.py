@@ -124,16 +124,16 @@ class Bench:
         return peaks
 
     def _compare(self, contender: Contender, case: Case, expected: tuple[int, int]) -> None:
-        found = self._checksum(contender, case)
-        if found != expected:
+        actual = self._checksum(contender, case)
+        if actual != expected:
             msg = f"{contender.name} read other records of {case.topic.name} than the JVM connector"
             raise WrongReadError(msg)
 
     def _checksum(self, contender: Contender, case: Case) -> tuple[int, int]:
         options = options_for(contender, case, self.bootstrap)
-        found = checksum(self.spark, contender.format, options)
-        check_records(f"{contender.name} in {case.name}", case.topic.records, found[0])
-        return found
+        actual = checksum(self.spark, contender.format, options)
+        check_records(f"{contender.name} in {case.name}", case.topic.records, actual[0])
+        return actual
 
     def _run(self, contender: Contender, case: Case, rounds: _Rounds) -> None:
         collect_garbage(self.spark)
@@ -166,9 +166,9 @@ def check_incomplete_is_refused(bench: Bench, mode: str) -> None:
     topic = TopicSpec(100, "none", 2, CHECKED_RECORDS)
     short = TopicSpec(100, "none", 2, CHECKED_RECORDS - 1)
     options = options_for(CEILING, Case(mode, short), bench.bootstrap)
-    found = read(bench.spark, mode, CEILING.format, options).records
+    records = read(bench.spark, mode, CEILING.format, options).records
     try:
-        check_records(f"The incomplete reader in {mode}", topic.records, found)
+        check_records(f"The incomplete reader in {mode}", topic.records, records)
     except IncompleteError as error:
         if error.actual == short.records:
             return

@@ -119,8 +119,8 @@ class WriteBench:
             self.check(writer, spec, topic)
             if self.verifies and writes_to_kafka(writer):
                 where = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topic}
-                found = self.spark.read.format(JVM.format).options(**where).load()
-                if checksum_of(found, COLUMNS) != checksum_of(frame, COLUMNS):
+                written = self.spark.read.format(JVM.format).options(**where).load()
+                if checksum_of(written, COLUMNS) != checksum_of(frame, COLUMNS):
                     msg = f"{writer.name} wrote other records to {topic} than it was given"
                     raise WrongWriteError(msg)
         return peak
@@ -142,8 +142,8 @@ class WriteBench:
         Raise :class:`IncompleteError` if records are missing or duplicate.
         """
         if writes_to_kafka(writer):
-            found = self.count(writer, topic)
-            check_records(f"{writer.name}, writing to {topic},", spec.records, found)
+            count = self.count(writer, topic)
+            check_records(f"{writer.name}, writing to {topic},", spec.records, count)
 
     def count(self, writer: Contender, topic: str) -> int:
         """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 Change = Callable[["DataFrame", Auditor], "DataFrame"]
 
@@ -46,7 +46,7 @@ def source(spark: SparkSession, kafka: KafkaCluster, topic: str) -> DataFrame:
 def audited(
     spark: SparkSession,
     kafka_cluster: KafkaCluster,
-    topic: NewTopicName,
+    topic: TopicFactory,
     checkpoint: str,
     request: pytest.FixtureRequest,
 ) -> Iterator[Callable[..., tuple[str, list[AuditReport]]]]:
@@ -182,7 +182,7 @@ def test_records_dropped_or_multiplied_on_purpose(
 
 
 def test_once_selects_one_row_of_a_record(
-    spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
+    spark: SparkSession, kafka_cluster: KafkaCluster, topic: TopicFactory, checkpoint: str
 ) -> None:
     """
     With ``once`` the fan-out is complete; without it every record counts as duplicated.
@@ -212,7 +212,7 @@ def test_once_selects_one_row_of_a_record(
 
 
 def test_timeout_of_a_batch_that_never_completes(
-    spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
+    spark: SparkSession, kafka_cluster: KafkaCluster, topic: TopicFactory, checkpoint: str
 ) -> None:
     """
     on_timeout gets the query's id after the timeout, and nothing after the query's end.

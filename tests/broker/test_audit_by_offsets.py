@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 Change = Callable[["DataFrame"], "DataFrame"]
 
@@ -96,7 +96,7 @@ def audit(
 
 @pytest.fixture
 def gaps(
-    topic: NewTopicName,
+    topic: TopicFactory,
     transaction: Callable[[], Any],
     settled: Callable[[str], None],
 ) -> str:
@@ -183,7 +183,7 @@ def test_faults_are_caught_in_a_log_with_gaps(
 
 def test_batches_of_a_restarted_query(
     audit: Callable[..., Any],
-    topic: NewTopicName,
+    topic: TopicFactory,
     kafka_cluster: KafkaCluster,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -205,7 +205,7 @@ def test_batches_of_a_restarted_query(
 
 
 def test_query_that_starts_at_latest(
-    audit: Callable[..., Any], topic: NewTopicName, kafka_cluster: KafkaCluster
+    audit: Callable[..., Any], topic: TopicFactory, kafka_cluster: KafkaCluster
 ) -> None:
     """
     Only records that arrived after the start have entered.
@@ -227,7 +227,7 @@ def test_query_that_starts_at_latest(
 def test_query_that_reads_a_topic_twice_is_not_audited(
     spark: SparkSession,
     audit: Callable[..., Any],
-    topic: NewTopicName,
+    topic: TopicFactory,
     kafka_cluster: KafkaCluster,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -251,7 +251,7 @@ def test_query_that_reads_a_topic_twice_is_not_audited(
 
 
 def test_records_deleted_before_the_audit(
-    topic: NewTopicName, kafka_cluster: KafkaCluster, caplog: pytest.LogCaptureFixture
+    topic: TopicFactory, kafka_cluster: KafkaCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
     After retention has deleted records, a mismatch is unknown; a complete batch stays complete.
@@ -277,7 +277,7 @@ def test_records_deleted_before_the_audit(
 
 
 def test_unreachable_brokers_make_a_mismatch_unknown(
-    topic: NewTopicName, kafka_cluster: KafkaCluster, caplog: pytest.LogCaptureFixture
+    topic: TopicFactory, kafka_cluster: KafkaCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
     If the brokers cannot be reached, a mismatch is unknown, and the reason is logged.

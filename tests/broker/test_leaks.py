@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 #: More rounds than the usual variation, so that a leak of one item per batch is detected.
 FEW, MANY = 6, 100
@@ -77,7 +77,7 @@ Fail = Callable[..., None]
 def failing(
     spark: SparkSession,
     kafka_cluster: KafkaCluster,
-    topic: NewTopicName,
+    topic: TopicFactory,
     checkpoint: str,
 ) -> Fail:
     """
@@ -145,7 +145,7 @@ def test_failing_and_restarted_queries(
 def test_poison_batches(
     spark: SparkSession,
     kafka_cluster: KafkaCluster,
-    topic: NewTopicName,
+    topic: TopicFactory,
     checkpoint: str,
     rounds: int,
 ) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.sink.delivery import TaskCommitMessage
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 SECONDS = 30.0
 COMMITTED = {"isolation.level": "read_committed"}
@@ -104,7 +104,7 @@ class Stream:
 
 
 @pytest.fixture
-def stream(kafka_cluster: KafkaCluster, topic: NewTopicName) -> Stream:
+def stream(kafka_cluster: KafkaCluster, topic: TopicFactory) -> Stream:
     """
     Return a stream to a new topic.
     """
@@ -147,7 +147,7 @@ def die_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transactions, "end_all", end_one)
 
 
-def test_markers_of_a_micro_batch(kafka_cluster: KafkaCluster, topic: NewTopicName) -> None:
+def test_markers_of_a_micro_batch(kafka_cluster: KafkaCluster, topic: TopicFactory) -> None:
     """
     One marker for each task in each partition that it wrote to, the ledger included.
     """
@@ -271,7 +271,7 @@ def test_durability_of_a_ledger(
     assert topic.durability(brokers) == durability
 
 
-def test_more_replicas_than_brokers(kafka_cluster: KafkaCluster, topic: NewTopicName) -> None:
+def test_more_replicas_than_brokers(kafka_cluster: KafkaCluster, topic: TopicFactory) -> None:
     """
     The error names the option.
     """

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark_pykafka.testing import KafkaCluster, ZooKeeper
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 
 def test_topic_fixture_creates_unique_topics(
-    topic: NewTopicName, kafka_cluster: KafkaCluster
+    topic: TopicFactory, kafka_cluster: KafkaCluster
 ) -> None:
     """Two topics of one test have different names and the requested settings."""
     first, second = topic(partitions=3), topic(cleanup_policy="compact")

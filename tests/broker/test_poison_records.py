@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Job:
 
 @pytest.fixture
 def make_job(
-    spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, checkpoint: str
+    spark: SparkSession, kafka_cluster: KafkaCluster, topic: TopicFactory, checkpoint: str
 ) -> Callable[..., Job]:
     """
     Return a function that creates a job for a topic of three partitions with these records.

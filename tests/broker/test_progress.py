@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options import SourceOptions
     from pyspark_pykafka.progress.record import Record
     from pyspark_pykafka.testing import KafkaCluster, ZooKeeper
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 OFFSET_COMMIT = 8
 
 
 @pytest.fixture(params=["consumerGroup", "zookeeper"])
-def store_options(request: pytest.FixtureRequest, topic: NewTopicName) -> dict[str, str]:
+def store_options(request: pytest.FixtureRequest, topic: TopicFactory) -> dict[str, str]:
     """
     Return a topic of two partitions and the options of each store in turn.
     """
@@ -121,7 +121,7 @@ def test_last_batch_of_a_run_is_recorded(
 
 
 def test_kafka_tool_shows_the_lag(
-    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: NewTopicName
+    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: TopicFactory
 ) -> None:
     """
     The lag is 0 while the query waits for new data, and grows while the query is stopped.
@@ -336,7 +336,7 @@ def test_zookeeper_nodes_have_the_fields_of_storms_spout(
     kafka_cluster: KafkaCluster,
     zookeeper: ZooKeeper,
     stream: Callable[..., Stream],
-    topic: NewTopicName,
+    topic: TopicFactory,
 ) -> None:
     """
     There is one node per id, topic and partition, with the fields of Storm's spout and ours.

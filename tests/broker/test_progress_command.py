@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark_pykafka.testing import KafkaCluster, ZooKeeper
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 
 @pytest.fixture(params=["consumerGroup", "zookeeper"])
 def place(
     request: pytest.FixtureRequest,
     kafka_cluster: KafkaCluster,
-    topic: NewTopicName,
+    topic: TopicFactory,
     tmp_path: Path,
 ) -> tuple[str, list[str]]:
     """

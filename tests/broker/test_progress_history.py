@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 PARTITIONS = 2
 STEPS = 10
@@ -164,7 +164,7 @@ class Schedule:
 def test_history_of_a_group(
     spark: SparkSession,
     kafka_cluster: KafkaCluster,
-    topic: NewTopicName,
+    topic: TopicFactory,
     checkpoint: str,
     seed: int,
 ) -> None:

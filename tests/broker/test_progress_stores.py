@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.progress.store import ProgressStore
     from pyspark_pykafka.testing import KafkaCluster, ZooKeeper
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 SESSION_MS = 3_000
 ME, ALSO_ME, OTHER = Owner("q", "a", 0), Owner("q", "b", 0), Owner("r", "c", 0)
@@ -54,7 +54,7 @@ class Place:
 
 
 @pytest.fixture(params=["memory", "consumerGroup", "zookeeper"])
-def place(request: pytest.FixtureRequest, topic: NewTopicName) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, topic: TopicFactory) -> Iterator[Place]:
     """
     Return an unused id, for a topic of three partitions.
     """

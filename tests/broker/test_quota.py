@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 COUNT = 3_000
 RECORDS = [Record(b"%d" % number + b"." * 1_000) for number in range(COUNT)]
@@ -62,7 +62,7 @@ def limited(kafka_cluster: KafkaCluster) -> Callable[[str, str], str]:
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 def test_a_throttled_reader_waits(
     kafka_cluster: KafkaCluster,
-    topic: NewTopicName,
+    topic: TopicFactory,
     limited: Callable[[str, str], str],
     engine: str,
 ) -> None:
@@ -99,7 +99,7 @@ def test_a_throttled_reader_waits(
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 def test_a_throttled_writer_waits(
     kafka_cluster: KafkaCluster,
-    topic: NewTopicName,
+    topic: TopicFactory,
     limited: Callable[[str, str], str],
     caplog: pytest.LogCaptureFixture,
     engine: str,

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 QUICK = RestartPolicy(initial_delay=0.1, max_delay=0.2, attempts=5)
 
 
 def test_failing_query_is_restarted(
-    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: NewTopicName
+    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: TopicFactory
 ) -> None:
     """
     It fails twice, then succeeds, and every record arrives once.
@@ -49,7 +49,7 @@ def test_failing_query_is_restarted(
 
 
 def test_data_loss_is_not_restarted(
-    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: NewTopicName
+    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: TopicFactory
 ) -> None:
     """
     A restart would not bring lost records back, so the error is raised at once.
@@ -66,7 +66,7 @@ def test_data_loss_is_not_restarted(
 
 
 def test_signal_stops_the_query(
-    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: NewTopicName
+    kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: TopicFactory
 ) -> None:
     """
     SIGTERM stops the query, and no error is raised.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.sink.delivery import TaskCommitMessage
     from pyspark_pykafka.sink.ledger_entries import Committable
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 COMMITTED = {"isolation.level": "read_committed"}
 QUERY, OTHER = str(uuid.UUID(int=1 << 100)), str(uuid.UUID(int=2 << 100))
@@ -104,7 +104,7 @@ class Copy:
 
 @pytest.fixture
 def copy(
-    spark: SparkSession, kafka_cluster: KafkaCluster, topic: NewTopicName, tmp_path: Path
+    spark: SparkSession, kafka_cluster: KafkaCluster, topic: TopicFactory, tmp_path: Path
 ) -> Copy:
     """
     Return a stream between two new topics.
@@ -299,7 +299,7 @@ class Sink:
 
 
 @pytest.fixture
-def sink(kafka_cluster: KafkaCluster, topic: NewTopicName) -> Sink:
+def sink(kafka_cluster: KafkaCluster, topic: TopicFactory) -> Sink:
     """
     Return one execution that writes to a new topic.
     """

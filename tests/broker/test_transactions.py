@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         TransactionDescription,
     )
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 SECONDS = 30.0
 TIMEOUT_MS = 60_000
@@ -138,7 +138,7 @@ class Sink:
 
 
 @pytest.fixture
-def sink(kafka_cluster: KafkaCluster, topic: NewTopicName) -> Sink:
+def sink(kafka_cluster: KafkaCluster, topic: TopicFactory) -> Sink:
     """
     Return a sink for a new topic of two partitions.
     """

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 COMMITTED = {"isolation.level": "read_committed"}
 COUNT = 3_000
 
 
 @pytest.fixture
-def name(topic: NewTopicName) -> str:
+def name(topic: TopicFactory) -> str:
     """
     Return a new topic of two partitions.
     """
@@ -225,7 +225,7 @@ def test_transactions_of_a_dead_driver_can_be_aborted(
 def test_a_micro_batch_in_foreach_batch_is_at_least_once(
     spark: SparkSession,
     kafka_cluster: KafkaCluster,
-    topic: NewTopicName,
+    topic: TopicFactory,
     name: str,
     write: Callable[..., None],
     tmp_path: Path,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    NewDrivers = Callable[..., Drivers]
+    DriversFactory = Callable[..., Drivers]
     Choose = Callable[[int], int]
 
 pytestmark = pytest.mark.timeout(900)
@@ -80,7 +80,7 @@ def cluster() -> Iterator[GatedCluster]:
 @pytest.fixture
 def drivers(
     cluster: GatedCluster, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[NewDrivers]:
+) -> Iterator[DriversFactory]:
     """
     Return a function that sets up queries which one driver after another runs.
     """
@@ -129,7 +129,7 @@ def await_ended(made: Drivers) -> None:
         wait_until(lambda stream=stream: ", ".join(stream.open_ids()) or None, SECONDS)
 
 
-def test_a_driver_dies_between_commits(drivers: NewDrivers) -> None:
+def test_a_driver_dies_between_commits(drivers: DriversFactory) -> None:
     """
     A driver dies when one task of a prefetched batch is committed and the others are not, after a
     shuffle and a union; the next driver completes the batch.
@@ -144,7 +144,7 @@ def test_a_driver_dies_between_commits(drivers: NewDrivers) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("group", SHAPES)
-def test_drivers_die_one_after_another(drivers: NewDrivers, group: str, read: str) -> None:
+def test_drivers_die_one_after_another(drivers: DriversFactory, group: str, read: str) -> None:
     """
     Drivers die before the first commit of a batch, after the first of the next one, before the
     last, and after it; the last driver completes everything.
@@ -158,7 +158,7 @@ def test_drivers_die_one_after_another(drivers: NewDrivers, group: str, read: st
 
 
 @pytest.mark.soak
-def test_a_batch_loses_three_drivers(drivers: NewDrivers) -> None:
+def test_a_batch_loses_three_drivers(drivers: DriversFactory) -> None:
     """
     Three drivers die in one batch, each after one more task is committed.
     """
@@ -176,7 +176,7 @@ def test_a_batch_loses_three_drivers(drivers: NewDrivers) -> None:
     "shapes", [STATELESS, INPUTS, STATEFUL], ids=["stateless", "inputs", "stateful"]
 )
 def test_a_driver_restarts_after_the_transaction_timeout(
-    drivers: NewDrivers, shapes: Sequence[str], read: str
+    drivers: DriversFactory, shapes: Sequence[str], read: str
 ) -> None:
     """
     The coordinator has aborted what was not committed; the tasks have the same rows again, and only
@@ -191,7 +191,7 @@ def test_a_driver_restarts_after_the_transaction_timeout(
 
 
 @pytest.mark.soak
-def test_different_rows_after_the_transaction_timeout_are_refused(drivers: NewDrivers) -> None:
+def test_different_rows_after_the_transaction_timeout_are_refused(drivers: DriversFactory) -> None:
     """
     If tasks have different rows each time, and a part is committed, the query fails with a named
     error at each start; the error says what is visible, and nothing is duplicated.
@@ -229,7 +229,7 @@ SETTINGS = {
 
 @pytest.mark.soak
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_driver_with_other_settings(drivers: NewDrivers, setting: str) -> None:
+def test_a_driver_with_other_settings(drivers: DriversFactory, setting: str) -> None:
     """
     The next driver has other settings, so its tasks may have other rows; before the transaction
     time-out that changes nothing.
@@ -244,7 +244,9 @@ def test_a_driver_with_other_settings(drivers: NewDrivers, setting: str) -> None
 
 @pytest.mark.soak
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_other_settings_after_the_transaction_timeout(drivers: NewDrivers, setting: str) -> None:
+def test_other_settings_after_the_transaction_timeout(
+    drivers: DriversFactory, setting: str
+) -> None:
     """
     The next driver has other settings, and comes too late: either its tasks have the same rows, or
     it fails.
@@ -265,7 +267,7 @@ def test_other_settings_after_the_transaction_timeout(drivers: NewDrivers, setti
 
 @pytest.mark.soak
 @pytest.mark.parametrize("choose", [none, one, everything])
-def test_a_paused_driver_resumes(drivers: NewDrivers, choose: Choose) -> None:
+def test_a_paused_driver_resumes(drivers: DriversFactory, choose: Choose) -> None:
     """
     While a driver is paused between its commits another one completes everything; late requests of
     the first one, and what it does after resuming, change nothing.
@@ -290,7 +292,7 @@ def test_a_paused_driver_resumes(drivers: NewDrivers, choose: Choose) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("choose", [none, one])
-def test_two_drivers_at_once(drivers: NewDrivers, choose: Choose) -> None:
+def test_two_drivers_at_once(drivers: DriversFactory, choose: Choose) -> None:
     """
     A paused driver resumes when another one is about to commit the same batch; if both give up, a
     third one completes it.
@@ -316,7 +318,7 @@ def test_two_drivers_at_once(drivers: NewDrivers, choose: Choose) -> None:
 
 
 @pytest.mark.soak
-def test_late_commits(drivers: NewDrivers) -> None:
+def test_late_commits(drivers: DriversFactory) -> None:
     """
     The last requests of a dead driver arrive while the next one commits the same batch.
     """

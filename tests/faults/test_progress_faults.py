@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_pykafka.testing import ZooKeeper
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 CHILD = Path(__file__).with_name("progress_owner.py")
 SESSION_MS = "3000"
@@ -109,7 +109,7 @@ def send(child: subprocess.Popen[str], offset: int) -> str:
 def test_frozen_owner_is_fenced(
     kafka_cluster: KafkaCluster,
     zookeeper: ZooKeeper,
-    topic: NewTopicName,
+    topic: TopicFactory,
     store: str,
     query: str,
 ) -> None:
@@ -139,7 +139,7 @@ def test_frozen_owner_is_fenced(
 
 @pytest.mark.parametrize("store", ["consumerGroup", "zookeeper"])
 def test_killed_owner_blocks_until_its_session_expires(
-    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName, store: str
+    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory, store: str
 ) -> None:
     """
     Another query waits for the session to expire, then continues; its first claim does not fail.
@@ -159,7 +159,7 @@ def test_killed_owner_blocks_until_its_session_expires(
 
 
 def test_dead_zookeeper_does_not_block_the_query(
-    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName
+    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory
 ) -> None:
     """
     After an outage longer than the session it receives the last of all offsets (F15).
@@ -184,7 +184,7 @@ def test_dead_zookeeper_does_not_block_the_query(
 
 
 def test_expired_session_is_claimed_again(
-    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName
+    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory
 ) -> None:
     """
     A second client closes the owner's session, as ZooKeeper's own tests make a session expire.
@@ -209,7 +209,7 @@ def test_expired_session_is_claimed_again(
 
 
 def test_another_user_cannot_access_the_nodes(
-    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName
+    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory
 ) -> None:
     """
     With a digest only its user can read and write; the error names the option, and no password.
@@ -263,7 +263,7 @@ def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeepe
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_group_with_consumers_is_rejected(
-    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: NewTopicName, protocol: str
+    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory, protocol: str
 ) -> None:
     """
     A consumer of the group, in either protocol, commits its own offsets there.

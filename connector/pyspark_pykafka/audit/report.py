@@ -80,7 +80,7 @@ class AuditReport:
         if report.has_mismatch:
             # audit flights, micro-batch 7: flights-0: records are missing: 40 entered, 39 left
             print(report)
-            scopes = [it.scope for it in report.findings if it.verdict is Verdict.MISSING]
+            scopes = [each.scope for each in report.findings if each.verdict is Verdict.MISSING]
     """
 
     name: str
@@ -122,21 +122,21 @@ class AuditReport:
 
 
 def compare(
-    scope: str, entered: Checksum, left: Iterable[Checksum], max_entered: int | None = None
+    scope: str, entered: Checksum, exits: Iterable[Checksum], max_entered: int | None = None
 ) -> Finding:
     """
-    Compare what entered with what left, at the sink and at each filter.
+    Compare the records that entered with those that left at the exits: the sink and each filter.
 
     ``max_entered`` is the number of records that can have entered, if ``entered`` holds only those
     that certainly did.
     """
-    left_in_all = reduce(Checksum.__add__, left, Checksum())
+    left = reduce(Checksum.__add__, exits, Checksum())
     return Finding(
         scope,
-        _verdict(entered, left_in_all, max_entered),
+        _verdict(entered, left, max_entered),
         entered.count,
-        left_in_all.count,
-        entered.sum - left_in_all.sum,
+        left.count,
+        entered.sum - left.sum,
     )
 
 
@@ -154,13 +154,13 @@ def report(
     name: str,
     batch_id: int,
     entered: Mapping[str, Checksum],
-    left: Iterable[Mapping[str, Checksum]],
+    exits: Iterable[Mapping[str, Checksum]],
     max_entered: Mapping[str, int] | None = None,
 ) -> AuditReport:
     """
     Compare a batch as a whole and by partition; the mappings have the scopes as keys.
     """
-    exits, maxima = list(left), max_entered or {}
+    exits, maxima = list(exits), max_entered or {}
     findings = {
         scope: compare(
             scope,

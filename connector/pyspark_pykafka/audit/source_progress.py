@@ -50,10 +50,10 @@ def find_source(sources: Iterable[SourceProgress], options: SourceOptions) -> So
 
     Raises :class:`OffsetsError` if no source or more than one can have them.
     """
-    found = [source for source in sources if _fits(source, options)]
-    if len(found) == 1:
-        return found[0]
-    how_many = f"{len(found)} sources" if found else "no source"
+    matching = [source for source in sources if _fits(source, options)]
+    if len(matching) == 1:
+        return matching[0]
+    how_many = f"{len(matching)} sources" if matching else "no source"
     msg = (
         f"the query has {how_many} that may be the one with the auditor's options; give the "
         "auditor the options of the readStream that it audits, or none, if the query reads the "

@@ -63,7 +63,7 @@ class SourceTally:
         name: str,
         batch_id: int,
         sources: Iterable[SourceProgress],
-        left: Sequence[Checksums],
+        exits: Sequence[Checksums],
     ) -> AuditReport:
         """
         Compare what entered with what left; after a mismatch, compare with the log's records.
@@ -73,19 +73,19 @@ class SourceTally:
         source = find_source(sources, self._options)
         ranges = offset_ranges(source, self._options)
         full = self._checksums(ranges, self._checksum_of_range)
-        found = report(name, batch_id, full, left)
-        if found.is_complete:
-            return found
+        by_offsets = report(name, batch_id, full, exits)
+        if by_offsets.is_complete:
+            return by_offsets
         in_log = self._in_log(name, ranges)
         complete = {
-            finding.scope for finding in found.findings if finding.verdict is Verdict.COMPLETE
+            finding.scope for finding in by_offsets.findings if finding.verdict is Verdict.COMPLETE
         }
         entered = {scope: full[scope] if scope in complete else in_log[scope] for scope in full}
         # Records that the log has lost since then have entered, too. None are lost if it still has
         # as many records as Spark has read.
         is_complete_log = in_log[WHOLE_BATCH].count in {source.rows, full[WHOLE_BATCH].count}
         max_entered = {} if is_complete_log else {scope: sums.count for scope, sums in full.items()}
-        return report(name, batch_id, entered, left, max_entered)
+        return report(name, batch_id, entered, exits, max_entered)
 
     def _in_log(self, name: str, ranges: Sequence[OffsetRange]) -> Checksums:
         """
@@ -117,20 +117,20 @@ class SourceTally:
         self, ranges: Sequence[OffsetRange], checksum: Callable[[OffsetRange], Checksum]
     ) -> Checksums:
         scopes = [WHOLE_BATCH, *map(str, sorted(self._partitions))]
-        found = dict.fromkeys(scopes, Checksum())
+        checksums = dict.fromkeys(scopes, Checksum())
         for r in ranges:
             entered = checksum(r)
-            found[WHOLE_BATCH] += entered
+            checksums[WHOLE_BATCH] += entered
             if r.tp in self._partitions:
-                found[str(r.tp)] += entered
-        return found
+                checksums[str(r.tp)] += entered
+        return checksums
 
     def _checksum_of_range(self, r: OffsetRange) -> Checksum:
         return checksum_of_range(r.tp, r.start, r.end, include_topic=self.include_topic)
 
     def _checksum_of_records(self, r: OffsetRange) -> Checksum:
-        found = Checksum()
+        checksum = Checksum()
         for batch in fetch(r, self._settings):
             offsets = batch.column(0).to_numpy()
-            found += checksum_of_offsets(r.tp, offsets, include_topic=self.include_topic)
-        return found
+            checksum += checksum_of_offsets(r.tp, offsets, include_topic=self.include_topic)
+        return checksum

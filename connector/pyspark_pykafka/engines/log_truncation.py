@@ -114,10 +114,10 @@ def _epoch_at(tp: TopicPartition, end: int, start: StreamOffset, latest: StreamO
     return seen_in.epochs.get(tp, NO_EPOCH)
 
 
-def describe_truncations(found: Iterable[Truncation], limit: int = 20) -> str:
+def describe_truncations(truncations: Iterable[Truncation], limit: int = 20) -> str:
     """
     Return a text for a message that lists at most ``limit`` truncations.
     """
-    listed = list(found)
+    listed = list(truncations)
     rest = f"; and {len(listed) - limit} more partitions" if len(listed) > limit else ""
     return "; ".join(map(str, listed[:limit])) + rest

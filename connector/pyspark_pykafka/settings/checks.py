@@ -104,10 +104,10 @@ def check_combination(properties: Mapping[str, str], role: Role) -> list[str]:
     """
     Return the mistakes in combinations of settings.
     """
-    found = [*_credentials(properties)]
+    mistakes = [*_credentials(properties)]
     if role is Role.PRODUCER and properties.get("enable.idempotence", "true") == "true":
-        found += _idempotence(properties)
-    return found
+        mistakes += _idempotence(properties)
+    return mistakes
 
 
 def _credentials(properties: Mapping[str, str]) -> Iterator[str]:

@@ -58,10 +58,10 @@ def read_jaas(text: str) -> dict[str, str]:
         )
         raise JaasError(msg)
     names = _setting_names(module)
-    found = {names[option]: value for option, value in options.items() if option in names}
-    if "OAuth" in module and found:
-        found["sasl.oauthbearer.method"] = "oidc"
-    return found
+    credentials = {names[option]: value for option, value in options.items() if option in names}
+    if "OAuth" in module and credentials:
+        credentials["sasl.oauthbearer.method"] = "oidc"
+    return credentials
 
 
 def _tokenize(text: str) -> Iterator[tuple[str, str]]:

@@ -229,7 +229,7 @@ def _property(line: str) -> Property:
 
 #: Every property by name.
 PROPERTIES: dict[str, Property] = {
-    found.name: found for found in map(_property, _TABLE.strip().splitlines())
+    each.name: each for each in map(_property, _TABLE.strip().splitlines())
 }
 
 #: librdkafka's alternative names, by canonical name: the Java client's where it has one.

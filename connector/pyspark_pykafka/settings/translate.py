@@ -132,9 +132,9 @@ class _Draft:
         """
         Add the key store and the trust store, each described by several settings.
         """
-        found, mistakes = translate_stores(stores)
+        translated, mistakes = translate_stores(stores)
         self.mistakes += mistakes
-        for name, value in found.items():
+        for name, value in translated.items():
             kind = "trust" if name == "ssl.ca.location" else "key"
             self.put(name, value, f"ssl.{kind}store.location")
 
@@ -189,11 +189,11 @@ class _Draft:
 
     def _add_jaas(self, name: str, value: str) -> None:
         try:
-            found = read_jaas(value)
+            credentials = read_jaas(value)
         except JaasError as cause:
             self.mistakes.append(f"kafka.{name} cannot be used: {cause}")
             return
-        for target, text in found.items():
+        for target, text in credentials.items():
             self.put(target, text, name)
 
     def _add_request_timeout(self, name: str, value: str) -> None:

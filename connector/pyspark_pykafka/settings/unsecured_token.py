@@ -35,19 +35,19 @@ def parse_unsecured_jwt_config(text: str) -> UnsecuredToken | None:
     Returns None for a text that is not of this form; librdkafka then reports the error.
     """
     pairs = [pair.partition("=")[::2] for pair in text.split()]
-    found = dict(pairs)
+    fields = dict(pairs)
     extensions = {name: value for name, value in pairs if name.startswith(_EXTENSION)}
-    life = found.get("lifeSeconds", str(_LIFE_SECONDS))
-    unknown = found.keys() - extensions.keys() - _NAMES
-    if unknown or len(found) < len(pairs) or not all(found.values()) or not life.isdecimal():
+    life = fields.get("lifeSeconds", str(_LIFE_SECONDS))
+    unknown = fields.keys() - extensions.keys() - _NAMES
+    if unknown or len(fields) < len(pairs) or not all(fields.values()) or not life.isdecimal():
         return None
-    if "principal" not in found:
+    if "principal" not in fields:
         return None
     return UnsecuredToken(
-        principal=found["principal"],
-        principal_claim=found.get("principalClaimName", "sub"),
-        scope=tuple(filter(None, found.get("scope", "").split(","))),
-        scope_claim=found.get("scopeClaimName", "scope"),
+        principal=fields["principal"],
+        principal_claim=fields.get("principalClaimName", "sub"),
+        scope=tuple(filter(None, fields.get("scope", "").split(","))),
+        scope_claim=fields.get("scopeClaimName", "scope"),
         life_seconds=int(life),
         extensions=tuple((name[len(_EXTENSION) :], value) for name, value in extensions.items()),
     )

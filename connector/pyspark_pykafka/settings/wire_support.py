@@ -73,7 +73,7 @@ _OTHER_MECHANISMS = """
 # Settings with a single supported value: librdkafka's default, or the connector's.
 _SINGLE_VALUE: dict[str, tuple[str, str]] = {
     "api.version.request": ("true", "wire always requests the brokers' API versions"),
-    "client.dns.lookup": ("use_all_dns_ips", "wire does no reverse DNS look-ups"),
+    "client.dns.lookup": ("use_all_dns_ips", "wire does no reverse DNS lookups"),
     "enable.metrics.push": ("false", "wire sends no metrics to the brokers"),
     "topic.blacklist": ("", "wire hides no topics"),
 }
@@ -171,8 +171,8 @@ def _unsupported_tls(properties: Mapping[str, str]) -> Iterator[str]:
 
 def _unsupported_servers(servers: str, protocol: str) -> Iterator[str]:
     for server in servers.split(","):
-        scheme, found, _ = server.partition("://")
-        if found and scheme.strip().lower() != protocol:
+        scheme, separator, _ = server.partition("://")
+        if separator and scheme.strip().lower() != protocol:
             yield (
                 f"kafka.bootstrap.servers has an entry with {scheme.strip()}://, "
                 f"and kafka.security.protocol is {protocol}"

@@ -166,12 +166,18 @@ def check_open(
     }
 
 
-def _check_one_open(prepared: PreparedTransaction, found: TransactionDescription | None) -> None:
-    is_own = found is not None and found.prepared == prepared
-    if found is not None and is_own and found.state is TransactionState.ONGOING:
+def _check_one_open(
+    prepared: PreparedTransaction, description: TransactionDescription | None
+) -> None:
+    is_own = description is not None and description.prepared == prepared
+    if description is not None and is_own and description.state is TransactionState.ONGOING:
         return
-    state = "unknown to the brokers" if found is None else f"in the state {found.state.value}"
-    if found is not None and not is_own:
+    state = (
+        "unknown to the brokers"
+        if description is None
+        else f"in the state {description.state.value}"
+    )
+    if description is not None and not is_own:
         state += " of another producer"
     msg = (
         f"the transaction {prepared.transactional_id} is {state}: the write took longer than "
@@ -192,11 +198,11 @@ def _abort_lost_attempts(
     """
     limited = transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
     _best_effort(lambda: limited.register_id(fence_id))
-    found = find_lost_attempts(
+    lost_ids = find_lost_attempts(
         transactions, [winner.transactional_id for winner in winners], pattern
     )
-    _best_effort(lambda: transactions.abort_ids(found))
-    return found
+    _best_effort(lambda: transactions.abort_ids(lost_ids))
+    return lost_ids
 
 
 def find_lost_attempts(
@@ -215,14 +221,14 @@ def find_lost_attempts(
     described = limited.describe_reachable(
         [*other_attempts.transactional_ids, *other_attempts.notice_ids]
     )
-    found = {
+    ids = {
         name
         for name, description in described.items()
         if description and description.state in _BLOCKING_STATES
     }
-    if found or other_attempts.were_retried or any(map(described.get, other_attempts.notice_ids)):
-        found |= set(list_open_ids(transactions, pattern))
-    return sorted(found - won)
+    if ids or other_attempts.were_retried or any(map(described.get, other_attempts.notice_ids)):
+        ids |= set(list_open_ids(transactions, pattern))
+    return sorted(ids - won)
 
 
 def _best_effort(step: Callable[[], None]) -> None:
@@ -240,9 +246,9 @@ def abort_lingering(transactions: Transactions, pattern: TransactionalIdPattern)
     """
     Abort open transactions, which would block readers until their timeout; return the ids.
     """
-    found = list_open_ids(transactions, pattern)
-    transactions.abort_ids(found)
-    return found
+    open_ids = list_open_ids(transactions, pattern)
+    transactions.abort_ids(open_ids)
+    return open_ids
 
 
 def list_open_ids(transactions: Transactions, pattern: TransactionalIdPattern) -> list[str]:

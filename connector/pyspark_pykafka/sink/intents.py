@@ -64,11 +64,11 @@ def find_intents(query: str, entries: EntriesWithOffsets) -> list[tuple[int, Int
 
     A retried append may leave copies of an intent: only the first one counts.
     """
-    found: dict[str, tuple[int, Intent]] = {}
+    first_intents: dict[str, tuple[int, Intent]] = {}
     for offset, entry in entries:
         if isinstance(entry, Intent) and entry.query == query:
-            found.setdefault(entry.write, (offset, entry))
-    return list(found.values())
+            first_intents.setdefault(entry.write, (offset, entry))
+    return list(first_intents.values())
 
 
 def is_binding(intent: Intent, entries: EntriesWithOffsets) -> bool:
@@ -101,13 +101,13 @@ def check_binding(batch: CommittableBatch, entries: EntriesWithOffsets) -> None:
 
     ``entries`` are those from the write's first marker up to the intent.
     """
-    found = find_conflict(batch.query, batch.batch, batch.write, entries)
-    if found is None:
+    conflict = find_conflict(batch.query, batch.batch, batch.write, entries)
+    if conflict is None:
         return
     msg = (
         f"this process may no longer commit batch {batch.batch} of the query {batch.query} "
-        f"('{batch.prefix}'): {_reason(found)}. Nothing of this write is visible; start it again "
-        "when no other process runs the query"
+        f"('{batch.prefix}'): {_reason(conflict)}. Nothing of this write is visible; start it "
+        "again when no other process runs the query"
     )
     raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
 
@@ -116,8 +116,8 @@ def outdated_intents(query: str, batch: int, entries: Sequence[Entry]) -> list[I
     """
     Return the intents that are no longer needed once a query writes a batch.
     """
-    found = {entry.write: entry for entry in entries if isinstance(entry, Intent)}
-    return [entry for entry in found.values() if entry.query == query and entry.batch < batch]
+    intents = {entry.write: entry for entry in entries if isinstance(entry, Intent)}
+    return [entry for entry in intents.values() if entry.query == query and entry.batch < batch]
 
 
 def _conflicts(entry: Entry, query: str, batch: int, write: str) -> bool:

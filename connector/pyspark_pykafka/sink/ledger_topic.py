@@ -40,7 +40,7 @@ TOPIC_CONFIG = {
 MAX_REPLICAS = 3
 
 _INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.02, 0.5
-# For a look-up that is probably not needed.
+# For a lookup that is probably not needed.
 _OPTIONAL_LOOKUP_SECONDS = 5.0
 
 
@@ -86,16 +86,16 @@ def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, write: MicroBa
     :mod:`pyspark_pykafka.errors`.
     """
     with transaction_client(kafka) as transactions:
-        found = _find_replicas(transactions, topic.name)
-        if found.replication_factor is None:
+        replicas = _find_replicas(transactions, topic.name)
+        if replicas.replication_factor is None:
             _check_never_existed(transactions, kafka, topic, write)
-            create_ledger_topic(transactions, kafka, topic, found.broker_count)
-        elif found.replication_factor == 1 < found.broker_count:
+            create_ledger_topic(transactions, kafka, topic, replicas.broker_count)
+        elif replicas.replication_factor == 1 < replicas.broker_count:
             logger.warning(
                 "the ledger %s has one replica on a cluster of %d brokers: while that broker is "
                 "down no micro-batch commits, and if its disk is lost, so is the record of what is "
                 "committed. Add replicas: kafka-reassign-partitions.sh, and min.insync.replicas=2",
-                *(topic.name, found.broker_count),
+                *(topic.name, replicas.broker_count),
             )
 
 
@@ -123,9 +123,9 @@ def recreate_ledger(transactions: Transactions, kafka: KafkaSettings, topic: Led
 
     The first entry is a release, which marks the loss as accepted.
     """
-    found = _find_replicas(transactions, topic.name)
-    if found.replication_factor is None:
-        create_ledger_topic(transactions, kafka, topic, found.broker_count)
+    replicas = _find_replicas(transactions, topic.name)
+    if replicas.replication_factor is None:
+        create_ledger_topic(transactions, kafka, topic, replicas.broker_count)
     Ledger(transactions.cluster, transactions.config, topic.name).append(Release(""))
 
 

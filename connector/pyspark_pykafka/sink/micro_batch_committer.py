@@ -176,7 +176,7 @@ def find_partly_committed(transactions: Transactions, prefix: str) -> list[Prepa
     ledger = _ledger(transactions, prefix)
     log_start, stable_end = ledger.watermarks()
     entries = ledger.read_all(stable_end, ledger.high_watermark())
-    found: list[PreparedTransaction] = []
+    in_doubt: list[PreparedTransaction] = []
     for query in sorted({entry.query for _, entry in entries if isinstance(entry, Intent)}):
         for offset, intent in find_intents(query, entries):
             prepared = named_transactions(prefix, intent)
@@ -185,8 +185,8 @@ def find_partly_committed(transactions: Transactions, prefix: str) -> list[Prepa
             if 0 < len(still_open) < len(prepared) and is_binding(
                 intent, ledger.read_all(start, offset + 1)
             ):
-                found += still_open
-    return found
+                in_doubt += still_open
+    return in_doubt
 
 
 def release_prefix(transactions: Transactions, owner: Marker, prefix: str) -> None:
@@ -211,10 +211,10 @@ def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> Ba
     _roll_forward(transactions, ledger, (prefix, owner.query), log_start, (stable_end, end))
     abort_lingering(transactions, query_pattern(prefix, owner.query))
     ledger.wait_until_stable(end)
-    found = _batch_state(ledger, owner, ledger.read_all(log_start, end))
-    if not found.is_whole:
+    state = _batch_state(ledger, owner, ledger.read_all(log_start, end))
+    if not state.is_whole:
         ledger.append(Completion(owner.query, owner.batch))
-    return found
+    return state
 
 
 def _ledger(transactions: Transactions, prefix: str) -> Ledger:
@@ -350,11 +350,13 @@ def _commit_open(transactions: Transactions, prepared: Sequence[PreparedTransact
 def _still_open(
     transactions: Transactions, prepared: Sequence[PreparedTransaction]
 ) -> list[PreparedTransaction]:
-    found = transactions.describe_all([transaction.transactional_id for transaction in prepared])
+    descriptions = transactions.describe_all(
+        [transaction.transactional_id for transaction in prepared]
+    )
     return [
         transaction
         for transaction in prepared
-        if (description := found[transaction.transactional_id]) is not None
+        if (description := descriptions[transaction.transactional_id]) is not None
         and description.prepared == transaction
         and description.state is TransactionState.ONGOING
     ]
@@ -397,20 +399,20 @@ def _undecided(
     """
     by_id = {transaction.transactional_id: transaction for transaction in decided}
     doubtful = [name for name in open_ids if name in by_id]
-    found = transactions.describe_all(doubtful)
-    spared = {name for name in doubtful if not _is_later(by_id[name], found[name])}
+    descriptions = transactions.describe_all(doubtful)
+    spared = {name for name in doubtful if not _is_later(by_id[name], descriptions[name])}
     for name in sorted(spared):
         logger.info("%s is decided to be committed, and seems to be open still", name)
     return [name for name in open_ids if name not in spared]
 
 
-def _is_later(decided: PreparedTransaction, found: TransactionDescription | None) -> bool:
+def _is_later(decided: PreparedTransaction, description: TransactionDescription | None) -> bool:
     """
     Return whether the open transaction of an id started after the decided one.
     """
-    if found is None or found.state is not TransactionState.ONGOING:
+    if description is None or description.state is not TransactionState.ONGOING:
         return False
-    return found.producer_id != decided.producer_id or found.epoch > decided.epoch
+    return description.producer_id != decided.producer_id or description.epoch > decided.epoch
 
 
 def _abort_lingering_if_alone(

@@ -122,13 +122,13 @@ def committed_tasks(batch: CommittableBatch, committed: Sequence[Entry]) -> froz
     :func:`check_not_superseded` does.
     """
     check_not_superseded(batch, committed)
-    found = batch_state(batch.query, batch.batch, committed)
-    if found.is_whole:
+    state = batch_state(batch.query, batch.batch, committed)
+    if state.is_whole:
         return frozenset(task.task for task in batch.committables)
     now = {task.task: task for task in batch.committables}
-    for marker in found.markers:
-        _check_same_rows(batch, marker, now.get(marker.task), found)
-    return frozenset(found.tasks)
+    for marker in state.markers:
+        _check_same_rows(batch, marker, now.get(marker.task), state)
+    return frozenset(state.tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,24 +200,24 @@ def batch_state(query: str, batch: int, committed: Sequence[Entry]) -> BatchStat
 
 
 def _check_same_rows(
-    batch: CommittableBatch, marker: Marker, now: Committable | None, found: BatchState
+    batch: CommittableBatch, marker: Marker, now: Committable | None, state: BatchState
 ) -> None:
-    intent = found.intents.get(marker.write)
+    intent = state.intents.get(marker.write)
     if intent is None:
-        raise _replay_differs_error(batch, found, "the number of its tasks is not known")
+        raise _replay_differs_error(batch, state, "the number of its tasks is not known")
     if intent.tasks != batch.tasks:
         reason = f"it had {intent.tasks} tasks then, and has {batch.tasks} now"
-        raise _replay_differs_error(batch, found, reason)
+        raise _replay_differs_error(batch, state, reason)
     records = 0 if now is None else now.records
     if marker.records != records:
         reason = f"its task {marker.task} wrote {marker.records} rows then, and {records} now"
-        raise _replay_differs_error(batch, found, reason)
+        raise _replay_differs_error(batch, state, reason)
     if not marker.content:
         reason = f"an older version wrote its task {marker.task}, without a hash of its rows"
-        raise _replay_differs_error(batch, found, reason)
+        raise _replay_differs_error(batch, state, reason)
     if now is not None and marker.content != now.content_hash:
         reason = f"its task {marker.task} wrote other rows then, though as many ({records})"
-        raise _replay_differs_error(batch, found, reason)
+        raise _replay_differs_error(batch, state, reason)
 
 
 def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -226,13 +226,13 @@ def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 def _replay_differs_error(
-    batch: CommittableBatch, found: BatchState, reason: str
+    batch: CommittableBatch, state: BatchState, reason: str
 ) -> ExactlyOnceError:
     tool, arguments = "pykafka transactions", f"--prefix {batch.prefix}"
     msg = (
         f"batch {batch.batch} of the query {batch.query} was committed in part, its other "
         "transactions were aborted before their commit (kafka.transaction.timeout.ms), and it "
-        f"cannot be completed: {reason}. Visible are {found}; nothing of this write is. Run it as "
+        f"cannot be completed: {reason}. Visible are {state}; nothing of this write is. Run it as "
         "it ran before (spark.sql.shuffle.partitions, the same input, no randomness); or repeat "
         f"the visible rows, and let the batch be written whole: {tool} release {arguments}; or "
         f"give up the others, and count the batch as done: {tool} complete {arguments}"

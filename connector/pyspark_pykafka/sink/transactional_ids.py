@@ -48,12 +48,12 @@ def other_attempt_ids(transactional_ids: Iterable[str]) -> OtherAttempts:
     other_ids: list[str] = []
     notice_ids: list[str] = []
     were_retried = False
-    for found in filter(None, map(_ATTEMPT.fullmatch, transactional_ids)):
-        attempt, again = int(found["attempt"]), found["again"] is not None
+    for match in filter(None, map(_ATTEMPT.fullmatch, transactional_ids)):
+        attempt, again = int(match["attempt"]), match["again"] is not None
         first = max(attempt - _MAX_EARLIER_ATTEMPTS, 0)
-        all_ids = [f"{found['task']}-{number}" for number in range(first, attempt + 2)]
-        other_ids += [attempt_id for attempt_id in all_ids if attempt_id != found[0]]
-        notice_ids.append(fallback_notice_id(f"{found['task']}-{attempt}"))
+        all_ids = [f"{match['task']}-{number}" for number in range(first, attempt + 2)]
+        other_ids += [attempt_id for attempt_id in all_ids if attempt_id != match[0]]
+        notice_ids.append(fallback_notice_id(f"{match['task']}-{attempt}"))
         were_retried = were_retried or again or attempt > 0
     return OtherAttempts(other_ids, notice_ids, were_retried)
 

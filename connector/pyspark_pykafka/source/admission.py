@@ -145,9 +145,11 @@ def _limit_bytes(
 
     def density(fraction: float) -> float:
         positions = {tp: start[tp] + _before(backlog[tp], fraction) for tp in sampled}
-        found = bytes_per_offset(positions)
-        average = sum(found.values()) / len(found) if found else _DEFAULT_BYTES_PER_OFFSET
-        return sum(size * found.get(tp, average) for tp, size in backlog.items())
+        densities = bytes_per_offset(positions)
+        average = (
+            sum(densities.values()) / len(densities) if densities else _DEFAULT_BYTES_PER_OFFSET
+        )
+        return sum(size * densities.get(tp, average) for tp, size in backlog.items())
 
     few, many = (max(n // len(sampled), _MIN_SAMPLES) for n in (_FEW_SAMPLES, _MANY_SAMPLES))
     fraction = fraction_within(density, limit, few, many)

@@ -35,14 +35,14 @@ class Checkpoint:
 
         Raises :class:`OffsetsError` if the folder is no checkpoint.
         """
-        found = _numbers(self.folder / "offsets")
-        if not found:
+        logged = _numbers(self.folder / "offsets")
+        if not logged:
             msg = (
                 f"{self.folder} holds no offsets of a streaming query; it must be the folder that "
                 "the query was given as checkpointLocation"
             )
             raise OffsetsError("NO_CHECKPOINT", msg)
-        return found
+        return logged
 
     def to_jvm_format(self, *, dry_run: bool = False) -> list[int]:
         """

@@ -89,9 +89,9 @@ class DataLossReporter:
         if not epochs:
             return
         end_offsets = self._lookup.offsets_for_leader_epochs(epochs)
-        found = find_truncations(start, epochs, end_offsets)
-        if found:
-            self._report_truncations(found)
+        truncations = find_truncations(start, epochs, end_offsets)
+        if truncations:
+            self._report_truncations(truncations)
         # Partitions without an answer are checked again with the next batch.
         for tp in end_offsets:
             self._checked[tp] = (start.offsets[tp], latest.epochs[tp])
@@ -105,12 +105,12 @@ class DataLossReporter:
         offset, checked = self._checked.get(tp, (None, epoch))
         return max(epoch, checked) if offset == start.offsets[tp] else epoch
 
-    def _report_truncations(self, found: Sequence[Truncation]) -> None:
-        text = describe_truncations(found)
+    def _report_truncations(self, truncations: Sequence[Truncation]) -> None:
+        text = describe_truncations(truncations)
         if self._options.fail_on_data_loss:
             msg = f"{text}. Set failOnDataLoss to false to go on without them"
             raise DataLossError(LOG_TRUNCATED, msg)
-        for truncation in found:
+        for truncation in truncations:
             self._count(truncation.tp, truncation.lost)
         logger.warning("[%s] %s; going on", LOG_TRUNCATED, text)
 

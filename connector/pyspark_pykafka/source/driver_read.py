@@ -30,14 +30,14 @@ _MAX_MEMORY_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class PrefetchPolicy:
+class DriverReadPolicy:
     """
-    Which batches are small enough to prefetch. Offsets are counted, bytes are those of Arrow.
+    Which batches are small enough for the driver to read; bytes are those of Arrow batches.
 
     Above about the default ``max_offsets``, Spark needs longer to handle such rows on the driver
-    than to start tasks. A prefetch that takes more than ``max_seconds`` (``first_max_seconds`` for
-    the first one, which loads code and connects), exceeds ``max_bytes`` or fails is abandoned, and
-    the next one is tried after ``pause_seconds``.
+    than to start tasks. A driver read is abandoned if it takes more than ``max_seconds``
+    (``first_max_seconds`` for the first one, which loads code and connects), exceeds ``max_bytes``
+    or fails. The next one is tried after ``pause_seconds``.
     """
 
     max_offsets: int = 5_000
@@ -55,14 +55,14 @@ class PrefetchPolicy:
         return few and sum(r.size for r in ranges) <= self.max_offsets
 
 
-class Prefetch(Protocol):
+class DriverReader(Protocol):
     """
     Reads a batch on the driver, or leaves it to tasks.
     """
 
     def admits(self, ranges: Sequence[OffsetRange]) -> bool:
         """
-        Whether one task gets all ranges, prefetched or not: depends on the ranges alone.
+        Whether one task gets all ranges, whoever reads them: depends on the ranges alone.
         """
 
     def read(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:
@@ -71,7 +71,7 @@ class Prefetch(Protocol):
         """
 
 
-class NoPrefetch:
+class DisabledDriverReader:
     """
     Leaves every batch to tasks, one for each range.
     """
@@ -88,7 +88,7 @@ class NoPrefetch:
         """
 
 
-class DriverRead:
+class BoundedDriverReader:
     """
     Reads the ranges that the policy admits, in sequence.
 
@@ -99,7 +99,7 @@ class DriverRead:
     def __init__(
         self,
         read_range: Callable[[OffsetRange], Iterator[pa.RecordBatch]],
-        policy: PrefetchPolicy = PrefetchPolicy(),
+        policy: DriverReadPolicy = DriverReadPolicy(),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read_range = read_range
@@ -121,28 +121,28 @@ class DriverRead:
         if not self._pause.expired or not self._policy.admits(ranges):
             return None
         try:
-            found = self._read_all(ranges)
+            batches = self._read_all(ranges)
         except (PykafkaError, _TooMuchError) as error:
             self._pause = Deadline.after(self._policy.pause_seconds, self._now)
             seconds = self._policy.pause_seconds
             logger.info("%s; tasks read this batch and those of the next %.0f s", error, seconds)
             return None
         self._max_seconds = self._policy.max_seconds
-        return found
+        return batches
 
     def _read_all(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch]:
         deadline = Deadline.after(self._max_seconds, self._now)
-        found: list[pa.RecordBatch] = []
+        admitted: list[pa.RecordBatch] = []
         size = 0
         # Closed as soon as it is abandoned: a range that is read in part holds a connection.
         with closing(self._batches(ranges, deadline)) as batches:
             for batch in batches:
-                found.append(batch)
+                admitted.append(batch)
                 size += batch.nbytes
                 if size > self._policy.max_bytes:
                     msg = f"the batch has more than {self._policy.max_bytes} bytes"
                     raise _TooMuchError(msg)
-        return found
+        return admitted
 
     def _batches(
         self, ranges: Sequence[OffsetRange], deadline: Deadline

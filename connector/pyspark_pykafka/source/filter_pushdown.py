@@ -123,8 +123,8 @@ class FilterPushdown:
         if time is None:
             return dict.fromkeys(log_ends, minimum)
         # 1 ms earlier: an index entry of the same time may follow the first record of that time.
-        found = source.offsets_for_times(dict.fromkeys(log_ends, max(time - 1, 0)))
-        return {tp: max(minimum, _or(found.get(tp), end)) for tp, end in log_ends.items()}
+        offsets = source.offsets_for_times(dict.fromkeys(log_ends, max(time - 1, 0)))
+        return {tp: max(minimum, _or(offsets.get(tp), end)) for tp, end in log_ends.items()}
 
     def _max_ends(
         self, offset: int | None, time: int | None, log_ends: Offsets, source: OffsetSource
@@ -132,8 +132,10 @@ class FilterPushdown:
         ends = {} if offset is None else dict.fromkeys(log_ends, offset + 1)
         if time is None or self.max_delay_ms is None:
             return ends
-        found = source.offsets_for_times(dict.fromkeys(log_ends, time + self.max_delay_ms + 1))
-        return {tp: min(ends.get(tp, end), _or(found.get(tp), end)) for tp, end in log_ends.items()}
+        offsets = source.offsets_for_times(dict.fromkeys(log_ends, time + self.max_delay_ms + 1))
+        return {
+            tp: min(ends.get(tp, end), _or(offsets.get(tp), end)) for tp, end in log_ends.items()
+        }
 
     def _bounds(self, column: str, number: Callable[[Any], int | None], *, strict: int) -> _Bounds:
         minima: list[int] = []

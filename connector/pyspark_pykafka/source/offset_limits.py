@@ -145,10 +145,10 @@ def _of_topics(limit: SpecificOffsets, tps: Sequence[TopicPartition]) -> Offsets
     return {tp: by_topic[tp.topic] for tp in tps if tp.topic in by_topic}
 
 
-def _require_committed(found: Offsets, tps: Sequence[TopicPartition]) -> Offsets:
-    missing = set(tps) - found.keys()
+def _require_committed(committed: Offsets, tps: Sequence[TopicPartition]) -> Offsets:
+    missing = set(tps) - committed.keys()
     if not missing:
-        return found
+        return committed
     msg = (
         f"the consumer group has committed no offset for {format_partitions(missing)}; set "
         "startingOffsetsFallback to earliest or latest, where such partitions are to start"

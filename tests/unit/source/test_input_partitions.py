@@ -1,5 +1,5 @@
 """
-The number of tasks of a micro-batch: the same in each run of it, prefetched or not.
+The number of tasks of a micro-batch is the same in each run of it, whoever reads the records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from tests.support.memory_cluster import Cluster
 from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.schema import SOURCE_TYPES
-from pyspark_pykafka.source.driver_read import DriverRead, NoPrefetch, Prefetch
+from pyspark_pykafka.source.driver_read import (
+    BoundedDriverReader,
+    DisabledDriverReader,
+    DriverReader,
+)
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 from pyspark_pykafka.spark.stream_reader import _LegacyStreamReader
 
@@ -48,7 +52,7 @@ def read_too_much(_: OffsetRange) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch([pa.array([bytes(2**22)])], SCHEMA)
 
 
-def planned(prefetch: Prefetch, end: dict[str, Any], *, replayed: bool) -> list[Any]:
+def planned(driver_reader: DriverReader, end: dict[str, Any], *, replayed: bool) -> list[Any]:
     """
     Return the values of a micro-batch's input partitions, in a first run or in a replay.
     """
@@ -62,7 +66,7 @@ def planned(prefetch: Prefetch, end: dict[str, Any], *, replayed: bool) -> list[
     options = parse_stream_source(source_options)
     reader = _LegacyStreamReader(options, SCHEMA)
     reader._stream = MicroBatchStream(options, cluster, dict)
-    reader._prefetch = prefetch
+    reader._driver_reader = driver_reader
     if not replayed:
         reader.latestOffset()
     return [partition.value for partition in reader.partitions(START, end)]
@@ -77,11 +81,11 @@ def test_input_partitions_depend_on_offsets_alone(
     read: Any, size: int, tasks: int, *, replayed: bool
 ) -> None:
     """
-    Up to 5,000 offsets get one task, prefetched or not; more offsets get one task for each range.
+    Up to 5,000 offsets get one task, whoever reads them; more offsets get one task for each range.
     """
     end = {"t": dict.fromkeys("012", size)}
-    input_partitions = planned(DriverRead(read), end, replayed=replayed)
-    ranges = planned(NoPrefetch(), end, replayed=replayed)
+    input_partitions = planned(BoundedDriverReader(read), end, replayed=replayed)
+    ranges = planned(DisabledDriverReader(), end, replayed=replayed)
 
     assert input_partitions == ([tuple(ranges)] if tasks == 1 else ranges)
     assert len(ranges) == 3

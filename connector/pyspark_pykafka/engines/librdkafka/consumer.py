@@ -269,14 +269,14 @@ class _RangeReader:
         tp = self.range.tp
         try:
             with translating_errors(f"checking whether {tp} exists"):
-                found = self.client.consumer.list_topics(tp.topic, timeout=_METADATA_SECONDS)
+                topics = self.client.consumer.list_topics(tp.topic, timeout=_METADATA_SECONDS)
         except PykafkaError as error:
             if not error.retriable:
                 raise
             # Not an error before the deadline for progress.
             logger.info("%s; librdkafka retries", error)
             return
-        topic = found.topics.get(tp.topic)
+        topic = topics.topics.get(tp.topic)
         if topic is None or (topic.error and topic.error.code() in _MISSING):
             self._on_missing("the topic no longer exists")
         elif not topic.error and tp.partition not in topic.partitions:

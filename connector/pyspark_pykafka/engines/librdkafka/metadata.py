@@ -62,7 +62,7 @@ class AdminMetadata:
         """
         Return the topics of these names, without creating any.
         """
-        return {name: _topic(found) for name, found in self._describe(names).items()}
+        return {name: _topic(description) for name, description in self._describe(names).items()}
 
     def describe_matching_topics(self, matches: Callable[[str], object]) -> dict[str, Topic]:
         """
@@ -70,8 +70,8 @@ class AdminMetadata:
         """
         with translating_errors("listing topics"):
             self._admin.call(_describe_cluster, "connecting")
-            found = self._admin.client().list_topics(timeout=self._admin.timeout_seconds)
-        return self.describe_topics([name for name in found.topics if matches(name)])
+            listed = self._admin.client().list_topics(timeout=self._admin.timeout_seconds)
+        return self.describe_topics([name for name in listed.topics if matches(name)])
 
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """
@@ -150,10 +150,10 @@ class AdminMetadata:
         return ends
 
 
-def _topic(found: TopicDescription) -> Topic:
-    topic_id = str(found.topic_id)
-    partitions = sorted(partition.id for partition in found.partitions)
-    return Topic(None if topic_id == _NO_ID else topic_id, found.is_internal, partitions)
+def _topic(description: TopicDescription) -> Topic:
+    topic_id = str(description.topic_id)
+    partitions = sorted(partition.id for partition in description.partitions)
+    return Topic(None if topic_id == _NO_ID else topic_id, description.is_internal, partitions)
 
 
 def _spec(time: int) -> OffsetSpec:

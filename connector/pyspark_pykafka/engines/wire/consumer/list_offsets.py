@@ -164,23 +164,23 @@ def read_offsets(response: LeaderResponse, requested: RequestedPartitions) -> Lo
     An unknown partition is a retriable error: a new partition reaches the brokers one by one, and a
     deleted one soon leaves the metadata.
     """
-    found = LogEnds({}, {})
+    ends = LogEnds({}, {})
     for topic, partitions in response.topics:
         for index, error, offset, epoch in partitions:
             tp = TopicPartition(topic or "", index)
             if not error:
-                found.offsets[tp] = offset
+                ends.offsets[tp] = offset
                 if epoch != NO_EPOCH:
-                    found.epochs[tp] = epoch
+                    ends.epochs[tp] = epoch
             elif error == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 msg = f"{tp}: not known to its leader; is the topic being created, or deleted?"
                 raise UnknownTopicError(msg)
             else:
                 raise map_error_code(error, f"reading the offsets of {tp}")
-    is_short = len(found.offsets) < sum(map(len, requested.values()))
-    if is_short or _lacks_log_ends(found.offsets, requested):
-        raise no_leader_error(tp for tp in _partitions(requested) if found.offsets.get(tp, -1) < 0)
-    return found
+    is_short = len(ends.offsets) < sum(map(len, requested.values()))
+    if is_short or _lacks_log_ends(ends.offsets, requested):
+        raise no_leader_error(tp for tp in _partitions(requested) if ends.offsets.get(tp, -1) < 0)
+    return ends
 
 
 def _lacks_log_ends(offsets: Mapping[TopicPartition, int], requested: RequestedPartitions) -> bool:

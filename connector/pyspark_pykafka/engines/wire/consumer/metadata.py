@@ -72,7 +72,7 @@ class _Progress(NamedTuple):
     """
 
     missing: dict[TopicPartition, int]
-    found: LogEnds
+    ends: LogEnds
 
 
 class _Attempt(NamedTuple):
@@ -199,7 +199,7 @@ class WireMetadata:
                 raise
             # Not earlier: a leader would get a second connection.
             cluster.open_spare_connection()
-            return progress.found
+            return progress.ends
 
         return self._retry(request)
 
@@ -326,8 +326,8 @@ def _request_missing(
                 raise
             errors.append(error)
             continue
-        progress.found.offsets.update(offsets)
-        progress.found.epochs.update(epochs)
+        progress.ends.offsets.update(offsets)
+        progress.ends.epochs.update(epochs)
         for tp in offsets:
             progress.missing.pop(tp, None)
     if by_leader.leaderless:

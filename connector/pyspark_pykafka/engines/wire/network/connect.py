@@ -1,5 +1,5 @@
 """
-Connecting to a broker: name look-up, its addresses in a race (RFC 8305), and TLS, each limited.
+Connecting to a broker: name lookup, its addresses in a race (RFC 8305), and TLS, each limited.
 """
 
 from __future__ import annotations
@@ -211,16 +211,18 @@ def _resolve(address: Address, config: WireConfig, deadline: Deadline) -> list[_
 
     def look_up(flags: int = 0) -> None:
         try:
-            found = socket.getaddrinfo(host, address.port, family, socket.SOCK_STREAM, flags=flags)
+            resolved = socket.getaddrinfo(
+                host, address.port, family, socket.SOCK_STREAM, flags=flags
+            )
         except (OSError, UnicodeError) as cause:
             results.put(cause)
         else:
-            results.put(found)
+            results.put(resolved)
 
     look_up(socket.AI_NUMERICHOST)
     result = results.get_nowait()
     if isinstance(result, Exception):
-        # A look-up cannot be cancelled, so it gets a thread that can be abandoned.
+        # A lookup cannot be cancelled, so it gets a thread that can be abandoned.
         threading.Thread(target=look_up, daemon=True).start()
         result = _await_look_up(results, address, deadline)
     return [_Target(entry[0], entry[4]) for entry in result]
@@ -232,7 +234,7 @@ def _await_look_up(
     try:
         result = results.get(timeout=deadline.remaining(threading.TIMEOUT_MAX))
     except queue.Empty:
-        msg = f"{address}: the look-up of its host name timed out; is the DNS server up?"
+        msg = f"{address}: the lookup of its host name timed out; is the DNS server up?"
         raise TimeoutExceededError(msg) from None
     if isinstance(result, Exception):
         msg = f"{address}: the host name cannot be resolved ({result}); check it and the DNS server"

@@ -114,6 +114,6 @@ class TransactionalSession:
         """
         if not self._added:
             return
-        found = self.transactions.describe(self.transactional_id)
-        if found is not None and found.prepared == self.prepared:
+        description = self.transactions.describe(self.transactional_id)
+        if description is not None and description.prepared == self.prepared:
             self.transactions.abort(self.transactional_id)

@@ -1,5 +1,5 @@
 """
-Requests to transaction coordinators, with look-up, caching and retries.
+Requests to transaction coordinators, with lookup, caching and retries.
 """
 
 from __future__ import annotations
@@ -268,12 +268,12 @@ class Coordinators:
             request = find_coordinator_request(version, ids)
             limit = Deadline.after(deadline.remaining(_LOOKUP_SECONDS))
             response = self.cluster.request(connection, request, limit)
-            found = {
+            coordinators = {
                 coordinator.key if batched else ids[0]: coordinator
                 for coordinator in response.coordinators
             }
             for name in ids:
-                error = self._add_coordinator(name, found.get(name), connection)
+                error = self._add_coordinator(name, coordinators.get(name), connection)
                 if error is not None:
                     errors[name] = error
         return errors

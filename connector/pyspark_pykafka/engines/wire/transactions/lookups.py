@@ -114,12 +114,12 @@ class TransactionLookups:
         responses: Iterable[DescribeTransactionsResponse] = self._coordinators.send_batched(
             transactional_ids, describe_transactions, deadline
         )
-        for found in [state for response in responses for state in response.transaction_states]:
-            if found.error_code in {KafkaErrorCode.NONE, KafkaErrorCode.TRANSACTIONAL_ID_NOT_FOUND}:
-                described[found.transactional_id] = _to_description(found)
+        for entry in [state for response in responses for state in response.transaction_states]:
+            if entry.error_code in {KafkaErrorCode.NONE, KafkaErrorCode.TRANSACTIONAL_ID_NOT_FOUND}:
+                described[entry.transactional_id] = _to_description(entry)
             else:
-                self._coordinators.invalidate_if_moved(found.transactional_id, found.error_code)
-                _raise_if_fatal(found)
+                self._coordinators.invalidate_if_moved(entry.transactional_id, entry.error_code)
+                _raise_if_fatal(entry)
         return described
 
     def wait_until_visible(self, transactional_ids: Sequence[str]) -> None:
@@ -156,10 +156,10 @@ class TransactionLookups:
         requested = list(states)
 
         def once(deadline: Deadline) -> list[str]:
-            found, failed = self._list_once(pattern, requested, deadline)
+            ids, failed = self._list_once(pattern, requested, deadline)
             for error in failed.values():
                 raise error
-            return found
+            return ids
 
         return self._coordinators.retry(once, "listing transactions")
 
@@ -173,7 +173,7 @@ class TransactionLookups:
         """
         deadline = Deadline.after(self.config.block_seconds)
         try:
-            found, failed = self._list_once(pattern, list(states), deadline)
+            ids, failed = self._list_once(pattern, list(states), deadline)
         except PykafkaError as error:
             logger.warning("transactions could not be listed: %s", error)
             return []
@@ -183,7 +183,7 @@ class TransactionLookups:
                 "under %s end after kafka.transaction.timeout.ms",
                 *(address, reason, pattern.prefix),
             )
-        return found
+        return ids
 
     def list_committed_ids(
         self, pattern: TransactionalIdPattern, *, max_seconds: float | None = None
@@ -215,25 +215,25 @@ class TransactionLookups:
     ) -> tuple[list[str], dict[Address, PykafkaError]]:
         request = list_transactions([state.value for state in states])
         responses, failed = self._coordinators.send_to_all_brokers(request, deadline)
-        found: set[str] = set()
+        ids: set[str] = set()
         for address, response in responses.items():
             if response.error_code:
                 failed[address] = map_error_code(response.error_code, "listing transactions")
-            found |= set(filter(pattern.matches, response.transactional_ids))
-        return sorted(found), failed
+            ids |= set(filter(pattern.matches, response.transactional_ids))
+        return sorted(ids), failed
 
 
-def _to_description(found: TransactionStateEntry) -> TransactionDescription | None:
-    if found.error_code:
+def _to_description(entry: TransactionStateEntry) -> TransactionDescription | None:
+    if entry.error_code:
         return None
     return TransactionDescription(
-        found.transactional_id,
-        TransactionState(found.transaction_state),
-        found.producer_id,
-        found.producer_epoch,
-        found.transaction_timeout_ms,
-        found.transaction_start_time_ms,
-        found.partitions,
+        entry.transactional_id,
+        TransactionState(entry.transaction_state),
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.transaction_timeout_ms,
+        entry.transaction_start_time_ms,
+        entry.partitions,
     )
 
 
@@ -245,8 +245,8 @@ def _description_code(response: DescribeTransactionsResponse) -> int:
     return KafkaErrorCode.NONE if code == KafkaErrorCode.TRANSACTIONAL_ID_NOT_FOUND else code
 
 
-def _raise_if_fatal(found: TransactionStateEntry) -> None:
-    action = f"describing the transaction {found.transactional_id}"
-    error = transaction_error(found.error_code, action)
+def _raise_if_fatal(entry: TransactionStateEntry) -> None:
+    action = f"describing the transaction {entry.transactional_id}"
+    error = transaction_error(entry.error_code, action)
     if not error.retriable:
         raise error

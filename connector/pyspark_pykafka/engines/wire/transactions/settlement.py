@@ -100,9 +100,9 @@ class _Settlement:
         """
         Record the decided transactions, and return those that are certainly open.
         """
-        found = self._transactions.describe_reachable(list(self._pending), self._deadline)
+        descriptions = self._transactions.describe_reachable(list(self._pending), self._deadline)
         still_open = []
-        for name, described in found.items():
+        for name, described in descriptions.items():
             outcome = _outcome(self._pending[name], described, self._started.get(name))
             if outcome is None:
                 still_open.append(self._pending[name])
@@ -130,23 +130,25 @@ class _Settlement:
 
 def _outcome(
     prepared: PreparedTransaction,
-    found: TransactionDescription | None,
+    description: TransactionDescription | None,
     started: int | None = None,
 ) -> Outcome | None:
     """
     Return how a transaction ended, or None while it is open; ``started`` is its start time.
     """
-    if found is None:
+    if description is None:
         return Outcome.LOST
-    if found.prepared == prepared:
-        if found.state is TransactionState.ONGOING:
+    if description.prepared == prepared:
+        if description.state is TransactionState.ONGOING:
             return None
-        if is_committed(prepared, found):
+        if is_committed(prepared, description):
             return Outcome.COMMITTED
-        return Outcome.ABORTED if found.state in _ABORTED else Outcome.LOST
+        return Outcome.ABORTED if description.state in _ABORTED else Outcome.LOST
     # Fencing, or the coordinator after a timeout, bumped the epoch with the abort.
-    fenced = found.producer_id == prepared.producer_id and found.epoch == prepared.epoch + 1
-    if started is not None and found.started_ms > started:
+    fenced = (
+        description.producer_id == prepared.producer_id and description.epoch == prepared.epoch + 1
+    )
+    if started is not None and description.started_ms > started:
         # Another write has used the id since, and the abort is of that write's transaction.
         return Outcome.LOST
-    return Outcome.ABORTED if fenced and found.state in _ABORTED else Outcome.LOST
+    return Outcome.ABORTED if fenced and description.state in _ABORTED else Outcome.LOST

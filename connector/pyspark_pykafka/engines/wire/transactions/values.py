@@ -53,8 +53,12 @@ class TransactionDescription(NamedTuple):
         return PreparedTransaction(self.transactional_id, self.producer_id, self.epoch)
 
 
-def is_committed(prepared: PreparedTransaction, found: TransactionDescription | None) -> bool:
+def is_committed(prepared: PreparedTransaction, description: TransactionDescription | None) -> bool:
     """
     Return whether a transaction is committed, or certainly will be.
     """
-    return found is not None and found.prepared == prepared and found.state in COMMITTED_STATES
+    return (
+        description is not None
+        and description.prepared == prepared
+        and description.state in COMMITTED_STATES
+    )

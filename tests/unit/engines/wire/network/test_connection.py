@@ -339,7 +339,7 @@ def test_an_unknown_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_dns_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A look-up cannot be interrupted, but does not block beyond the deadline.
+    A lookup cannot be interrupted, but does not block beyond the deadline.
     """
     over = threading.Event()
 
@@ -350,7 +350,7 @@ def test_a_dns_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "getaddrinfo", hanging)
 
-    with pytest.raises(TimeoutExceededError, match="look-up of its host name"):
+    with pytest.raises(TimeoutExceededError, match="lookup of its host name"):
         ScriptedBroker(Script([]), Address("broker", 9092)).open(seconds=0.2)
     over.set()
 
