@@ -224,11 +224,11 @@ def _resolve(address: Address, config: WireConfig, deadline: Deadline) -> list[_
     if isinstance(result, Exception):
         # A lookup cannot be cancelled, so it gets a thread that can be abandoned.
         threading.Thread(target=look_up, daemon=True).start()
-        result = _await_look_up(results, address, deadline)
+        result = _await_lookup(results, address, deadline)
     return [_Target(entry[0], entry[4]) for entry in result]
 
 
-def _await_look_up(
+def _await_lookup(
     results: queue.SimpleQueue[list[Any] | Exception], address: Address, deadline: Deadline
 ) -> list[Any]:
     try:
