@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pytest
 from tests.simulation.kafka.codes import Code
+from tests.support.kafka_requests import EARLIEST, LATEST, batch, fetched
 from tests.support.record_batches import CODECS
-from tests.support.simulated_kafka import EARLIEST, LATEST, SimulatedKafka, batch, fetched
+from tests.support.simulated_kafka import SimulatedKafka
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 from tests.simulation.kafka.codes import Code
-from tests.support.simulated_kafka import EARLIEST, SimulatedKafka, produced
+from tests.support.kafka_requests import EARLIEST, produced
+from tests.support.simulated_kafka import SimulatedKafka
 
 SESSION = 9.0
 
