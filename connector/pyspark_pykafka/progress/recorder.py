@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.progress.store import ClaimLostError
@@ -30,6 +30,23 @@ _KEEP_ALIVE_SECONDS = 1.0
 _FINISH_SECONDS = 10.0
 
 
+class WaitFor(Protocol):
+    """
+    Waits on a condition until a predicate is true, as ``Condition.wait_for`` does.
+    """
+
+    def __call__(
+        self,
+        condition: threading.Condition,
+        predicate: Callable[[], bool],
+        timeout: float | None = None,
+        /,
+    ) -> bool:
+        """
+        Return the predicate's last value: False after the timeout.
+        """
+
+
 class Recorder:
     """
     Updates a store from its own thread; of several pending offsets only the last is written.
@@ -45,11 +62,13 @@ class Recorder:
         run: str,
         finish_seconds: float = _FINISH_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
+        wait_for: WaitFor = threading.Condition.wait_for,
     ) -> None:
         self._make_store = make_store
         self._run = run
         self._finish_seconds = finish_seconds
         self._sleep = sleep
+        self._wait_for = wait_for
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
@@ -91,7 +110,7 @@ class Recorder:
                 return
             self._finished = True
             self._wake()
-            recorded = self._changed.wait_for(self._is_idle, self._finish_seconds)
+            recorded = self._wait_for(self._changed, self._is_idle, self._finish_seconds)
             self._raise_failure()
         if not recorded:
             logger.warning(
@@ -164,7 +183,8 @@ class Recorder:
         Wait for the next change, or the next keep-alive, and write it to the store.
         """
         with self._changed:
-            self._changed.wait_for(self._has_work, None if self._idle else _KEEP_ALIVE_SECONDS)
+            seconds = None if self._idle else _KEEP_ALIVE_SECONDS
+            self._wait_for(self._changed, self._has_work, seconds)
             completed, replay = self._completed, self._replay
         if replay is not None:
             _log_attempt(session.count_attempt(*replay))

@@ -16,11 +16,11 @@ from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.progress.contract import NO_PROGRESS_SINK
 from pyspark_pykafka.progress.record import Owner, Record
-from pyspark_pykafka.progress.recorder import Recorder
+from pyspark_pykafka.progress.recorder import Recorder, WaitFor
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 T0 = TopicPartition("t", 0)
 
@@ -43,11 +43,28 @@ def server() -> Iterator[Server]:
     made.holder, made.alive = Owner("end", "of the test", 10**6), True
 
 
-def make_recorder(server: Server, run: str = "a", seconds: float = 20.0) -> Recorder:
+def wait_briefly(
+    condition: threading.Condition, predicate: Callable[[], bool], timeout: float | None = None
+) -> bool:
+    """
+    Wait as a recorder does, but let every timeout pass at once.
+    """
+    return condition.wait_for(predicate, None if timeout is None else 0.001)
+
+
+def make_recorder(
+    server: Server, run: str = "a", wait_for: WaitFor = threading.Condition.wait_for
+) -> Recorder:
     """
     Return a recorder that retries at once.
     """
-    return Recorder(lambda: MemoryStore(server), run, seconds, sleep=lambda _: time.sleep(0.001))
+    return Recorder(
+        lambda: MemoryStore(server),
+        run,
+        finish_seconds=20.0,
+        sleep=lambda _: time.sleep(0.001),
+        wait_for=wait_for,
+    )
 
 
 def offset(server: Server) -> int | None:
@@ -168,12 +185,12 @@ def test_finish_is_bounded(server: Server, caplog: pytest.LogCaptureFixture) -> 
     If the store stays down, finish returns after its timeout and logs the missing offsets.
     """
     server.down = True
-    recorder = make_recorder(server, seconds=0.1)
+    recorder = make_recorder(server, wait_for=wait_briefly)
     recorder.record_completed(at(3))
 
     recorder.finish()
 
-    assert "could not be recorded within 0 s" in caplog.text
+    assert "could not be recorded within 20 s" in caplog.text
 
 
 def test_fatal_error_is_raised_by_every_later_call(server: Server) -> None:
@@ -193,9 +210,9 @@ def test_fatal_error_is_raised_by_every_later_call(server: Server) -> None:
 
 def test_idle_process_notices_that_it_was_replaced(server: Server) -> None:
     """
-    A query without new batches learns of the process that replaced it.
+    A query without new batches learns of the process that replaced it at its next keep-alive.
     """
-    recorder = make_recorder(server)
+    recorder = make_recorder(server, wait_for=wait_briefly)
     recorder.record_completed(at(3))
     await_offset(server, 3)
 

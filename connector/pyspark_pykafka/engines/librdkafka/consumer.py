@@ -145,6 +145,7 @@ class _RangeReader:
     missing_reason: str | None = field(init=False, default=None)
     stall_reason: str = field(init=False, default=_NO_RECORDS)
     backoff: Backoff = field(init=False, default_factory=_new_backoff)
+    now: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     done: bool = field(init=False)
 
@@ -181,7 +182,7 @@ class _RangeReader:
         records: list[Message] = []
         size = 0
         deadline = self._deadline()
-        check_at = Deadline.after(_SILENCE_SECONDS)
+        check_at = Deadline.after(_SILENCE_SECONDS, self.now)
         while not self.done and len(records) < BATCH_RECORDS and size < self.settings.batch_bytes:
             before = self.position
             for message in self._poll(BATCH_RECORDS - len(records), deadline):
@@ -195,7 +196,7 @@ class _RangeReader:
                 self._give_up()
             elif check_at.expired:
                 self._check_existence()
-                check_at = Deadline.after(_SILENCE_SECONDS)
+                check_at = Deadline.after(_SILENCE_SECONDS, self.now)
         return records
 
     def _give_up(self) -> None:
@@ -213,7 +214,7 @@ class _RangeReader:
         raise StalledReadError(msg)
 
     def _deadline(self) -> Deadline:
-        return Deadline.after(self.settings.poll_timeout_ms / 1000)
+        return Deadline.after(self.settings.poll_timeout_ms / 1000, self.now)
 
     def _poll(self, max_messages: int, deadline: Deadline) -> list[Message]:
         self.client.fatal.raise_pending(f"reading {self.range}")
@@ -342,7 +343,7 @@ class _RangeReader:
         self._assign()
 
     def _wait_for_more(self, log_end: int) -> Watermarks:
-        deadline = Deadline.after(self.settings.end_retry_ms / 1000)
+        deadline = Deadline.after(self.settings.end_retry_ms / 1000, self.now)
         while True:
             watermarks = _watermarks(self.client, self.range, self.settings)
             if watermarks.visible_end > log_end or deadline.expired:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -485,15 +484,12 @@ def test_a_slow_attempt_is_overtaken() -> None:
 
 def test_a_race_ends_at_its_deadline() -> None:
     """
-    However many attempts are still running.
+    The race ends although an attempt is still running.
     """
     go = threading.Event()
-    began = time.monotonic()
     with pytest.raises(BrokerUnavailableError, match="no response in time from 1 of 1"):
-        run(lambda: str(go.wait(5)), seconds=0.2)
+        run(lambda: str(go.wait(60)), seconds=0.2)
     go.set()
-
-    assert time.monotonic() - began < 2
 
 
 def test_a_race_without_a_deadline() -> None:

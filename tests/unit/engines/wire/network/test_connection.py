@@ -256,20 +256,21 @@ def test_slow_bytes_do_not_extend_the_deadline(scripted: Callable[..., ScriptedB
     A response that arrives byte by byte does not restart the timeout with each byte.
     """
     over = threading.Event()
+    sent = bytearray()
 
     def dripping(peer: socket.socket, correlation: int) -> None:
         for byte in framed(correlation, bytes(1000)):
             peer.sendall(bytes([byte]))
+            sent.append(byte)
             if over.wait(0.02):
                 return
 
     connection = scripted(GREETING, dripping).open()
-    began = time.monotonic()
 
     with pytest.raises(TimeoutExceededError, match="Metadata timed out"):
         connection.request(metadata_request(1), soon(0.4))
     over.set()
-    assert time.monotonic() - began < 2
+    assert 0 < len(sent) < 500
 
 
 def test_settings_limit_each_request(scripted: Callable[..., ScriptedBroker]) -> None:
@@ -374,15 +375,15 @@ def test_a_throttle_time_beyond_the_deadline_is_an_error(
     scripted: Callable[..., ScriptedBroker],
 ) -> None:
     """
-    At once, and the connection stays usable.
+    The error is raised long before the deadline, and the connection stays usable.
     """
     connection = scripted(GREETING, responding(metadata(6, throttle=60_000))).open()
     connection.request(metadata_request(6), soon())
-    began = time.monotonic()
+    deadline = soon(30)
 
     with pytest.raises(TimeoutExceededError, match="the broker's quota"):
-        connection.request(metadata_request(6), soon(3))
-    assert time.monotonic() - began < 1
+        connection.request(metadata_request(6), deadline)
+    assert deadline.remaining() > 15
     assert connection.is_usable
 
 

@@ -1,0 +1,115 @@
+"""
+The waits of librdkafka's range reader, on a clock that only its consumer and its pauses advance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.support.fetching import settings
+
+from pyspark_pykafka.engines.error_mapping import FatalErrors
+from pyspark_pykafka.engines.librdkafka.consumer import _RangeReader
+from pyspark_pykafka.errors import DataLossError, StalledReadError
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+@dataclass
+class SilentConsumer:
+    """
+    Delivers no message. A poll takes all of its timeout, in the time that it shows.
+    """
+
+    log_end: int = 10
+    topics: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    checks: list[float] = field(default_factory=list)
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def assign(self, _: object) -> None:
+        pass
+
+    def unassign(self) -> None:
+        pass
+
+    def poll(self, timeout: float) -> None:
+        self.sleep(timeout)
+
+    def list_topics(self, topic: str, timeout: float) -> Any:  # noqa: ARG002
+        self.checks.append(self.seconds)
+        return SimpleNamespace(topics={name: self.topics[name] for name in [topic]})
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        return 0, self.log_end
+
+
+def make_reader(consumer: SilentConsumer, **changes: Any) -> _RangeReader:
+    """
+    Return the reader of ten offsets.
+    """
+    return _RangeReader(
+        SimpleNamespace(consumer=consumer, fatal=FatalErrors()),  # type: ignore[arg-type]
+        settings("b:1", "librdkafka", poll_timeout_ms=7_000, **changes),
+        OffsetRange(TP, 0, 10),
+        now=consumer.now,
+        sleep=consumer.sleep,
+    )
+
+
+def known(*partitions: int) -> dict[str, Any]:
+    """
+    Return the metadata of the topic with these partitions.
+    """
+    return {"t": SimpleNamespace(error=None, partitions=partitions)}
+
+
+def test_silent_partition_ends_the_read_at_the_poll_timeout() -> None:
+    """
+    Without a message the read stalls after its poll timeout; meanwhile the reader checks every two
+    seconds that the partition exists.
+    """
+    consumer = SilentConsumer(topics=known(0))
+
+    with pytest.raises(StalledReadError, match="within 7000 ms"):
+        list(make_reader(consumer).batches())
+
+    assert consumer.seconds == 7.0
+    assert consumer.checks == [2.0, 4.0, 6.0]
+
+
+def test_missing_partition_is_lost_at_the_poll_timeout() -> None:
+    """
+    A partition that stays missing is data loss, but not before the poll timeout.
+    """
+    consumer = SilentConsumer(topics=known(1))
+
+    with pytest.raises(DataLossError, match="the partition no longer exists"):
+        list(make_reader(consumer).batches())
+
+    assert consumer.seconds == 7.0
+
+
+def test_short_log_is_awaited_for_each_retry() -> None:
+    """
+    If the log ends before the range, each retry waits once for more records; then it is data loss.
+    """
+    consumer = SilentConsumer(log_end=4)
+    reader = make_reader(consumer, end_retries=3, end_retry_ms=1_000)
+
+    for _ in range(3):
+        reader._on_end_of_log(4)
+    assert consumer.seconds == 3.0
+
+    with pytest.raises(DataLossError, match="the log ends at offset 4"):
+        reader._on_end_of_log(4)
+    assert consumer.seconds == 3.0
