@@ -97,7 +97,7 @@ def request_from_leaders(
     requests = _LeaderRequests(cluster, requested, LeaderResponses({}, []))
     try:
         requests.send(leader_api, deadline)
-        requests.receive(deadline)
+        requests.receive(leader_api, deadline)
     finally:
         requests.drain()
     return requests.result
@@ -126,14 +126,14 @@ class _LeaderRequests:
             else:
                 self.pending[connection] = node
 
-    def receive(self, deadline: Deadline) -> None:
+    def receive(self, leader_api: LeaderApi, deadline: Deadline) -> None:
         while self.pending and not deadline.expired:
             for connection in readable(list(self.pending), deadline.remaining()):
                 node = self.pending.pop(connection)
                 # A response that is arriving is read, even shortly before the deadline.
                 rest = Deadline.after(max(deadline.remaining(), _REST_SECONDS), deadline.now)
                 try:
-                    self.result.responses[node] = connection.receive(rest)
+                    self.result.responses[node] = connection.receive(leader_api.api, rest)
                 except PykafkaError as error:
                     self.cluster.drop(connection)
                     self._on_error(node, error)

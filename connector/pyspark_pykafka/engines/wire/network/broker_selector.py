@@ -15,6 +15,7 @@ from pyspark_pykafka.engines.wire.network.connection import readable
 from pyspark_pykafka.engines.wire.network.connection_cache import ConnectionCache
 from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS, race
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, MetadataResponse
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
 from pyspark_pykafka.retry import Deadline
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark_pykafka.engines.wire.network.connection import Connection
-    from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
@@ -220,8 +220,7 @@ class BrokerSelector:
         try:
             connection.send(request(connection), deadline)
             if readable([connection], deadline.remaining(ATTEMPT_DELAY_SECONDS)):
-                response: MetadataResponse = connection.receive(deadline)
-                return response
+                return connection.receive(METADATA, deadline)
         except TRANSIENT_ERRORS:
             self.connections.drop(connection)
         except BaseException:
@@ -245,7 +244,7 @@ class BrokerSelector:
         # Not the deadline: a late response shows that the connection works, and it can be kept.
         limit = Deadline.after(self.config.request_seconds)
         try:
-            return connection, connection.receive(limit)
+            return connection, connection.receive(METADATA, limit)
         except BaseException:
             connection.close()
             raise

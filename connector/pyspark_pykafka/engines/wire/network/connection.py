@@ -40,7 +40,12 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.wire.network.transport import Transport
     from pyspark_pykafka.engines.wire.network.wire_log import WireLog
-    from pyspark_pykafka.engines.wire.protocol.request import Api, Request, ResponseDecoder
+    from pyspark_pykafka.engines.wire.protocol.request import (
+        Api,
+        ApiSpec,
+        Request,
+        ResponseDecoder,
+    )
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
 T = TypeVar("T")
@@ -217,18 +222,22 @@ class Connection:
             self._log_in(deadline)
         self._write(request, deadline)
 
-    def receive(self, deadline: Deadline) -> Any:
+    def receive(self, api: ApiSpec[T], deadline: Deadline) -> T:
         """
-        Return the decoded response to the oldest request in flight.
+        Return the decoded response to the oldest request in flight, which is one of ``api``.
         """
-        frame = self.receive_frame(deadline)
-        try:
-            response = frame.decode()
-        except PykafkaError:
-            self.close()
-            raise
-        self._throttle.record(frame, getattr(response, "throttle_time_ms", 0))
+        if self._in_flight and self._in_flight[0].response is not api.response:
+            oldest = self._in_flight[0].action
+            msg = f"the oldest request to {self.address} is {oldest}, not {api.name}"
+            raise ValueError(msg)
+        response: T = self._receive(deadline)
         return response
+
+    def discard_response(self, deadline: Deadline) -> None:
+        """
+        Receive the response to the oldest request in flight, and use only its throttle time.
+        """
+        self._receive(deadline)
 
     def receive_frame(self, deadline: Deadline) -> Frame:
         """
@@ -261,7 +270,7 @@ class Connection:
         Send a request and return its decoded response.
         """
         self.send(request, deadline)
-        response: T = self.receive(deadline)
+        response: T = self._receive(deadline)
         return response
 
     def close(self) -> None:
@@ -315,7 +324,20 @@ class Connection:
     def _request(self, request: Any, deadline: Deadline, hint: str) -> Any:
         self._transport.hint = hint
         self._write(request, deadline)
-        return self.receive(deadline)
+        return self._receive(deadline)
+
+    def _receive(self, deadline: Deadline) -> Any:
+        """
+        Return the decoded response to the oldest request in flight, ours or kafka-python's.
+        """
+        frame = self.receive_frame(deadline)
+        try:
+            response = frame.decode()
+        except PykafkaError:
+            self.close()
+            raise
+        self._throttle.record(frame, getattr(response, "throttle_time_ms", 0))
+        return response
 
     def _write(self, request: Any, deadline: Deadline) -> None:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF

@@ -139,7 +139,7 @@ class ConnectionCache:
             limit = Deadline.after(self._config.request_seconds)
             try:
                 while connection.in_flight:
-                    connection.receive(limit)
+                    connection.discard_response(limit)
             except PykafkaError:
                 # No caller waits for it, and it is closed.
                 return

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.network.connection import Connection
-    from pyspark_pykafka.engines.wire.protocol.request import Request
+    from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
     from pyspark_pykafka.settings.wire_config import Address
 
     #: Makes a request in a version that the broker of the connection supports.
@@ -134,7 +134,7 @@ class _BrokerPipeline(Generic[K, R]):
     ) -> None:
         self.connection = connection
         self._waiting = deque(requests)
-        self._in_flight: deque[K] = deque()
+        self._in_flight: deque[tuple[K, ApiSpec[R]]] = deque()
         self._deadline = deadline
         self._request_seconds = request_seconds
         self._now = now
@@ -168,17 +168,20 @@ class _BrokerPipeline(Generic[K, R]):
                 self._last_response_at = self._now()
                 return
             key, make = self._waiting[0]
-            self.connection.send(make(self.connection), self._limit())
+            request = make(self.connection)
+            self.connection.send(request, self._limit())
             self._waiting.popleft()
-            self._in_flight.append(key)
+            self._in_flight.append((key, request.api))
 
     def receive(self) -> tuple[K, R]:
         """
         Return the next response, and the key of its request.
         """
-        response: R = self.connection.receive(self._limit())
+        key, api = self._in_flight[0]
+        response = self.connection.receive(api, self._limit())
         self._last_response_at = self._now()
-        return self._in_flight.popleft(), response
+        self._in_flight.popleft()
+        return key, response
 
     def check(self) -> None:
         """

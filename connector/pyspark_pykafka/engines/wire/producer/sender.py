@@ -283,7 +283,7 @@ class Sender:
     def _receive_from(self, connection: Connection) -> None:
         until = max(self._in_flight.expires_at(connection), self._now() + _REST_SECONDS)
         try:
-            response = connection.receive(Deadline(until, self._now))
+            response = connection.receive(PRODUCE, Deadline(until, self._now))
         except PykafkaError as error:
             self._disconnect(connection, self._name_timeout(error))
             return

@@ -41,6 +41,7 @@ from tests.support.scripted_broker import (
 
 from pyspark_pykafka.engines.wire.network.sasl import Login, unsecured_jwt
 from pyspark_pykafka.engines.wire.protocol.frames import FrameBuffer
+from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE
 from pyspark_pykafka.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -87,8 +88,8 @@ def test_requests_are_pipelined(scripted: Callable[..., ScriptedBroker]) -> None
     connection.send(metadata_request(8), soon())
 
     assert connection.in_flight == 2
-    assert connection.receive(soon()).API_VERSION == 1
-    assert connection.receive(soon()).API_VERSION == 8
+    assert connection.receive_frame(soon()).decode().API_VERSION == 1
+    assert connection.receive_frame(soon()).decode().API_VERSION == 8
     assert connection.in_flight == 0
 
 
@@ -112,7 +113,18 @@ def test_receiving_without_a_request_is_an_error(scripted: Callable[..., Scripte
     connection = scripted(GREETING).open()
 
     with pytest.raises(ValueError, match="send a request first"):
-        connection.receive(soon())
+        connection.receive_frame(soon()).decode()
+
+
+def test_response_of_another_api_is_an_error(scripted: Callable[..., ScriptedBroker]) -> None:
+    """
+    Receiving a response as one of another API is a programming error, and does not wait.
+    """
+    connection = scripted(GREETING, silent).open()
+    connection.send(metadata_request(1), soon())
+
+    with pytest.raises(ValueError, match="is Metadata, not ProduceRequest"):
+        connection.receive(PRODUCE, soon())
 
 
 def test_highest_common_version_is_chosen(scripted: Callable[..., ScriptedBroker]) -> None:
@@ -442,7 +454,7 @@ def test_closed_connection_is_noticed(scripted: Callable[..., ScriptedBroker]) -
     assert connection.is_usable
     connection.send(metadata_request(1), soon())
     with pytest.raises(BrokerUnavailableError, match="does the listener require a login"):
-        connection.receive(soon())
+        connection.receive_frame(soon()).decode()
 
     assert not connection.is_usable
     with pytest.raises(BrokerUnavailableError, match="the connection ended"):

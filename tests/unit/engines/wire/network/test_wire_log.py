@@ -146,7 +146,7 @@ def test_a_failure_shows_what_was_in_flight(
     connection.send(metadata_request(1), soon())
 
     with pytest.raises(BrokerUnavailableError):
-        connection.receive(soon())
+        connection.receive_frame(soon()).decode()
     assert lines()[-1] == "closed with 1 requests in flight"
 
 
