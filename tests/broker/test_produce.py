@@ -5,6 +5,7 @@ What the wire engine writes, read back by other clients, and its errors for what
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -28,6 +29,9 @@ from pyspark_pykafka.errors import (
     RecordError,
     UnknownTopicError,
 )
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.source.factory import metadata_client
 from pyspark_pykafka.testing import KAFKA_VERSION, KafkaCluster, Record
 from pyspark_pykafka.testing.ports import free_ports
 
@@ -580,3 +584,17 @@ def test_a_user_without_any_permission(guarded: Guarded) -> None:
 
     with pytest.raises(AuthorizationError, match="producer id.*CLUSTER_AUTHORIZATION_FAILED"):
         guarded.write("seen", **nobody, **PATIENT)
+
+
+def test_committed_offsets_need_the_right_to_the_group(guarded: Guarded) -> None:
+    """
+    Without it the error names the group and the right soon, though librdkafka retries for ever.
+    """
+    options = {f"kafka.{name.replace('_', '.')}": text for name, text in guarded.settings.items()}
+    committed = {"startingOffsets": "committed", "kafka.group.id": "secret-group"}
+    source = parse_stream_source({**options, **committed, "subscribe": "seen"})
+    began = time.monotonic()
+
+    with pytest.raises(AuthorizationError, match="secret-group.*GROUP_AUTHORIZATION_FAILED"):
+        metadata_client(source).committed_offsets([TopicPartition("seen", 0)])
+    assert time.monotonic() - began < 10

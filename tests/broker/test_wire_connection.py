@@ -36,11 +36,12 @@ from cryptography.x509 import (
     load_pem_x509_certificate,
 )
 
-from pyspark_pykafka.engines.selection import metadata_backend
+from pyspark_pykafka.engines.selection import check_topic, metadata_backend
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.errors import (
     AuthenticationError,
     BrokerUnavailableError,
+    PykafkaError,
     TlsError,
 )
 from pyspark_pykafka.retry import Deadline
@@ -386,11 +387,11 @@ def test_wrong_security_protocols_are_recognised(secured: Secured) -> None:
     """
     with pytest.raises(TlsError, match="is it a TLS listener"):
         secured.open("TLS", security_protocol="plaintext")
-    with pytest.raises(BrokerUnavailableError, match="not a PLAINTEXT one"):
+    with pytest.raises(TlsError, match="is a listener without TLS"):
         secured.open("CLIENT", **secured.trusting(security_protocol="ssl"))
     with pytest.raises(AuthenticationError, match="the listener does not use SASL"):
         secured.open("CLIENT", security_protocol="sasl_plaintext", **login("PLAIN"))
-    with pytest.raises(BrokerUnavailableError, match="does the listener require a login"):
+    with pytest.raises(AuthenticationError, match="is a listener that requires a login"):
         topics(secured.open("PLAIN", security_protocol="plaintext"))
 
 
@@ -522,3 +523,61 @@ def test_a_forked_process_does_not_close_the_connection(secured: Secured) -> Non
     assert connection.is_usable
     assert topics(connection).brokers
     connection.close()
+
+
+WRONG_LISTENERS: dict[str, tuple[str, dict[str, str], type[PykafkaError], str]] = {
+    "tls-port": ("TLS", {"security_protocol": "plaintext"}, TlsError, "is it a TLS listener"),
+    "plaintext-port": (
+        "CLIENT",
+        {"security_protocol": "ssl", "ssl_ca_location": "{files}/ca.pem"},
+        TlsError,
+        "is a listener without TLS, .* set it to PLAINTEXT|to a PLAINTEXT broker listener",
+    ),
+    "plaintext-port-with-login": (
+        "PLAIN",
+        {
+            "security_protocol": "sasl_ssl",
+            "ssl_ca_location": "{files}/ca.pem",
+            **login("PLAIN"),
+        },
+        TlsError,
+        "is SASL_SSL; set it to SASL_PLAINTEXT|to a PLAINTEXT broker listener",
+    ),
+    "no-login": (
+        "PLAIN",
+        {"security_protocol": "plaintext"},
+        AuthenticationError,
+        "is PLAINTEXT; set it to SASL_PLAINTEXT, kafka.sasl.mechanism to one of PLAIN, and the",
+    ),
+    "no-login-over-tls": (
+        "SCRAM",
+        {"security_protocol": "ssl", "ssl_ca_location": "{files}/ca.pem"},
+        AuthenticationError,
+        "set it to SASL_SSL, kafka.sasl.mechanism to one of SCRAM-SHA-256, SCRAM-SHA-512",
+    ),
+    "no-certificate": (
+        "MUTUAL",
+        {"ssl_ca_location": "{files}/ca.pem"},
+        TlsError,
+        "may require a client certificate",
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+@pytest.mark.parametrize("case", WRONG_LISTENERS)
+def test_a_wrong_listener_is_named_soon(secured: Secured, case: str, engine: str) -> None:
+    """
+    It is an error of the settings, which no retry mends: both engines name it within seconds.
+    """
+    listener, config, kind, text = WRONG_LISTENERS[case]
+    filled = {name: value.replace("{files}", str(secured.files)) for name, value in config.items()}
+    kafka = KafkaSettings.of(secured.settings(listener, **filled))
+    began = time.monotonic()
+
+    with pytest.raises(kind, match=text) as raised:
+        metadata_backend(kafka, "read_uncommitted", engine).describe_topics(["t"])
+    assert not raised.value.retriable
+    assert time.monotonic() - began < 10
+    with pytest.raises(kind, match=text):
+        check_topic(kafka, "t", engine)

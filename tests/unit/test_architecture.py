@@ -27,7 +27,13 @@ SPARK_ADAPTERS = {
     *("spark", "audit.observer", "failures.foreach_batch", "progress.listener", "testing"),
 }
 LIBRDKAFKA_EDGES = {
-    *("engines.librdkafka", "engines.error_mapping", "progress.group_store", "testing"),
+    *(
+        "engines.librdkafka",
+        "engines.error_mapping",
+        "progress.group_store",
+        "progress.group_offsets",
+        "testing",
+    ),
 }
 LOGINS = {"engines.wire.network.sasl", "engines.wire.network.connection"}
 

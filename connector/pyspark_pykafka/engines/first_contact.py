@@ -27,6 +27,13 @@ def record_contact(kafka: KafkaSettings) -> None:
     _reached.add(kafka.get(_SERVERS, ""))
 
 
+def is_reached(kafka: KafkaSettings) -> bool:
+    """
+    Return whether a broker of these settings has answered.
+    """
+    return kafka.get(_SERVERS, "") in _reached
+
+
 def request_seconds(kafka: KafkaSettings) -> float:
     """
     Return the time limit of the driver's next metadata request, retries included.
@@ -42,6 +49,6 @@ def block_seconds(kafka: KafkaSettings) -> float:
 
 
 def _limit_ms(kafka: KafkaSettings, name: str, limit_ms: int) -> int:
-    if kafka.get(_SERVERS, "") in _reached or kafka.get(name) is not None:
+    if is_reached(kafka) or kafka.get(name) is not None:
         return limit_ms
     return min(limit_ms, FIRST_CONTACT_MS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,13 +22,14 @@ from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 from pyspark_pykafka.errors import ProgressError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition, format_partitions
 from pyspark_pykafka.options import SubscribePattern
-from pyspark_pykafka.progress.record import from_metadata, to_metadata
+from pyspark_pykafka.progress.group_offsets import GroupOffsets
+from pyspark_pykafka.progress.record import to_metadata
 from pyspark_pykafka.progress.store import Claim, ClaimLostError, chunks, latest_owner, next_owner
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from confluent_kafka.admin import AdminClient
@@ -57,7 +59,6 @@ _GRACE_SECONDS = 2.0
 
 # A commit is one record batch of the offsets topic, by default at most 1 MB.
 _MAX_COMMIT_SIZE = 1_000
-_MAX_FETCH_SIZE = 5_000
 
 _NOT_A_MEMBER = frozenset(
     {"FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "_FATAL"}
@@ -169,25 +170,10 @@ class GroupStore:
         return self.read(topics) or self.read()
 
     def _committed(self, tps: Sequence[TopicPartition]) -> Records:
-        # Not the admin client's list_consumer_group_offsets(): it crashes the process when the
-        # coordinator has moved or loads the group (librdkafka#5040, seen with 2.16).
-        consumer = self._member or Consumer(consumer_config(self._kafka, group_id=self._group))
-        try:
-            return self._retry(lambda: self._fetch_committed(consumer, tps))
-        finally:
-            if consumer is not self._member:
-                consumer.close()
-
-    def _fetch_committed(self, consumer: Consumer, tps: Sequence[TopicPartition]) -> Records:
-        action = f"fetching the offsets of the consumer group {self._group}"
-        records: Records = {}
-        for chunk in chunks(tps, _MAX_FETCH_SIZE):
-            positions = [KafkaPartition(*tp) for tp in chunk]
-            with translating_errors(action):
-                records.update(
-                    _records(consumer.committed(positions, self._admin.timeout_seconds), action)
-                )
-        return records
+        seconds = self._admin.timeout_seconds
+        offsets = GroupOffsets(self._kafka, self._group, seconds, self._member, self._describe)
+        with closing(offsets):
+            return self._retry(lambda: offsets.fetch(tps))
 
     def _wait_until_free(self, owner: Owner | None) -> None:
         """
@@ -207,12 +193,7 @@ class GroupStore:
             self._sleep(_RECHECK_SECONDS)
 
     def _foreign_members(self, owner: Owner | None) -> list[str]:
-        groups = self._admin.call(
-            lambda client, seconds: client.describe_consumer_groups(
-                [self._group], request_timeout=seconds
-            ),
-            f"listing the members of the consumer group {self._group}",
-        )
+        groups = self._describe()
         members = groups[self._group].members if groups else []
         return [
             f"{member.client_id} at {member.host.lstrip('/')}"
@@ -220,6 +201,14 @@ class GroupStore:
             if owner is None
             or (member.group_instance_id, member.client_id) != (INSTANCE, self._client_id(owner))
         ]
+
+    def _describe(self) -> dict[str, Any]:
+        return self._admin.call(
+            lambda client, seconds: client.describe_consumer_groups(
+                [self._group], request_timeout=seconds
+            ),
+            f"listing the members of the consumer group {self._group}",
+        )
 
     def _join(self, owner: Owner, topics: list[str]) -> None:
         self._member, self._expelled = Consumer(self._config(owner)), None
@@ -359,14 +348,3 @@ def _ignore_revocation(_: Consumer, __: list[KafkaPartition]) -> None:
     """
     Do nothing: no partition is ever assigned.
     """
-
-
-def _records(
-    positions: list[KafkaPartition], action: str
-) -> Iterator[tuple[TopicPartition, Record]]:
-    for position in positions:
-        if position.error is not None:
-            raise map_kafka_error(position.error, action)
-        if position.offset >= 0:
-            record = from_metadata(position.offset, position.metadata)
-            yield TopicPartition(position.topic, position.partition), record

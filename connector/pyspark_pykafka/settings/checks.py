@@ -120,6 +120,14 @@ def _credentials(properties: Mapping[str, str]) -> Iterator[str]:
             f"kafka.sasl.mechanism is {mechanism}, which needs a user and a password; give "
             "kafka.sasl.username and kafka.sasl.password, or kafka.sasl.jaas.config"
         )
+    by_oidc = properties.get("sasl.oauthbearer.method") == "oidc"
+    is_unsecured = properties.get("enable.sasl.oauthbearer.unsecure.jwt") == "true"
+    if uses_sasl and mechanism == "OAUTHBEARER" and not (by_oidc or is_unsecured):
+        yield (
+            "kafka.sasl.mechanism is OAUTHBEARER, which needs a source of tokens; set "
+            "kafka.sasl.oauthbearer.method to oidc, and kafka.sasl.oauthbearer.token.endpoint.url, "
+            "kafka.sasl.oauthbearer.client.id and kafka.sasl.oauthbearer.client.secret"
+        )
 
 
 def _idempotence(properties: Mapping[str, str]) -> Iterator[str]:

@@ -145,6 +145,10 @@ def test_auto_offset_reset_is_rejected_with_the_alternative(value: str) -> None:
             {"bootstrap.servers": "kafka://host:9092"},
             "'host:9092,host2:9092'; give host:port only, without a URL's scheme",
         ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
+            "kafka.sasl.mechanism is OAUTHBEARER, which needs a source of tokens; set",
+        ),
         ({"bootstrap.servers": "h:70000"}, "it must be: the brokers with their ports"),
         ({"bootstrap.servers": "h:1;h:2"}, "it must be: the brokers with their ports"),
         (

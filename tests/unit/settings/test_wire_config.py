@@ -108,6 +108,8 @@ def base(name: str) -> dict[str, str]:
     """
     if "oauthbearer" in name:
         unsecure = {"enable.sasl.oauthbearer.unsecure.jwt": "true"}
+        # Some source of tokens is required.
+        unsecure |= {"sasl.oauthbearer.method": "oidc"} if name in unsecure else {}
         return {**OAUTH, "sasl.oauthbearer.config": "principal=alice", **unsecure}
     if name.startswith("ssl.") or name == "enable.ssl.certificate.verification":
         return {"security.protocol": "SSL"}

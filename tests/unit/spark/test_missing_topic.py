@@ -48,14 +48,11 @@ def test_a_missing_topic_is_an_error_of_the_driver(cluster: StubCluster, engine:
             make(VALUE, overwrite=False)
 
 
-@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
-def test_an_existing_topic_is_looked_up_once_in_a_process(
-    cluster: StubCluster, engine: str
-) -> None:
+def test_an_existing_topic_is_looked_up_once_in_a_process(cluster: StubCluster) -> None:
     """
     Spark makes a stream's writer for each micro-batch, of which only the first asks the brokers.
     """
-    source = sink(cluster, engine, topic="t")
+    source = sink(cluster, "wire", topic="t")
     source.writer(VALUE, overwrite=False)
     before = cluster.stats()
 

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error
+from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
 from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
 from pyspark_pykafka.retry import NEVER, Deadline
 from pyspark_pykafka.settings.librdkafka_config import admin_config
@@ -104,11 +105,17 @@ class RetryingAdmin:
             try:
                 limit = Deadline.after(seconds + _GRACE_SECONDS, self._now)
                 results = self._results(futures, limit, action)
-            except TimeoutExceededError:
+            except TimeoutExceededError as error:
+                reason = bootstrap_error(self._kafka)
+                if reason is not None and not reason.retriable:
+                    raise reason from error
                 wait(futures.values(), timeout=_GRACE_SECONDS)
                 self.reset()
                 if deadline.expired:
-                    raise
+                    if reason is None:
+                        raise
+                    msg = f"{action}: no broker answered in time: {reason}"
+                    raise TimeoutExceededError(msg) from error
             else:
                 first_contact.record_contact(self._kafka)
                 return results

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark_pykafka.engines import first_contact, row_errors
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
+from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
 from pyspark_pykafka.errors import RecordError, TimeoutExceededError, UnknownTopicError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
@@ -99,6 +100,9 @@ def check_topic(kafka: KafkaSettings, topic: str) -> None:
     """
     Raise :class:`UnknownTopicError` if the topic is still missing after ``kafka.max.block.ms``.
     """
+    error = bootstrap_error(kafka)
+    if error is not None and not error.retriable:
+        raise error
     config = producer_config(kafka)
     key = frozenset(config.items())
     block_ms = round(first_contact.block_seconds(kafka) * 1000)
@@ -219,6 +223,13 @@ class _Task:
             error = None if metadata is None else metadata.error
             if error is not None and _is_final(error):
                 raise map_kafka_error(error, f"reading the metadata of topic '{topic}'")
+            if deadline.expired and metadata is None:
+                reason = bootstrap_error(self.kafka) or "are the brokers up?"
+                msg = (
+                    f"reading the partitions of topic '{topic}': no response within "
+                    f"{max_block_ms(self.kafka)} ms (kafka.max.block.ms): {reason}"
+                )
+                raise TimeoutExceededError(msg)
             if deadline.expired:
                 msg = (
                     f"topic '{topic}' was not found within {max_block_ms(self.kafka)} ms "

@@ -121,7 +121,11 @@ class Connection:
         Connect, negotiate API versions, and perform TLS and SASL if they are configured.
         """
         started_at = now()
-        transport, setup = connect(address, config, deadline)
+        try:
+            transport, setup = connect(address, config, deadline)
+        except BrokerUnavailableError as error:
+            wrong = None if config.tls is None else _plaintext_listener_error(address, config)
+            raise wrong or error from error
         connection = cls(address, config, transport, now)
         if config.debug:
             connection._log = _wire_log(address, config)
@@ -250,6 +254,9 @@ class Connection:
             raise ValueError(msg)
         try:
             frame = self._read(self._in_flight[0], self._limit(deadline))
+        except BrokerUnavailableError as error:
+            self.close()
+            raise self._unavailable_error(error) from error
         except PykafkaError:
             self.close()
             raise
@@ -273,6 +280,12 @@ class Connection:
         response: T = self._receive(deadline)
         return response
 
+    def expect_response(self) -> None:
+        """
+        Take the end of the connection at the first request for an error like any other.
+        """
+        self._transport.hint = ""
+
     def close(self) -> None:
         """
         Close the connection; responses to requests in flight are lost.
@@ -283,6 +296,17 @@ class Connection:
             self._log.closed(len(self._in_flight))
         self._in_flight.clear()
         self._transport.close()
+
+    def _unavailable_error(self, error: BrokerUnavailableError) -> PykafkaError:
+        """
+        Return what is wrong if the broker ended the connection at its first request.
+        """
+        if self._transport.hint != _NO_LOGIN_HINT:
+            return error
+        # Here, since only this error needs it.
+        from pyspark_pykafka.engines.wire.network.listener_probe import login_required_error
+
+        return login_required_error(self.address, self._config, Connection.open) or error
 
     def _is_silent(self) -> bool:
         """
@@ -386,6 +410,13 @@ class Connection:
         # The timeout starts when we begin to wait, not when we sent: the response may already be
         # in the socket buffer.
         return Deadline.after(deadline.remaining(self._config.request_seconds))
+
+
+def _plaintext_listener_error(address: Address, config: WireConfig) -> PykafkaError | None:
+    # Here, since only this error needs it.
+    from pyspark_pykafka.engines.wire.network.listener_probe import plaintext_listener_error
+
+    return plaintext_listener_error(address, config, Connection.open)
 
 
 def _wire_log(address: Address, config: WireConfig) -> WireLog:

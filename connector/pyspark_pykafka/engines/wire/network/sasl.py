@@ -103,6 +103,19 @@ class Login:
         )
 
 
+def offered_mechanisms(request: Callable[[Any], Any]) -> list[str] | None:
+    """
+    Return the SASL mechanisms that a listener offers, or None if it uses no SASL.
+
+    ``request`` sends a request and returns the response.
+    """
+    from kafka.protocol.sasl import SaslHandshakeRequest
+
+    response = request(SaslHandshakeRequest(mechanism="PLAIN", version=1))
+    known = {KafkaErrorCode.NONE, KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM}
+    return sorted(response.mechanisms) if response.error_code in known else None
+
+
 def _escape_scram_name(name: str) -> str:
     # As RFC 5802 requires it; kafka-python leaves it to its callers.
     return name.replace("=", "=3D").replace(",", "=2C")

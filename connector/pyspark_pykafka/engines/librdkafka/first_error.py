@@ -1,0 +1,25 @@
+"""
+Why librdkafka reaches no broker: it retries each reason for ever, and reports a timeout.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines import first_contact
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.errors import PykafkaError
+    from pyspark_pykafka.settings import KafkaSettings
+
+
+def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
+    """
+    Return why a connection to the brokers fails, or None if it works or one has answered before.
+    """
+    if first_contact.is_reached(kafka):
+        return None
+    # Here, since only this error needs the other engine's connections.
+    from pyspark_pykafka.engines.wire.network import bootstrap_check
+
+    return bootstrap_check.bootstrap_error(kafka)

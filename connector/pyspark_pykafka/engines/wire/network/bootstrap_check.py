@@ -1,0 +1,47 @@
+"""
+Connects once to see what keeps a client from the brokers, for librdkafka, which hides the reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines.wire.network.connection import Connection
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
+from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings.wire_config import wire_config
+from pyspark_pykafka.settings.wire_support import wire_unsupported_reason
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.settings import KafkaSettings
+
+_ATTEMPT_SECONDS = 3.0
+
+
+def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
+    """
+    Return why none of the bootstrap servers accepts this client, or None if one of them does.
+    """
+    if wire_unsupported_reason(kafka) is not None:
+        # A probe without these settings would find other errors than librdkafka.
+        return None
+    config = wire_config(kafka)
+    error: PykafkaError | None = None
+    for address in config.bootstrap:
+        limit = Deadline.after(_ATTEMPT_SECONDS)
+        try:
+            connection = Connection.open(address, config, limit)
+            try:
+                version = connection.version(METADATA)
+                request = metadata_request(version, (), allow_auto_topic_creation=False)
+                connection.request(request, limit)
+            finally:
+                connection.close()
+        except PykafkaError as found:
+            if not found.retriable:
+                return found
+            error = error or found
+        else:
+            return None
+    return error

@@ -1,0 +1,71 @@
+"""
+Finds out why a broker's listener ended a connection: another security protocol than the client's.
+
+A broker that shuts down ends connections, too, and that is retried. A wrong protocol never gets
+right, so it is worth one more connection to know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.engines.wire.network.sasl import offered_mechanisms
+from pyspark_pykafka.errors import AuthenticationError, PykafkaError, TlsError
+from pyspark_pykafka.retry import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.settings.wire_config import Address, WireConfig
+
+    #: Opens a :class:`Connection`, whose module imports this one.
+    Open = Callable[[Address, WireConfig, Deadline], Any]
+
+_PROBE_SECONDS = 3.0
+
+
+def plaintext_listener_error(
+    address: Address, config: WireConfig, open_connection: Open
+) -> PykafkaError | None:
+    """
+    Return the error for a listener that speaks Kafka's protocol without TLS, or None.
+    """
+    limit = Deadline.after(_PROBE_SECONDS)
+    try:
+        open_connection(address, replace(config, tls=None, sasl=None), limit).close()
+    except PykafkaError:
+        return None
+    plain = "PLAINTEXT" if config.sasl is None else "SASL_PLAINTEXT"
+    return TlsError(
+        f"{address} is a listener without TLS, and kafka.security.protocol is {config.protocol}; "
+        f"set it to {plain}, or use the port of a TLS listener"
+    )
+
+
+def login_required_error(
+    address: Address, config: WireConfig, open_connection: Open
+) -> PykafkaError | None:
+    """
+    Return the error for a listener that requires a login, which the settings lack, or None.
+    """
+    limit = Deadline.after(_PROBE_SECONDS)
+    try:
+        connection = open_connection(address, config, limit)
+    except PykafkaError:
+        return None
+    connection.expect_response()
+    try:
+        mechanisms = offered_mechanisms(lambda request: connection.request(request, limit))
+    except PykafkaError:
+        return None
+    finally:
+        connection.close()
+    if mechanisms is None:
+        return None
+    secured = "SASL_PLAINTEXT" if config.tls is None else "SASL_SSL"
+    return AuthenticationError(
+        f"{address} is a listener that requires a login, and kafka.security.protocol is "
+        f"{config.protocol}; set it to {secured}, kafka.sasl.mechanism to one of "
+        f"{', '.join(mechanisms)}, and the credentials"
+    )
