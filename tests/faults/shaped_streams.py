@@ -54,12 +54,11 @@ CONF = {
 
 class GatedCluster(ProxiedCluster):
     """
-    Brokers behind proxies that can hold commits; timed-out transactions are aborted at once.
+    Brokers behind proxies that can hold commits.
     """
 
     def __init__(self, brokers: int = 1) -> None:
-        often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000}
-        super().__init__(brokers, often)
+        super().__init__(brokers)
         self.gate = EndTxnGate(self.proxies.values())
 
     def __enter__(self) -> Self:

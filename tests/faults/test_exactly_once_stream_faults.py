@@ -242,10 +242,9 @@ def read(cluster: KafkaCluster, topic: str) -> list[tuple[int, bytes, int]]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
     """
-    A broker that aborts timed-out transactions every second, not every ten.
+    A broker; as in every test, it aborts timed-out transactions every second.
     """
-    often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000}
-    with KafkaCluster(config=often) as made:
+    with KafkaCluster() as made:
         yield made
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import kraft, readiness
 from .client import KafkaAccess
+from .lifecycle import Startable
 from .ports import is_free
 from .processes import Processes, ServerError, retry_on_taken_port
 from .properties import tiered_settings
@@ -14,9 +15,6 @@ from .properties import tiered_settings
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from types import TracebackType
-
-    from typing_extensions import Self
 
     from .properties import Node, Setting
 
@@ -26,7 +24,7 @@ STOP_SECONDS = 30.0
 NOT_RUNNING = "This cluster is not running; call start(), or use it in a with statement."
 
 
-class KafkaCluster(KafkaAccess):
+class KafkaCluster(Startable, KafkaAccess):
     """
     One broker, or three that tolerate the failure of any one, in KRaft mode on free loopback ports.
 
@@ -168,18 +166,6 @@ class KafkaCluster(KafkaAccess):
     def data_folder(self, node: int = 1) -> Path:
         """Return the folder of a node's partition logs; change it only while the node is down."""
         return kraft.data_folder(self._group.folder, self._chosen(node)[0])
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def __repr__(self) -> str:
         where = self.bootstrap if self._processes is not None else "not running"

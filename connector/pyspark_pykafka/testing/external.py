@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import readiness
 from .client import KafkaAccess
+from .lifecycle import Startable
 from .processes import ServerError
 from .waiting import NotReadyError, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
-
-    from typing_extensions import Self
 
 READY_SECONDS = 20.0
 
 
-class ExternalCluster(KafkaAccess):
+class ExternalCluster(Startable, KafkaAccess):
     """
     A running cluster at 'host:port,host:port'.
 
@@ -59,18 +57,6 @@ class ExternalCluster(KafkaAccess):
     def resume(self, node: int | None = None) -> NoReturn:
         """Raise `ServerError`: not our node."""
         self._refuse("resume", node)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _wait_ready(self, seconds: float) -> None:
         try:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import signal
 import socket
-from typing import TYPE_CHECKING
 
 from .jars import pyspark_jars
 from .java import find_java
+from .lifecycle import Startable
 from .ports import free_ports
 from .processes import Processes, ServerError, retry_on_taken_port
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from typing_extensions import Self
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -22,7 +17,7 @@ REQUEST_SECONDS = 5.0
 NAME = "zookeeper"
 
 
-class ZooKeeper:
+class ZooKeeper(Startable):
     """
     One ZooKeeper server on a free loopback port; `stop()` removes it with its data.
 
@@ -80,18 +75,6 @@ class ZooKeeper:
         """Resume a paused server, and return once it is ready."""
         self._group.send(NAME, signal.SIGCONT)
         self._wait_ready()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @property
     def _group(self) -> Processes:

@@ -1,0 +1,35 @@
+"""Servers that a `with` statement starts and stops."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+
+class Startable(ABC):
+    """A server, or a cluster of them: `with` starts it, and stops it at the end of the block."""
+
+    @abstractmethod
+    def start(self) -> object:
+        """Return once requests are accepted."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop what `start` started."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
