@@ -8,6 +8,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.kafka.settings import ClusterSettings
 from tests.simulation.kafka.tcp import ServedCluster
 from tests.support.kafka_requests import KafkaRequests
 
@@ -29,6 +30,9 @@ class SimulatedAccess(ServedCluster, KafkaAccess):
 
     client_config: Mapping[str, Any] = {}
     bootstrap = ""
+
+    def __init__(self) -> None:
+        super().__init__(settings=ClusterSettings(initial_rebalance_seconds=0))
 
 
 class RawKafka(KafkaRequests):

@@ -55,12 +55,17 @@ def offset_commit(call: Call) -> None:
     def respond(code: Code) -> None:
         call.respond(_committed(request, {**dict.fromkeys(accepted, code), **errors}))
 
+    def refuse(code: Code) -> None:
+        codes = dict.fromkeys([*accepted, *errors], code)
+        call.respond(_committed(request, codes))
+
     try:
         found = coordinator(call, request.group_id)
+        instance_id, generation = request.group_instance_id, request.generation_id_or_member_epoch
+        found.check_commit(request.group_id, request.member_id, instance_id, generation)
         found.commit(request.group_id, accepted, respond)
     except RequestError as error:
-        errors.clear()
-        respond(error.code)
+        refuse(error.code)
 
 
 def _committed(request: Any, codes: dict[Partition, Code]) -> Any:

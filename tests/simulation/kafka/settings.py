@@ -67,6 +67,8 @@ class ClusterSettings:
     replica_lag_seconds: float = 30.0
     #: How often a coordinator looks for transactions that have timed out.
     abort_timed_out_seconds: float = 10.0
+    #: How long an empty group waits for further members, ``group.initial.rebalance.delay.ms``.
+    initial_rebalance_seconds: float = 3.0
 
     def address(self, node_id: int) -> tuple[str, int]:
         return self.addresses.get(node_id, (f"broker{node_id}", 9092))
