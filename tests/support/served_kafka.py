@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.kafka.settings import ClusterSettings
 from tests.simulation.kafka.tcp import ServedCluster
-from tests.support.kafka_requests import KafkaRequests
+from tests.support import fetching
+from tests.support.kafka_requests import EARLIEST, LATEST, KafkaRequests
 
+from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.offsets import OffsetRange
+from pyspark_pykafka.offsets import TopicPartition as Tp
 from pyspark_pykafka.testing.client import KafkaAccess
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -79,3 +83,21 @@ class RawKafka(KafkaRequests):
 
     def coordinator(self, name: str) -> int:  # noqa: ARG002
         return 1
+
+
+def values(cluster: KafkaAccess, topic: str, **config: str) -> list[bytes | None]:
+    """
+    Return what librdkafka reads.
+    """
+    return [record.value for record in cluster.consume(topic, config)]
+
+
+def wire_values(cluster: KafkaAccess, topic: str, isolation: str = "read_committed") -> list[bytes]:
+    """
+    Return what the wire engine reads.
+    """
+    settings = fetching.settings(
+        cluster.bootstrap, "wire", schema=fetching.VALUES, isolation_level=isolation
+    )
+    wanted = OffsetRange(Tp(topic, 0), EARLIEST, LATEST)
+    return [value for rows in fetch(wanted, settings) for value in rows["value"].to_pylist()]

@@ -1,0 +1,181 @@
+"""
+Consumer groups of the simulated cluster and of a real broker alike.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.selection import metadata_backend
+from pyspark_pykafka.offsets import TopicPartition as Tp
+from pyspark_pykafka.progress.group_store import GroupStore
+from pyspark_pykafka.progress.record import Owner
+from pyspark_pykafka.progress.record import Record as Progress
+from pyspark_pykafka.progress.store import ClaimLostError
+from pyspark_pykafka.retry import RetryPolicy
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing import Record
+from pyspark_pykafka.testing.plugin import unique_name
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.testing.client import KafkaAccess
+
+SECONDS = 30.0
+
+
+def test_offsets_are_committed(cluster: KafkaAccess, topic: str) -> None:
+    """
+    A committed offset comes back with its metadata, also to another client.
+    """
+    config = group_config(cluster, topic)
+    with closing(Consumer(config)) as first:
+        first.commit(offsets=[TopicPartition(topic, 0, 7, metadata="seven")], asynchronous=False)
+    with closing(Consumer(config)) as second:
+        (found,) = second.committed([TopicPartition(topic, 0)], SECONDS)
+    assert (found.offset, found.metadata) == (7, "seven")
+
+
+def group_config(cluster: KafkaAccess, group: str, **settings: Any) -> dict[str, Any]:
+    """
+    Return the settings of a consumer group's member; keywords have underscores for dots.
+    """
+    return {
+        "bootstrap.servers": cluster.bootstrap,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "log_level": 0,
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+
+
+def poll_until(consumer: Consumer, blocker: Callable[[list[bytes]], str | None]) -> None:
+    """
+    Read values until there is no blocker.
+    """
+    found: list[bytes] = []
+
+    def poll() -> str | None:
+        message = consumer.poll(0.2)
+        if message is not None:
+            assert message.error() is None
+            found.append(message.value())
+        return blocker(found)
+
+    wait_until(poll, SECONDS)
+
+
+def test_members_share_partitions(cluster: KafkaAccess, request: pytest.FixtureRequest) -> None:
+    """
+    A second member gets half of the partitions, and the first one all again when it has left.
+    """
+    name = cluster.create_topic(unique_name(request.node.name), 2)
+    config = group_config(cluster, name)
+
+    def owns(consumer: Consumer, partitions: int) -> str | None:
+        owned = len(consumer.assignment())
+        return None if owned == partitions else f"{owned} instead of {partitions}"
+
+    with closing(Consumer(config)) as first:
+        first.subscribe([name])
+        poll_until(first, lambda _: owns(first, 2))
+        with closing(Consumer(config)) as second:
+            second.subscribe([name])
+
+            def shared(_: list[bytes]) -> str | None:
+                second.poll(0.05)
+                return owns(first, 1) or owns(second, 1)
+
+            poll_until(first, shared)
+        poll_until(first, lambda _: owns(first, 2))
+
+
+def test_a_member_goes_on_where_the_last_one_ended(cluster: KafkaAccess, topic: str) -> None:
+    """
+    A member reads from the offset that the group has committed.
+    """
+    cluster.produce(topic, [Record(b"a"), Record(b"b")])
+    for expected in (b"a", b"b"):
+        with closing(Consumer(group_config(cluster, topic))) as consumer:
+            consumer.subscribe([topic])
+            poll_until(consumer, lambda found: None if found else "no record")
+            position = consumer.position([TopicPartition(topic, 0)])[0].offset
+            assert position >= 1
+            offset = 1 if expected == b"a" else 2
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    with closing(Consumer(group_config(cluster, topic))) as consumer:
+        assert consumer.committed([TopicPartition(topic, 0)], SECONDS)[0].offset == 2
+
+
+def test_groups_are_described_and_deleted(cluster: KafkaAccess, topic: str) -> None:
+    """
+    A group with a member cannot be deleted, and one without can; its offsets go with it.
+    """
+    admin = cluster.admin()
+    position = TopicPartition(topic, 0, 5)
+    with closing(Consumer(group_config(cluster, topic, group_instance_id="only"))) as consumer:
+        consumer.subscribe([topic])
+        poll_until(consumer, lambda _: None if consumer.assignment() else "no assignment")
+        consumer.commit(offsets=[position], asynchronous=False)
+        described = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
+        assert described.state.name == "STABLE"
+        assert [member.group_instance_id for member in described.members] == ["only"]
+        with pytest.raises(KafkaException) as refused:
+            admin.delete_consumer_groups([topic])[topic].result(SECONDS)
+        assert refused.value.args[0].name() == "NON_EMPTY_GROUP"
+    with closing(Consumer(group_config(cluster, topic))) as outsider:
+        with pytest.raises(KafkaException) as refused:
+            outsider.commit(offsets=[position], asynchronous=False)
+        assert refused.value.args[0].name() == "UNKNOWN_MEMBER_ID"
+
+
+def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:
+    """
+    A static member that has closed stays in the group until its session expires, and its group can
+    then be deleted.
+    """
+    admin = cluster.admin()
+    config = group_config(cluster, topic, group_instance_id="only", session_timeout_ms=1500)
+    with closing(Consumer(config)) as consumer:
+        consumer.subscribe([topic])
+        poll_until(consumer, lambda _: None if consumer.assignment() else "no assignment")
+    described = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
+    assert len(described.members) == 1
+
+    def blocker() -> str | None:
+        found = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
+        return f"{len(found.members)} members" if found.members else None
+
+    wait_until(blocker, SECONDS)
+    admin.delete_consumer_groups([topic])[topic].result(SECONDS)
+
+
+def test_the_progress_store_works(cluster: KafkaAccess, topic: str) -> None:
+    """
+    The connector's group store takes a group over from a process that is still alive, which loses
+    its claim, and deletes it at last.
+    """
+    kafka = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap, "session.timeout.ms": "1500"})
+    metadata = MetadataClient(
+        metadata_backend(kafka, "read_uncommitted", "auto"), RetryPolicy(3, 1.0)
+    )
+    old, new = (GroupStore(kafka, f"{topic}-group", metadata) for _ in range(2))
+    with closing(old), closing(new):
+        first = old.claim(Owner("q", "a", 0), [topic]).owner
+        old.write({Tp(topic, 0): Progress(3, first)})
+        claim = new.claim(Owner("q", "b", 0), [topic])
+        assert claim.records[Tp(topic, 0)].offset == 3
+        new.write({Tp(topic, 0): Progress(4, claim.owner)})
+        with pytest.raises(ClaimLostError):
+            old.write({Tp(topic, 0): Progress(9, first)})
+        assert new.read([topic])[Tp(topic, 0)].offset == 4
+        new.delete_records()
+        assert new.read([topic]) == {}

@@ -1,0 +1,201 @@
+"""
+Transactions of the simulated cluster and of a real broker alike.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaException, Producer
+from tests.simulation.kafka.codes import Code
+from tests.support.served_kafka import RawKafka, values, wire_values
+
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, Transaction
+from pyspark_pykafka.engines.wire.producer.producer import transaction_client, write_prepared
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
+from pyspark_pykafka.engines.wire.transactions.values import TransactionState
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.testing.client import KafkaAccess
+
+SECONDS = 30.0
+COMMITTED = {"isolation.level": "read_committed"}
+
+
+@contextmanager
+def producer(cluster: KafkaAccess, name: str) -> Iterator[Producer]:
+    """
+    Yield a transactional producer of librdkafka.
+    """
+    settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": name, "linger.ms": 0}
+    client = Producer({**settings, "log_level": 0})
+    client.init_transactions(SECONDS)
+    yield client
+
+
+def await_stable(raw: RawKafka) -> None:
+    """
+    Wait until no transaction of the partition is open.
+    """
+
+    def blocker() -> str | None:
+        stable = raw.list_offset(committed=True).offset
+        end = raw.list_offset().offset
+        return None if stable == end else f"stable up to {stable} of {end}"
+
+    wait_until(blocker, SECONDS)
+
+
+def await_state(raw: RawKafka, name: str, state: str) -> None:
+    def blocker() -> str | None:
+        found = raw.describe(name).transaction_state
+        return None if found == state else f"{name} is in {found}"
+
+    wait_until(blocker, SECONDS)
+
+
+def test_committed_and_aborted_transactions(
+    cluster: KafkaAccess, topic: str, raw: RawKafka
+) -> None:
+    """
+    Readers of committed records see whole transactions, with both clients.
+    """
+    with producer(cluster, topic) as client:
+        for value, commit in ((b"a", True), (b"b", False), (b"c", True)):
+            client.begin_transaction()
+            client.produce(topic, value)
+            assert client.flush(SECONDS) == 0
+            end = client.commit_transaction if commit else client.abort_transaction
+            end(SECONDS)
+    await_stable(raw)
+    assert values(cluster, topic, **COMMITTED) == wire_values(cluster, topic) == [b"a", b"c"]
+    everything = [b"a", b"b", b"c"]
+    assert wire_values(cluster, topic, "read_uncommitted") == everything
+    assert values(cluster, topic, **{"isolation.level": "read_uncommitted"}) == everything
+
+
+def test_a_second_producer_fences_the_first(cluster: KafkaAccess, topic: str) -> None:
+    """
+    A producer that starts with the same transactional id ends the first one's transaction.
+    """
+    with producer(cluster, topic) as first:
+        first.begin_transaction()
+        first.produce(topic, b"lost")
+        first.flush(SECONDS)
+        with producer(cluster, topic) as second:
+            second.begin_transaction()
+            second.produce(topic, b"kept")
+            second.commit_transaction(SECONDS)
+        with pytest.raises(KafkaException) as error:
+            first.commit_transaction(SECONDS)
+    assert error.value.args[0].name() in {"_FENCED", "PRODUCER_FENCED"}
+    assert values(cluster, topic, **COMMITTED) == [b"kept"]
+
+
+def test_prepared_transactions_end(cluster: KafkaAccess, topic: str, raw: RawKafka) -> None:
+    """
+    The wire engine ends prepared transactions by their ids, and learns what became of them.
+    """
+    kafka = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
+
+    def prepared(name: str) -> PreparedTransaction:
+        rows = pa.RecordBatch.from_pydict({"value": [name.encode()]})
+        written = write_prepared([rows], kafka, topic, Transaction(f"{topic}-{name}", 60_000))
+        assert written.prepared is not None
+        return written.prepared
+
+    kept, left, fenced = (prepared(name) for name in ("kept", "left", "fenced"))
+    with transaction_client(kafka) as transactions:
+        transactions.end(kept, commit=True)
+        transactions.end(kept, commit=True)
+        transactions.end(left, commit=False)
+        prepared("fenced")
+        with pytest.raises(FencedError):
+            transactions.end(fenced, commit=True)
+        found = transactions.describe(f"{topic}-fenced")
+        assert found is not None
+        assert found.state is TransactionState.ONGOING
+        transactions.end(found.prepared, commit=True)
+    await_stable(raw)
+    assert values(cluster, topic, **COMMITTED) == wire_values(cluster, topic)
+    assert sorted(wire_values(cluster, topic)) == [b"fenced", b"kept"]
+
+
+def test_states_are_refused_alike(raw: RawKafka, topic: str) -> None:
+    """
+    EndTxn and AddPartitionsToTxn answer alike in each state.
+    """
+    assert raw.end(topic, (999_999, 0), commit=True) == Code.INVALID_PRODUCER_ID_MAPPING
+    first = raw.init(topic)
+    identity = (first.producer_id, first.producer_epoch)
+    assert raw.end(topic, identity, commit=True) == Code.INVALID_TXN_STATE
+    assert raw.join(topic, identity, "missing") == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert raw.join(topic, identity) == Code.NONE
+    assert raw.write(topic, identity, b"a").error_code == Code.NONE
+    assert raw.fetch(0, committed=True).last_stable_offset == 0
+    assert raw.describe(topic).transaction_state == "Ongoing"
+    assert raw.end(topic, identity, commit=False) == Code.NONE
+    await_state(raw, topic, "CompleteAbort")
+    assert raw.end(topic, identity, commit=False) == Code.NONE
+    assert raw.end(topic, identity, commit=True) == Code.INVALID_TXN_STATE
+    assert raw.write(topic, identity, b"b", sequence=1).error_code == Code.INVALID_TXN_STATE
+    (aborted,) = raw.fetch(0, committed=True).aborted_transactions
+    assert (aborted.producer_id, aborted.first_offset) == (identity[0], 0)
+    assert raw.fetch(2, committed=True).aborted_transactions == []
+
+
+def test_fencing_is_alike(raw: RawKafka, topic: str) -> None:
+    """
+    InitProducerId aborts an open transaction with the next epoch, and then takes the one after it.
+    """
+    old = raw.begin(topic)
+    raw.write(topic, old, b"a")
+    assert raw.init(topic).error_code == Code.CONCURRENT_TRANSACTIONS
+    await_state(raw, topic, "CompleteAbort")
+    assert raw.describe(topic).producer_epoch == old[1] + 1
+    new = raw.init(topic)
+    assert (new.producer_id, new.producer_epoch) == (old[0], old[1] + 2)
+    assert raw.end(topic, old, commit=True) == Code.PRODUCER_FENCED
+    assert raw.join(topic, old) == Code.PRODUCER_FENCED
+    assert raw.write(topic, old, b"b", sequence=1).error_code == Code.INVALID_PRODUCER_EPOCH
+
+
+def test_timeouts_are_alike(raw: RawKafka, topic: str) -> None:
+    """
+    A transaction that has timed out is aborted with the next epoch, and a timeout has a maximum.
+    """
+    assert raw.init(topic, 900_001).error_code == Code.INVALID_TRANSACTION_TIMEOUT
+    identity = raw.begin(topic, timeout_ms=1000)
+    raw.write(topic, identity, b"a")
+    await_state(raw, topic, "CompleteAbort")
+    assert raw.describe(topic).producer_epoch == identity[1] + 1
+    assert raw.end(topic, identity, commit=True) == Code.PRODUCER_FENCED
+
+
+def test_joining_by_writing_is_alike(raw: RawKafka, topic: str) -> None:
+    """
+    A Produce request of version 12 adds its partition to the transaction (KIP-890).
+    """
+    response = raw.init(topic)
+    identity = (response.producer_id, response.producer_epoch)
+    fields: dict[str, Any] = {"producer_id": identity[0], "epoch": identity[1]}
+    sent = {"transactional_id": topic, "transactional": True, **fields}
+    assert raw.produce(b"a", version=11, **sent).error_code == Code.TRANSACTION_ABORTABLE
+    assert raw.produce(b"a", version=12, **sent).error_code == Code.NONE
+    assert raw.describe(topic).transaction_state == "Ongoing"
+    assert raw.end(topic, identity, commit=True) == Code.NONE
+
+
+def test_unknown_ids_are_described_alike(raw: RawKafka, topic: str) -> None:
+    """
+    DescribeTransactions answers TRANSACTIONAL_ID_NOT_FOUND.
+    """
+    raw.init(f"{topic}-another")
+    assert raw.describe(topic).error_code == Code.TRANSACTIONAL_ID_NOT_FOUND
