@@ -19,7 +19,7 @@ from pyspark_pykafka.sink.ledger_topic import (
     ledger_exists,
     recreate_ledger,
 )
-from pyspark_pykafka.sink.micro_batch_committer import (
+from pyspark_pykafka.sink.prefix_commands import (
     complete_batch,
     find_partly_committed,
     read_batch_state,

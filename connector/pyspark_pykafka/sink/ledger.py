@@ -23,7 +23,7 @@ from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.retry import Backoff, Deadline
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.sink.ledger_entries import INTENT_KEY, from_record, to_record
+from pyspark_pykafka.sink.ledger_entries import INTENT_KEY, from_record, ledger_topic, to_record
 from pyspark_pykafka.sink.ledger_retries import missing_entries_error, retry_ledger_read
 from pyspark_pykafka.sink.replay import covers_batch
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
+    from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.settings.wire_config import ProducerConfig
     from pyspark_pykafka.sink.ledger_entries import EntriesWithOffsets, Entry, Intent
 
@@ -191,3 +192,10 @@ class Ledger:
 
 def _is_tombstone(key: bytes | None, value: bytes | None) -> bool:
     return value is None and key is not None and key.startswith(INTENT_KEY.encode())
+
+
+def open_ledger(transactions: Transactions, prefix: str) -> Ledger:
+    """
+    Return the ledger of a transactional-id prefix.
+    """
+    return Ledger(transactions.cluster, transactions.config, ledger_topic(prefix))

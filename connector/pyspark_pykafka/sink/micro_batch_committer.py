@@ -5,21 +5,17 @@ Commits or aborts the transactions of a micro-batch; the ledger decides which.
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
-from pyspark_pykafka.engines.wire.transactions.values import (
-    TransactionState,
-)
-from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
-from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.engines.wire.transactions.values import TransactionState
+from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.sink.batch_committer import (
     abort_lingering,
     check_open,
     find_lost_attempts,
     list_open_ids,
 )
+from pyspark_pykafka.sink.decided_commits import roll_forward
 from pyspark_pykafka.sink.intents import (
     check_binding,
     find_conflict,
@@ -29,15 +25,8 @@ from pyspark_pykafka.sink.intents import (
     named_transactions,
     outdated_intents,
 )
-from pyspark_pykafka.sink.ledger import Ledger
-from pyspark_pykafka.sink.ledger_entries import (
-    Completion,
-    Intent,
-    Marker,
-    Release,
-    Withdrawal,
-    ledger_topic,
-)
+from pyspark_pykafka.sink.ledger import open_ledger
+from pyspark_pykafka.sink.ledger_entries import Intent, Marker, Withdrawal
 from pyspark_pykafka.sink.ledger_loss import check_ledger_not_emptied
 from pyspark_pykafka.sink.replay import (
     batch_state,
@@ -47,23 +36,21 @@ from pyspark_pykafka.sink.replay import (
     committed_tasks,
     prefix_owner,
 )
-from pyspark_pykafka.sink.transactional_ids import any_query_pattern, query_pattern
+from pyspark_pykafka.sink.transactional_ids import query_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-    from pyspark_pykafka.engines.wire.transactions.values import (
-        TransactionDescription,
-    )
+    from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
+    from pyspark_pykafka.sink.ledger import Ledger
     from pyspark_pykafka.sink.ledger_entries import (
         Committable,
         CommittableBatch,
         EntriesWithOffsets,
         Entry,
     )
-    from pyspark_pykafka.sink.replay import BatchState
 
     Entries: TypeAlias = Sequence[Entry]
 
@@ -72,8 +59,6 @@ logger = logging.getLogger("pyspark_pykafka")
 # Offsets per task in the first window: a marker and a control record, for two batches.
 _OFFSETS_PER_TASK = 4
 _MIN_OFFSETS = 64
-
-_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.01, 1.0
 
 
 def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> None:
@@ -85,7 +70,7 @@ def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> N
     write may not commit, and :class:`FencedError` if a transaction is no longer open. Nothing of
     this write is committed then.
     """
-    ledger = _ledger(transactions, batch.prefix)
+    ledger = open_ledger(transactions, batch.prefix)
     before = _committed_before(transactions, ledger, batch)
     # Invariant I2 (completeness): every earlier write has ended.
     done = committed_tasks(batch, before)
@@ -123,10 +108,8 @@ def abort_micro_batch(
     if not committables:
         # Without a marker another process cannot be detected; the next micro-batch cleans up.
         return
-    ledger, first = (
-        _ledger(transactions, prefix),
-        min(committable.marker_offset for committable in committables),
-    )
+    ledger = open_ledger(transactions, prefix)
+    first = min(committable.marker_offset for committable in committables)
     # Invariant I5 (intent first): without a binding intent all of it may be aborted.
     if maybe_committing:
         # An intent that is still in flight lands behind this entry, and is not binding.
@@ -150,87 +133,8 @@ def abort_micro_batch(
         )
 
 
-def read_prefix_owner(transactions: Transactions, prefix: str) -> Marker | None:
-    """
-    Return the last committed marker of the query that owns a prefix, or None.
-
-    Raises :class:`UnknownTopicError` if the prefix never had a ledger.
-    """
-    ledger = _ledger(transactions, prefix)
-    return prefix_owner(ledger.read_committed(*ledger.watermarks()))
-
-
-def read_batch_state(transactions: Transactions, owner: Marker, prefix: str) -> BatchState:
-    """
-    Return the committed state of the last batch of the query that owns a prefix.
-    """
-    ledger = _ledger(transactions, prefix)
-    log_start, _ = ledger.watermarks()
-    return _batch_state(ledger, owner, ledger.read_all(log_start, ledger.high_watermark()))
-
-
-def find_partly_committed(transactions: Transactions, prefix: str) -> list[PreparedTransaction]:
-    """
-    Return the open transactions of writes that are committed in part.
-    """
-    ledger = _ledger(transactions, prefix)
-    log_start, stable_end = ledger.watermarks()
-    entries = ledger.read_all(stable_end, ledger.high_watermark())
-    in_doubt: list[PreparedTransaction] = []
-    for query in sorted({entry.query for _, entry in entries if isinstance(entry, Intent)}):
-        for offset, intent in find_intents(query, entries):
-            prepared = named_transactions(prefix, intent)
-            still_open = _still_open(transactions, prepared)
-            start = max(log_start, intent.first)
-            if 0 < len(still_open) < len(prepared) and is_binding(
-                intent, ledger.read_all(start, offset + 1)
-            ):
-                in_doubt += still_open
-    return in_doubt
-
-
-def release_prefix(transactions: Transactions, owner: Marker, prefix: str) -> None:
-    """
-    Free the prefix for another query, and let the same query write its last batch whole again.
-
-    All open transactions of queries with the prefix are aborted.
-    """
-    abort_lingering(transactions, any_query_pattern(prefix))
-    _ledger(transactions, prefix).append(Release(owner.query))
-
-
-def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> BatchState:
-    """
-    Declare the last batch of the query that owns the prefix complete; return its state.
-
-    Open transactions that a driver had decided to commit are committed; the others are aborted.
-    """
-    ledger = _ledger(transactions, prefix)
-    end = ledger.high_watermark()
-    log_start, stable_end = ledger.watermarks()
-    _roll_forward(transactions, ledger, (prefix, owner.query), log_start, (stable_end, end))
-    abort_lingering(transactions, query_pattern(prefix, owner.query))
-    ledger.wait_until_stable(end)
-    state = _batch_state(ledger, owner, ledger.read_all(log_start, end))
-    if not state.is_whole:
-        ledger.append(Completion(owner.query, owner.batch))
-    return state
-
-
-def _ledger(transactions: Transactions, prefix: str) -> Ledger:
-    return Ledger(transactions.cluster, transactions.config, ledger_topic(prefix))
-
-
 def _prepared(committables: Sequence[Committable]) -> list[PreparedTransaction]:
     return [committable.prepared for committable in committables]
-
-
-def _batch_state(ledger: Ledger, owner: Marker, entries: EntriesWithOffsets) -> BatchState:
-    log_start, stable_end = ledger.watermarks()
-    # An intent counts at any offset; a marker only once it is committed.
-    intents = [entry for _, entry in entries if isinstance(entry, Intent)]
-    committed = ledger.read_committed(log_start, stable_end)
-    return batch_state(owner.query, owner.batch, [*committed, *intents])
 
 
 def _decide(
@@ -269,7 +173,7 @@ def _committed_before(
     decided: list[PreparedTransaction] = []
     if stable_end < first:
         ids = (batch.prefix, batch.query)
-        decided = _roll_forward(transactions, ledger, ids, log_start, (stable_end, first))
+        decided = roll_forward(transactions, ledger, ids, log_start, (stable_end, first))
     start = first if batch.committables else stable_end
     _abort_lost_attempts_if_alone(
         transactions, ledger, batch, start, decided if stable_end < first else None
@@ -289,77 +193,6 @@ def _committed_before(
     check_single_writer(batch, [entry for _, entry in later])
     # A request of a dead driver may append its intent only now.
     return [*committed, *(entry for _, entry in later if isinstance(entry, Intent))]
-
-
-def _roll_forward(
-    transactions: Transactions,
-    ledger: Ledger,
-    ids: tuple[str, str],
-    log_start: int,
-    offsets: tuple[int, int],
-) -> list[PreparedTransaction]:
-    """
-    Commit the open transactions that earlier writes of a query had decided to commit.
-
-    ``ids`` are prefix and query; ``offsets`` are the ledger's ``[start, end)`` to search. An intent
-    lies behind the markers of the transactions that it names, and the last stable offset before the
-    marker of the first open one, so a search from there finds it. Returns all decided transactions.
-    """
-    prefix, query = ids
-    decided: list[PreparedTransaction] = []
-    for offset, intent in find_intents(query, ledger.read_all(*offsets)):
-        prepared = named_transactions(prefix, intent)
-        entries = ledger.read_all(max(log_start, intent.first), offset + 1)
-        if not is_binding(intent, entries):
-            continue
-        # Invariant I3 (delegation): any process may commit what a binding intent names.
-        decided += prepared
-        if _commit_open(transactions, prepared):
-            logger.warning(
-                "the commit of batch %d of the query %s had been decided before a failure: those "
-                "of its %d transactions that were still open are committed now",
-                *(intent.batch, query, len(prepared)),
-            )
-    return decided
-
-
-def _commit_open(transactions: Transactions, prepared: Sequence[PreparedTransaction]) -> bool:
-    """
-    Commit the transactions that are still open, and return whether there were any.
-    """
-    deadline = Deadline.after(transactions.config.block_seconds)
-    backoff = Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS)
-    any_open = False
-    while still_open := _still_open(transactions, prepared):
-        any_open = True
-        try:
-            transactions.end_all(still_open, commit=True)
-        except FencedError as error:
-            # One transaction has just timed out; the rest are retried.
-            if deadline.expired:
-                msg = (
-                    f"{len(still_open)} transactions that must be committed are open, and their "
-                    f"commit is rejected, {still_open[0].transactional_id} among them: {error}"
-                )
-                raise TimeoutExceededError(msg) from error
-            logger.info("%s", error)
-            time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
-    return any_open
-
-
-def _still_open(
-    transactions: Transactions, prepared: Sequence[PreparedTransaction]
-) -> list[PreparedTransaction]:
-    descriptions = transactions.describe_all(
-        [transaction.transactional_id for transaction in prepared]
-    )
-    return [
-        transaction
-        for transaction in prepared
-        if (description := descriptions[transaction.transactional_id]) is not None
-        and description.prepared == transaction
-        and description.state is TransactionState.ONGOING
-    ]
 
 
 def _abort_lost_attempts_if_alone(

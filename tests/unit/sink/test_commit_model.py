@@ -35,7 +35,12 @@ from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
 )
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
-from pyspark_pykafka.sink import micro_batch_committer, replay
+from pyspark_pykafka.sink import (
+    decided_commits,
+    micro_batch_committer,
+    prefix_commands,
+    replay,
+)
 from pyspark_pykafka.sink.intents import named_transactions
 from pyspark_pykafka.sink.ledger_entries import Withdrawal
 
@@ -62,7 +67,8 @@ DEATHS = (Turn.DIE, Turn.DIE_AFTER, Turn.DIE_LATE)
 @pytest.fixture(autouse=True)
 def _in_memory(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL", "pyspark_pykafka")
-    monkeypatch.setattr(micro_batch_committer, "_ledger", ledger_of)
+    for module in (micro_batch_committer, prefix_commands):
+        monkeypatch.setattr(module, "open_ledger", ledger_of)
 
 
 def start(world: World, name: str, division: Division, batch: int = 0) -> Process:
@@ -372,7 +378,7 @@ def test_partly_committed_transactions_are_found() -> None:
 
         def look(process: Process, in_doubt: list[PreparedTransaction] = in_doubt) -> None:
             transactions: Any = MemoryTransactions(process)
-            in_doubt += micro_batch_committer.find_partly_committed(transactions, PREFIX)
+            in_doubt += prefix_commands.find_partly_committed(transactions, PREFIX)
 
         Process(world, "tool", look).finish()
         in_part = 0 < len(world.visible(0)) < len(ROWS)
@@ -399,7 +405,7 @@ def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
             raise FencedError("of another")
 
     with pytest.raises(TimeoutExceededError, match="orders-0a1b2c3d-0-0-0"):
-        micro_batch_committer._commit_open(Refusing(), [open_still])  # type: ignore[arg-type]
+        decided_commits.commit_open(Refusing(), [open_still])  # type: ignore[arg-type]
 
 
 def give_up_or_repeat(world: World, *, repeat: bool) -> None:
@@ -408,13 +414,11 @@ def give_up_or_repeat(world: World, *, repeat: bool) -> None:
     """
     before = world.visible(0)
     assert before
-    finish = (
-        micro_batch_committer.release_prefix if repeat else micro_batch_committer.complete_batch
-    )
+    finish = prefix_commands.release_prefix if repeat else prefix_commands.complete_batch
 
     def program(process: Process) -> None:
         transactions: Any = MemoryTransactions(process)
-        owner = micro_batch_committer.read_prefix_owner(transactions, PREFIX)
+        owner = prefix_commands.read_prefix_owner(transactions, PREFIX)
         assert owner is not None
         assert owner.batch == 0
         finish(transactions, owner, PREFIX)
@@ -541,14 +545,15 @@ def believes_every_intent(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Commit the transactions of intents that are not binding.
     """
-    monkeypatch.setattr(micro_batch_committer, "is_binding", lambda *_: True)
+    for module in (micro_batch_committer, decided_commits):
+        monkeypatch.setattr(module, "is_binding", lambda *_: True)
 
 
 def never_rolls_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Abort what an earlier write had decided to commit.
     """
-    monkeypatch.setattr(micro_batch_committer, "_roll_forward", lambda *_: None)
+    monkeypatch.setattr(micro_batch_committer, "roll_forward", lambda *_: None)
 
 
 def aborts_decided_commits(monkeypatch: pytest.MonkeyPatch) -> None:

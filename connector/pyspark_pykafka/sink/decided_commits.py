@@ -1,0 +1,100 @@
+"""
+Completes commits that a driver had decided, as its intents in the ledger show, but not finished.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
+from pyspark_pykafka.engines.wire.transactions.values import TransactionState
+from pyspark_pykafka.errors import TimeoutExceededError
+from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.sink.intents import find_intents, is_binding, named_transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
+    from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.sink.ledger import Ledger
+
+logger = logging.getLogger("pyspark_pykafka")
+
+_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.01, 1.0
+
+
+def roll_forward(
+    transactions: Transactions,
+    ledger: Ledger,
+    ids: tuple[str, str],
+    log_start: int,
+    offsets: tuple[int, int],
+) -> list[PreparedTransaction]:
+    """
+    Commit the open transactions that earlier writes of a query had decided to commit.
+
+    ``ids`` are prefix and query; ``offsets`` are the ledger's ``[start, end)`` to search. An intent
+    lies behind the markers of the transactions that it names, and the last stable offset before the
+    marker of the first open one, so a search from there finds it. Returns all decided transactions.
+    """
+    prefix, query = ids
+    decided: list[PreparedTransaction] = []
+    for offset, intent in find_intents(query, ledger.read_all(*offsets)):
+        prepared = named_transactions(prefix, intent)
+        entries = ledger.read_all(max(log_start, intent.first), offset + 1)
+        if not is_binding(intent, entries):
+            continue
+        # Invariant I3 (delegation): any process may commit what a binding intent names.
+        decided += prepared
+        if commit_open(transactions, prepared):
+            logger.warning(
+                "the commit of batch %d of the query %s had been decided before a failure: those "
+                "of its %d transactions that were still open are committed now",
+                *(intent.batch, query, len(prepared)),
+            )
+    return decided
+
+
+def commit_open(transactions: Transactions, prepared: Sequence[PreparedTransaction]) -> bool:
+    """
+    Commit the transactions that are still open, and return whether there were any.
+    """
+    deadline = Deadline.after(transactions.config.block_seconds)
+    backoff = Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS)
+    any_open = False
+    while still_open := select_open(transactions, prepared):
+        any_open = True
+        try:
+            transactions.end_all(still_open, commit=True)
+        except FencedError as error:
+            # One transaction has just timed out; the rest are retried.
+            if deadline.expired:
+                msg = (
+                    f"{len(still_open)} transactions that must be committed are open, and their "
+                    f"commit is rejected, {still_open[0].transactional_id} among them: {error}"
+                )
+                raise TimeoutExceededError(msg) from error
+            logger.info("%s", error)
+            time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
+    return any_open
+
+
+def select_open(
+    transactions: Transactions, prepared: Sequence[PreparedTransaction]
+) -> list[PreparedTransaction]:
+    """
+    Return those of the transactions that are still open.
+    """
+    descriptions = transactions.describe_all(
+        [transaction.transactional_id for transaction in prepared]
+    )
+    return [
+        transaction
+        for transaction in prepared
+        if (description := descriptions[transaction.transactional_id]) is not None
+        and description.prepared == transaction
+        and description.state is TransactionState.ONGOING
+    ]
