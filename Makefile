@@ -1,4 +1,4 @@
-# Everything runs on a machine that has Python 3.10+ and make; `make` alone lists the targets.
+# Everything runs on a machine that has Python 3.11+ and make; `make` alone lists the targets.
 # Each target installs what it needs: a virtual environment in .venv, and Java where there is none.
 
 PYTHON ?= python3
@@ -19,7 +19,7 @@ NOX := $(RUN) nox --session
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix matrix matrix-smoke soak bench bench-quick fuzz docs clean
+.PHONY: help demo test lint fix matrix matrix-smoke installs soak bench bench-quick fuzz docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -47,6 +47,9 @@ matrix: $(READY)  ## run the tests on Spark 4.0, 4.1, 4.2 and 4.3
 matrix-smoke: $(READY)  ## run the few tests marked smoke on Spark 4.0, 4.1 and 4.3
 	@$(NOX) 'tests(4.0)' 'tests(4.1)' 'tests(4.3)' -- -m smoke
 
+installs: $(READY)  ## check that each Python that we name finds a wheel of each dependency
+	@$(NOX) installs
+
 soak: $(READY)  ## run the slow tests: random schedules with many seeds, every codec, many partitions
 	@$(RUN) python -m pytest --require-broker --soak $(IN_TWO) $(ARGS)
 
@@ -71,8 +74,8 @@ clean:  ## remove what the targets made, the virtual environment too
 
 $(READY): pyproject.toml $(SPARK) $(COMPILED)
 	@$(PYTHON) -c 'import sys; \
-		sys.exit("pykafka needs Python 3.10 or newer, but $(PYTHON) is %d.%d. Name another with: make PYTHON=python3.12" % sys.version_info[:2] \
-		if sys.version_info < (3, 10) else 0)'
+		sys.exit("pykafka needs Python 3.11 or newer, but $(PYTHON) is %d.%d. Name another with: make PYTHON=python3.12" % sys.version_info[:2] \
+		if sys.version_info < (3, 11) else 0)'
 	@echo 'Setting up $(VENV) with Spark; this takes about two minutes once'
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint $(SPARK)

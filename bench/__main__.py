@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from bench.arguments import Plan, parse
@@ -45,7 +45,7 @@ def main() -> None:
     Measure, print the results and save them in bench/results.
     """
     start = time.perf_counter()
-    software, today = versions(), datetime.now(timezone.utc).date().isoformat()
+    software, today = versions(), datetime.now(UTC).date().isoformat()
     plan = parse(sys.argv[1:], f"{today}-{software['commit'].split()[0]}")
     about = {"date": today, "versions": software, "machine": machine(), "settings": _settings(plan)}
     results = Results(plan.name, about)

@@ -8,7 +8,7 @@ cost of reading and decoding, or of encoding and writing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +165,7 @@ def ceiling_batch(size: int) -> pa.RecordBatch:
         "topic": ["bench-ceiling"] * rows,
         "partition": [0] * rows,
         "offset": list(range(rows)),
-        "timestamp": [datetime(2026, 1, 1, tzinfo=timezone.utc)] * rows,
+        "timestamp": [datetime(2026, 1, 1, tzinfo=UTC)] * rows,
         "timestampType": [0] * rows,
     }
     arrays = [pa.array(column, SOURCE_TYPES[name]) for name, column in columns.items()]

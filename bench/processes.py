@@ -17,8 +17,7 @@ import psutil
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from typing_extensions import Self
+    from typing import Self
 
 #: Time between two samples; what a process uses after its last sample is lost.
 SAMPLE_SECONDS = 0.25

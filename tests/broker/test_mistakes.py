@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.functions import udf
+from tests.support.stub_brokers import Behaviour, StubCluster
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,3 +91,52 @@ def test_errors_of_users_keep_their_traceback(spark: SparkSession) -> None:
         frame.collect()
     assert "Traceback" in str(raised.value)
     assert "in <lambda>" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE {name} USING pykafka OPTIONS (`kafka.bootstrap.servers` 'b:1', topic 't')",
+        "CREATE TABLE {name} USING pykafka TBLPROPERTIES ('kafka.bootstrap.servers' = 'b:1')",
+        "CREATE TABLE {name} USING pykafka",
+        "CREATE TABLE {name} USING pykafka OPTIONS (topic 't') AS SELECT 'a' AS value",
+    ],
+)
+def test_a_table_is_refused_when_it_is_created(spark: SparkSession, text: str) -> None:
+    """
+    Spark would not pass its options on, so the error names what works instead.
+    """
+    with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW name USING pykafka"):
+        spark.sql(text.format(name="refused"))
+
+    assert not spark.catalog.tableExists("refused")
+
+
+def test_a_table_with_columns_is_refused_when_it_is_used(spark: SparkSession) -> None:
+    """
+    Spark makes such a table without asking the data source.
+    """
+    spark.sql("CREATE TABLE made (value BINARY) USING pykafka OPTIONS (subscribe 't')")
+    try:
+        for text in ("SELECT * FROM made", "INSERT INTO made VALUES (X'00')"):
+            with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW name USING pykafka"):
+                spark.sql(text).collect()
+    finally:
+        spark.sql("DROP TABLE made")
+
+
+def test_a_temporary_view_keeps_its_options(spark: SparkSession) -> None:
+    """
+    A view of SQL reads with the options that it was created with.
+    """
+    with StubCluster(Behaviour(high_watermark=7)) as cluster:
+        spark.sql(
+            "CREATE TEMPORARY VIEW flights USING pykafka OPTIONS "
+            f"(`kafka.bootstrap.servers` '{cluster.bootstrap}', subscribe 't')"
+        )
+        try:
+            rows = spark.sql("SELECT CAST(value AS STRING) FROM flights ORDER BY offset").collect()
+        finally:
+            spark.catalog.dropTempView("flights")
+
+    assert [row[0] for row in rows] == [f"v{number}" for number in range(7)]

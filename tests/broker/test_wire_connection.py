@@ -9,7 +9,7 @@ import os
 import time
 import traceback
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -154,7 +154,7 @@ def revocation_list(of: trustme.CA, revoked: trustme.LeafCert, valid: timedelta)
     """
     issuer = load_pem_x509_certificate(of.cert_pem.bytes()).subject
     serial = load_pem_x509_certificate(revoked.cert_chain_pems[0].bytes()).serial_number
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     entry = RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
     listed = CertificateRevocationListBuilder().issuer_name(issuer).add_revoked_certificate(entry)
     listed = listed.last_update(min(now, now + 2 * valid)).next_update(now + valid)

@@ -27,8 +27,7 @@ from pyspark_pykafka.testing.waiting import wait_until
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Sequence
-
-    from typing_extensions import Self
+    from typing import Self
 
 JOB = Path(__file__).parent / "exactly_once_shapes_job.py"
 SECONDS = 180.0

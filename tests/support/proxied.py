@@ -14,8 +14,7 @@ from pyspark_pykafka.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from typing_extensions import Self
+    from typing import Self
 
     from pyspark_pykafka.testing.properties import Node, Setting
 

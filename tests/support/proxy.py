@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
-
-    from typing_extensions import Self
+    from typing import Self
 
     #: Takes the API key and a frame without its size; returns the frame to send, None for none.
     Rewrite = Callable[[int, bytes], bytes | None]

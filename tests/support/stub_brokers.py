@@ -14,7 +14,7 @@ from tests.support.stub_behaviour import Behaviour, FetchAnswer, StubTransaction
 from tests.support.stub_process import read_value, write_value
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 __all__ = ["Behaviour", "FetchAnswer", "StubCluster", "StubTransaction", "record_batch"]
 

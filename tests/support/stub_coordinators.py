@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection as Pipe
     from types import TracebackType
-
-    from typing_extensions import Self
+    from typing import Self
 
 METADATA, FIND, VERSIONS, INIT, ADD, END = 3, 10, 18, 22, 24, 26
 DESCRIBE, LIST = 65, 66

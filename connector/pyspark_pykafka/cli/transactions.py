@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
@@ -70,7 +70,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _row(found: TransactionDescription) -> tuple[object, ...]:
     since = None
     if found.started_ms > 0:
-        at = datetime.fromtimestamp(found.started_ms / 1000, tz=timezone.utc)
+        at = datetime.fromtimestamp(found.started_ms / 1000, tz=UTC)
         since = at.isoformat(timespec="seconds")
     identity = (found.transactional_id, found.state.value, found.producer_id, found.epoch)
     return (*identity, found.partitions, since)

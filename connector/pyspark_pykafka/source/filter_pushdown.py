@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.source.offset_limits import OffsetSource
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 _POSITION_COLUMNS = (*TopicPartition._fields, "offset", "timestamp")

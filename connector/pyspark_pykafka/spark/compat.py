@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from datetime import timezone
+from datetime import UTC
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -239,5 +239,5 @@ def _to_dict(row: Any, names: list[str]) -> dict[str, Any]:
     selected = {name: values[name] for name in names}
     if selected.get("timestamp") is not None:
         # Spark 4.0 passes timestamps without a zone, in the local time of the worker process.
-        selected["timestamp"] = selected["timestamp"].astimezone(timezone.utc)
+        selected["timestamp"] = selected["timestamp"].astimezone(UTC)
     return selected

@@ -63,7 +63,9 @@ class DefaultSource(DataSource):
         Spark calls this at ``load()``, so wrong options are reported there.
         """
         from pyspark_pykafka.options import parse_source
+        from pyspark_pykafka.spark.catalog_tables import check_no_new_table
 
+        check_no_new_table(self.options)
         return source_schema(include_headers=parse_source(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -72,7 +74,9 @@ class DefaultSource(DataSource):
         """
         from pyspark_pykafka.options import parse_batch_source
         from pyspark_pykafka.spark.batch_reader import FilteringBatchReader, KafkaBatchReader
+        from pyspark_pykafka.spark.catalog_tables import check_any_options
 
+        check_any_options(self.options)
         reader = FilteringBatchReader if filter_pushdown_active() else KafkaBatchReader
         return reader(parse_batch_source(self.options), arrow_schema(schema))
 
@@ -93,12 +97,14 @@ class DefaultSource(DataSource):
         Return the writer of a batch query.
         """
         from pyspark_pykafka.options import parse_sink
+        from pyspark_pykafka.spark.catalog_tables import check_any_options
         from pyspark_pykafka.spark.writers import (
             KafkaBatchWriter,
             check_append_mode,
             check_topic_exists,
         )
 
+        check_any_options(self.options)
         check_append_mode(overwrite=overwrite)
         options = parse_sink(self.options, streaming=False)
         writer = KafkaBatchWriter(options, schema)

@@ -19,8 +19,7 @@ from tests.simulation.kafka.wire import expects_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from typing_extensions import Self
+    from typing import Self
 
 T = TypeVar("T")
 _SECONDS = 10.0

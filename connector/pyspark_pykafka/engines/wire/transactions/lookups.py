@@ -30,8 +30,7 @@ from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from typing_extensions import Self
+    from typing import Self
 
     from pyspark_pykafka.engines.transaction_contract import TransactionalIdPattern
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
