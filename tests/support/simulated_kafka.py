@@ -107,9 +107,15 @@ class SimulatedKafka(KafkaRequests):
         return self.response(self.send(node, request, version))
 
     def response(self, pending: Pending) -> Any:
+        """
+        Return the response once it has come.
+
+        Raises :class:`ConnectionResetError` if the broker closes the connection instead.
+        """
         while not pending.done:
             assert self.time.step(), "the cluster has nothing left to do"
-        assert not pending.closed, "the broker closed the connection"
+        if pending.closed:
+            raise ConnectionResetError
         return pending.response
 
     def now(self) -> float:

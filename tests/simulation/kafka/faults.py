@@ -107,9 +107,9 @@ class Faults(Truth):
 
     def move_leader(
         self, topic: str, partition: int, node_id: int | None = None, *, held_seconds: float = 0.0
-    ) -> int:
+    ) -> int | None:
         """
-        Elect another in-sync replica, by default the next one, and return it.
+        Elect another in-sync replica, by default the next one, and return it; None if none is.
 
         Its high watermark stays what it was as a follower for at least ``held_seconds``.
         """
@@ -117,8 +117,7 @@ class Faults(Truth):
         others = [n for n in state.isr if n in alive and n != state.leader]
         chosen = others[0] if node_id is None and others else node_id
         if chosen is None:
-            msg = f"{topic}-{partition} has no other in-sync replica: {state}"
-            raise ValueError(msg)
+            return None
         if held_seconds:
             self._world.nodes[chosen].replicas[Partition(topic, partition)].hold(held_seconds)
         self._world.controller.move_leader(Partition(topic, partition), chosen)
@@ -163,14 +162,16 @@ class Faults(Truth):
 
     def move_coordinator(
         self, key: str, node_id: int | None = None, kind: str = TRANSACTIONS
-    ) -> int:
+    ) -> int | None:
         """
-        Elect another coordinator, by default the next live broker, and return it.
+        Elect another coordinator, by default the next live broker, and return it; None if none is.
         """
         slot = self._slot(key, kind)
         current = self._world.controller.image.slots[slot].node
         alive = sorted(self._world.controller.image.brokers)
-        chosen = node_id or next((n for n in alive if n > current), alive[0])
+        chosen = node_id or next((n for n in alive if n > current), next(iter(alive), None))
+        if chosen is None:
+            return None
         self._world.controller.move_slot(slot, chosen)
         return chosen
 

@@ -110,6 +110,13 @@ class Truth:
     def last_stable_offset(self, topic: str, partition: int) -> int:
         return self._truth(topic, partition).last_stable
 
+    def replica_states(self, topic: str, partition: int) -> list[Replica]:
+        """
+        Return all replicas of a partition, for tests of the simulation itself.
+        """
+        found = (n.replicas.get(Partition(topic, partition)) for n in self._world.nodes.values())
+        return [replica for replica in found if replica is not None]
+
     def _leading(self, topic: str, partition: int) -> Replica:
         return self._world.nodes[self.leader(topic, partition)].replicas[
             Partition(topic, partition)
