@@ -12,7 +12,7 @@ import pytest
 from tests.support.fetching import settings
 
 from pyspark_pykafka.engines.error_mapping import FatalErrors
-from pyspark_pykafka.engines.librdkafka.consumer import _RangeReader
+from pyspark_pykafka.engines.librdkafka.range_reader import RangeReader
 from pyspark_pykafka.errors import DataLossError, StalledReadError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 
@@ -53,11 +53,11 @@ class SilentConsumer:
         return 0, self.log_end
 
 
-def make_reader(consumer: SilentConsumer, **changes: Any) -> _RangeReader:
+def make_reader(consumer: SilentConsumer, **changes: Any) -> RangeReader:
     """
     Return the reader of ten offsets.
     """
-    return _RangeReader(
+    return RangeReader(
         SimpleNamespace(consumer=consumer, fatal=FatalErrors()),  # type: ignore[arg-type]
         settings("b:1", "librdkafka", poll_timeout_ms=7_000, **changes),
         OffsetRange(TP, 0, 10),

@@ -1,0 +1,44 @@
+"""
+A consumer of librdkafka with its errors, and the request for a log's watermarks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
+
+from pyspark_pykafka.engines.contract import FetchSettings, Watermarks
+from pyspark_pykafka.engines.error_mapping import FatalErrors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_pykafka.offsets import OffsetRange
+
+
+class Client:
+    """
+    A consumer and the errors that its background threads reported.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.fatal = FatalErrors()
+        self.consumer = Consumer({**config, "error_cb": self.fatal.record})
+
+    def close(self) -> None:
+        """
+        Close the consumer.
+        """
+        self.consumer.close()
+
+
+def request_watermarks(client: Client, of: OffsetRange, settings: FetchSettings) -> Watermarks:
+    """
+    Read the log start offset, and the end offset that the isolation level may read.
+    """
+    position = Position(of.tp.topic, of.tp.partition)
+    seconds = settings.poll_timeout_ms / 1000
+    client.fatal.raise_pending(f"reading the offsets of {of.tp}")
+    return Watermarks(*client.consumer.get_watermark_offsets(position, timeout=seconds))
