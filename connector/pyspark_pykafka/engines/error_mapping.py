@@ -75,7 +75,7 @@ _HARMLESS = frozenset({"GROUP_AUTHORIZATION_FAILED"})
 
 def map_kafka_error(error: KafkaError, action: str) -> PykafkaError:
     """
-    Return the connector's error; ``action`` is what failed, as "reading t-0".
+    Return the connector's error; ``action`` is what failed, such as "reading t-0".
     """
     return _map(error, _error_class(error), action)
 

@@ -83,7 +83,7 @@ def older_epochs(start: StreamOffset, latest: StreamOffset) -> list[TopicPartiti
     Return the partitions whose leader epoch in ``latest`` is older than in ``start``.
 
     Epochs only grow while a topic exists, so the broker that returned an older one has stale
-    metadata. Without topic ids, it may also be another topic of the same name.
+    metadata. Topics without ids are left out: another topic may have the same name now.
     """
     # Invariant R17 (epochs grow).
     ids = start.topic_ids
@@ -100,7 +100,7 @@ def epochs_at(ends: Offsets, start: StreamOffset, latest: StreamOffset) -> Leade
     """
     Return the leader epoch in which each log was seen up to its end offset.
 
-    An end that the options hold at the start offset, beyond the log's end, was seen earlier.
+    If the options keep an end at a start offset beyond the log's end, its epoch is the start's.
     """
     return {
         tp: epoch

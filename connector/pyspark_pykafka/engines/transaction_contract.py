@@ -71,7 +71,7 @@ class PreparedTransaction(NamedTuple):
 
 class OpenTransaction(NamedTuple):
     """
-    A task's open transaction: None if the task had no rows.
+    What a task has written: ``prepared`` is its open transaction, or None if it had no rows.
 
     ``ledger_offset`` is the offset of its ledger record, or -1 without one; ``content_hash`` is the
     hash of the rows in that record.
@@ -88,8 +88,8 @@ class Transaction(NamedTuple):
     The transaction to write into; the coordinator aborts it after ``timeout_ms``.
 
     If a transaction with this id is open, it is aborted; with a ``fallback``, the fallback id is
-    used instead. The transaction is not left open if the brokers know ``fence_id``, which all
-    transactions of a write share.
+    used instead. All transactions of a write share ``fence_id``: if the brokers know it, the write
+    has ended, and the task aborts its transaction.
     """
 
     transactional_id: str

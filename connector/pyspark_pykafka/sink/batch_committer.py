@@ -52,10 +52,12 @@ def commit_write(
     """
     Commit every transaction of a write, after checking that all of them are open.
 
-    Other open transactions that match ``pattern`` are of lost attempts, and are aborted; attempts
-    that begin later find ``fence_id`` and give up. ``read_committed`` readers that start after the
-    return see all rows. Raises :class:`FencedError` or :class:`TimeoutExceededError` if nothing is
-    or will be committed, and :class:`ExactlyOnceError` if some transactions are, or may be.
+    Other open transactions that match ``pattern`` belong to lost attempts, and are aborted;
+    attempts that begin later find ``fence_id`` and give up. ``read_committed`` readers that start
+    after this function has returned see all rows.
+
+    Raises :class:`FencedError` or :class:`TimeoutExceededError` if nothing is or will be committed,
+    and :class:`ExactlyOnceError` if some transactions are, or may be.
     """
     started = check_open(transactions, prepared)
     try:
@@ -211,9 +213,9 @@ def find_lost_attempts(
     """
     Return the ids that other attempts of the winners' tasks have left open.
 
-    These ids are derived and described; brokers list transactions only if Spark has retried a
-    task. Lost attempts are never committed, and end by their timeout: so a broker that is needed
-    for nothing else gets only a moment to answer.
+    The ids are derived from the winners' ids, and described. Brokers list transactions only if
+    Spark has retried a task. Transactions of lost attempts are never committed, and time out by
+    themselves. So a broker that coordinates nothing else gets only a short time to respond.
     """
     won = set(winners)
     other_attempts = other_attempt_ids(won)

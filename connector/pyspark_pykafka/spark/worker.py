@@ -38,7 +38,7 @@ class TaskStoppedError(PykafkaError):
 
 def rows_until_end_of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
-    Yield a task's rows. Raises :class:`TaskStoppedError` if they end because Spark stopped it.
+    Yield a task's rows. Raises :class:`TaskStoppedError` if they end because Spark stops the task.
     """
     yield from batches
     source = input_of_worker(sys._getframe())  # noqa: SLF001 (Spark does not pass the connection on)

@@ -76,7 +76,7 @@ def _timestamps(messages: Sequence[Message], _field: pa.Field) -> pa.Array:
     micros = []
     for message in messages:
         kind, millis = message.timestamp()
-        # Magic 0 has no timestamps: librdkafka returns 0, the Java client -1, as for all without.
+        # Records of magic 0 have no timestamp. librdkafka returns 0; we return -1, as Java does.
         if kind == TIMESTAMP_NOT_AVAILABLE:
             millis = _NO_TIMESTAMP
         if abs(millis) > _MAX_TIMESTAMP_MS:

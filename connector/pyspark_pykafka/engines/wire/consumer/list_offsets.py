@@ -60,9 +60,9 @@ class LeaderResponses(NamedTuple):
 
 class LeaderApi(NamedTuple):
     """
-    An API of leaders; ``request`` makes its request from a version and the partitions.
+    An API that partition leaders answer; ``request`` takes a version and the partitions.
 
-    Brokers without an ``optional`` API are skipped.
+    If the API is ``optional``, brokers that do not support it are skipped.
     """
 
     api: ApiSpec[LeaderResponse]

@@ -1,8 +1,8 @@
 """
 Finds out why a broker's listener ended a connection: another security protocol than the client's.
 
-A broker that shuts down ends connections, too, and that is retried. A wrong protocol never gets
-right, so it is worth one more connection to know.
+A broker that shuts down also ends connections, and those are retried. A wrong protocol stays wrong,
+so one more connection is opened to tell the two cases apart.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def skip_tagged_fields(view: memoryview, address: Address) -> memoryview:
 
 def frame_size_error(size: int, max_bytes: int, address: Address, action: str) -> KafkaClientError:
     """
-    Return the error for a frame whose length field is too large, or not possible.
+    Return the error for a frame whose length field is too large, or impossible.
     """
     msg = (
         f"{address}: {action}: the response has {size} bytes, more than the {max_bytes} of "
