@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark_pykafka.cli.checkpoint import PLAIN_CHECKPOINT
 from pyspark_pykafka.cli.deadletter import DEADLETTER
 from pyspark_pykafka.cli.dev import DEV
+from pyspark_pykafka.cli.peek import PEEK
+from pyspark_pykafka.cli.produce import PRODUCE
 from pyspark_pykafka.cli.progress import LAG, PROGRESS
+from pyspark_pykafka.cli.topic import TOPIC
 from pyspark_pykafka.cli.transactions import TRANSACTIONS
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.testing import FetchError, JavaNotFoundError, ServerError
@@ -25,7 +28,9 @@ __all__ = ["COMMANDS", "main"]
 
 INTERRUPTED = 130
 
-COMMANDS = (DEV, PROGRESS, LAG, DEADLETTER, TRANSACTIONS, PLAIN_CHECKPOINT)
+COMMANDS = (
+    *(DEV, TOPIC, PRODUCE, PEEK, PROGRESS, LAG, DEADLETTER, TRANSACTIONS, PLAIN_CHECKPOINT),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

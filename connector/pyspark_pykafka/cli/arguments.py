@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OptionsError
 
-if TYPE_CHECKING:
-    import argparse
+MIN_SECONDS, MAX_SECONDS = 1, 86_400
 
 
 def add_brokers(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +41,38 @@ def _properties(path: Path | None) -> dict[str, str]:
         line.strip().partition("=") for line in lines if line.strip()[:1] not in ("", "#", "!")
     ]
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def add_timeout(parser: argparse.ArgumentParser) -> None:
+    """Add how long brokers are waited for."""
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="how long to wait for the brokers; default: 10 for their first answer, then 60",
+    )
+
+
+def timeout_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the time limit as options; those of the user's file take precedence."""
+    if arguments.timeout is None:
+        return {}
+    milliseconds = str(round(arguments.timeout * 1000))
+    names = ("default.api.timeout.ms", "max.block.ms", "delivery.timeout.ms")
+    return {f"kafka.{name}": milliseconds for name in names}
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        msg = (
+            f"{text!r} is not valid; it must be a number of seconds, {MIN_SECONDS} to {MAX_SECONDS}"
+        )
+        raise argparse.ArgumentTypeError(msg)
+    return seconds
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

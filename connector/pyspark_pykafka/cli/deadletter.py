@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections import Counter
 from contextlib import closing
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
-from pyspark_pykafka.cli.output import print_table
+from pyspark_pykafka.cli.output import bytes_to_json, print_table
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.failures.dead_letters import (
@@ -90,13 +89,7 @@ def _as_json(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _text(data: bytes | None) -> str | dict[str, str] | None:
-    """Return UTF-8 bytes as text, and other bytes as base64."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+    return None if data is None else bytes_to_json(data)
 
 
 def _replay(arguments: argparse.Namespace) -> int:

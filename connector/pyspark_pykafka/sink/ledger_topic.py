@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.network.topic_replicas import TopicReplicas, fetch_topic_replicas
 from pyspark_pykafka.errors import KafkaClientError
@@ -183,6 +184,8 @@ def _create(
     # Needed once in the life of a query: no other task pays for the import.
     from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
+    # The number of brokers was their answer.
+    first_contact.record_contact(kafka)
     factor, in_sync = topic.durability(brokers)
     action = f"creating the topic {topic.name}, the ledger of an exactly-once stream"
     config = {**TOPIC_CONFIG, "min.insync.replicas": str(in_sync)}

@@ -130,18 +130,19 @@ class RetryingAdmin:
         config: Mapping[str, str],
         action: str,
         *,
+        partitions: int = 1,
         replication_factor: int = _BROKER_DEFAULT,
         validate_only: bool = False,
     ) -> bool:
         """
-        Create a topic with one partition, and return False if the topic existed already.
+        Create a topic, and return False if the topic existed already.
 
         With ``validate_only`` nothing is created. Raises :class:`AuthorizationError`, and the
         other errors of :meth:`call`.
         """
 
         def create(client: AdminClient, seconds: float) -> Futures:
-            topic = NewTopic(name, 1, replication_factor, config=dict(config))
+            topic = NewTopic(name, partitions, replication_factor, config=dict(config))
             futures: Futures = client.create_topics(
                 [topic], request_timeout=seconds, validate_only=validate_only
             )
@@ -154,6 +155,17 @@ class RetryingAdmin:
                 raise
             return False
         return True
+
+    def delete_topic(self, name: str) -> bool:
+        """
+        Delete a topic, and return False if it does not exist.
+        """
+
+        def delete(client: AdminClient, seconds: float) -> Futures:
+            futures: Futures = client.delete_topics([name], request_timeout=seconds)
+            return futures
+
+        return name in self.call(delete, f"deleting the topic {name}")
 
     def _results(self, futures: Futures, deadline: Deadline, action: str) -> dict[Any, Any]:
         results = {}

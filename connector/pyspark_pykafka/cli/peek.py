@@ -1,0 +1,198 @@
+"""`pykafka peek`: shows records of a topic."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from pyspark_pykafka.cli.arguments import (
+    add_brokers,
+    add_timeout,
+    broker_options,
+    timeout_options,
+)
+from pyspark_pykafka.cli.command import Command
+from pyspark_pykafka.cli.output import bytes_to_json, printable
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.selection import fetch, metadata_backend
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.offsets import OffsetRange
+from pyspark_pykafka.options import Subscribe, parse_stream_source
+from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.source.factory import fetch_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.offsets import Offsets, TopicPartition
+
+    Record = dict[str, Any]
+
+_MAX_RECORDS = 10
+_POLL_SECONDS = 0.5
+_SCHEMA = pa.schema(list(SOURCE_TYPES.items()))
+
+
+class _Topic(NamedTuple):
+    """The chosen partitions of a topic, and how they are read."""
+
+    client: MetadataClient
+    settings: FetchSettings
+    tps: tuple[TopicPartition, ...]
+
+    def read(self, starts: Offsets, ends: Offsets) -> Iterator[Record]:
+        """Yield the records between two offsets of each partition."""
+        for tp in self.tps:
+            start, end = starts.get(tp, 0), ends.get(tp, 0)
+            if start < end:
+                for batch in fetch(OffsetRange(tp, start, end), self.settings):
+                    yield from batch.to_pylist()
+
+
+def _open(arguments: argparse.Namespace) -> _Topic:
+    given = {**timeout_options(arguments), **broker_options(arguments)}
+    options = parse_stream_source({**given, "subscribe": arguments.topic, "includeHeaders": "true"})
+    backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
+    client = MetadataClient(backend, options.fetch_offset_retry)
+    tps = client.assignment(Subscribe((arguments.topic,))).partitions
+    chosen = tuple(tp for tp in tps if arguments.partition in (None, tp.partition))
+    if not chosen:
+        msg = f"--partition is {arguments.partition}; it must be: less than {len(tps)}"
+        raise OptionsError((msg,))
+    return _Topic(client, fetch_settings(options, _SCHEMA), chosen)
+
+
+def _peek(arguments: argparse.Namespace) -> int:
+    topic = _open(arguments)
+    starts, ends = _limits(topic, arguments)
+    show = partial(_print, arguments=arguments)
+    if not arguments.follow:
+        first = {tp: min(end, starts[tp] + arguments.max) for tp, end in ends.items()}
+        found = sorted(topic.read(starts, first), key=_time)
+        for record in found[: arguments.max]:
+            show(record)
+        return 0
+    _follow(topic, starts, ends, show)
+    return 0
+
+
+def _limits(topic: _Topic, arguments: argparse.Namespace) -> tuple[Offsets, Offsets]:
+    """Return the first offset to show and the present end, of each partition."""
+    log_start, ends = topic.client.log_start_offsets(topic.tps), topic.client.end_offsets(topic.tps)
+    if arguments.from_end:
+        starts = ends
+    elif arguments.from_offset is not None:
+        starts = dict.fromkeys(topic.tps, arguments.from_offset)
+    elif arguments.last is not None:
+        starts = {tp: end - arguments.last for tp, end in ends.items()}
+    elif arguments.from_time is not None:
+        milliseconds = int(arguments.from_time.timestamp() * 1000)
+        found = topic.client.offsets_for_times(dict.fromkeys(topic.tps, milliseconds))
+        starts = {tp: ends[tp] if at is None else at for tp, at in found.items()}
+    else:
+        starts = log_start
+    return {tp: max(at, log_start[tp]) for tp, at in starts.items()}, ends
+
+
+def _follow(
+    topic: _Topic,
+    starts: Offsets,
+    ends: Offsets,
+    show: Callable[[Record], None],
+    *,
+    stop: threading.Event | None = None,
+) -> None:
+    """Show records as they arrive, until Ctrl-C or `stop`."""
+    stop = stop or threading.Event()
+    while True:
+        for record in topic.read(starts, ends):
+            show(record)
+        starts = {tp: max(at, ends.get(tp, at)) for tp, at in starts.items()}
+        if stop.wait(_POLL_SECONDS):
+            return
+        ends = topic.client.end_offsets(topic.tps)
+
+
+def _time(record: Record) -> tuple[datetime, int, int]:
+    return record["timestamp"], record["partition"], record["offset"]
+
+
+def _print(record: Record, arguments: argparse.Namespace) -> None:
+    text = bytes.hex if arguments.hex else printable
+    if arguments.json:
+        as_json = bytes.hex if arguments.hex else bytes_to_json
+        headers = [
+            [header["key"], _present(header["value"], as_json)]
+            for header in record["headers"] or []
+        ]
+        shown = {
+            "partition": record["partition"],
+            "offset": record["offset"],
+            "timestamp": record["timestamp"].isoformat(timespec="milliseconds"),
+            "key": _present(record["key"], as_json),
+            "value": _present(record["value"], as_json),
+            "headers": headers,
+        }
+        print(json.dumps(shown), flush=True)
+        return
+    cells = [
+        f"{record['partition']}@{record['offset']}",
+        record["timestamp"].isoformat(timespec="milliseconds"),
+        _present(record["key"], text) or "-",
+        "null" if record["value"] is None else text(record["value"]),
+    ]
+    cells += [
+        f"{printable(header['key'].encode())}={_present(header['value'], text)}"
+        for header in islice(record["headers"] or [], _MAX_RECORDS)
+    ]
+    print("  ".join(cells), flush=True)
+
+
+def _present(data: bytes | None, convert: Callable[[bytes], Any]) -> Any:
+    return None if data is None else convert(data)
+
+
+def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--partition", type=int, help="default: all")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--from-offset", type=int, metavar="N", help="default: the log's start")
+    start.add_argument(
+        "--from-time", type=_instant, metavar="TIME", help="such as 2026-11-24T09:00:00+01:00"
+    )
+    start.add_argument("--from-end", action="store_true", help="only records that --follow finds")
+    start.add_argument("--last", type=int, metavar="N", help="the last N offsets of each partition")
+    parser.add_argument(
+        "--max", type=int, default=_MAX_RECORDS, metavar="N", help="without --follow; default: 10"
+    )
+    parser.add_argument("--follow", action="store_true", help="show new records until Ctrl-C")
+    parser.add_argument("--hex", action="store_true", help="show keys and values in hexadecimal")
+    add_brokers(parser)
+    add_timeout(parser)
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each record")
+
+
+def _instant(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as cause:
+        msg = f"{text!r} is not valid; it must be a time such as 2026-11-24T09:00:00+01:00"
+        raise argparse.ArgumentTypeError(msg) from cause
+    # Without a zone it is local, as people read it.
+    return time.astimezone(UTC)
+
+
+PEEK = Command(
+    "peek",
+    "Show records of a topic.",
+    _add_peek_arguments,
+    _peek,
+)

@@ -1,0 +1,220 @@
+"""
+`pykafka topic`, `produce` and `peek`: the tools to try a connector with, against a real broker.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.testing import Record
+from pyspark_pykafka.testing.plugin import unique_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import NewTopicName
+
+    Run = Callable[..., str]
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], kafka_cluster: KafkaCluster) -> Run:
+    """
+    Return a function that runs a command on the cluster, and returns its output.
+    """
+
+    def running(*arguments: str, code: int = 0) -> str:
+        done = main([*arguments, "--bootstrap-server", kafka_cluster.bootstrap])
+        output = capsys.readouterr()
+        assert done == code, output.err
+        return output.err if code else output.out
+
+    return running
+
+
+def lines(output: str) -> list[Any]:
+    """
+    Return the records of JSON output.
+    """
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def timed(kafka_cluster: KafkaCluster, name: str, count: int) -> None:
+    """
+    Produce records v0, v1... a minute apart, in turn to two partitions.
+    """
+    records = [
+        Record(
+            f"v{number}".encode(),
+            partition=number % 2,
+            timestamp=int((T0 + timedelta(minutes=number)).timestamp() * 1000),
+        )
+        for number in range(count)
+    ]
+    kafka_cluster.produce(name, records)
+
+
+def test_a_topic_lives_from_create_to_delete(run: Run) -> None:
+    """
+    It gets the given partitions and settings, is described, and is deleted with --execute only.
+    """
+    unique = unique_name("lives")
+    created = run("topic", "create", unique, "--partitions", "3", "--config", "retention.ms=1000")
+    found = json.loads(run("topic", "describe", unique, "--json"))
+    dry = run("topic", "delete", unique)
+    deleted = run("topic", "delete", unique, "--execute")
+
+    assert created == f"Created the topic {unique}.\n"
+    assert [(at["partition"], at["start"], at["end"]) for at in found["partitions"]] == [
+        (0, 0, 0),
+        (1, 0, 0),
+        (2, 0, 0),
+    ]
+    assert dry.splitlines()[-1].startswith("Dry run: nothing was changed.")
+    assert deleted.splitlines()[-1] == f"Deleted the topic {unique}."
+    assert f"do not have the topic '{unique}'" in run("topic", "describe", unique, code=1)
+
+
+def test_an_existing_topic_is_not_created(run: Run, topic: NewTopicName) -> None:
+    """
+    The error says so, with exit code 1.
+    """
+    name = topic()
+
+    assert f"the topic '{name}' exists already" in run("topic", "create", name, code=1)
+
+
+def test_arguments_become_records(run: Run, topic: NewTopicName) -> None:
+    """
+    Each value is a record, with the key, the headers and the partition that were given.
+    """
+    name = topic(2)
+
+    sent = run(
+        *("produce", "--topic", name, "--key", "k", "--header", "h=1", "--partition", "1"),
+        *("hello", "ünïcode"),
+    )
+    found = lines(run("peek", "--topic", name, "--json"))
+
+    assert sent == "Sent: 2\n"
+    assert [(r["partition"], r["offset"], r["key"], r["value"]) for r in found] == [
+        (1, 0, "k", "hello"),
+        (1, 1, "k", "ünïcode"),
+    ]
+    assert found[0]["headers"] == [["h", "1"]]
+
+
+def test_lines_become_records(
+    run: Run, topic: NewTopicName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Each line of the standard input is a record, whose key may come first; bytes stay as they are.
+    """
+    name = topic()
+    text = io.TextIOWrapper(io.BytesIO(b"a:1\nb:x:y\r\nc:\xff\n"))
+    monkeypatch.setattr("sys.stdin", text)
+
+    sent = json.loads(run("produce", "--topic", name, "--key-separator", ":", "--json"))
+    found = lines(run("peek", "--topic", name, "--json"))
+    shown = run("peek", "--topic", name, "--hex").splitlines()
+
+    assert sent == {"topic": name, "records": 3}
+    assert [(r["key"], r["value"]) for r in found] == [
+        ("a", "1"),
+        ("b", "x:y"),
+        ("c", {"base64": "/w=="}),
+    ]
+    assert [line.split()[-1] for line in shown] == ["31", "783a79", "ff"]
+
+
+@pytest.mark.parametrize(
+    ("start", "values"),
+    [
+        ([], ["v0", "v1", "v2", "v3", "v4", "v5"]),
+        (["--max", "2"], ["v0", "v1"]),
+        (["--from-offset", "2"], ["v4", "v5"]),
+        (["--last", "1"], ["v4", "v5"]),
+        (["--last", "99", "--max", "1"], ["v0"]),
+        (["--from-time", "2026-01-01T00:02:30+00:00"], ["v3", "v4", "v5"]),
+        (["--from-time", "2030-01-01"], []),
+        (["--from-end"], []),
+        (["--partition", "1"], ["v1", "v3", "v5"]),
+    ],
+)
+def test_a_peek_begins_where_it_is_told(
+    run: Run, topic: NewTopicName, kafka_cluster: KafkaCluster, start: list[str], values: list[str]
+) -> None:
+    """
+    Records come in the order of their times, from an offset, a time or the end.
+    """
+    name = topic(2)
+    timed(kafka_cluster, name, 6)
+
+    found = lines(run("peek", "--topic", name, "--json", *start))
+
+    assert [record["value"] for record in found] == values
+
+
+def test_control_characters_do_not_reach_the_terminal(run: Run, topic: NewTopicName) -> None:
+    """
+    They are shown escaped, since they could clear or rewrite the screen.
+    """
+    name = topic()
+    run("produce", "--topic", name, "a\x1b[2Jb")
+
+    assert run("peek", "--topic", name).split()[-1] == "a\\x1b[2Jb"
+
+
+def test_a_followed_topic_shows_new_records(
+    run: Run, topic: NewTopicName, kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Records that arrive later are shown, until Ctrl-C.
+    """
+    name = topic()
+    run("produce", "--topic", name, "before")
+    command = ["peek", "--topic", name, "--follow", "--json"]
+    servers = ["--bootstrap-server", kafka_cluster.bootstrap]
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "pyspark_pykafka.cli", *command, *servers],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as peek:
+        assert peek.stdout is not None
+        first = json.loads(peek.stdout.readline())
+        run("produce", "--topic", name, "after")
+        second = json.loads(peek.stdout.readline())
+        peek.terminate()
+        peek.communicate(timeout=30)
+
+    assert (first["value"], second["value"]) == ("before", "after")
+    assert peek.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["topic", "describe", "misspelt"], "do not have the topic 'misspelt'"),
+        (["topic", "delete", "misspelt", "--execute"], "do not have the topic 'misspelt'"),
+        (["peek", "--topic", "misspelt"], "do not have the topic 'misspelt'"),
+        (["produce", "--topic", "misspelt", "v", "--timeout", "1"], "topic 'misspelt' was not"),
+        (["topic", "create", "a b"], "'a b' is not a legal topic name"),
+    ],
+)
+def test_a_misspelt_topic_is_an_error(run: Run, arguments: list[str], text: str) -> None:
+    """
+    The message names it, and the exit code is 1.
+    """
+    assert text in run(*arguments, code=1)
