@@ -67,8 +67,11 @@ class FilterPushdown:
     max_delay_ms: int | None = None
 
     def __repr__(self) -> str:
-        compared = " and ".join(map(_text, self.comparisons)) or "no comparisons"
+        compared = str(self) or "no comparisons"
         return f"FilterPushdown({compared}; max_delay_ms={self.max_delay_ms})"
+
+    def __str__(self) -> str:
+        return " and ".join(map(_text, self.comparisons))
 
     def partitions(self, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
         """

@@ -13,6 +13,7 @@ from pyspark_pykafka.schema import check_source_schema
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.filter_pushdown import FilterPushdown
 from pyspark_pykafka.source.offset_limits import resolve_end, resolve_sentinels, resolve_start
+from pyspark_pykafka.source.plan_log import log_plan
 from pyspark_pykafka.source.planner import SplitPolicy, plan_batch
 from pyspark_pykafka.spark.compat import supported_filters
 from pyspark_pykafka.spark.error_report import reports_errors
@@ -43,13 +44,15 @@ class KafkaBatchReader(DataSourceReader):
         self._filters = FilterPushdown()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._options.strategy}, {self._filters})"
+        return f"{type(self).__name__}({self._options.strategy}, {self._filters!r})"
 
     def partitions(self) -> list[InputPartition]:
         """
         Plan one input partition for each offset range; called once per query, on the driver.
         """
-        return [InputPartition(r) for r in self._plan()]
+        ranges = self._plan()
+        log_plan(ranges, str(self._filters))
+        return [InputPartition(r) for r in ranges]
 
     def _plan(self) -> list[OffsetRange]:
         options = self._options

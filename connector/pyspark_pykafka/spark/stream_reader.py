@@ -23,6 +23,7 @@ from pyspark_pykafka.source.driver_read import (
 )
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
+from pyspark_pykafka.source.plan_log import log_plan
 from pyspark_pykafka.spark.batch_reader import read_range
 from pyspark_pykafka.spark.compat import (
     PASSES_START_OFFSET,
@@ -80,6 +81,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         Plan the micro-batch between two offsets of Spark's checkpoint.
         """
         ranges = self._stream.plan(start, end).ranges
+        log_plan(ranges)
         # A replayed batch must have the same tasks, since a sink may have committed some of them
         # (sink/replay.py). So their number depends on the ranges alone, not on who reads them.
         if not self._driver_reader.admits(ranges):
