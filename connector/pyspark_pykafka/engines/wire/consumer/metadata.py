@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import logging
 import time
-from base64 import b64encode
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pyspark_pykafka.engines.error_codes import KafkaErrorCode
-from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.first_contact import record_contact, request_seconds
-from pyspark_pykafka.engines.metadata_contract import Topic
+from pyspark_pykafka.engines.wire.consumer.leaders import PartitionLeaders
 from pyspark_pykafka.engines.wire.consumer.list_offsets import (
     LEADER_EPOCH_API,
     list_offsets_api,
@@ -23,6 +20,7 @@ from pyspark_pykafka.engines.wire.consumer.list_offsets import (
     read_offsets,
     request_from_leaders,
 )
+from pyspark_pykafka.engines.wire.consumer.topics import existing_topics, to_topic
 from pyspark_pykafka.engines.wire.network.cluster import borrowed_cluster
 from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
 from pyspark_pykafka.engines.wire.protocol.list_offsets import ISOLATION, ListOffsetsPartition
@@ -33,18 +31,13 @@ from pyspark_pykafka.retry import NEVER, Backoff, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
-    from uuid import UUID
 
+    from pyspark_pykafka.engines.metadata_contract import Topic
+    from pyspark_pykafka.engines.wire.consumer.leaders import ByLeader, PartitionType
     from pyspark_pykafka.engines.wire.consumer.list_offsets import LeaderApi
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
-    from pyspark_pykafka.engines.wire.protocol.metadata import (
-        MetadataResponse,
-        PartitionMetadata,
-        TopicMetadata,
-    )
+    from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse, TopicMetadata
     from pyspark_pykafka.settings import KafkaSettings
-
-    PartitionType = type[ListOffsetsPartition | OffsetForLeaderPartition]
 
 T = TypeVar("T")
 
@@ -54,16 +47,6 @@ _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 1.0
 
 # The time of the first attempt, doubled with each: a leader that is silent may have been deposed.
 _FIRST_ATTEMPT_SECONDS = 2.0
-
-
-class _ByLeader(NamedTuple):
-    """
-    The partitions to request from each broker, those without a leader, and those not in metadata.
-    """
-
-    requests: dict[int, dict[str, list[ListOffsetsPartition | OffsetForLeaderPartition]]]
-    leaderless: list[TopicPartition]
-    unknown: list[TopicPartition]
 
 
 class _Progress(NamedTuple):
@@ -105,7 +88,7 @@ class WireMetadata:
         self._kafka = kafka
         self._isolation = ISOLATION[isolation_level]
         self._matched: frozenset[str] = frozenset()
-        self._leaders: dict[str, dict[int, PartitionMetadata]] = {}
+        self._leaders = PartitionLeaders()
 
     @property
     def timeout_seconds(self) -> float:
@@ -119,7 +102,7 @@ class WireMetadata:
         Return the topics with these names; creates none.
         """
         _, topics = self._describe(names)
-        return {name: _to_topic(topic) for name, topic in topics.items()}
+        return {name: to_topic(topic) for name, topic in topics.items()}
 
     def describe_matching_topics(self, matches: Callable[[str], object]) -> dict[str, Topic]:
         """
@@ -137,10 +120,10 @@ class WireMetadata:
                 action,
             )
         )
-        topics = _existing(response, action, matches)
+        topics = existing_topics(response, action, matches)
         self._matched = frozenset(topics)
-        self._cache_leaders(topics)
-        return {name: _to_topic(topic) for name, topic in topics.items()}
+        self._leaders.update(topics)
+        return {name: to_topic(topic) for name, topic in topics.items()}
 
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """
@@ -246,15 +229,9 @@ class WireMetadata:
                 lambda: cluster.metadata(names, attempt.limit), action
             )
         )
-        topics = _existing(response, action)
-        self._cache_leaders(topics)
+        topics = existing_topics(response, action)
+        self._leaders.update(topics)
         return response, topics
-
-    def _cache_leaders(self, topics: Mapping[str, TopicMetadata]) -> None:
-        self._leaders = {
-            name: {partition.partition_index: partition for partition in topic.partitions}
-            for name, topic in topics.items()
-        }
 
     def _existing_by_leader(
         self,
@@ -262,11 +239,11 @@ class WireMetadata:
         missing: dict[TopicPartition, int],
         partition_type: PartitionType,
         attempt: _Attempt,
-    ) -> _ByLeader:
+    ) -> ByLeader:
         """
         Return the missing partitions by leader; removes those that do not exist from ``missing``.
         """
-        by_leader = self._by_leader(cluster, missing, partition_type)
+        by_leader = self._leaders.group(cluster, missing, partition_type)
         if by_leader.leaderless or by_leader.unknown:
             # The cached leaders may be out of date.
             partition_counts: dict[str, int] = {}
@@ -279,36 +256,16 @@ class WireMetadata:
                 lambda: cluster.metadata(names, attempt.limit, min_partitions=partition_counts),
                 action,
             )
-            self._cache_leaders(_existing(metadata, action))
-            by_leader = self._by_leader(cluster, missing, partition_type)
+            self._leaders.update(existing_topics(metadata, action))
+            by_leader = self._leaders.group(cluster, missing, partition_type)
         for tp in by_leader.unknown:
             del missing[tp]
-        return by_leader
-
-    def _by_leader(
-        self,
-        cluster: Cluster,
-        requested: Mapping[TopicPartition, int],
-        partition_type: PartitionType,
-    ) -> _ByLeader:
-        by_leader = _ByLeader({}, [], [])
-        for tp, time_or_epoch in requested.items():
-            topic, index = tp
-            leader = self._leaders.get(topic, {}).get(index)
-            if leader is None:
-                by_leader.unknown.append(tp)
-            elif not cluster.has_broker(leader.leader_id):
-                by_leader.leaderless.append(tp)
-            else:
-                topics = by_leader.requests.setdefault(leader.leader_id, {})
-                partition = partition_type(index, leader.leader_epoch, time_or_epoch)
-                topics.setdefault(topic, []).append(partition)
         return by_leader
 
 
 def _request_missing(
     cluster: Cluster,
-    by_leader: _ByLeader,
+    by_leader: ByLeader,
     leader_api: LeaderApi,
     progress: _Progress,
     deadline: Deadline,
@@ -345,37 +302,6 @@ def _with_action(request: Callable[[], MetadataResponse], action: str) -> Metada
     except (BrokerUnavailableError, TimeoutExceededError) as error:
         msg = f"{action}: no broker answered in time: {error}"
         raise TimeoutExceededError(msg) from error
-
-
-def _existing(
-    response: MetadataResponse, action: str, matches: Callable[[str], object] = lambda _: True
-) -> dict[str, TopicMetadata]:
-    topics = {}
-    for topic in response.topics:
-        error = topic.error_code
-        if error == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            continue
-        if topic.name is None or not matches(topic.name):
-            continue
-        # Without a leader, a topic still has its partitions in the response.
-        if error not in {KafkaErrorCode.NONE, KafkaErrorCode.LEADER_NOT_AVAILABLE}:
-            raise map_error_code(error, action)
-        topics[topic.name] = topic
-    return topics
-
-
-def _to_topic(metadata: TopicMetadata) -> Topic:
-    partitions = sorted([partition.partition_index for partition in metadata.partitions])
-    topic_id = None if metadata.topic_id is None else format_topic_id(metadata.topic_id)
-    return Topic(topic_id, metadata.is_internal, partitions)
-
-
-def format_topic_id(topic_id: UUID) -> str:
-    """
-    Return the text of a topic id, in the form that checkpoints and progress stores hold.
-    """
-    # librdkafka's form, with + and /; Kafka's own tools print - and _ instead.
-    return b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def _reading_partitions(names: Collection[str]) -> str:

@@ -16,7 +16,7 @@ from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
-from pyspark_pykafka.engines.wire.consumer.metadata import format_topic_id
+from pyspark_pykafka.engines.wire.consumer.topics import format_topic_id
 from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
 from pyspark_pykafka.offsets import (
     EARLIEST,

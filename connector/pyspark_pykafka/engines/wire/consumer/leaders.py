@@ -1,0 +1,77 @@
+"""
+Which broker leads each partition, as the last description of the topics says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_pykafka.engines.wire.network.cluster import Cluster
+    from pyspark_pykafka.engines.wire.protocol.list_offsets import ListOffsetsPartition
+    from pyspark_pykafka.engines.wire.protocol.metadata import PartitionMetadata, TopicMetadata
+    from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
+        OffsetForLeaderPartition,
+    )
+    from pyspark_pykafka.offsets import TopicPartition
+
+    PartitionType = type[ListOffsetsPartition | OffsetForLeaderPartition]
+
+
+class ByLeader(NamedTuple):
+    """
+    The partitions to request from each broker, those without a leader, and those not in metadata.
+    """
+
+    requests: dict[int, dict[str, list[ListOffsetsPartition | OffsetForLeaderPartition]]]
+    leaderless: list[TopicPartition]
+    unknown: list[TopicPartition]
+
+
+class PartitionLeaders:
+    """
+    Caches the leaders of the topics that were described last.
+    """
+
+    def __init__(self) -> None:
+        self._leaders: dict[str, dict[int, PartitionMetadata]] = {}
+
+    def clear(self) -> None:
+        """
+        Forget all leaders.
+        """
+        self._leaders.clear()
+
+    def update(self, topics: Mapping[str, TopicMetadata]) -> None:
+        """
+        Replace the leaders by those in the topics' metadata.
+        """
+        self._leaders = {
+            name: {partition.partition_index: partition for partition in topic.partitions}
+            for name, topic in topics.items()
+        }
+
+    def group(
+        self,
+        cluster: Cluster,
+        requested: Mapping[TopicPartition, int],
+        partition_type: PartitionType,
+    ) -> ByLeader:
+        """
+        Return the requested partitions, each with its time or epoch, by leader.
+        """
+        by_leader = ByLeader({}, [], [])
+        for tp, time_or_epoch in requested.items():
+            topic, index = tp
+            leader = self._leaders.get(topic, {}).get(index)
+            if leader is None:
+                by_leader.unknown.append(tp)
+            elif not cluster.has_broker(leader.leader_id):
+                by_leader.leaderless.append(tp)
+            else:
+                topics = by_leader.requests.setdefault(leader.leader_id, {})
+                partition = partition_type(index, leader.leader_epoch, time_or_epoch)
+                topics.setdefault(topic, []).append(partition)
+        return by_leader
