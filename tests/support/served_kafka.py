@@ -8,6 +8,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from kafka.protocol.metadata import MetadataRequest
 from tests.simulation.kafka.settings import ClusterSettings
 from tests.simulation.kafka.tcp import ServedCluster
 from tests.support import fetching
@@ -35,33 +36,58 @@ class SimulatedAccess(ServedCluster, KafkaAccess):
     client_config: Mapping[str, Any] = {}
     bootstrap = ""
 
-    def __init__(self) -> None:
-        super().__init__(settings=ClusterSettings(initial_rebalance_seconds=0))
+    def __init__(self, brokers: int = 1) -> None:
+        settings = ClusterSettings(initial_rebalance_seconds=0, broker_session_seconds=2)
+        super().__init__(brokers, settings)
+
+    def kill(self, node: int) -> None:
+        self.call(lambda cluster: cluster.crash(node))
+
+    def restart(self, node: int) -> None:
+        self.call(lambda cluster: cluster.start(node))
 
 
 class RawKafka(KafkaRequests):
     """
-    Requests over one connection to a cluster of a single broker.
+    Requests over one connection to each broker; brokers are numbered from 1.
     """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        host, port = bootstrap.split(",", maxsplit=1)[0].split(":")
         self.topic = topic
-        self._socket = socket.create_connection((host, int(port)), _SECONDS)
-        self._reader = self._socket.makefile("rb")
+        self._addresses = bootstrap.split(",")
+        self._sockets: dict[int, socket.socket] = {}
 
     def close(self) -> None:
-        self._reader.close()
-        self._socket.close()
+        for connection in self._sockets.values():
+            connection.close()
 
-    def request(self, node: int, request: Any, version: int) -> Any:  # noqa: ARG002 (a single node)
+    def request(self, node: int, request: Any, version: int) -> Any:
         request.API_VERSION = version
         request.with_header(7, "test")
-        self._socket.sendall(request.encode(version=version, header=True, framed=True))
-        content = self._reader.read(int.from_bytes(self._reader.read(4), "big"))
+        connection = self._connection(node)
+        connection.sendall(request.encode(version=version, header=True, framed=True))
+        content = _read(connection, int.from_bytes(_read(connection, 4), "big"))
         kind = request.header.get_response_class()[None]
         at = 5 if kind.flexible_version_q(version) else 4
         return kind.decode(content[at:], version=version, header=False)
+
+    def _connection(self, node: int) -> socket.socket:
+        if node not in self._sockets:
+            host, port = self._addresses[node - 1].split(":")
+            self._sockets[node] = socket.create_connection((host, int(port)), _SECONDS)
+        return self._sockets[node]
+
+    def partition(self, node: int = 1) -> Any:
+        """
+        Return the partition's metadata, as a broker knows it.
+        """
+        wanted = MetadataRequest.MetadataRequestTopic(topic_id=None, name=self.topic)
+        request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+        return self.request(node, request, 12).topics[0].partitions[0]
+
+    @property
+    def leader(self) -> int:
+        return 1 if len(self._addresses) == 1 else int(self.partition().leader_id)
 
     def init(self, name: str | None, timeout_ms: int = 60_000) -> Any:
         responses: list[Any] = []
@@ -77,12 +103,15 @@ class RawKafka(KafkaRequests):
     def now(self) -> float:
         return time.time()
 
-    @property
-    def leader(self) -> int:
-        return 1
-
     def coordinator(self, name: str) -> int:  # noqa: ARG002
         return 1
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    content = connection.recv(size, socket.MSG_WAITALL)
+    if len(content) < size:
+        raise ConnectionResetError
+    return content
 
 
 def values(cluster: KafkaAccess, topic: str, **config: str) -> list[bytes | None]:
