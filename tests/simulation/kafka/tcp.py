@@ -69,6 +69,17 @@ class ServedCluster:
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_SECONDS)
 
+    def every(self, seconds: float, action: Callable[[SimulatedCluster], object]) -> None:
+        """
+        Run an action again and again until the end, the first time after ``seconds``.
+        """
+
+        def run() -> None:
+            action(self._cluster)
+            self._loop.call_later(seconds, run)
+
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, run)
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self

@@ -212,6 +212,32 @@ def test_a_paused_broker_answers_later(kafka: SimulatedKafka) -> None:
     assert waiting.replies == 1
 
 
+def test_a_long_poll_ends_after_the_pause(kafka: SimulatedKafka) -> None:
+    """
+    A request whose waiting time ends during a pause is answered after it.
+    """
+    waiting = kafka.send_fetch(0, max_wait_ms=500)
+    kafka.cluster.pause(kafka.leader, 3)
+    kafka.time.run(2)
+    assert not waiting.done
+    kafka.time.run(2)
+    assert waiting.done
+
+
+def test_a_short_crash_costs_the_leadership(kafka: SimulatedKafka) -> None:
+    """
+    A broker that is started again before its session has expired is fenced as it registers.
+    """
+    kafka.produce(b"a")
+    first = kafka.leader
+    kafka.cluster.crash(first)
+    kafka.cluster.start(first)
+    kafka.time.run(1)
+    assert kafka.leader != first
+    assert first in kafka.cluster.in_sync("t", 0)
+    assert values(kafka) == [b"a"]
+
+
 def test_an_unclean_election_loses_records(kafka: SimulatedKafka) -> None:
     """
     A leader that was not in sync truncates the logs of the others, and offsets are used again.
