@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from tests.support.producing import write
 from tests.support.served_kafka import SimulatedAccess, values, wire_values
+
+from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +40,31 @@ def moving() -> Iterator[SimulatedAccess]:
         yield served
 
 
+def test_the_wire_engine_writes_each_record_once(moving: SimulatedAccess) -> None:
+    """
+    An idempotent producer writes all records once and in order.
+    """
+    written: list[bytes] = []
+    while moving.call(lambda cluster: cluster.leader_epoch("t", 0)) < 4:
+        chunk = [b"%d" % number for number in range(len(written), len(written) + 1000)]
+        rows = pa.RecordBatch.from_pydict({"value": chunk})
+        assert write(moving.bootstrap, [rows], "t", batch_size=1000) == len(rows)
+        written += chunk
+    assert wire_values(moving, "t") == written
+
+
+def await_stable(moving: SimulatedAccess) -> None:
+    """
+    Wait until the markers of the last transaction are written.
+    """
+
+    def blocker() -> str | None:
+        open_ = [r for r in moving.call(lambda c: c.records("t", 0)) if r.state == "open"]
+        return f"{len(open_)} records are in open transactions" if open_ else None
+
+    wait_until(blocker, SECONDS)
+
+
 def test_librdkafka_commits_transactions(moving: SimulatedAccess) -> None:
     """
     A transactional producer's committed records are read once, and aborted ones are not.
@@ -50,7 +79,9 @@ def test_librdkafka_commits_transactions(moving: SimulatedAccess) -> None:
     )
     client.init_transactions(SECONDS)
     expected = []
-    for number in range(15):
+    number = 0
+    while moving.call(lambda cluster: cluster.leader_epoch("t", 0)) < 4:
+        number += 1
         client.begin_transaction()
         client.produce("t", b"%d" % number)
         assert client.flush(SECONDS) == 0
@@ -60,5 +91,5 @@ def test_librdkafka_commits_transactions(moving: SimulatedAccess) -> None:
         else:
             client.abort_transaction(SECONDS)
     committed = {"isolation.level": "read_committed"}
-    assert moving.call(lambda cluster: cluster.leader_epoch("t", 0)) >= 2
+    await_stable(moving)
     assert wire_values(moving, "t") == values(moving, "t", **committed) == expected
