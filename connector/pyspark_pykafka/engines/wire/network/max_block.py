@@ -44,13 +44,19 @@ def retry_within_max_block(
     log_at = Deadline.after(LONG_WAIT_SECONDS, now)
     backoff = Backoff(min_pause_seconds, config.wire.retry_backoff_max_seconds)
 
+    last_error: PykafkaError | None = None
+
     def once() -> T:
-        nonlocal log_at
+        nonlocal log_at, last_error
         if log_at.expired:
-            log_at = NEVER
-            logger.warning("%s yet; waiting for %.0f s at most", unmet, deadline.remaining())
+            log_at, reason = NEVER, last_error or unmet
+            logger.warning("%s; waiting for %.0f s at most", reason, deadline.remaining())
         seconds = deadline.remaining(config.request_seconds)
-        return attempt(Deadline.after(max(seconds, _MIN_ATTEMPT_SECONDS)))
+        try:
+            return attempt(Deadline.after(max(seconds, _MIN_ATTEMPT_SECONDS)))
+        except PykafkaError as error:
+            last_error = error
+            raise
 
     try:
         return retry_until(once, deadline, backoff, sleep)

@@ -278,7 +278,10 @@ class _Producer:
                         f"topic '{topic}' was not found within {seconds * 1000:.0f} ms; create "
                         "it, or correct the option or column 'topic'"
                     )
-                    raise _TopicStillMissingError(msg) from error
+                    missing = UnknownTopicError(msg)
+                    # This task, and the driver, have waited long enough.
+                    missing.retriable = False
+                    raise missing from error
                 raise
 
         return self._retry(find, f"reading the partitions of topic '{topic}'")
@@ -291,14 +294,6 @@ class _Producer:
         return retry_within_max_block(
             request, self.config, initial_backoff, f"{action}: no response"
         )
-
-
-class _TopicStillMissingError(UnknownTopicError):
-    """
-    The topic is missing after a wait: not retriable, so that this task does not wait again.
-    """
-
-    retriable = False
 
 
 def _abort(session: TransactionalSession) -> None:
