@@ -16,7 +16,7 @@ from pyspark_pykafka.cli.produce import PRODUCE
 from pyspark_pykafka.cli.progress import LAG, PROGRESS
 from pyspark_pykafka.cli.topic import TOPIC
 from pyspark_pykafka.cli.transactions import TRANSACTIONS
-from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.testing import FetchError, JavaNotFoundError, ServerError
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return command.run(parsed)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OptionsError as error:
+        # Not all of these are Spark's options.
+        print(f"pykafka {command.name}: {'; '.join(error.mistakes)}", file=sys.stderr)
+        return 1
     except (ServerError, FetchError, JavaNotFoundError, PykafkaError) as error:
         print(f"pykafka {command.name}: {error}", file=sys.stderr)
         return 1

@@ -22,6 +22,7 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.options import Subscribe, parse_stream_source
 
 if TYPE_CHECKING:
+    from pyspark_pykafka.engines.metadata_contract import MetadataBackend
     from pyspark_pykafka.options import SourceOptions
 
 _BROKER_DEFAULT = -1
@@ -32,11 +33,17 @@ def _options(arguments: argparse.Namespace) -> SourceOptions:
     return parse_stream_source({**options, "subscribe": arguments.topic})
 
 
+def _backend(options: SourceOptions) -> MetadataBackend:
+    return metadata_backend(options.kafka, options.isolation_level, options.engine)
+
+
 def _create(arguments: argparse.Namespace) -> int:
     from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
-    topic = arguments.topic
-    created = RetryingAdmin(_options(arguments).kafka).create_topic(
+    options, topic = _options(arguments), arguments.topic
+    # Also reports brokers that do not answer, without the log of librdkafka's attempts.
+    exists = bool(_backend(options).describe_topics((topic,)))
+    created = not exists and RetryingAdmin(options.kafka).create_topic(
         topic,
         dict(arguments.config),
         f"creating the topic {topic}",
@@ -54,8 +61,7 @@ def _create(arguments: argparse.Namespace) -> int:
 
 def _describe(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
-    backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
-    client = MetadataClient(backend, options.fetch_offset_retry)
+    client = MetadataClient(_backend(options), options.fetch_offset_retry)
     assignment = client.assignment(Subscribe((arguments.topic,)))
     tps = assignment.partitions
     starts, ends = client.log_start_offsets(tps), client.end_offsets(tps)

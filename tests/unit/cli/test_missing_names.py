@@ -63,6 +63,10 @@ def test_a_misspelt_dead_letter_topic_is_an_error(
         ["lag", "--group", "g"],
         ["progress", "show", "--group", "g"],
         ["deadletter", "list", "--topic", "t"],
+        ["topic", "create", "t"],
+        ["topic", "delete", "t", "--execute"],
+        ["produce", "--topic", "t", "v"],
+        ["peek", "--topic", "t"],
         ["transactions", "list", "--prefix", "p"],
         ["transactions", "release", "--prefix", "p"],
     ],
@@ -81,3 +85,16 @@ def test_a_command_without_brokers_names_their_address(
 
     assert code == 1
     assert "127.0.0.1:1: connecting failed: Connection refused" in capsys.readouterr().err
+
+
+def test_wrong_options_of_a_command_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    The message does not speak of Spark's options, which a command does not have.
+    """
+    code = main(["topic", "describe", "a b", "--bootstrap-server", "kafka://b:1"])
+
+    error = capsys.readouterr().err
+    assert code == 1
+    assert error.startswith("pykafka topic: subscribe is 'a b'; ")
+    assert "give host:port only" in error
+    assert len(error.splitlines()) == 1
