@@ -24,7 +24,7 @@ Every error keeps its data in attributes and pickles completely, since Spark sen
 executors to the driver. ``retriable`` means that the same work can succeed later.
 
 Errors that reach the driver from an executor or from the planning process are text inside Spark's
-exception; those raised on the driver can be caught::
+exception, in one line that begins with the condition; those raised on the driver can be caught::
 
     from pyspark_pykafka.errors import OptionsError
 
