@@ -1,0 +1,3 @@
+"""
+A model of Spark around the connector's readers and writers.
+"""

@@ -1,0 +1,3 @@
+"""
+What the histories do, and what must hold at their end.
+"""

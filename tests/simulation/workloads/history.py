@@ -1,0 +1,218 @@
+"""
+One seed, one history: a cluster, a query under a supervisor, faults, their end, and the verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from traceback import format_exception
+from typing import TYPE_CHECKING
+
+from tests.simulation.kafka import ClusterSettings, SimulatedCluster
+from tests.simulation.kafka.image import TRANSACTIONS
+from tests.simulation.kernel.network import Network
+from tests.simulation.kernel.world import World
+from tests.simulation.spark.checker import Verdict
+from tests.simulation.spark.connector import HOST, PORT, simulated_connector
+from tests.simulation.spark.query import (
+    Checkpoint,
+    Executors,
+    ProcessLostError,
+    Query,
+    QueryFailedError,
+    StoppedTaskError,
+)
+from tests.simulation.workloads.nemesis import Nemesis
+from tests.simulation.workloads.producers import PlainClient
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from tests.simulation.spark.query import Definition
+
+#: A third of a history is without new faults, and the end is without any.
+FAULT_SECONDS = 60.0
+#: Longer than the timeout of the transactions that a stopped attempt may leave open.
+DRAIN_SECONDS = 1_200.0
+
+
+class Cluster(SimulatedCluster):
+    """
+    Adds questions of the nemesis and of the connector's stand-ins.
+    """
+
+    def has_topic(self, name: str) -> bool:
+        """
+        Return whether a topic exists.
+        """
+        return name in self._world.controller.image.topics
+
+    def is_alive(self, node: int) -> bool:
+        """
+        Return whether the controller takes a node for alive.
+        """
+        return node in self._world.controller.image.brokers
+
+    def transactional_ids(self) -> list[str]:
+        """
+        Return all transactional ids.
+        """
+        return [
+            str(name)
+            for slot, log in self._world.slots.items()
+            if slot.kind == TRANSACTIONS
+            for name in log.values
+        ]
+
+
+@dataclass
+class History:
+    """
+    The simulated world of one seed.
+    """
+
+    seed: int
+    brokers: int = 3
+    is_traced: bool = False
+    verdict: Verdict = field(default_factory=Verdict)
+    world: World = field(init=False)
+    cluster: Cluster = field(init=False)
+    network: Network = field(init=False)
+    runs: list[Query] = field(default_factory=list)
+    _supervised: list[Supervisor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.world = World(self.seed, is_traced=self.is_traced)
+        nodes = range(1, self.brokers + 1)
+        addresses = {node: (HOST.format(node), PORT) for node in nodes}
+        self.cluster = Cluster(
+            self.brokers, self.world, self.world.random, ClusterSettings(addresses=addresses)
+        )
+        by_address = {address: node for node, address in addresses.items()}
+        self.network = Network(self.world, self.cluster, by_address)
+        self.connector = simulated_connector()
+        self.connector.start(self.world, self.network, self.cluster)
+        self.client = PlainClient(self.world, self.cluster, self.network.down)
+        self.executors = Executors(self.connector)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.world.close()
+
+    @property
+    def draw(self) -> random.Random:
+        """
+        The seed's random numbers.
+        """
+        return self.world.random
+
+    @property
+    def bootstrap(self) -> str:
+        """
+        Some of the brokers' addresses, in random order.
+        """
+        nodes = self.draw.sample(range(1, self.brokers + 1), self.draw.randint(1, self.brokers))
+        return ",".join(f"{HOST.format(node)}:{PORT}" for node in nodes)
+
+    def supervise(self, definition: Definition, name: str = "query") -> Supervisor:
+        """
+        Run a query again whenever it ends.
+        """
+        supervisor = Supervisor(self, definition, Checkpoint(f"{name}-{self.seed}"))
+        self._supervised.append(supervisor)
+        supervisor.start()
+        return supervisor
+
+    def run(self, nemesis: Nemesis, is_drained: Callable[[], bool]) -> None:
+        """
+        Let faults happen, heal them, and wait until the work is done; adds ``stuck`` if it is not.
+        """
+        nemesis.start()
+        self.world.run(lambda: False, FAULT_SECONDS)
+        self._raise_model_errors()
+        nemesis.heal()
+        self.verdict.faults = nemesis.count
+        if not self.world.run(is_drained, DRAIN_SECONDS):
+            waiting = [repr(task) for task in self.world.blocked()][:10]
+            failures = [str(error)[:300] for s in self._supervised for error in s.errors[-2:]]
+            self.verdict.add("stuck", [*failures, *waiting])
+        self._raise_model_errors()
+        named = self.connector.module("errors").PykafkaError
+        for error in self._connector_errors():
+            if not isinstance(error, named):
+                self.verdict.add("unnamed error", ["".join(format_exception(error, limit=-4))])
+
+    def _raise_model_errors(self) -> None:
+        """
+        Raise what failed outside of the connector: a fault of the simulation itself.
+        """
+        for process in self.world.processes:
+            for task in process.tasks:
+                if process.state is None and task.error is not None and process.name != "driver":
+                    raise task.error
+
+    def _connector_errors(self) -> Iterator[BaseException]:
+        """
+        Yield the errors of all threads that run the connector's code.
+        """
+        for process in self.world.processes:
+            for task in process.tasks:
+                error = task.error
+                if process.state is not None and error is not None:
+                    if not isinstance(error, StoppedTaskError):
+                        yield error
+                elif process.name == "driver" and error is not None:
+                    if not isinstance(error, (QueryFailedError, ProcessLostError)):
+                        yield error
+
+
+class Supervisor:
+    """
+    Restarts a query after each end, as a scheduler does.
+    """
+
+    def __init__(self, history: History, definition: Definition, checkpoint: Checkpoint) -> None:
+        self._history = history
+        self.definition = definition
+        self.checkpoint = checkpoint
+        self.query: Query | None = None
+        self.errors: list[BaseException] = []
+        self.strike: Callable[[str, Query], None] = lambda point, query: None
+        self.runs = 0
+
+    def start(self) -> None:
+        """
+        Start a run, and watch it.
+        """
+        self.query = Query(
+            self._history.connector,
+            self.definition,
+            self.checkpoint,
+            self._history.executors,
+            lambda point, query: self.strike(point, query),
+        )
+        self.runs += 1
+        self._watch()
+
+    def _watch(self) -> None:
+        query, world = self.query, self._history.world
+        assert query is not None
+        if not query.is_done:
+            world.call_later(0.5, self._watch)
+            return
+        error = query.main.error
+        if error is not None:
+            world.trace("the query failed: %r", error)
+            self.errors.append(error)
+        world.call_later(self._history.draw.choice((0.1, 1.0, 5.0, 20.0)), self.start)

@@ -1,0 +1,232 @@
+"""
+Faults at moments that the seed draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.spark.query import Query
+    from tests.simulation.workloads.history import History, Supervisor
+
+_MEAN_PAUSE_SECONDS = 4.0
+
+
+@dataclass
+class Nemesis:
+    """
+    Draws one fault after another from those that a workload names, until it is healed.
+    """
+
+    history: History
+    supervisors: list[Supervisor]
+    topics: list[tuple[str, int]]
+    faults: tuple[str, ...]
+    #: The chance that a point of a query kills its driver, or a worker.
+    strike_chance: float = 0.0
+    count: int = 0
+    _is_healed: bool = field(default=False, init=False)
+
+    def start(self) -> None:
+        """
+        Begin.
+        """
+        for supervisor in self.supervisors:
+            supervisor.strike = self._strike
+        self._next()
+
+    def heal(self) -> None:
+        """
+        End all faults.
+        """
+        history = self.history
+        self._is_healed = True
+        history.world.trace("healed")
+        history.network.heal()
+        history.cluster.heal()
+        for node in history.cluster.node_ids:
+            self._start_broker(node)
+            history.cluster.throttle(node, 0)
+        for topic, _ in self.topics:
+            history.cluster.tiered(topic, 0.0)
+
+    def _next(self) -> None:
+        pause = self.history.draw.expovariate(1 / _MEAN_PAUSE_SECONDS)
+        self.history.world.call_later(pause, self._attack)
+
+    def _attack(self) -> None:
+        if self._is_healed:
+            return
+        name = self.history.draw.choice(self.faults)
+        self.count += 1
+        self.history.world.trace("fault: %s", name)
+        actions: dict[str, Callable[[], None]] = {
+            "crash": self._crash,
+            "pause broker": self._pause_broker,
+            "isolate": self._isolate,
+            "move leader": self._move_leader,
+            "late leader": self._late_leader,
+            "move coordinator": self._move_coordinator,
+            "lag": self._lag,
+            "cut": lambda: self._link("is_cut"),
+            "drop responses": lambda: self._link("drops_responses"),
+            "refuse": lambda: self._link("refuses"),
+            "slow": self._slow,
+            "reset": self._reset,
+            "throttle": self._throttle,
+            "tiered": self._tiered,
+            "kill worker": self._kill_worker,
+            "pause worker": self._pause_worker,
+            "kill driver": self._kill_driver,
+            "pause driver": self._pause_driver,
+        }
+        actions[name]()
+        self._next()
+
+    # --- Brokers ----------------------------------------------------------------------------------
+
+    def _node(self) -> int:
+        return self.history.draw.choice(self.history.cluster.node_ids)
+
+    def _crash(self) -> None:
+        history = self.history
+        if history.network.down:
+            return
+        node = self._node()
+        history.world.trace("broker %d crashes", node)
+        history.cluster.crash(node)
+        history.network.down.add(node)
+        history.network.reset(node)
+        history.world.call_later(history.draw.uniform(0.5, 20.0), lambda: self._start_broker(node))
+
+    def _start_broker(self, node: int) -> None:
+        if node in self.history.network.down:
+            self.history.world.trace("broker %d starts", node)
+            self.history.network.down.discard(node)
+            self.history.cluster.start(node)
+
+    def _pause_broker(self) -> None:
+        node = self._node()
+        self.history.cluster.pause(node, self.history.draw.choice((0.5, 3.0, 12.0)))
+
+    def _isolate(self) -> None:
+        history = self.history
+        node = self._node()
+        history.world.trace("broker %d is isolated", node)
+        history.cluster.isolate(node)
+        history.world.call_later(history.draw.uniform(5.0, 30.0), history.cluster.heal)
+
+    def _partition(self) -> tuple[str, int]:
+        topic, partitions = self.history.draw.choice(self.topics)
+        return topic, self.history.draw.randrange(partitions)
+
+    def _move_leader(self, held_seconds: float = 0.0) -> None:
+        cluster, (topic, partition) = self.history.cluster, self._partition()
+        if not cluster.has_topic(topic):
+            return
+        others = [
+            node
+            for node in cluster.in_sync(topic, partition)
+            if node != cluster.leader(topic, partition) and cluster.is_alive(node)
+        ]
+        if others:
+            node = self.history.draw.choice(others)
+            cluster.move_leader(topic, partition, node, held_seconds=held_seconds)
+
+    def _late_leader(self) -> None:
+        self._move_leader(self.history.draw.uniform(0.2, 3.0))
+
+    def _lag(self) -> None:
+        cluster, (topic, partition) = self.history.cluster, self._partition()
+        if cluster.has_topic(topic):
+            node = self.history.draw.choice(cluster.replicas(topic, partition))
+            cluster.lag_replica(topic, partition, node, self.history.draw.uniform(0.5, 10.0))
+
+    def _move_coordinator(self) -> None:
+        cluster = self.history.cluster
+        for name in cluster.transactional_ids():
+            if self.history.draw.random() < 0.3:  # noqa: PLR2004
+                cluster.move_coordinator(name)
+
+    def _throttle(self) -> None:
+        node, seconds = self._node(), self.history.draw.uniform(1.0, 8.0)
+        self.history.cluster.throttle(node, self.history.draw.choice((20, 200, 1_000)))
+        self.history.world.call_later(seconds, lambda: self.history.cluster.throttle(node, 0))
+
+    def _tiered(self) -> None:
+        topic, _ = self._partition()
+        self.history.cluster.tiered(topic, self.history.draw.choice((0.3, 0.7, 0.95)))
+        seconds = self.history.draw.uniform(1.0, 6.0)
+        self.history.world.call_later(seconds, lambda: self.history.cluster.tiered(topic, 0.0))
+
+    # --- The network ------------------------------------------------------------------------------
+
+    def _link(self, attribute: str) -> None:
+        history = self.history
+        process = history.draw.choice([None, *self._process_names()])
+        link = history.network.link(self._node(), process)
+        setattr(link, attribute, True)
+        history.world.trace("%s: %s", attribute, process)
+
+        def restore() -> None:
+            setattr(link, attribute, False)
+            for connection in tuple(history.network.connections):
+                connection.flush()
+
+        history.world.call_later(history.draw.choice((0.3, 2.0, 8.0, 25.0)), restore)
+
+    def _slow(self) -> None:
+        link = self.history.network.link(self._node())
+        link.delay = self.history.draw.choice((0.02, 0.2, 1.0))
+
+        def restore() -> None:
+            link.delay = 0.0
+
+        self.history.world.call_later(self.history.draw.uniform(1.0, 8.0), restore)
+
+    def _reset(self) -> None:
+        self.history.network.reset(self._node())
+
+    # --- Processes --------------------------------------------------------------------------------
+
+    def _process_names(self) -> list[str]:
+        names = ["planner", "committer"]
+        return names + [process.name for process in self.history.executors.workers()]
+
+    def _kill_worker(self) -> None:
+        workers = self.history.executors.workers()
+        if workers:
+            self.history.draw.choice(workers).kill()
+
+    def _pause_worker(self) -> None:
+        workers = self.history.executors.workers()
+        if workers:
+            seconds = self.history.draw.choice((0.5, 5.0, 30.0))
+            self.history.draw.choice(workers).pause(seconds)
+
+    def _queries(self) -> list[Query]:
+        return [s.query for s in self.supervisors if s.query is not None and not s.query.is_done]
+
+    def _kill_driver(self) -> None:
+        for query in self._queries():
+            self.history.world.trace("the driver is killed")
+            query.kill()
+
+    def _pause_driver(self) -> None:
+        for query in self._queries():
+            seconds = self.history.draw.choice((0.5, 5.0, 40.0))
+            for process in (query.driver, query.planner, query.committer):
+                process.pause(seconds)
+
+    def _strike(self, point: str, query: Query) -> None:
+        draw, world = self.history.draw, self.history.world
+        if self._is_healed or draw.random() > self.strike_chance:
+            return
+        self.count += 1
+        delay = draw.choice((0.0, 0.001, 0.005, 0.02, 0.1)) * draw.random()
+        world.trace("strike at %s, after %.4f s", point, delay)
+        world.call_later(delay, query.kill)
