@@ -17,9 +17,10 @@ RUN := JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" && export JAVA_HOME &&
 IN_TWO := -n 2 --dist worksteal
 NOX := $(RUN) nox --session
 FUZZ_SECONDS ?= 60
+SIMULATE_SEEDS ?= 0-9999
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix matrix matrix-smoke installs soak bench bench-quick fuzz docs clean
+.PHONY: help demo test lint fix simulate matrix matrix-smoke installs soak bench bench-quick fuzz docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -40,6 +41,9 @@ lint: $(READY)  ## check style, formatting, types and shell scripts; change noth
 fix: $(READY)  ## format the code and mend what can be mended without thought
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+
+simulate: $(READY)  ## run simulated histories of each workload, 10,000 seeds; SIMULATE_SEEDS for others
+	@$(RUN) python -m tests.simulation all --seeds $(SIMULATE_SEEDS) --jobs 2 $(ARGS)
 
 matrix: $(READY)  ## run the tests on Spark 4.0, 4.1, 4.2 and 4.3
 	@$(NOX) tests -- $(IN_TWO)

@@ -14,6 +14,11 @@ from tests.simulation.planted import PLANTED, planted
 from tests.simulation.workloads.definitions import WORKLOADS
 
 
+def _write(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     """
     Print one line per failing seed and a summary; return 1 if any failed.
@@ -32,7 +37,7 @@ def main() -> int:
         for seed in range(int(first), int(last or first) + 1):
             try:
                 verdict, history = WORKLOADS[arguments.workload](seed, is_traced=arguments.trace)
-            except Exception:
+            except Exception:  # noqa: BLE001 (the other seeds go on)
                 traceback.print_exc()
                 failed.append(seed)
                 if arguments.stop:
@@ -42,14 +47,14 @@ def main() -> int:
             records += verdict.records
             faults += verdict.faults
             if arguments.trace:
-                print("\n".join(history.world.lines))
+                _write("\n".join(history.world.lines))
             if not verdict.is_clean:
                 failed.append(seed)
-                print(f"{arguments.workload} seed {seed}: {verdict}", flush=True)
+                _write(f"{arguments.workload} seed {seed}: {verdict}")
                 if arguments.stop:
                     break
     seconds = time.monotonic() - began
-    print(
+    _write(
         f"{arguments.workload}: {seeds} seeds, {records} records, {faults} faults, "
         f"{len(failed)} failed {failed[:20]}, {seconds:.0f} s"
     )

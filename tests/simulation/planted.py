@@ -33,11 +33,11 @@ def _empty_response_is_a_gap(connector: Connector) -> list[Any]:
     """
     Four answers without records are taken for a hole in the log.
     """
-    reader = connector.module(f"{_WIRE}.consumer.range_reader")._RangeReader  # noqa: SLF001
-    original = reader._on_empty_fetch  # noqa: SLF001
+    reader = connector.module(f"{_WIRE}.consumer.range_reader")._RangeReader
+    original = reader._on_empty_fetch
 
     def on_empty_fetch(self: Any, fetched: Any) -> None:
-        if self.empty_responses >= 3 and fetched.high_watermark > self.columns.position:  # noqa: PLR2004
+        if self.empty_responses >= 3 and fetched.high_watermark > self.columns.position:
             self.columns.skip_to(min(fetched.high_watermark, self.range.end))
             self._on_progress()
             return
@@ -50,11 +50,11 @@ def _high_watermark_is_the_end(connector: Connector) -> list[Any]:
     """
     The rest of a range is lost if a leader's high watermark is below it, whatever ListOffsets says.
     """
-    reader = connector.module(f"{_WIRE}.consumer.range_reader")._RangeReader  # noqa: SLF001
+    reader = connector.module(f"{_WIRE}.consumer.range_reader")._RangeReader
 
     def on_short_log(self: Any, end: int) -> None:
         self.short_responses += 1
-        if self.short_responses > 3:  # noqa: PLR2004
+        if self.short_responses > 3:
             self._skip_lost(f"the log ends at offset {end}", self.range.end)
         else:
             self.fetcher.back_off(self.columns.position, "the log is short")
@@ -67,7 +67,7 @@ def _aborted_records_are_read(connector: Connector) -> list[Any]:
     The index of aborted transactions is ignored.
     """
     fetcher = connector.module(f"{_WIRE}.consumer.partition_fetcher").PartitionFetcher
-    original = fetcher._to_result  # noqa: SLF001
+    original = fetcher._to_result
 
     def to_result(self: Any, response: Any, fetch: Any) -> Any:
         return original(self, response, fetch)._replace(aborted_transactions=())
@@ -138,7 +138,7 @@ def _counts_for_rows(connector: Connector) -> list[Any]:
     As before the hash: equal counts pass for equal rows, and nothing is rolled forward.
     """
     module = connector.module("sink.replay")
-    original = module._check_same_rows  # noqa: SLF001
+    original = module._check_same_rows
 
     def check(batch: Any, marker: Any, now: Any, found: Any) -> None:
         records = 0 if now is None else now.records

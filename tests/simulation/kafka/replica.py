@@ -162,7 +162,8 @@ class Replica:
         Keep the high watermark where it is, as a new leader does until its followers have fetched.
         """
         self.holds_until = self.lags_until = self.node.world.now() + seconds
-        self.node.world.schedule.call_later(seconds, self.advance)
+        # A little later, since the sum of two floats may be above the clock's.
+        self.node.world.schedule.call_later(seconds + 1e-3, self.advance)
 
     def _others(self) -> list[int]:
         return [node for node in self.isr if node != self.node.id]

@@ -78,7 +78,7 @@ class Lock:
     def __deepcopy__(self, memo: dict[int, Any]) -> Lock:
         return Lock(self._world, reentrant=self._reentrant)
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if self._world.is_closed or self._world.current is None:
             return True
         me = self._world.task
@@ -189,7 +189,7 @@ class Thread:
     A thread of the current process; an uncaught exception is an error of the history.
     """
 
-    def __init__(  # noqa: PLR0913 (the standard library's parameters)
+    def __init__(
         self,
         world: World,
         group: None = None,  # noqa: ARG002
@@ -247,7 +247,7 @@ class SimpleQueue:
         self._changed = Signal(world)
         self._maxsize = maxsize
 
-    def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002
+    def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
         limit = timeout if block else 0.0
         if self._maxsize and not self._world.wait(
             lambda: len(self._items) < self._maxsize, limit, self._changed
@@ -256,7 +256,7 @@ class SimpleQueue:
         self._items.append(item)
         self._changed.notify()
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
         if not self._world.wait(lambda: self._items, timeout if block else 0.0, self._changed):
             raise queue.Empty
         item = self._items.popleft()
@@ -284,7 +284,7 @@ class Caches:
     def __init__(self, world: Callable[[], World]) -> None:
         self._world = world
 
-    def lru_cache(self, maxsize: Any = 128, typed: bool = False) -> Any:  # noqa: ARG002, FBT001, FBT002
+    def lru_cache(self, maxsize: Any = 128, typed: bool = False) -> Any:  # noqa: ARG002
         if callable(maxsize):
             return self._cached(maxsize)
         return self._cached
@@ -337,17 +337,26 @@ class _Namespace(SimpleNamespace):
     """
 
 
-def _threading(world: Any) -> Any:
-    def thread(*args: Any, **kwargs: Any) -> Thread:
-        return Thread(world, *args, **kwargs)
+def _bound(kind: type[Any], world: Any) -> type[Any]:
+    """
+    Return a class whose instances belong to the world.
+    """
 
+    class Bound(kind):  # type: ignore[misc] # a class that is known at run time only
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(world, *args, **kwargs)
+
+    return Bound
+
+
+def _threading(world: Any) -> Any:
     return _Namespace(
-        Thread=thread,
-        Lock=lambda: Lock(world),
+        Thread=_bound(Thread, world),
+        Lock=_bound(Lock, world),
         RLock=lambda: Lock(world, reentrant=True),
-        Condition=lambda lock=None: Condition(world, lock),
-        Event=lambda: Event(world),
-        local=lambda: Local(world),
+        Condition=_bound(Condition, world),
+        Event=_bound(Event, world),
+        local=_bound(Local, world),
         TIMEOUT_MAX=threading.TIMEOUT_MAX,
         get_ident=lambda: id(world.task),
         current_thread=lambda: world.task,
@@ -355,12 +364,8 @@ def _threading(world: Any) -> Any:
 
 
 def _queue(world: Any) -> Any:
-    return _Namespace(
-        SimpleQueue=lambda: SimpleQueue(world),
-        Queue=lambda maxsize=0: SimpleQueue(world, maxsize),
-        Empty=queue.Empty,
-        Full=queue.Full,
-    )
+    kind = _bound(SimpleQueue, world)
+    return _Namespace(SimpleQueue=kind, Queue=kind, Empty=queue.Empty, Full=queue.Full)
 
 
 class _Random:

@@ -32,9 +32,7 @@ class Server(Protocol):
     What listens at the nodes' addresses.
     """
 
-    def handle(
-        self, node_id: int, frame: bytes, reply: Callable[[bytes | None], None]
-    ) -> None:
+    def handle(self, node_id: int, frame: bytes, reply: Callable[[bytes | None], None]) -> None:
         """
         Handle one request without its length; the reply None closes the connection.
         """
@@ -115,7 +113,7 @@ class Network:
         Return the time that a piece of data takes, mostly short.
         """
         draw = self.world.random
-        return _LATENCY_SECONDS * draw.random() * (100.0 if draw.random() < 0.02 else 1.0)  # noqa: PLR2004
+        return _LATENCY_SECONDS * draw.random() * (100.0 if draw.random() < 0.02 else 1.0)
 
     def _close_all(self, process: Process) -> None:
         for connection in tuple(self.connections):
@@ -403,7 +401,7 @@ class Socket:
         if not world.wait(
             lambda: self._input or self._state != "open", self._timeout, self.changed
         ):
-            raise TimeoutError("timed out")  # noqa: EM101, TRY003 (as the standard library)
+            raise TimeoutError("timed out")
         self._checked()
 
     def _checked(self) -> Connection:

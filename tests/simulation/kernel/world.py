@@ -197,7 +197,7 @@ class Task:
             self.result = action()
         except GreenletExit:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (kept for the history's end)
             self.error = error
         self.state = "done"
         self.process.world.ended.notify()
@@ -297,9 +297,7 @@ class World:
         if self.is_closed:
             raise GreenletExit
 
-    def wait(
-        self, is_met: Callable[[], object], seconds: float | None, *signals: Signal
-    ) -> bool:
+    def wait(self, is_met: Callable[[], object], seconds: float | None, *signals: Signal) -> bool:
         """
         Wait until a condition is met, checked whenever a signal comes; return whether it is.
         """

@@ -62,9 +62,7 @@ def check_source(
     """
     Compare the rows of all micro-batches, in order, with the records in the logs.
     """
-    states = {
-        (*tp, record.offset): record for tp, records in truth.items() for record in records
-    }
+    states = {(*tp, record.offset): record for tp, records in truth.items() for record in records}
     seen: Counter[tuple[str, int, int]] = Counter()
     last: dict[Position, int] = {}
     for rows in batches:

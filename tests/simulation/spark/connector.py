@@ -38,31 +38,31 @@ class TaskContext:
     Spark's ``TaskContext`` of a simulated task.
     """
 
-    current: Any = None
-
-    def __init__(self, partition: int, attempt: int, task_attempt: int, batch: str, query: str):
+    def __init__(
+        self, partition: int, attempt: int, task_attempt: int, batch: str, query: str
+    ) -> None:
         self._numbers = (partition, attempt, task_attempt)
         self._properties = {"streaming.sql.batchId": batch, "sql.streaming.queryId": query}
 
-    def partitionId(self) -> int:
+    def partitionId(self) -> int:  # noqa: N802 (Spark's name)
         """
         Return the partition's number.
         """
         return self._numbers[0]
 
-    def attemptNumber(self) -> int:
+    def attemptNumber(self) -> int:  # noqa: N802
         """
         Return the attempt of this task, from 0.
         """
         return self._numbers[1]
 
-    def taskAttemptId(self) -> int:
+    def taskAttemptId(self) -> int:  # noqa: N802
         """
         Return the attempt's number, unique in the application.
         """
         return self._numbers[2]
 
-    def getLocalProperty(self, key: str) -> str | None:
+    def getLocalProperty(self, key: str) -> str | None:  # noqa: N802
         """
         Return a local property of the job.
         """
@@ -96,9 +96,7 @@ class Connector:
                 **standard_modules(self.world),
                 **network_modules(self._sockets, hosts),
                 "pyspark": _PySpark(SimpleNamespace(get=self._task_context)),
-                f"{PACKAGE}.engines.librdkafka.admin": SimpleNamespace(
-                    RetryingAdmin=self._admin
-                ),
+                f"{PACKAGE}.engines.librdkafka.admin": SimpleNamespace(RetryingAdmin=self._admin),
             }
         )
         for name in _module_names():

@@ -5,6 +5,7 @@ The ends of a simulated query: sources and sinks, the connector's and plain ones
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -24,7 +25,12 @@ SINK_SCHEMA = StructType(
     ]
 )
 _SINK_ARROW = pa.schema(
-    [("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32()), ("topic", pa.string())]
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("topic", pa.string()),
+    ]
 )
 
 
@@ -165,7 +171,7 @@ class PlainSource:
     def partitions(self, start: int, end: int) -> list[Any]:
         count = min(self.splits, end - start)
         bounds = [start + (end - start) * number // count for number in range(count + 1)]
-        return list(zip(bounds, bounds[1:], strict=False))
+        return list(pairwise(bounds))
 
     def read(self, partition: tuple[int, int]) -> Iterator[list[Row]]:
         start, end = partition

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.spark.connector import TaskContext
 from tests.simulation.spark.endpoints import Prefetched
@@ -39,6 +39,12 @@ class ProcessLostError(Exception):
     """
 
 
+class ConcurrentUpdateError(Exception):
+    """
+    Another driver has written to the checkpoint: Spark ends the query.
+    """
+
+
 class StoppedTaskError(Exception):
     """
     Stands for the end of a task's input after Spark has stopped the task.
@@ -55,6 +61,22 @@ class Checkpoint:
     ends: dict[int, Any] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)
     initial: Any = None
+
+    def plan(self, batch: int, end: Any) -> None:
+        """
+        Write a micro-batch to the offset log.
+        """
+        if batch in self.ends:
+            raise ConcurrentUpdateError(batch)
+        self.ends[batch] = end
+
+    def complete(self, batch: int) -> None:
+        """
+        Write a micro-batch to the commit log.
+        """
+        if batch in self.completed:
+            raise ConcurrentUpdateError(batch)
+        self.completed.add(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,24 +96,6 @@ class Definition:
     speculation: float = 0.0
     #: Whether executors, and the tasks on them, outlive the driver for a while.
     has_executors: bool = False
-
-
-class Faults(NamedTuple):
-    """
-    Hooks of a history: where a fault may strike.
-    """
-
-    at: Callable[[str, Query], None]
-
-
-class Worker(NamedTuple):
-    """
-    One attempt of a task.
-    """
-
-    process: Process
-    task: Task
-    stopped: list[bool]
 
 
 class Query:
@@ -172,13 +176,13 @@ class Query:
                         return
                     self.world.sleep(_IDLE_SECONDS)
                     continue
-                checkpoint.ends[batch] = end
+                checkpoint.plan(batch, end)
                 self._strike("planned", self)
                 if batch:
                     self._plan("commit", lambda s, at=at: s.commit(at))
             self._run_batch(batch, start, checkpoint.ends[batch])
             is_replay = False
-            checkpoint.completed.add(batch)
+            checkpoint.complete(batch)
             self._strike("completed", self)
             batch += 1
             self.world.sleep(definition.trigger_seconds * self.world.random.random())
@@ -212,7 +216,7 @@ class Query:
         assert source is not None
         if isinstance(partition, Prefetched):
             # Spark keeps the rows as a block, which may be lost.
-            if self.world.random.random() < 0.8:  # noqa: PLR2004
+            if self.world.random.random() < 0.8:
                 return lambda: iter(partition.rows)
             return lambda: source.read(partition.partition)
         return lambda: source.read(partition)
@@ -308,7 +312,7 @@ class Executors:
         """
         world = self._connector.world()
         self._idle = [process for process in self._idle if process.is_alive]
-        if self._idle and world.random.random() < 0.9:  # noqa: PLR2004
+        if self._idle and world.random.random() < 0.9:
             process = self._idle.pop(world.random.randrange(len(self._idle)))
         else:
             process = self._connector.process(f"worker-{next(self._names)}")
@@ -371,8 +375,7 @@ class Job:
         numbers, failures = [0] * len(tasks), [0] * len(tasks)
         running: list[Attempt] = []
         try:
-            for index in sorted(missing):
-                running.append(self._launch(tasks, index, numbers, stage))
+            running += [self._launch(tasks, index, numbers, stage) for index in range(len(tasks))]
             while missing:
                 self._speculate(tasks, running, numbers, stage)
                 self._world.wait(
@@ -408,8 +411,8 @@ class Job:
         process = self._executors.acquire()
         attempt = Attempt(index, numbers[index], process)
         numbers[index] += 1
-        connector = self._query._connector  # noqa: SLF001 (the same model)
-        checkpoint = self._query._checkpoint  # noqa: SLF001
+        connector = self._query._connector
+        checkpoint = self._query._checkpoint
         context = TaskContext(
             index,
             attempt.number,
@@ -432,7 +435,7 @@ class Job:
         numbers: list[int],
         stage: str,
     ) -> None:
-        chance = self._query._definition.speculation  # noqa: SLF001 (the same model)
+        chance = self._query._definition.speculation
         for attempt in tuple(running):
             alone = sum(other.index == attempt.index for other in running) == 1
             if alone and chance and self._world.random.random() < chance:
@@ -444,7 +447,7 @@ class Job:
         """
         for attempt in attempts:
             attempt.is_stopped = True
-            if self._world.random.random() < 0.3:  # noqa: PLR2004
+            if self._world.random.random() < 0.3:
                 attempt.process.kill()
             self._watch(attempt)
 

@@ -8,11 +8,11 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.simulation.spark.endpoints import Row
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
+
+    from tests.simulation.spark.endpoints import Row
 
     Rows = list[list[Row]]
 

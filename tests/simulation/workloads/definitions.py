@@ -31,7 +31,13 @@ _CLUSTER_FAULTS = (
     "reset",
     "throttle",
 )
-_PROCESS_FAULTS = ("kill worker", "pause worker", "kill driver", "pause driver")
+_PROCESS_FAULTS = (
+    "kill worker",
+    "pause worker",
+    "kill driver",
+    "pause driver",
+    "replace driver",
+)
 _READ_FAULTS = (*_CLUSTER_FAULTS, *_PROCESS_FAULTS, "tiered")
 _WRITE_FAULTS = (*_CLUSTER_FAULTS, *_PROCESS_FAULTS, "move coordinator")
 
@@ -54,12 +60,12 @@ def source(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
                 lambda: sink,
                 shape=history.draw.choice(shapes()),
                 speculation=history.draw.choice((0.0, 0.05)),
-                has_executors=history.draw.random() < 0.5,  # noqa: PLR2004
+                has_executors=history.draw.random() < 0.5,
             )
         )
         nemesis = Nemesis(history, [supervisor], [(INPUT, partitions)], _READ_FAULTS, 0.01)
         history.world.call_later(FAULT_SECONDS, lambda: _stop(producers))
-        history.run(nemesis, lambda: _is_read(history, supervisor, partitions, isolation))
+        history.run(nemesis, lambda: _is_read(history, supervisor, partitions))
         batches = [sink.batches[number] for number in sorted(supervisor.checkpoint.completed)]
         if history.verdict.is_clean:
             truth = _truth(history, INPUT, partitions)
@@ -101,7 +107,7 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
                 shape=history.draw.choice(shapes()),
                 other_rows=history.draw.choice((None, None, _other_rows)),
                 speculation=history.draw.choice((0.0, 0.0, 0.05)),
-                has_executors=history.draw.random() < 0.5,  # noqa: PLR2004
+                has_executors=history.draw.random() < 0.5,
             )
         )
         topics = [(INPUT, partitions), (OUTPUT, written)]
@@ -111,8 +117,7 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
         history.run(
             nemesis,
             lambda: (
-                _is_read(history, supervisor, partitions, "read_committed")
-                and _is_settled(history, OUTPUT, written)
+                _is_read(history, supervisor, partitions) and _is_settled(history, OUTPUT, written)
             ),
         )
         if history.verdict.is_clean:
@@ -141,7 +146,7 @@ def _sink(seed: int, guarantee: str, *, is_traced: bool) -> tuple[Verdict, Histo
                 lambda: KafkaSink(history.connector, options),
                 shape=history.draw.choice(shapes()),
                 speculation=history.draw.choice((0.0, 0.0, 0.05)),
-                has_executors=history.draw.random() < 0.5,  # noqa: PLR2004
+                has_executors=history.draw.random() < 0.5,
             )
         )
         strikes = history.draw.choice((0.0, 0.05))
@@ -184,7 +189,7 @@ def _fill(history: History, partitions: int) -> list[PlainProducer]:
     history.cluster.create_topic(INPUT, partitions)
     process = history.world.process("producers")
     tps = [(INPUT, number) for number in range(partitions)]
-    kinds = [history.draw.random() < 0.5 for _ in range(history.draw.randint(1, 3))]  # noqa: PLR2004
+    kinds = [history.draw.random() < 0.5 for _ in range(history.draw.randint(1, 3))]
     producers = [
         PlainProducer(history.client, f"p{number}", tps, transactional=transactional)
         for number, transactional in enumerate(kinds)
@@ -253,7 +258,7 @@ def _read_options(history: History, isolation: str) -> dict[str, str]:
         "kafka.fetch.max.bytes": ("2000",),
         "kafka.max.partition.fetch.bytes": ("1000",),
     }.items():
-        if draw.random() < 0.3:  # noqa: PLR2004
+        if draw.random() < 0.3:
             options[name] = draw.choice(values)
     return options
 
@@ -268,9 +273,9 @@ def _write_options(history: History, guarantee: str) -> dict[str, str]:
     if guarantee == "exactly-once":
         options["transactionalIdPrefix"] = "sim"
         options["kafka.transaction.timeout.ms"] = draw.choice(("60000", "900000"))
-    if draw.random() < 0.3:  # noqa: PLR2004
+    if draw.random() < 0.3:
         options["kafka.batch.size"] = draw.choice(("200", "1000"))
-    if draw.random() < 0.4:  # noqa: PLR2004
+    if draw.random() < 0.4:
         options["kafka.request.timeout.ms"] = "3000"
         options["kafka.delivery.timeout.ms"] = draw.choice(("8000", "30000"))
         options["kafka.max.block.ms"] = draw.choice(("8000", "20000"))
@@ -296,7 +301,7 @@ def _is_settled(history: History, topic: str, partitions: int) -> bool:
     )
 
 
-def _is_read(history: History, supervisor: Supervisor, partitions: int, isolation: str) -> bool:
+def _is_read(history: History, supervisor: Supervisor, partitions: int) -> bool:
     """
     Return whether the query has completed a micro-batch up to the end of a log that is at rest.
     """

@@ -16,13 +16,13 @@ from tests.simulation.spark.checker import Verdict
 from tests.simulation.spark.connector import HOST, PORT, simulated_connector
 from tests.simulation.spark.query import (
     Checkpoint,
+    ConcurrentUpdateError,
     Executors,
     ProcessLostError,
     Query,
     QueryFailedError,
     StoppedTaskError,
 )
-from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.producers import PlainClient
 
 if TYPE_CHECKING:
@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from typing_extensions import Self
-
     from tests.simulation.spark.query import Definition
+    from tests.simulation.workloads.nemesis import Nemesis
+    from typing_extensions import Self
 
 #: A third of a history is without new faults, and the end is without any.
 FAULT_SECONDS = 60.0
 #: Longer than the timeout of the transactions that a stopped attempt may leave open.
 DRAIN_SECONDS = 1_200.0
+
+_QUERY_ERRORS = (QueryFailedError, ProcessLostError, ConcurrentUpdateError)
 
 
 class Cluster(SimulatedCluster):
@@ -82,7 +84,6 @@ class History:
     world: World = field(init=False)
     cluster: Cluster = field(init=False)
     network: Network = field(init=False)
-    runs: list[Query] = field(default_factory=list)
     _supervised: list[Supervisor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -172,9 +173,8 @@ class History:
                 if process.state is not None and error is not None:
                     if not isinstance(error, StoppedTaskError):
                         yield error
-                elif process.name == "driver" and error is not None:
-                    if not isinstance(error, (QueryFailedError, ProcessLostError)):
-                        yield error
+                elif error is not None and not isinstance(error, _QUERY_ERRORS):
+                    yield error
 
 
 class Supervisor:
@@ -188,7 +188,7 @@ class Supervisor:
         self.checkpoint = checkpoint
         self.query: Query | None = None
         self.errors: list[BaseException] = []
-        self.strike: Callable[[str, Query], None] = lambda point, query: None
+        self.strike: Callable[[str, Query], None] | None = None
         self.runs = 0
 
     def start(self) -> None:
@@ -200,16 +200,22 @@ class Supervisor:
             self.definition,
             self.checkpoint,
             self._history.executors,
-            lambda point, query: self.strike(point, query),
+            self._at_point,
         )
         self.runs += 1
-        self._watch()
+        self._watch(self.query)
 
-    def _watch(self) -> None:
-        query, world = self.query, self._history.world
-        assert query is not None
+    def _at_point(self, point: str, query: Query) -> None:
+        if self.strike is not None:
+            self.strike(point, query)
+
+    def _watch(self, query: Query) -> None:
+        world = self._history.world
+        if query is not self.query:
+            # Another driver has taken its place.
+            return
         if not query.is_done:
-            world.call_later(0.5, self._watch)
+            world.call_later(0.5, lambda: self._watch(query))
             return
         error = query.main.error
         if error is not None:

@@ -83,6 +83,7 @@ class Nemesis:
             "pause worker": self._pause_worker,
             "kill driver": self._kill_driver,
             "pause driver": self._pause_driver,
+            "replace driver": self._replace_driver,
         }
         actions[name]()
         self._next()
@@ -149,7 +150,7 @@ class Nemesis:
     def _move_coordinator(self) -> None:
         cluster = self.history.cluster
         for name in cluster.transactional_ids():
-            if self.history.draw.random() < 0.3:  # noqa: PLR2004
+            if self.history.draw.random() < 0.3:
                 cluster.move_coordinator(name)
 
     def _throttle(self) -> None:
@@ -221,6 +222,18 @@ class Nemesis:
             seconds = self.history.draw.choice((0.5, 5.0, 40.0))
             for process in (query.driver, query.planner, query.committer):
                 process.pause(seconds)
+
+    def _replace_driver(self) -> None:
+        """
+        Start a second driver while the first is paused: a scheduler that takes it for dead.
+        """
+        for supervisor in self.supervisors:
+            query = supervisor.query
+            if query is not None and not query.is_done:
+                seconds = self.history.draw.choice((1.0, 5.0, 40.0)) * self.history.draw.random()
+                for process in (query.driver, query.planner, query.committer):
+                    process.pause(seconds)
+                supervisor.start()
 
     def _strike(self, point: str, query: Query) -> None:
         draw, world = self.history.draw, self.history.world

@@ -139,7 +139,7 @@ class PlainProducer:
             self._send(tp, values)
             written.update(values)
         if self._transactional:
-            if draw.random() < 0.2:  # noqa: PLR2004
+            if draw.random() < 0.2:
                 self._world.sleep(draw.random() * 2.0)
             commits = draw.random() < 2 / 3
             self._end(commits=commits)
@@ -161,9 +161,7 @@ class PlainProducer:
                 producer_id=-1,
                 producer_epoch=-1,
             )
-            response = self._client.request(
-                self._coordinator(), request, InitProducerIdResponse, 4
-            )
+            response = self._client.request(self._coordinator(), request, InitProducerIdResponse, 4)
             if response is None or response.error_code:
                 return False
             self._sequence = Sequence(response.producer_id, response.producer_epoch)
@@ -257,7 +255,7 @@ class PlainProducer:
 
     def _retry(self, attempt: Any) -> None:
         while not attempt():
-            if self.is_stopping and self._world.random.random() < 0.05:  # noqa: PLR2004
+            if self.is_stopping and self._world.random.random() < 0.05:
                 # A producer that dies leaves its transaction open until it times out.
                 raise LostProducerError
             self._world.sleep(_RETRY_SECONDS)
