@@ -9,56 +9,104 @@ import logging
 import sys
 import time
 import traceback
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulation.planted import PLANTED, planted
 from tests.simulation.workloads.definitions import WORKLOADS
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def _write(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+_ALL = "all"
+_CHUNK = 20
+
+
+class Outcome(NamedTuple):
+    """
+    The result of one seed; ``failure`` is empty if nothing is wrong.
+    """
+
+    seed: int
+    records: int
+    faults: int
+    failure: str
+    trace: tuple[str, ...] = ()
+
+
+def run_seed(workload: str, seed: int, *, is_traced: bool = False) -> Outcome:
+    """
+    Run one history.
+    """
+    try:
+        verdict, history = WORKLOADS[workload](seed, is_traced=is_traced)
+    except Exception:  # noqa: BLE001 (the other seeds go on)
+        return Outcome(seed, 0, 0, traceback.format_exc())
+    failure = "" if verdict.is_clean else str(verdict)
+    return Outcome(seed, verdict.records, verdict.faults, failure, tuple(history.world.lines))
+
+
+def _run_chunk(workload: str, seeds: range) -> list[Outcome]:
+    logging.disable()
+    return [run_seed(workload, seed) for seed in seeds]
 
 
 def main() -> int:
     """
-    Print one line per failing seed and a summary; return 1 if any failed.
+    Print one line per failing seed and a summary per workload; return 1 if any seed failed.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("workload", choices=sorted(WORKLOADS))
+    parser.add_argument("workload", choices=[*sorted(WORKLOADS), _ALL])
     parser.add_argument("--seeds", default="0-99", help="a seed, or first-last")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes to use")
     parser.add_argument("--planted", choices=sorted(PLANTED), help="put a known fault back")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     parser.add_argument("--trace", action="store_true", help="print the history of each seed")
     arguments = parser.parse_args()
     logging.disable()
     first, _, last = arguments.seeds.partition("-")
-    began, failed, records, faults, seeds = time.monotonic(), [], 0, 0, 0
-    with planted(arguments.planted):
-        for seed in range(int(first), int(last or first) + 1):
-            try:
-                verdict, history = WORKLOADS[arguments.workload](seed, is_traced=arguments.trace)
-            except Exception:  # noqa: BLE001 (the other seeds go on)
-                traceback.print_exc()
-                failed.append(seed)
+    seeds = range(int(first), int(last or first) + 1)
+    workloads = sorted(WORKLOADS) if arguments.workload == _ALL else [arguments.workload]
+    failed = 0
+    for workload in workloads:
+        began, outcomes = time.monotonic(), []
+        for outcome in _outcomes(workload, seeds, arguments):
+            outcomes.append(outcome)
+            for line in outcome.trace:
+                _write(line)
+            if outcome.failure:
+                _write(f"{workload} seed {outcome.seed}: {outcome.failure}")
                 if arguments.stop:
                     break
-                continue
-            seeds += 1
-            records += verdict.records
-            faults += verdict.faults
-            if arguments.trace:
-                _write("\n".join(history.world.lines))
-            if not verdict.is_clean:
-                failed.append(seed)
-                _write(f"{arguments.workload} seed {seed}: {verdict}")
-                if arguments.stop:
-                    break
-    seconds = time.monotonic() - began
+        failed += _summarize(workload, outcomes, time.monotonic() - began)
+    return bool(failed)
+
+
+def _outcomes(workload: str, seeds: range, arguments: argparse.Namespace) -> Iterator[Outcome]:
+    if arguments.jobs == 1:
+        with planted(arguments.planted):
+            for seed in seeds:
+                yield run_seed(workload, seed, is_traced=arguments.trace)
+        return
+    chunks = [seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK)]
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for found in pool.map(_run_chunk, [workload] * len(chunks), chunks):
+            yield from found
+
+
+def _summarize(workload: str, outcomes: list[Outcome], seconds: float) -> int:
+    failed = [outcome.seed for outcome in outcomes if outcome.failure]
+    records, faults = (sum(o.records for o in outcomes), sum(o.faults for o in outcomes))
     _write(
-        f"{arguments.workload}: {seeds} seeds, {records} records, {faults} faults, "
+        f"{workload}: {len(outcomes)} seeds, {records} records, {faults} faults, "
         f"{len(failed)} failed {failed[:20]}, {seconds:.0f} s"
     )
-    return bool(failed)
+    return len(failed)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

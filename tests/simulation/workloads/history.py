@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tests.simulation.workloads.nemesis import Nemesis
     from typing_extensions import Self
 
-#: A third of a history is without new faults, and the end is without any.
-FAULT_SECONDS = 60.0
+#: After this time nothing fails any more.
+FAULT_SECONDS = 45.0
 #: Longer than the timeout of the transactions that a stopped attempt may leave open.
 DRAIN_SECONDS = 1_200.0
 

@@ -127,7 +127,7 @@ class PlainProducer:
                 self._write(draw.sample(self._partitions, draw.randint(1, len(self._partitions))))
             except LostProducerError:
                 self._sequence = Sequence()
-            self._world.sleep(draw.expovariate(4.0))
+            self._world.sleep(draw.expovariate(1.2))
 
     def _write(self, chosen: list[tuple[str, int]]) -> None:
         draw = self._world.random
