@@ -22,10 +22,11 @@ _WIRE = "engines.wire"
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
-    A planted fault: the workload that shows it, and the replacements that make it.
+    A planted fault: the workload that shows it, the anomaly, and the replacements that make it.
     """
 
     workload: str
+    anomaly: str
     plant: Callable[[Connector], list[Any]]
 
 
@@ -192,18 +193,18 @@ def _two_writers(connector: Connector) -> list[Any]:
 
 
 PLANTED: dict[str, Fault] = {
-    "empty-response-is-a-gap": Fault("source", _empty_response_is_a_gap),
-    "high-watermark-is-the-end": Fault("source", _high_watermark_is_the_end),
-    "aborted-records-are-read": Fault("source", _aborted_records_are_read),
-    "stale-broker-is-believed": Fault("batch", _stale_broker_is_believed),
-    "error-is-an-acknowledgement": Fault("at-least-once", _error_is_an_acknowledgement),
-    "missed-marker": Fault("exactly-once", _missed_marker),
-    "late-fence": Fault("exactly-once", _late_fence),
-    "no-roll-forward": Fault("exactly-once", _no_roll_forward),
-    "counts-for-rows": Fault("exactly-once", _counts_for_rows),
-    "replay-with-other-partitions": Fault("chained", _replay_with_other_partitions),
-    "intent-is-not-awaited": Fault("exactly-once", _intent_is_not_awaited),
-    "two-writers": Fault("exactly-once", _two_writers),
+    "empty-response-is-a-gap": Fault("source", "lost", _empty_response_is_a_gap),
+    "high-watermark-is-the-end": Fault("source", "lost", _high_watermark_is_the_end),
+    "aborted-records-are-read": Fault("source", "aborted read", _aborted_records_are_read),
+    "stale-broker-is-believed": Fault("batch", "lost", _stale_broker_is_believed),
+    "error-is-an-acknowledgement": Fault("at-least-once", "lost", _error_is_an_acknowledgement),
+    "missed-marker": Fault("exactly-once", "duplicate", _missed_marker),
+    "late-fence": Fault("exactly-once", "stuck", _late_fence),
+    "no-roll-forward": Fault("exactly-once", "REPLAY_DIFFERS", _no_roll_forward),
+    "counts-for-rows": Fault("exactly-once", "lost", _counts_for_rows),
+    "replay-with-other-partitions": Fault("chained", "lost", _replay_with_other_partitions),
+    "intent-is-not-awaited": Fault("exactly-once", "REPLAY_DIFFERS", _intent_is_not_awaited),
+    "two-writers": Fault("exactly-once", "duplicate", _two_writers),
 }
 
 

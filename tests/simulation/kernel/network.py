@@ -66,6 +66,8 @@ class Network:
         self._addresses = addresses
         self._links: dict[tuple[str | None, int], Link] = {}
         self.connections: dict[Connection, None] = {}
+        #: Sees each request before its node does.
+        self.on_request: Callable[[Connection, bytes], None] = _ignore
         world.on_kill.append(self._close_all)
 
     def node_at(self, address: tuple[str, int]) -> int | None:
@@ -121,6 +123,12 @@ class Network:
                 connection.close()
 
 
+def _ignore(connection: Connection, request: bytes) -> None:
+    """
+    Do nothing.
+    """
+
+
 @dataclass(slots=True)
 class _Direction:
     """
@@ -142,6 +150,7 @@ class Connection:
         self.node = node
         self.process = client.process
         self.is_open = True
+        self._is_reset = False
         self._to_node, self._to_client = _Direction(), _Direction()
         self._input = bytearray()
         self._requests: deque[bytes] = deque()
@@ -168,10 +177,21 @@ class Connection:
         """
         if self.is_open:
             self.close()
-            self._to_node.held.clear()
-            self._to_client.held.clear()
-            self._requests.clear()
+            self._drop()
             self.client.fail(errno.ECONNRESET)
+
+    def lose(self) -> None:
+        """
+        Drop what is on its way, as a machine does that fails with its network card.
+        """
+        self.close()
+        self._drop()
+
+    def _drop(self) -> None:
+        self._is_reset = True
+        self._to_node.held.clear()
+        self._to_client.held.clear()
+        self._requests.clear()
 
     def flush(self) -> None:
         """
@@ -196,6 +216,8 @@ class Connection:
         world.call_later(at - world.elapsed, lambda: self._arrive(direction, action))
 
     def _arrive(self, direction: _Direction, action: Callable[[], None]) -> None:
+        if self._is_reset:
+            return
         faults = self.network.faults(self)
         if faults.is_cut or (faults.drops_responses and direction is self._to_client):
             direction.held.append(action)
@@ -230,12 +252,17 @@ class Connection:
     def _next_request(self) -> None:
         if self._requests and not self._is_busy and self.node not in self.network.down:
             self._is_busy = True
-            self.network.server.handle(self.node, self._requests.popleft(), self._reply)
+            request = self._requests.popleft()
+            self.network.on_request(self, request)
+            if self._is_reset:
+                return
+            self.network.server.handle(self.node, request, self._reply)
 
     def _reply(self, response: bytes | None) -> None:
         self._is_busy = False
         if response is None or self.node in self.network.down:
             self.reset()
+        if self._is_reset:
             return
         if response:
             data = _SIZE.pack(len(response)) + response

@@ -62,6 +62,29 @@ def check_source(
     """
     Compare the rows of all micro-batches, in order, with the records in the logs.
     """
+    check_rows(verdict, truth, batches, committed_only=committed_only)
+    seen = {(row.topic, row.partition, row.offset) for rows in batches for row in rows}
+    wanted = {"committed"} if committed_only else {"committed", "aborted", "open"}
+    expected = [
+        (*tp, record.offset)
+        for tp, records in truth.items()
+        for record in records
+        if record.state in wanted
+    ]
+    verdict.records += len(expected)
+    verdict.add("lost", [key for key in expected if key not in seen])
+
+
+def check_rows(
+    verdict: Verdict,
+    truth: Mapping[Position, Sequence[Any]],
+    batches: Sequence[Sequence[Row]],
+    *,
+    committed_only: bool,
+) -> None:
+    """
+    Check that each row is a record, once, that may be seen; across batches also their order.
+    """
     states = {(*tp, record.offset): record for tp, records in truth.items() for record in records}
     seen: Counter[tuple[str, int, int]] = Counter()
     last: dict[Position, int] = {}
@@ -70,24 +93,26 @@ def check_source(
         for row in rows:
             tp, key = (row.topic, row.partition), (row.topic, row.partition, row.offset)
             seen[key] += 1
-            record = states.get(key)
-            if record is None or record.state == "marker":
-                verdict.add("phantom", [key])
-            elif record.value != row.value or record.key != row.key:
-                verdict.add("corrupt", [key])
-            elif committed_only and record.state == "aborted":
-                verdict.add("aborted read", [key])
-            elif committed_only and record.state == "open":
-                verdict.add("dirty read", [key])
+            anomaly = _anomaly(row, states.get(key), committed_only=committed_only)
+            verdict.add(anomaly or "", [key] if anomaly else [])
             if row.offset <= last.get(tp, -1):
                 verdict.add("non-monotonic", [key])
             highest[tp] = max(highest.get(tp, -1), row.offset)
         last.update(highest)
-    wanted = {"committed"} if committed_only else {"committed", "aborted", "open"}
-    expected = [key for key, record in states.items() if record.state in wanted]
-    verdict.records += len(expected)
     verdict.add("duplicate", [key for key, count in seen.items() if count > 1])
-    verdict.add("lost", [key for key in expected if key not in seen])
+
+
+def _anomaly(row: Row, record: Any, *, committed_only: bool) -> str | None:
+    """
+    Return what is wrong with a row, by the record at its place.
+    """
+    if record is None or record.state == "marker":
+        return "phantom"
+    if (record.value, record.key) != (row.value, row.key):
+        return "corrupt"
+    if committed_only and record.state != "committed":
+        return "aborted read" if record.state == "aborted" else "dirty read"
+    return None
 
 
 def check_sink(

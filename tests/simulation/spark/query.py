@@ -179,7 +179,7 @@ class Query:
                 checkpoint.plan(batch, end)
                 self._strike("planned", self)
                 if batch:
-                    self._plan("commit", lambda s, at=at: s.commit(at))
+                    self._plan("source commit", lambda s, at=at: s.commit(at))
             self._run_batch(batch, start, checkpoint.ends[batch])
             is_replay = False
             checkpoint.complete(batch)

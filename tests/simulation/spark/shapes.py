@@ -40,6 +40,15 @@ def _round_robin(count: int) -> Callable[[Rows, Random], Rows]:
     return exchange
 
 
+def _unsorted(count: int) -> Callable[[Rows, Random], Rows]:
+    def exchange(inputs: Rows, draw: Random) -> Rows:
+        # spark.sql.execution.sortBeforeRepartition=false: the counts repeat, the rows do not.
+        rows = [row for some in draw.sample(inputs, len(inputs)) for row in some]
+        return [rows[number::count] for number in range(count)]
+
+    return exchange
+
+
 def _by_key(count: int) -> Callable[[Rows, Random], Rows]:
     def exchange(inputs: Rows, draw: Random) -> Rows:
         # Blocks of a shuffle arrive in any order.
@@ -78,6 +87,7 @@ def shapes() -> Sequence[Shape]:
         DIRECT,
         Shape("repartition(4)", _round_robin(4)),
         Shape("repartition(2)", _round_robin(2)),
+        Shape("repartition(2), unsorted", _unsorted(2)),
         Shape("repartition by key", _by_key(3)),
         Shape("coalesce(1)", _coalesce),
         Shape("rand()", _random(3)),

@@ -6,8 +6,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.spark.checker import Verdict, check_sink, check_source
-from tests.simulation.spark.endpoints import Collector, KafkaSink, KafkaSource, PlainSource, Row
+from tests.simulation.spark.checker import Verdict, check_rows, check_sink, check_source
+from tests.simulation.spark.endpoints import (
+    Collector,
+    KafkaSink,
+    KafkaSource,
+    PlainSource,
+    Row,
+    rows_of,
+)
 from tests.simulation.spark.query import Definition
 from tests.simulation.spark.shapes import shapes
 from tests.simulation.workloads.history import FAULT_SECONDS, History, Supervisor
@@ -16,6 +23,8 @@ from tests.simulation.workloads.producers import PlainProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from tests.simulation.kernel.world import Task
 
 _CLUSTER_FAULTS = (
     "crash",
@@ -42,6 +51,8 @@ _READ_FAULTS = (*_CLUSTER_FAULTS, *_PROCESS_FAULTS, "tiered")
 _WRITE_FAULTS = (*_CLUSTER_FAULTS, *_PROCESS_FAULTS, "move coordinator")
 
 INPUT, OUTPUT = "input", "output"
+# A producer tries its last requests again for some time.
+_LAST_WRITE_SECONDS = 30.0
 
 
 def source(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
@@ -71,6 +82,30 @@ def source(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
             truth = _truth(history, INPUT, partitions)
             committed_only = isolation == "read_committed"
             check_source(history.verdict, truth, batches, committed_only=committed_only)
+            _check_producers(history, producers, truth)
+        _check_progress(history.verdict)
+        return history.verdict, history
+
+
+def batch(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
+    """
+    Batch reads from the earliest to the latest offsets, each a process that knows nothing yet.
+
+    A read has all records that were visible when it began.
+    """
+    with History(seed, is_traced=is_traced) as history:
+        partitions = history.draw.choice((1, 3))
+        producers = _fill(history, partitions)
+        reads = BatchReads(
+            history, partitions, history.draw.choice(("read_committed", "read_uncommitted"))
+        )
+        nemesis = Nemesis(history, [], [(INPUT, partitions)], (*_CLUSTER_FAULTS, "tiered"))
+        history.world.call_later(FAULT_SECONDS, lambda: _stop(producers))
+        history.world.call_later(1.0, reads.start)
+        history.run(nemesis, lambda: reads.is_idle and _is_filled(history, partitions))
+        if history.verdict.is_clean:
+            truth = _truth(history, INPUT, partitions)
+            reads.check(history.verdict, truth)
             _check_producers(history, producers, truth)
         _check_progress(history.verdict)
         return history.verdict, history
@@ -149,7 +184,7 @@ def _sink(seed: int, guarantee: str, *, is_traced: bool) -> tuple[Verdict, Histo
                 has_executors=history.draw.random() < 0.5,
             )
         )
-        strikes = history.draw.choice((0.0, 0.05))
+        strikes = history.draw.choice((0.0, 0.03))
         nemesis = Nemesis(history, [supervisor], [(OUTPUT, written)], _WRITE_FAULTS, strikes)
         history.run(
             nemesis,
@@ -171,7 +206,80 @@ def _sink(seed: int, guarantee: str, *, is_traced: bool) -> tuple[Verdict, Histo
         return history.verdict, history
 
 
+class BatchReads:
+    """
+    One batch read after another, in new processes.
+    """
+
+    def __init__(self, history: History, partitions: int, isolation: str) -> None:
+        self._history = history
+        self._partitions = partitions
+        self._isolation = isolation
+        self._results: list[tuple[dict[int, int], list[Row]]] = []
+        self._task: Task | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """
+        Whether no read is under way.
+        """
+        return self._task is None or self._task.is_done
+
+    def start(self) -> None:
+        """
+        Begin a read, and the next one after it, until the faults end.
+        """
+        history = self._history
+        if self.is_idle and history.world.elapsed < FAULT_SECONDS:
+            visible = {number: self._visible_end(number) for number in range(self._partitions)}
+            options = _read_options(history, self._isolation)
+            process = history.connector.process("batch")
+            self._task = process.spawn("read", lambda: self._read(options, visible))
+        if history.world.elapsed < FAULT_SECONDS:
+            history.world.call_later(history.draw.expovariate(1.0), self.start)
+
+    def check(self, verdict: Verdict, truth: Mapping[Any, Any]) -> None:
+        """
+        Compare each read with the logs, up to what had been visible before.
+        """
+        for visible, rows in self._results:
+            committed_only = self._isolation == "read_committed"
+            check_rows(verdict, truth, [rows], committed_only=committed_only)
+            found = {(row.partition, row.offset) for row in rows}
+            verdict.records += len(rows)
+            wanted = {"committed"} if committed_only else {"committed", "aborted", "open"}
+            verdict.add(
+                "lost",
+                [
+                    (partition, record.offset)
+                    for (_, partition), records in truth.items()
+                    for record in records
+                    if record.offset < visible[partition]
+                    and record.state in wanted
+                    and (partition, record.offset) not in found
+                ],
+            )
+
+    def _visible_end(self, partition: int) -> int:
+        cluster = self._history.cluster
+        if self._isolation == "read_committed":
+            return cluster.last_stable_offset(INPUT, partition)
+        return cluster.high_watermark(INPUT, partition)
+
+    def _read(self, options: dict[str, str], visible: dict[int, int]) -> None:
+        source = self._history.connector.source(options)
+        reader = source.reader(source.schema())
+        rows = [
+            row
+            for partition in reader.partitions()
+            for some in rows_of(reader.read(partition))
+            for row in some
+        ]
+        self._results.append((visible, rows))
+
+
 WORKLOADS: Mapping[str, Callable[..., tuple[Verdict, History]]] = {
+    "batch": batch,
     "source": source,
     "at-least-once": at_least_once,
     "exactly-once": exactly_once,
@@ -301,12 +409,20 @@ def _is_settled(history: History, topic: str, partitions: int) -> bool:
     )
 
 
+def _is_filled(history: History, partitions: int) -> bool:
+    """
+    Return whether all producers have ended, and their transactions.
+    """
+    has_ended = history.world.elapsed > FAULT_SECONDS + _LAST_WRITE_SECONDS
+    return has_ended and _is_settled(history, INPUT, partitions)
+
+
 def _is_read(history: History, supervisor: Supervisor, partitions: int) -> bool:
     """
     Return whether the query has completed a micro-batch up to the end of a log that is at rest.
     """
     cluster, checkpoint = history.cluster, supervisor.checkpoint
-    if history.world.elapsed < FAULT_SECONDS + 30 or not _is_settled(history, INPUT, partitions):
+    if not _is_filled(history, partitions):
         return False
     end = checkpoint.ends.get(max(checkpoint.completed, default=-1), {}).get(INPUT, {})
     return all(

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.simulation.kernel.network import Connection
     from tests.simulation.spark.query import Query
     from tests.simulation.workloads.history import History, Supervisor
 
 _MEAN_PAUSE_SECONDS = 4.0
+_END_TXN = 26
+# Most of what can go wrong goes wrong between the first and the last EndTxn.
+_COMMIT_WEIGHT = 6.0
 
 
 @dataclass
@@ -219,27 +223,70 @@ class Nemesis:
 
     def _pause_driver(self) -> None:
         for query in self._queries():
-            seconds = self.history.draw.choice((0.5, 5.0, 40.0))
-            for process in (query.driver, query.planner, query.committer):
-                process.pause(seconds)
+            self._pause(query, self.history.draw.choice((0.5, 5.0, 40.0)))
 
     def _replace_driver(self) -> None:
         """
         Start a second driver while the first is paused: a scheduler that takes it for dead.
         """
-        for supervisor in self.supervisors:
-            query = supervisor.query
-            if query is not None and not query.is_done:
-                seconds = self.history.draw.choice((1.0, 5.0, 40.0)) * self.history.draw.random()
-                for process in (query.driver, query.planner, query.committer):
-                    process.pause(seconds)
-                supervisor.start()
+        for query in self._queries():
+            self._replace(query)
+
+    def _replace(self, query: Query) -> None:
+        supervisor = next(s for s in self.supervisors if s.query is query)
+        self._pause(query, self.history.draw.choice((1.0, 5.0, 40.0)) * self.history.draw.random())
+        supervisor.start()
+
+    def _pause(self, query: Query, seconds: float) -> None:
+        for process in (query.driver, query.planner, query.committer):
+            process.pause(seconds)
 
     def _strike(self, point: str, query: Query) -> None:
         draw, world = self.history.draw, self.history.world
-        if self._is_healed or draw.random() > self.strike_chance:
+        chance = self.strike_chance * (_COMMIT_WEIGHT if point == "commit" else 1.0)
+        if self._is_healed or draw.random() > chance:
             return
         self.count += 1
+        if point == "commit" and draw.random() < 0.7:
+            self._strike_end_txn(query, draw.randint(1, 4))
+            return
         delay = draw.choice((0.0, 0.001, 0.005, 0.02, 0.1)) * draw.random()
         world.trace("strike at %s, after %.4f s", point, delay)
-        world.call_later(delay, query.kill)
+        world.call_later(delay, lambda: self._strike_driver(query))
+
+    def _strike_end_txn(self, query: Query, number: int) -> None:
+        """
+        Strike when a coordinator is about to handle the n-th EndTxn of a micro-batch.
+        """
+        rest = number
+
+        def on_request(connection: Connection, request: bytes) -> None:
+            nonlocal rest
+            if connection.process is query.committer and _api_key(request) == _END_TXN:
+                rest -= 1
+                if rest == 0:
+                    self.history.world.trace("strike at EndTxn %d", number)
+                    self.history.network.on_request = lambda *_: None
+                    self._strike_driver(query)
+
+        self.history.network.on_request = on_request
+
+    def _strike_driver(self, query: Query) -> None:
+        """
+        Kill a driver, with or without what it has sent, or start another one beside it.
+        """
+        history = self.history
+        if query.is_done or self._is_healed:
+            return
+        if history.draw.random() < 0.3 and query in self._queries():
+            self._replace(query)
+            return
+        if history.draw.random() < 0.7:
+            for connection in tuple(history.network.connections):
+                if connection.process is query.committer:
+                    connection.lose()
+        query.kill()
+
+
+def _api_key(request: bytes) -> int:
+    return int.from_bytes(request[:2], "big")

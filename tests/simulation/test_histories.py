@@ -1,0 +1,92 @@
+"""
+Simulated histories: what must hold under faults holds for every seed, and planted faults are found.
+
+``python -m tests.simulation WORKLOAD --seeds SEED --trace`` shows the history of a seed that fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.simulation.__main__ import run_seed
+from tests.simulation.planted import PLANTED, planted
+from tests.simulation.workloads.definitions import WORKLOADS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SEEDS = 100
+_CHUNK = 20
+#: Found within some seeds; the search of the others is part of ``make soak``.
+_SOON = (
+    "aborted-records-are-read",
+    "error-is-an-acknowledgement",
+    "empty-response-is-a-gap",
+    "missed-marker",
+    "replay-with-other-partitions",
+    "stale-broker-is-believed",
+)
+_MAX_SEEDS = 2_000
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """
+    Drop the connector's warnings, of which histories have thousands.
+    """
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("first", range(0, _SEEDS, _CHUNK))
+@pytest.mark.parametrize("workload", sorted(WORKLOADS))
+def test_no_history_shows_an_anomaly(workload: str, first: int) -> None:
+    """
+    Nothing is lost, duplicated, read although aborted, or stuck, whatever fails.
+    """
+    outcomes = [run_seed(workload, seed) for seed in range(first, first + _CHUNK)]
+
+    assert {outcome.seed: outcome.failure for outcome in outcomes if outcome.failure} == {}
+    # Histories without faults would prove nothing.
+    assert sum(outcome.faults for outcome in outcomes) > _CHUNK
+    assert all(outcome.records for outcome in outcomes)
+
+
+@pytest.mark.parametrize("workload", ["source", "exactly-once"])
+def test_a_seed_is_one_history(workload: str) -> None:
+    """
+    The same seed makes the same history, event for event.
+    """
+    first, second = (run_seed(workload, 7, is_traced=True) for _ in range(2))
+
+    assert first.trace
+    assert first == second
+
+
+def first_failure(fault: str, seeds: int) -> str:
+    """
+    Return the failure of the first seed that finds a planted fault, empty if none does.
+    """
+    with planted(fault):
+        outcomes = (run_seed(PLANTED[fault].workload, seed) for seed in range(seeds))
+        return next((outcome.failure for outcome in outcomes if outcome.failure), "")
+
+
+@pytest.mark.parametrize("fault", _SOON)
+def test_a_planted_fault_is_found_soon(fault: str) -> None:
+    """
+    A fault that the connector once had is found within a hundred seeds.
+    """
+    assert PLANTED[fault].anomaly in first_failure(fault, _SEEDS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", sorted(PLANTED))
+def test_a_planted_fault_is_found(fault: str) -> None:
+    """
+    Each fault that is put back is found within two thousand seeds.
+    """
+    assert PLANTED[fault].anomaly in first_failure(fault, _MAX_SEEDS)
