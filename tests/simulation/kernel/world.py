@@ -17,8 +17,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from typing_extensions import Self
+    from typing import Self
 
 #: The wall clock at the start of each history.
 EPOCH = 1_700_000_000.0

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
     from types import TracebackType
+    from typing import Self
 
     from tests.simulation.spark.query import Definition
     from tests.simulation.workloads.nemesis import Nemesis
-    from typing_extensions import Self
 
 #: After this time nothing fails any more.
 FAULT_SECONDS = 45.0
