@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import NewTopicName
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
     Run = Callable[..., str]
 
@@ -86,7 +86,7 @@ def test_a_topic_lives_from_create_to_delete(run: Run) -> None:
     assert f"do not have the topic '{unique}'" in run("topic", "describe", unique, code=1)
 
 
-def test_an_existing_topic_is_not_created(run: Run, topic: NewTopicName) -> None:
+def test_an_existing_topic_is_not_created(run: Run, topic: TopicFactory) -> None:
     """
     The error says so, with exit code 1.
     """
@@ -95,7 +95,7 @@ def test_an_existing_topic_is_not_created(run: Run, topic: NewTopicName) -> None
     assert f"the topic '{name}' exists already" in run("topic", "create", name, code=1)
 
 
-def test_arguments_become_records(run: Run, topic: NewTopicName) -> None:
+def test_arguments_become_records(run: Run, topic: TopicFactory) -> None:
     """
     Each value is a record, with the key, the headers and the partition that were given.
     """
@@ -116,7 +116,7 @@ def test_arguments_become_records(run: Run, topic: NewTopicName) -> None:
 
 
 def test_lines_become_records(
-    run: Run, topic: NewTopicName, monkeypatch: pytest.MonkeyPatch
+    run: Run, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     Each line of the standard input is a record, whose key may come first; bytes stay as they are.
@@ -153,7 +153,7 @@ def test_lines_become_records(
     ],
 )
 def test_a_peek_begins_where_it_is_told(
-    run: Run, topic: NewTopicName, kafka_cluster: KafkaCluster, start: list[str], values: list[str]
+    run: Run, topic: TopicFactory, kafka_cluster: KafkaCluster, start: list[str], values: list[str]
 ) -> None:
     """
     Records come in the order of their times, from an offset, a time or the end.
@@ -166,7 +166,7 @@ def test_a_peek_begins_where_it_is_told(
     assert [record["value"] for record in found] == values
 
 
-def test_control_characters_do_not_reach_the_terminal(run: Run, topic: NewTopicName) -> None:
+def test_control_characters_do_not_reach_the_terminal(run: Run, topic: TopicFactory) -> None:
     """
     They are shown escaped, since they could clear or rewrite the screen.
     """
@@ -177,7 +177,7 @@ def test_control_characters_do_not_reach_the_terminal(run: Run, topic: NewTopicN
 
 
 def test_a_followed_topic_shows_new_records(
-    run: Run, topic: NewTopicName, kafka_cluster: KafkaCluster
+    run: Run, topic: TopicFactory, kafka_cluster: KafkaCluster
 ) -> None:
     """
     Records that arrive later are shown, until Ctrl-C.
