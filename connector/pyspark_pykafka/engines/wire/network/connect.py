@@ -41,9 +41,21 @@ _HANDSHAKE_HINT = "; is it a TLS listener, not a PLAINTEXT one?"
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
 
 
+class HandshakeEndedError(Exception):
+    """
+    The other side ended the connection during the TLS handshake, which may mean another protocol.
+    """
+
+    def __init__(self, error: BrokerUnavailableError) -> None:
+        self.error = error
+        super().__init__(error)
+
+
 def connect(address: Address, config: WireConfig, deadline: Deadline) -> tuple[Transport, Deadline]:
     """
     Return a connected transport, and the deadline for the rest of the connection's setup.
+
+    Raises :class:`HandshakeEndedError`, and the errors of :mod:`pyspark_pykafka.errors`.
 
     The addresses of a name race; those that failed a moment ago come last.
     """
@@ -53,7 +65,10 @@ def connect(address: Address, config: WireConfig, deadline: Deadline) -> tuple[T
     transport = _ConnectRace(address, config, setup).first_of(targets)
     if context is not None:
         transport.hint = _HANDSHAKE_HINT
-        transport.start_tls(context, setup)
+        try:
+            transport.start_tls(context, setup)
+        except BrokerUnavailableError as error:
+            raise HandshakeEndedError(error) from error
     return transport, setup
 
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pyspark_pykafka.engines.wire.network.connect import connect
+from pyspark_pykafka.engines.wire.network.connect import HandshakeEndedError, connect
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
 from pyspark_pykafka.engines.wire.network.throttle import Throttle
 from pyspark_pykafka.engines.wire.protocol.api_versions import (
@@ -123,9 +123,8 @@ class Connection:
         started_at = now()
         try:
             transport, setup = connect(address, config, deadline)
-        except BrokerUnavailableError as error:
-            wrong = None if config.tls is None else _plaintext_listener_error(address, config)
-            raise wrong or error from error
+        except HandshakeEndedError as ended:
+            raise _plaintext_listener_error(address, config) or ended.error from ended
         connection = cls(address, config, transport, now)
         if config.debug:
             connection._log = _wire_log(address, config)
