@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.selection import bytes_per_offset
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.progress.factory import make_progress_sink
@@ -80,6 +81,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         """
         Plan the micro-batch between two offsets of Spark's checkpoint.
         """
+        self._record_contact()
         ranges = self._stream.plan(start, end).ranges
         log_plan(ranges)
         # A replayed batch must have the same tasks, since a sink may have committed some of them
@@ -90,6 +92,12 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         if records is not None:
             self.attach(records)
         return [InputPartition(ranges)]
+
+    def _record_contact(self) -> None:
+        """
+        Wait for brokers as long as the settings say: offsets show that they have answered before.
+        """
+        first_contact.record_contact(self._settings.kafka)
 
     def commit(self, end: Document) -> None:
         """
@@ -203,6 +211,7 @@ class _AdmissionStreamReader(_Reader, SupportsTriggerAvailableNow):
         """
         Return the end of the micro-batch after ``start``.
         """
+        self._record_contact()
         return self._stream.latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> Document | None:

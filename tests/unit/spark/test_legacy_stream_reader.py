@@ -13,9 +13,11 @@ import pytest
 from tests.support.memory_cluster import Cluster
 from tests.unit.source.test_micro_batch_progress import RecordedProgress
 
+from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 from pyspark_pykafka.spark.stream_reader import _AdmissionStreamReader, _LegacyStreamReader, _Reader
 
@@ -160,3 +162,28 @@ def test_repr_of_a_reader(cluster: Cluster) -> None:
 
     assert repr(made).startswith("_LegacyStreamReader(MicroBatchStream(Subscribe(topics=('t',))")
     assert repr(copy) == "_LegacyStreamReader(on an executor)"
+
+
+def test_a_checkpoint_shows_that_brokers_have_answered(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A restarted query waits through an outage as long as the settings say; a new one does not yet.
+    """
+    monkeypatch.setattr(first_contact, "_reached", set())
+    checkpoint = _reader_offset(cluster)
+    kafka = KafkaSettings.of({"bootstrap.servers": "b:1"})
+
+    made = reader(cluster)
+    made.initialOffset()
+    before = first_contact.is_reached(kafka)
+    made.partitions(checkpoint, checkpoint)
+
+    assert (before, first_contact.is_reached(kafka)) == (False, True)
+
+
+def _reader_offset(cluster: Cluster) -> Any:
+    """
+    Return the initial offset that a former process has left in the checkpoint.
+    """
+    return reader(cluster).initialOffset()
