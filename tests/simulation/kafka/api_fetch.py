@@ -60,7 +60,9 @@ class _Fetch:
         self._call.node.world.schedule.call_later(seconds, self._finish)
 
     def _try(self) -> bool:
-        if not self._finished and self._check():
+        if self._finished or not self._call.reply.open:
+            return True
+        if self._check():
             self._finish()
         return self._finished
 

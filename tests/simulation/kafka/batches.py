@@ -97,6 +97,14 @@ class StoredBatch:
         return bool(self.attributes & CONTROL_BIT)
 
     @property
+    def coordinator_epoch(self) -> int:
+        """
+        The epoch of the coordinator that wrote this control batch.
+        """
+        (record,) = self.records()
+        return int(struct.unpack(">hi", record.value or b"")[1])
+
+    @property
     def commits(self) -> bool:
         """
         Whether this control batch commits its transaction.

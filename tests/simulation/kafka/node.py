@@ -114,12 +114,13 @@ class Node:
         self.paused = False
         self._after_resume.clear()
         self.incarnation += 1
+        # First, so that no request that waits is looked at again.
+        for reply in list(self.requests):
+            reply(None)
         self.image = None
         self.coordinators.clear()
         for replica in self.replicas.values():
             replica.stop()
-        for reply in list(self.requests):
-            reply(None)
 
     def apply(self, image: Image) -> None:
         """

@@ -28,6 +28,8 @@ class ProducerEntry:
     epoch: int = _NO_EPOCH
     batches: deque[StoredBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     open_since: int | None = None
+    #: That of the last marker: a coordinator that was replaced may still send markers.
+    coordinator_epoch: int = -1
 
 
 class EndedTransaction(NamedTuple):
@@ -91,6 +93,7 @@ class ProducerStates:
             entry.epoch = batch.producer_epoch
             entry.batches.clear()
         if batch.control:
+            entry.coordinator_epoch = batch.coordinator_epoch
             self._end(entry, batch)
             return
         entry.batches.append(batch)

@@ -37,7 +37,10 @@ def write_marker(
             written(partition)
             return
         leader = _leader(coordinator, partition)
-        if leader is None or not _append(leader, state, lambda: written(partition), retry):
+        appended = leader is not None and _append(
+            leader, state, coordinator.epoch, lambda: written(partition), retry
+        )
+        if not appended:
             retry()
 
     def retry() -> None:
@@ -60,7 +63,11 @@ def _leader(coordinator: TransactionCoordinator, partition: Partition) -> Replic
 
 
 def _append(
-    leader: Replica, state: TransactionState, done: Callable[[], None], retry: Callable[[], None]
+    leader: Replica,
+    state: TransactionState,
+    coordinator_epoch: int,
+    done: Callable[[], None],
+    retry: Callable[[], None],
 ) -> bool:
     """
     Append a marker, and call one of the callbacks; return False if the leader cannot append.
@@ -72,10 +79,21 @@ def _append(
         # A later epoch has written here, so this transaction has ended before.
         done()
         return True
+    if entry is not None and entry.coordinator_epoch > coordinator_epoch:
+        # TRANSACTION_COORDINATOR_FENCED: another coordinator has taken over, and never goes back.
+        return True
     epoch = leader.epoch
     commit = state.state == PREPARE_COMMIT
     now_ms = leader.node.world.now_ms()
-    marker = leader.append(marker_batch(state.producer_id, state.epoch, now_ms, commit=commit))
+    marker = leader.append(
+        marker_batch(
+            state.producer_id,
+            state.epoch,
+            now_ms,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+        )
+    )
 
     def check() -> bool:
         if not leader.leads or leader.epoch != epoch:

@@ -339,7 +339,7 @@ class World:
         while not is_done():
             if not self._events or self._events[0][0] > until:
                 self._now = until
-                return False
+                return bool(is_done())
             moment, _, _, action = heapq.heappop(self._events)
             self._now = max(self._now, moment)
             events = 0 if self._now > at + 1e-3 else events + 1

@@ -147,7 +147,7 @@ class History:
         if not self.world.run(is_drained, DRAIN_SECONDS):
             waiting = [repr(task) for task in self.world.blocked()][:10]
             failures = [str(error)[:300] for s in self._supervised for error in s.errors[-2:]]
-            self.verdict.add("stuck", [*failures, *waiting])
+            self.verdict.add("stuck", [*failures, *waiting] or ["the cluster is not at rest"])
         self._raise_model_errors()
         named = self.connector.module("errors").PykafkaError
         for error in self._connector_errors():

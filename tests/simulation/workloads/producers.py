@@ -113,6 +113,9 @@ class PlainProducer:
         self._sequence = Sequence()
         self._number = 0
         self.acknowledged: set[bytes] = set()
+        # A request without a response may still arrive, and end a later transaction of this epoch
+        # (before KIP-890).
+        self._has_late_request = False
         self.is_stopping = False
 
     def run(self) -> None:
@@ -122,7 +125,7 @@ class PlainProducer:
         draw = self._world.random
         while not self.is_stopping:
             try:
-                if self._sequence.producer_id < 0:
+                if self._sequence.producer_id < 0 or self._has_late_request:
                     self._begin_identity()
                 self._write(draw.sample(self._partitions, draw.randint(1, len(self._partitions))))
             except LostProducerError:
@@ -165,6 +168,7 @@ class PlainProducer:
             if response is None or response.error_code:
                 return False
             self._sequence = Sequence(response.producer_id, response.producer_epoch)
+            self._has_late_request = False
             return True
 
         self._retry(attempt)
@@ -196,6 +200,7 @@ class PlainProducer:
                 committed=commits,
             )
             response = self._client.request(self._coordinator(), request, EndTxnResponse, 3)
+            self._has_late_request |= response is None
             return response is not None and self._check(response.error_code)
 
         self._retry(attempt)

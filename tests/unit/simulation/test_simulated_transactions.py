@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
+from tests.simulation.kafka.batches import marker_batch
 from tests.simulation.kafka.codes import Code
 from tests.simulation.kafka.settings import Delay
 from tests.support.simulated_kafka import SimulatedKafka
@@ -277,3 +278,18 @@ def test_an_unused_id_expires(kafka: SimulatedKafka) -> None:
     kafka.time.run(1)
     assert kafka.cluster.transaction("x") is None
     assert kafka.init("x").producer_id != first.producer_id
+
+
+def test_a_replaced_coordinator_ends_nothing(kafka: SimulatedKafka) -> None:
+    """
+    A partition accepts no marker of a coordinator that another one has replaced (KIP-98).
+    """
+    identity = kafka.begin("x")
+    kafka.write("x", identity, b"a")
+    leader = kafka.cluster._leading("t", 0)
+    leader.append(marker_batch(*identity, 0, commit=False, coordinator_epoch=99))
+    kafka.write("x", identity, b"b")
+    kafka.end("x", identity, commit=True)
+    kafka.time.run(5)
+
+    assert states(kafka) == [(b"a", "aborted"), (b"b", "open")]
