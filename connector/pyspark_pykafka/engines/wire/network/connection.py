@@ -300,12 +300,17 @@ class Connection:
         """
         Return what is wrong if the broker ended the connection at its first request.
         """
-        if self._transport.hint != _NO_LOGIN_HINT:
+        # Without a cause the socket is sound, but the response is not.
+        is_early = self._transport.hint in (_NO_LOGIN_HINT, _PLAINTEXT_HINT)
+        if not is_early or error.__cause__ is None:
             return error
         # Here, since only this error needs it.
-        from pyspark_pykafka.engines.wire.network.listener_probe import login_required_error
+        from pyspark_pykafka.engines.wire.network import listener_probe
 
-        return login_required_error(self.address, self._config, Connection.open) or error
+        if self._transport.hint == _PLAINTEXT_HINT:
+            return listener_probe.tls_listener_error(self.address, self._config) or error
+        found = listener_probe.login_required_error(self.address, self._config, Connection.open)
+        return found or error
 
     def _is_silent(self) -> bool:
         """

@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark_pykafka.engines.wire.network.connect import HandshakeEndedError, connect
 from pyspark_pykafka.engines.wire.network.sasl import offered_mechanisms
 from pyspark_pykafka.errors import AuthenticationError, PykafkaError, TlsError
 from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings.wire_config import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +24,30 @@ if TYPE_CHECKING:
     #: Opens a :class:`Connection`, whose module imports this one.
     Open = Callable[[Address, WireConfig, Deadline], Any]
 
-_PROBE_SECONDS = 3.0
+_PROBE_SECONDS = 2.0
+
+
+def tls_listener_error(address: Address, config: WireConfig) -> PykafkaError | None:
+    """
+    Return the error for a listener that answers a TLS handshake, or None.
+    """
+    # Nothing is sent over this connection, so the certificate need not be trusted.
+    untrusted = replace(config, tls=Tls(verify=False, check_hostname=False))
+    try:
+        transport, _ = connect(address, untrusted, Deadline.after(_PROBE_SECONDS))
+    except TlsError as error:
+        # Only an alert is an answer in TLS; a client certificate may be missing.
+        if "ALERT" not in (getattr(error.__cause__, "reason", None) or ""):
+            return None
+    except (HandshakeEndedError, PykafkaError):
+        return None
+    else:
+        transport.close()
+    secured = "SSL" if config.sasl is None else "SASL_SSL"
+    return TlsError(
+        f"{address} is a TLS listener, and kafka.security.protocol is {config.protocol}; set it to "
+        f"{secured}, or use the port of a listener without TLS"
+    )
 
 
 def plaintext_listener_error(

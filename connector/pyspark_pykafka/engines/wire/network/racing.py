@@ -148,7 +148,8 @@ def race(
     if len(failures) > _MAX_SHOWN:
         reasons.append(f"and {len(failures) - _MAX_SHOWN} more")
     if unanswered or not reasons:
-        reasons.append(f"no response in time from {max(unanswered, 1)} of {len(attempts)}")
+        count = f"{max(unanswered, 1)} of {len(attempts)}"
+        reasons.append(f"no response in time from {count}, waiting for {goal}")
     msg = f"no broker answers: {'; '.join(reasons)}"
     raise BrokerUnavailableError(msg) from (failures[-1] if failures else None)
 

@@ -1,0 +1,92 @@
+"""
+What a listener is that ends a connection, as one more connection shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+from tests.support.scripted_broker import GREETING, disconnecting, scripted_brokers
+
+from pyspark_pykafka.engines.wire.network.connection import Connection
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TlsError
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.settings.wire_config import Address, wire_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def opened(address: Address, protocol: str) -> Connection:
+    """
+    Open a connection with a security protocol.
+    """
+    servers = {"bootstrap.servers": str(address), "security.protocol": protocol}
+    return Connection.open(address, wire_config(KafkaSettings.of(servers)), Deadline.after(10))
+
+
+@pytest.fixture
+def tls_address() -> Iterator[Address]:
+    """
+    A TLS listener that ends other connections without an alert, as proxies do.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = listener.accept()
+                with peer, contextlib.suppress(OSError):
+                    # A TLS record that begins a handshake.
+                    if peer.recv(1, socket.MSG_PEEK) == b"\x16":
+                        context.wrap_socket(peer, server_side=True).close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield Address(*listener.getsockname())
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def test_a_tls_listener_that_says_nothing_is_recognised(tls_address: Address) -> None:
+    """
+    It answers a TLS handshake, so that no retry without TLS can succeed.
+    """
+    with pytest.raises(TlsError, match="is a TLS listener, and kafka.security.protocol is PLAIN"):
+        opened(tls_address, "plaintext")
+
+
+def test_a_broker_that_only_ends_connections_is_retried() -> None:
+    """
+    As a broker does that shuts down: neither TLS nor a login would help.
+    """
+    with scripted_brokers() as start, pytest.raises(PykafkaError, match="connection ended") as end:
+        opened(start(disconnecting).address, "plaintext")
+    assert type(end.value) is BrokerUnavailableError
+
+
+def test_a_broker_that_ends_before_the_first_response_is_retried() -> None:
+    """
+    It answers no login either, so it may come back; the probe does not probe itself.
+    """
+    with scripted_brokers() as start:
+        broker = start(GREETING, disconnecting)
+        connection = broker.open()
+        with pytest.raises(PykafkaError, match="connection ended") as end:
+            connection.request(_metadata(connection), Deadline.after(5))
+    assert type(end.value) is BrokerUnavailableError
+
+
+def _metadata(connection: Connection) -> object:
+    from kafka.protocol.metadata import MetadataRequest
+
+    return MetadataRequest(topics=None, version=connection.version(MetadataRequest, 12))
