@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyspark_pykafka.engines.wire.network.connection import readable
-from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
 
 K = TypeVar("K")
@@ -176,7 +176,14 @@ class _BrokerPipeline(Generic[K, R]):
     def receive(self) -> tuple[K, R]:
         """
         Return the next response, and the key of its request.
+
+        Raises :class:`BrokerUnavailableError` if nothing was sent: then the connection has ended
+        while a throttle time was waited for.
         """
+        if not self._in_flight:
+            address = self.connection.address
+            msg = f"{address}: the connection ended while the broker's throttle time was waited for"
+            raise BrokerUnavailableError(msg)
         key, api = self._in_flight[0]
         response = self.connection.receive(api, self._limit())
         self._last_response_at = self._now()
