@@ -39,7 +39,7 @@ def metadata(call: Call) -> None:
     node, wanted = call.node, call.request.topics
     # Version 0 asks for all topics with an empty list.
     if wanted is None or (call.version == 0 and not wanted):
-        topics = [_topic(node, topic) for topic in node.known.topics.values()]
+        topics = [_topic(node, topic) for topic in node.named_topics.values()]
     else:
         topics = [_wanted(call, each.name, each.topic_id) for each in wanted]
     controller = min(node.known.brokers, default=NO_LEADER)
@@ -66,9 +66,10 @@ def _wanted(call: Call, name: str | None, topic_id: UUID | None) -> Any:
     known = call.node.known
     if name is None and topic_id not in {None, _ZERO}:
         found = known.topic_of(topic_id)  # type: ignore[arg-type] # not None
+        found = None if found is None else call.node.named_topics.get(found.name)
         missing = Code.UNKNOWN_TOPIC_ID
     else:
-        found, missing = known.topics.get(name or ""), Code.UNKNOWN_TOPIC_OR_PARTITION
+        found, missing = call.node.named_topics.get(name or ""), Code.UNKNOWN_TOPIC_OR_PARTITION
     if found is not None:
         return _topic(call.node, found)
     return _Topic(
@@ -102,12 +103,12 @@ def _partition(node: Node, number: int, state: PartitionState) -> dict[str, Any]
 
 
 def describe_topic_partitions(call: Call) -> None:
-    known = call.node.known
-    names = [topic.name for topic in call.request.topics] or list(known.topics)
+    known = call.node.named_topics
+    names = [topic.name for topic in call.request.topics] or list(known)
     call.respond(
         DescribeTopicPartitionsResponse(
             throttle_time_ms=0,
-            topics=[_described(call.node, name, known.topics.get(name)) for name in sorted(names)],
+            topics=[_described(call.node, name, known.get(name)) for name in sorted(names)],
             next_cursor=None,
         )
     )

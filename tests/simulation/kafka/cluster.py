@@ -67,6 +67,12 @@ class SimulatedCluster(Faults):
         )
         self._inform_all()
 
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """
+        Add partitions, of which brokers learn one after the other.
+        """
+        self._world.controller.add_partitions(name, partitions)
+
     def delete_topic(self, name: str) -> None:
         self._world.controller.delete_topic(name)
         self._inform_all()

@@ -54,23 +54,40 @@ class Controller:
         min_isr: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> TopicState:
-        nodes = sorted(self.image.brokers)
-        first = self._world.random.randrange(len(nodes))
-        states = []
-        for number in range(partitions):
-            replicas = tuple(nodes[(first + number + i) % len(nodes)] for i in range(replication))
-            states.append(PartitionState(replicas, replicas, replicas[0]))
+        states = self._place(partitions, replication)
         bytes_ = self._world.random.getrandbits(128).to_bytes(16, "big")
         topic = TopicState(
             name,
             UUID(bytes=bytes_, version=4),
-            tuple(states),
+            states,
             min_isr or max(1, replication - 1),
             compacted,
             dict(config or {}),
         )
         self._change(replace(self.image, topics={**self.image.topics, name: topic}))
         return topic
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """
+        Add partitions with as many replicas as the first one has.
+        """
+        topic = self.image.topics[name]
+        placed = self._place(partitions, len(topic.partitions[0].replicas))
+        grown = replace(topic, partitions=(*topic.partitions, *placed))
+        self._change(replace(self.image, topics={**self.image.topics, name: grown}))
+
+    def _place(self, partitions: int, replication: int) -> tuple[PartitionState, ...]:
+        """
+        Return new partitions, spread over the brokers that are alive.
+        """
+        nodes = sorted(self.image.brokers)
+        first = self._world.random.randrange(len(nodes))
+        placed = []
+        for number in range(partitions):
+            order = [nodes[(first + number + i) % len(nodes)] for i in range(len(nodes))]
+            replicas = tuple(order[:replication])
+            placed.append(PartitionState(replicas, replicas, replicas[0]))
+        return tuple(placed)
 
     def delete_topic(self, name: str) -> None:
         topics = {key: topic for key, topic in self.image.topics.items() if key != name}

@@ -103,6 +103,12 @@ class Faults(Truth):
         """
         self._world.nodes[node_id].throttle_ms = milliseconds
 
+    def forget_topics(self, node_id: int, seconds: float) -> None:
+        """
+        Let a broker's metadata lack all topics, as those of a broker that has just started may.
+        """
+        self._world.nodes[node_id].forgets_until = self._world.now() + seconds
+
     # --- Partitions -------------------------------------------------------------------
 
     def move_leader(
@@ -111,7 +117,7 @@ class Faults(Truth):
         """
         Elect another in-sync replica, by default the next one, and return it; None if none is.
 
-        Its high watermark stays what it was as a follower for at least ``held_seconds``.
+        For ``held_seconds`` its high watermark is one that it had as a follower some time before.
         """
         state, alive = self._state(topic, partition), self._world.controller.image.brokers
         others = [n for n in state.isr if n in alive and n != state.leader]
@@ -119,7 +125,9 @@ class Faults(Truth):
         if chosen is None:
             return None
         if held_seconds:
-            self._world.nodes[chosen].replicas[Partition(topic, partition)].hold(held_seconds)
+            replica = self._world.nodes[chosen].replicas[Partition(topic, partition)]
+            replica.restart()
+            replica.hold(held_seconds)
         self._world.controller.move_leader(Partition(topic, partition), chosen)
         return chosen
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tests.simulation.kafka.replica import Replica
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tests.simulation.kafka.coordinator import Coordinator
-    from tests.simulation.kafka.image import Image, Partition, PartitionState, Slot
+    from tests.simulation.kafka.image import Image, Partition, PartitionState, Slot, TopicState
     from tests.simulation.kafka.world import World
 
 
@@ -60,6 +60,8 @@ class Node:
         self.incarnation = 0
         #: Counts the times that the controller could no longer reach it.
         self.losses = 0
+        #: Until then its metadata lack the topics, as those of a broker that has just started.
+        self.forgets_until = 0.0
         self.image: Image | None = None
         self.replicas: dict[Partition, Replica] = {}
         self.coordinators: dict[Slot, Coordinator] = {}
@@ -81,6 +83,13 @@ class Node:
     def known(self) -> Image:
         assert self.image is not None
         return self.image
+
+    @property
+    def named_topics(self) -> Mapping[str, TopicState]:
+        """
+        The topics that its metadata responses have.
+        """
+        return {} if self.world.now() < self.forgets_until else self.known.topics
 
     def on_resume(self, action: Callable[[], None]) -> None:
         self._after_resume.append(action)

@@ -10,8 +10,12 @@ from tests.simulation.kafka.coordinator import slot_for
 from tests.simulation.kafka.image import NO_LEADER, TRANSACTIONS, Partition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.simulation.kafka.batches import StoredBatch
     from tests.simulation.kafka.image import PartitionState, Slot
     from tests.simulation.kafka.replica import Replica
+    from tests.simulation.kafka.replica_log import ReplicaLog
     from tests.simulation.kafka.transaction_state import TransactionState
     from tests.simulation.kafka.world import World
 
@@ -81,9 +85,19 @@ class Truth:
         """
         Return the log of the partition's leader; without one, that of the longest in-sync replica.
         """
-        replica = self._truth(topic, partition)
-        log, found = replica.log, []
-        for batch in log.batches:
+        log = self._truth(topic, partition).log
+        return [r for r in self._of_batches(log, log.batches) if r.offset >= log.start]
+
+    def appended(self, topic: str, partition: int) -> list[TrueRecord]:
+        """
+        Return all records of the log, also those that retention or compaction has removed.
+        """
+        log = self._truth(topic, partition).log
+        return self._of_batches(log, log.appended)
+
+    def _of_batches(self, log: ReplicaLog, batches: Sequence[StoredBatch]) -> list[TrueRecord]:
+        found = []
+        for batch in batches:
             state = COMMITTED
             if batch.control:
                 state = MARKER
@@ -92,9 +106,7 @@ class Truth:
             elif log.is_open(batch):
                 state = OPEN
             found += [
-                TrueRecord(r.offset, r.key, r.value, r.timestamp, state)
-                for r in batch.records()
-                if r.offset >= log.start
+                TrueRecord(r.offset, r.key, r.value, r.timestamp, state) for r in batch.records()
             ]
         return found
 

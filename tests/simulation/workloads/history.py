@@ -80,6 +80,8 @@ class History:
     seed: int
     brokers: int = 3
     is_traced: bool = False
+    #: Whether records may be lost, so that the connector may report it.
+    may_lose: bool = False
     verdict: Verdict = field(default_factory=Verdict)
     world: World = field(init=False)
     cluster: Cluster = field(init=False)
@@ -149,8 +151,11 @@ class History:
             failures = [str(error)[:300] for s in self._supervised for error in s.errors[-2:]]
             self.verdict.add("stuck", [*failures, *waiting] or ["the cluster is not at rest"])
         self._raise_model_errors()
-        named = self.connector.module("errors").PykafkaError
+        errors = self.connector.module("errors")
+        named = errors.PykafkaError
         for error in self._connector_errors():
+            if isinstance(error, errors.DataLossError) and not self.may_lose:
+                self.verdict.add("false data loss", [str(error)[:300]])
             if not isinstance(error, named):
                 self.verdict.add("unnamed error", ["".join(format_exception(error, limit=-4))])
 

@@ -32,6 +32,8 @@ class Nemesis:
     faults: tuple[str, ...]
     #: The chance that a point of a query kills its driver, or a worker.
     strike_chance: float = 0.0
+    #: Faults of the workload itself.
+    own: dict[str, Callable[[], None]] = field(default_factory=dict)
     count: int = 0
     _is_healed: bool = field(default=False, init=False)
 
@@ -55,6 +57,7 @@ class Nemesis:
         for node in history.cluster.node_ids:
             self._start_broker(node)
             history.cluster.throttle(node, 0)
+            history.cluster.forget_topics(node, 0.0)
         for topic, _ in self.topics:
             history.cluster.tiered(topic, 0.0)
 
@@ -65,7 +68,7 @@ class Nemesis:
     def _attack(self) -> None:
         if self._is_healed:
             return
-        name = self.history.draw.choice(self.faults)
+        name = self.history.draw.choice((*self.faults, *self.own))
         self.count += 1
         self.history.world.trace("fault: %s", name)
         actions: dict[str, Callable[[], None]] = {
@@ -74,6 +77,7 @@ class Nemesis:
             "isolate": self._isolate,
             "move leader": self._move_leader,
             "late leader": self._late_leader,
+            "forget topics": self._forget_topics,
             "move coordinator": self._move_coordinator,
             "lag": self._lag,
             "cut": lambda: self._link("is_cut"),
@@ -88,6 +92,7 @@ class Nemesis:
             "kill driver": self._kill_driver,
             "pause driver": self._pause_driver,
             "replace driver": self._replace_driver,
+            **self.own,
         }
         actions[name]()
         self._next()
@@ -144,6 +149,10 @@ class Nemesis:
 
     def _late_leader(self) -> None:
         self._move_leader(self.history.draw.uniform(0.2, 3.0))
+
+    def _forget_topics(self) -> None:
+        seconds = self.history.draw.choice((0.1, 1.0, 4.0))
+        self.history.cluster.forget_topics(self._node(), seconds)
 
     def _lag(self) -> None:
         cluster, (topic, partition) = self.history.cluster, self._partition()
@@ -249,6 +258,10 @@ class Nemesis:
         self.count += 1
         if point == "commit" and draw.random() < 0.7:
             self._strike_end_txn(query, draw.randint(1, 4))
+            return
+        if point == "partitions" and "late leader" in self.faults and draw.random() < 0.5:
+            # The planned end may be beyond the high watermark that the new leader knows.
+            self._late_leader()
             return
         delay = draw.choice((0.0, 0.001, 0.005, 0.02, 0.1)) * draw.random()
         world.trace("strike at %s, after %.4f s", point, delay)

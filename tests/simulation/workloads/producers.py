@@ -118,6 +118,12 @@ class PlainProducer:
         self._has_late_request = False
         self.is_stopping = False
 
+    def add_partition(self, tp: tuple[str, int]) -> None:
+        """
+        Write to one more partition from now on.
+        """
+        self._partitions = [*self._partitions, tp]
+
     def run(self) -> None:
         """
         Write batches, with pauses.

@@ -1,0 +1,171 @@
+"""
+Planted faults of exactly-once commits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from tests.simulation.planted.fault import Fault
+
+if TYPE_CHECKING:
+    from tests.simulation.spark.connector import Connector
+
+
+def missed_marker(connector: Connector) -> list[Any]:
+    """
+    A replay does not see the last committed marker of its batch.
+    """
+    module = connector.module("sink.micro_batch_committer")
+    original = module.committed_tasks
+
+    def committed_tasks(batch: Any, committed: Any) -> Any:
+        markers = [
+            at
+            for at, entry in enumerate(committed)
+            if type(entry).__name__ == "Marker" and entry.batch == batch.batch
+        ]
+        missed = markers[-1:]
+        return original(batch, [e for at, e in enumerate(committed) if at not in missed])
+
+    return [patch.object(module, "committed_tasks", committed_tasks)]
+
+
+def late_fence(connector: Connector) -> list[Any]:
+    """
+    Open transactions of earlier attempts are not fenced before a batch is committed.
+    """
+    module = connector.module("sink.micro_batch_committer")
+    return [patch.object(module, "_abort_lost_attempts_if_alone", lambda *_: None)]
+
+
+def no_roll_forward(connector: Connector) -> list[Any]:
+    """
+    A restart aborts what a dead driver had decided to commit, and compares markers instead.
+    """
+    module = connector.module("sink.micro_batch_committer")
+    return [patch.object(module, "_roll_forward", lambda *_: [])]
+
+
+def counts_for_rows(connector: Connector) -> list[Any]:
+    """
+    As before the hash: equal counts pass for equal rows, and nothing is rolled forward.
+    """
+    module = connector.module("sink.replay")
+    original = module._check_same_rows
+
+    def check(batch: Any, marker: Any, now: Any, found: Any) -> None:
+        records = 0 if now is None else now.records
+        if marker.records != records:
+            original(batch, marker, now, found)
+
+    return [*no_roll_forward(connector), patch.object(module, "_check_same_rows", check)]
+
+
+def replay_with_other_partitions(connector: Connector) -> list[Any]:
+    """
+    A tiny batch has one task when it is prefetched, and one per range when it is replayed.
+    """
+    reader = connector.module("spark.stream_reader").KafkaStreamReader
+    original = reader.partitions
+
+    def partitions(self: Any, start: Any, end: Any) -> Any:
+        planned = original(self, start, end)
+        if "is_later" in self.__dict__ or len(planned) != 1:
+            self.is_later = True
+            return planned
+        self.is_later = True
+        ranges = planned[0].value
+        kind = type(planned[0])
+        if not isinstance(ranges, tuple) or not all(hasattr(each, "tp") for each in ranges):
+            return planned
+        self.__dict__["_attached"] = None
+        return [kind(each) for each in ranges]
+
+    return [*counts_for_rows(connector), patch.object(reader, "partitions", partitions)]
+
+
+def intent_is_not_awaited(connector: Connector) -> list[Any]:
+    """
+    Transactions are committed although the intent was not appended.
+    """
+    module = connector.module("sink.micro_batch_committer")
+    return [patch.object(module, "_decide", lambda *_: None)]
+
+
+def two_writers(connector: Connector) -> list[Any]:
+    """
+    Nobody looks for another writer of the same batch.
+    """
+    committer = connector.module("sink.micro_batch_committer")
+    return [
+        patch.object(committer, "check_single_writer", lambda *_: None),
+        patch.object(committer, "check_binding", lambda *_: None),
+        patch.object(committer, "check_not_superseded", lambda *_: None),
+    ]
+
+
+def ledger_shows_open_markers(connector: Connector) -> list[Any]:
+    """
+    The ledger is read uncommitted: markers of open and aborted transactions count as committed.
+    """
+    ledger = connector.module("sink.ledger").Ledger
+
+    def read_committed(self: Any, start: int, end: int) -> Any:
+        return [entry for _, entry in self.read_all(start, end)]
+
+    return [patch.object(ledger, "read_committed", read_committed)]
+
+
+def decided_commit_is_aborted(connector: Connector) -> list[Any]:
+    """
+    A commit that failed on its way is aborted, although its intent is binding.
+    """
+    module = connector.module("sink.micro_batch_committer")
+    return [patch.object(module, "_is_decided", lambda *_: False)]
+
+
+def late_intent(connector: Connector) -> list[Any]:
+    """
+    The intent of a dead driver that is appended after the first look at the ledger is not seen.
+    """
+    module = connector.module("sink.micro_batch_committer")
+    original = module._committed_before
+
+    def committed_before(transactions: Any, ledger: Any, batch: Any) -> Any:
+        entries = original(transactions, ledger, batch)
+        return [entry for entry in entries if type(entry).__name__ != "Intent"]
+
+    return [patch.object(module, "_committed_before", committed_before)]
+
+
+def hasty_restart(connector: Connector) -> list[Any]:
+    """
+    A restart does not wait for the markers of transactions whose commit is decided.
+    """
+    ledger = connector.module("sink.ledger").Ledger
+    original = ledger.read_committed
+
+    def read_committed(self: Any, start: int, end: int) -> Any:
+        return original(self, start, min(end, self.watermarks().visible_end))
+
+    return [
+        patch.object(ledger, "wait_until_stable", lambda *_: None),
+        patch.object(ledger, "read_committed", read_committed),
+    ]
+
+
+FAULTS = {
+    "missed-marker": Fault("exactly-once", "duplicate", missed_marker),
+    "late-fence": Fault("exactly-once", "stuck", late_fence),
+    "no-roll-forward": Fault("exactly-once", "REPLAY_DIFFERS", no_roll_forward),
+    "counts-for-rows": Fault("exactly-once", "lost", counts_for_rows),
+    "replay-with-other-partitions": Fault("chained", "lost", replay_with_other_partitions),
+    "intent-is-not-awaited": Fault("exactly-once", "REPLAY_DIFFERS", intent_is_not_awaited),
+    "two-writers": Fault("exactly-once", "duplicate", two_writers),
+    "ledger-shows-open-markers": Fault("exactly-once", "stuck", ledger_shows_open_markers),
+    "decided-commit-is-aborted": Fault("exactly-once", "REPLAY_DIFFERS", decided_commit_is_aborted),
+    "late-intent": Fault("exactly-once", "REPLAY_DIFFERS", late_intent),
+    "hasty-restart": Fault("exactly-once", "duplicate", hasty_restart),
+}

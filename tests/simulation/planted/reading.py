@@ -1,0 +1,148 @@
+"""
+Planted faults of reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from tests.simulation.planted.fault import Fault
+
+if TYPE_CHECKING:
+    from tests.simulation.spark.connector import Connector
+
+_WIRE = "engines.wire"
+
+
+def empty_response_is_a_gap(connector: Connector) -> list[Any]:
+    """
+    Four answers without records are taken for a hole in the log.
+    """
+    reader = connector.module(f"{_WIRE}.consumer.range_reader")._RangeReader
+    original = reader._on_empty_fetch
+
+    def on_empty_fetch(self: Any, fetched: Any) -> None:
+        if self.empty_responses >= 3 and fetched.high_watermark > self.columns.position:
+            self.columns.skip_to(min(fetched.high_watermark, self.range.end))
+            self._on_progress()
+            return
+        original(self, fetched)
+
+    return [patch.object(reader, "_on_empty_fetch", on_empty_fetch)]
+
+
+def high_watermark_is_the_end(connector: Connector) -> list[Any]:
+    """
+    A leader's high watermark below the range is the end of the log, whatever ListOffsets returns.
+    """
+    reader = connector.module(f"{_WIRE}.consumer.range_reader")._RangeReader
+
+    def on_short_log(self: Any, end: int) -> None:
+        self._skip_lost(f"the log ends at offset {end}", self.range.end)
+
+    return [patch.object(reader, "_on_short_log", on_short_log)]
+
+
+def aborted_records_are_read(connector: Connector) -> list[Any]:
+    """
+    The index of aborted transactions is ignored.
+    """
+    fetcher = connector.module(f"{_WIRE}.consumer.partition_fetcher").PartitionFetcher
+    original = fetcher._to_result
+
+    def to_result(self: Any, response: Any, fetch: Any) -> Any:
+        return original(self, response, fetch)._replace(aborted_transactions=())
+
+    return [patch.object(fetcher, "_to_result", to_result)]
+
+
+def stale_broker_is_believed(connector: Connector) -> list[Any]:
+    """
+    Metadata with an older leader epoch count, and no second broker is asked.
+    """
+    module = connector.module(f"{_WIRE}.network.metadata_freshness")
+    return [
+        patch.object(module.LastSeenEpochs, "staleness", lambda *_: None),
+        patch.object(module.FreshnessCheck, "_needs_second_response", property(lambda _: False)),
+    ]
+
+
+def only_new_aborts_count(connector: Connector) -> list[Any]:
+    """
+    Aborted transactions that began before the fetched offset are ignored.
+    """
+    fetcher = connector.module(f"{_WIRE}.consumer.partition_fetcher").PartitionFetcher
+    original = fetcher._to_result
+
+    def to_result(self: Any, response: Any, fetch: Any) -> Any:
+        result = original(self, response, fetch)
+        later = tuple(pair for pair in result.aborted_transactions if pair[0] >= fetch.offset)
+        return result._replace(aborted_transactions=later)
+
+    return [patch.object(fetcher, "_to_result", to_result)]
+
+
+def unknown_topic_is_gone(connector: Connector) -> list[Any]:
+    """
+    One broker that does not know a topic is enough to take it for deleted.
+    """
+    module = connector.module(f"{_WIRE}.consumer.retrying_fetcher")
+    unknown = connector.module("errors").UnknownTopicError
+
+    def is_gone(_: Any, error: Exception) -> bool:
+        return isinstance(error, unknown)
+
+    return [patch.object(module._MissingTopic, "is_gone", is_gone)]
+
+
+def truncation_is_not_checked(connector: Connector) -> list[Any]:
+    """
+    A range that was planned before an unclean election is read from the log after it (KIP-320).
+    """
+    check = connector.module(f"{_WIRE}.consumer.truncation_check").LogCheck
+    loss = connector.module("source.data_loss").DataLossReporter
+    return [
+        patch.object(check, "run", lambda *_: None),
+        patch.object(loss, "check_truncation", lambda *_: None),
+    ]
+
+
+def losses_are_not_reported(connector: Connector) -> list[Any]:
+    """
+    Offsets that retention has deleted are skipped, whatever ``failOnDataLoss`` says.
+    """
+    reader = connector.module(f"{_WIRE}.consumer.range_reader")
+    loss = connector.module("source.data_loss").DataLossReporter
+    return [
+        patch.object(reader, "report_data_loss", lambda *_, **__: None),
+        patch.object(loss, "report_plan", lambda *_: None),
+    ]
+
+
+def new_partitions_start_at_the_end(connector: Connector) -> list[Any]:
+    """
+    A partition that is added while a stream runs is read from its latest offset.
+    """
+    module = connector.module("source.micro_batch_stream")
+
+    def starting_new(start: Any, end: Any, _: Any) -> Any:
+        return replace(start, offsets={**end.offsets, **start.offsets})
+
+    return [patch.object(module, "starting_new_partitions_at", starting_new)]
+
+
+FAULTS = {
+    "empty-response-is-a-gap": Fault("source", "lost", empty_response_is_a_gap),
+    "high-watermark-is-the-end": Fault("source", "data loss", high_watermark_is_the_end),
+    "aborted-records-are-read": Fault("source", "aborted read", aborted_records_are_read),
+    "only-new-aborts-count": Fault("source", "aborted read", only_new_aborts_count),
+    "stale-broker-is-believed": Fault("batch", "lost", stale_broker_is_believed),
+    "unknown-topic-is-gone": Fault("source", "data loss", unknown_topic_is_gone),
+    "truncation-is-not-checked": Fault("changing-log", "lost", truncation_is_not_checked),
+    "losses-are-not-reported": Fault("changing-log", "lost", losses_are_not_reported),
+    "new-partitions-start-at-the-end": Fault(
+        "changing-log", "lost", new_partitions_start_at_the_end
+    ),
+}

@@ -1,0 +1,93 @@
+"""
+Batch reads, one after another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.spark.checker import check_rows
+from tests.simulation.spark.endpoints import rows_of
+from tests.simulation.workloads.history import FAULT_SECONDS
+from tests.simulation.workloads.options import read_options
+from tests.simulation.workloads.topics import INPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.simulation.kernel.world import Task
+    from tests.simulation.spark.checker import Verdict
+    from tests.simulation.spark.endpoints import Row
+    from tests.simulation.workloads.history import History
+
+
+class BatchReads:
+    """
+    One batch read after another, in new processes.
+    """
+
+    def __init__(self, history: History, partitions: int, isolation: str) -> None:
+        self._history = history
+        self._partitions = partitions
+        self._isolation = isolation
+        self._results: list[tuple[dict[int, int], list[Row]]] = []
+        self._task: Task | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """
+        Whether no read is under way.
+        """
+        return self._task is None or self._task.is_done
+
+    def start(self) -> None:
+        """
+        Begin a read, and the next one after it, until the faults end.
+        """
+        history = self._history
+        if self.is_idle and history.world.elapsed < FAULT_SECONDS:
+            visible = {number: self._visible_end(number) for number in range(self._partitions)}
+            options = read_options(history, self._isolation)
+            process = history.connector.process("batch")
+            self._task = process.spawn("read", lambda: self._read(options, visible))
+        if history.world.elapsed < FAULT_SECONDS:
+            history.world.call_later(history.draw.expovariate(1.0), self.start)
+
+    def check(self, verdict: Verdict, truth: Mapping[Any, Any]) -> None:
+        """
+        Compare each read with the logs, up to what had been visible before.
+        """
+        for visible, rows in self._results:
+            committed_only = self._isolation == "read_committed"
+            check_rows(verdict, truth, [rows], committed_only=committed_only)
+            found = {(row.partition, row.offset) for row in rows}
+            verdict.records += len(rows)
+            wanted = {"committed"} if committed_only else {"committed", "aborted", "open"}
+            verdict.add(
+                "lost",
+                [
+                    (partition, record.offset)
+                    for (_, partition), records in truth.items()
+                    for record in records
+                    if record.offset < visible[partition]
+                    and record.state in wanted
+                    and (partition, record.offset) not in found
+                ],
+            )
+
+    def _visible_end(self, partition: int) -> int:
+        cluster = self._history.cluster
+        if self._isolation == "read_committed":
+            return cluster.last_stable_offset(INPUT, partition)
+        return cluster.high_watermark(INPUT, partition)
+
+    def _read(self, options: dict[str, str], visible: dict[int, int]) -> None:
+        source = self._history.connector.source(options)
+        reader = source.reader(source.schema())
+        rows = [
+            row
+            for partition in reader.partitions()
+            for some in rows_of(reader.read(partition))
+            for row in some
+        ]
+        self._results.append((visible, rows))

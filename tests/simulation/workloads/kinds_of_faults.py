@@ -1,0 +1,30 @@
+"""
+The faults of each kind of workload, by the names that the nemesis has for them.
+"""
+
+from __future__ import annotations
+
+CLUSTER_FAULTS = (
+    "crash",
+    "pause broker",
+    "isolate",
+    "move leader",
+    "late leader",
+    "forget topics",
+    "lag",
+    "cut",
+    "drop responses",
+    "refuse",
+    "slow",
+    "reset",
+    "throttle",
+)
+PROCESS_FAULTS = (
+    "kill worker",
+    "pause worker",
+    "kill driver",
+    "pause driver",
+    "replace driver",
+)
+READ_FAULTS = (*CLUSTER_FAULTS, *PROCESS_FAULTS, "tiered")
+WRITE_FAULTS = (*CLUSTER_FAULTS, *PROCESS_FAULTS, "move coordinator")

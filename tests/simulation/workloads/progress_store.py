@@ -1,0 +1,144 @@
+"""
+A progress store with latency, failures and lost responses, which checks what is written to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tests.simulation.spark.checker import Verdict
+    from tests.simulation.spark.connector import Connector
+
+
+class ProgressServer:
+    """
+    What the processes of a query share: the records, and who may write them.
+    """
+
+    def __init__(self, connector: Connector, verdict: Verdict) -> None:
+        self.connector = connector
+        self.records: dict[Any, Any] = {}
+        self.holder: Any = None
+        self.completed: Callable[[], Mapping[tuple[str, int], int]] = dict
+        self.failure_chance = 0.02
+        self.max_seconds = 0.02
+        self._verdict = verdict
+
+    def connect(self) -> SimulatedStore:
+        """
+        Return one process's client.
+        """
+        return SimulatedStore(self)
+
+    def fail(self) -> None:
+        """
+        Let most calls fail for a time, before or after they have taken effect.
+        """
+        world = self.connector.world()
+        self.failure_chance = world.random.choice((0.5, 1.0))
+        world.call_later(world.random.uniform(0.5, 10.0), self.heal)
+
+    def slow_down(self) -> None:
+        """
+        Let calls take up to some seconds for a time.
+        """
+        world = self.connector.world()
+        self.max_seconds = world.random.choice((1.0, 10.0))
+        world.call_later(world.random.uniform(1.0, 15.0), self.heal)
+
+    def heal(self) -> None:
+        """
+        End the faults.
+        """
+        self.failure_chance, self.max_seconds = 0.02, 0.02
+
+    def offsets(self) -> dict[tuple[str, int], int]:
+        """
+        Return the recorded offsets.
+        """
+        return {tuple(tp): record.offset for tp, record in self.records.items()}
+
+    def apply(self, records: Mapping[Any, Any]) -> None:
+        """
+        Take records over, and check them.
+        """
+        world, completed = self.connector.world(), self.completed()
+        for tp, record in records.items():
+            world.trace("store: %s at %d", tp, record.offset)
+            known = self.records.get(tp)
+            if known is not None and record.offset < known.offset:
+                self._verdict.add("progress went back", [(tp, known.offset, record.offset)])
+            if record.offset > completed.get(tuple(tp), 0):
+                self._verdict.add("progress ahead", [(tp, record.offset, dict(completed))])
+            self.records[tp] = record
+
+
+class SimulatedStore:
+    """
+    A client, by the contract of ``progress/store.py``.
+    """
+
+    def __init__(self, server: ProgressServer) -> None:
+        self._server = server
+        self._owner: Any = None
+        self._contract = server.connector.module("progress.store")
+        self._errors = server.connector.module("errors")
+
+    def claim(self, owner: Any, topics: Iterable[str]) -> Any:  # noqa: ARG002 (the contract's)
+        """
+        Claim the store.
+        """
+        return self._call(lambda: self._claim(owner))
+
+    def write(self, records: Mapping[Any, Any]) -> None:
+        """
+        Write records, unless another process has claimed the store.
+        """
+        self._call(lambda: self._write(records))
+
+    def keep_alive(self) -> None:
+        """
+        Check the claim.
+        """
+        self._call(lambda: self._write({}))
+
+    def close(self) -> None:
+        """
+        Keep the records.
+        """
+
+    def _claim(self, owner: Any) -> Any:
+        server = self._server
+        self._owner = self._contract.next_owner(owner, server.holder)
+        server.holder = self._owner
+        return self._contract.Claim(self._owner, dict(server.records))
+
+    def _write(self, records: Mapping[Any, Any]) -> None:
+        if self._server.holder != self._owner:
+            msg = "the store has another owner"
+            raise self._contract.ClaimLostError(msg)
+        self._server.apply(records)
+
+    def _call(self, action: Callable[[], Any]) -> Any:
+        """
+        Take effect after a while; then answer, or not.
+        """
+        server = self._server
+        world = server.connector.world()
+        world.sleep(world.random.random() * server.max_seconds)
+        is_lost = world.random.random() < server.failure_chance
+        # Half of the failed calls have taken effect: only the response is lost.
+        if is_lost and world.random.random() < 0.5:
+            self._raise_unavailable()
+        result = action()
+        world.sleep(world.random.random() * server.max_seconds)
+        if is_lost:
+            self._raise_unavailable()
+        return result
+
+    def _raise_unavailable(self) -> None:
+        msg = "the store is down"
+        raise self._errors.BrokerUnavailableError(msg)

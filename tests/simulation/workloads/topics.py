@@ -1,0 +1,98 @@
+"""
+The topics of a history: their producers, what they hold, and when they are at rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.workloads.history import FAULT_SECONDS
+from tests.simulation.workloads.producers import PlainProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.simulation.spark.checker import Verdict
+    from tests.simulation.workloads.history import History, Supervisor
+
+INPUT, OUTPUT = "input", "output"
+# A producer tries its last requests again for some time.
+_LAST_WRITE_SECONDS = 30.0
+
+
+def fill(history: History, partitions: int) -> list[PlainProducer]:
+    """
+    Create the input topic, and start its producers.
+    """
+    history.cluster.create_topic(INPUT, partitions)
+    process = history.world.process("producers")
+    tps = [(INPUT, number) for number in range(partitions)]
+    kinds = [history.draw.random() < 0.5 for _ in range(history.draw.randint(1, 3))]
+    producers = [
+        PlainProducer(history.client, f"p{number}", tps, transactional=transactional)
+        for number, transactional in enumerate(kinds)
+    ]
+    for producer in producers:
+        process.spawn("producer", producer.run)
+    return producers
+
+
+def stop(producers: list[PlainProducer]) -> None:
+    for producer in producers:
+        producer.is_stopping = True
+
+
+def truth(history: History, topic: str, partitions: int) -> dict[tuple[str, int], Any]:
+    cluster = history.cluster
+    return {(topic, number): cluster.records(topic, number) for number in range(partitions)}
+
+
+def is_settled(history: History, topic: str, partitions: int) -> bool:
+    """
+    Return whether no transaction is open, and no marker is missing.
+    """
+    cluster = history.cluster
+    return all(
+        cluster.last_stable_offset(topic, number) == cluster.log_end(topic, number)
+        for number in range(partitions)
+    )
+
+
+def is_filled(history: History, partitions: int) -> bool:
+    """
+    Return whether all producers have ended, and their transactions.
+    """
+    has_ended = history.world.elapsed > FAULT_SECONDS + _LAST_WRITE_SECONDS
+    return has_ended and is_settled(history, INPUT, partitions)
+
+
+def is_read(history: History, supervisor: Supervisor, partitions: int) -> bool:
+    """
+    Return whether the query has completed a micro-batch up to the end of a log that is at rest.
+    """
+    cluster, checkpoint = history.cluster, supervisor.checkpoint
+    if not is_filled(history, partitions):
+        return False
+    end = checkpoint.ends.get(max(checkpoint.completed, default=-1), {}).get(INPUT, {})
+    return all(
+        end.get(str(number)) == cluster.log_end(INPUT, number) for number in range(partitions)
+    )
+
+
+def check_producers(
+    history: History, producers: list[PlainProducer], truth: Mapping[Any, Any]
+) -> None:
+    """
+    Check the simulated cluster itself: it keeps what it has acknowledged.
+    """
+    kept = {
+        record.value for found in truth.values() for record in found if record.state == "committed"
+    }
+    history.verdict.add(
+        "lost by the cluster", [v for p in producers for v in p.acknowledged if v not in kept]
+    )
+
+
+def check_progress(verdict: Verdict) -> None:
+    if verdict.is_clean and not verdict.records:
+        verdict.add("void", ["no record was read or written"])
