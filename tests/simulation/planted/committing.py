@@ -45,7 +45,7 @@ def no_roll_forward(connector: Connector) -> list[Any]:
     A restart aborts what a dead driver had decided to commit, and compares markers instead.
     """
     module = connector.module("sink.micro_batch_committer")
-    return [patch.object(module, "_roll_forward", lambda *_: [])]
+    return [patch.object(module, "roll_forward", lambda *_: [])]
 
 
 def counts_for_rows(connector: Connector) -> list[Any]:
