@@ -139,7 +139,6 @@ FAULTS = {
     "aborted-records-are-read": Fault("source", "aborted read", aborted_records_are_read),
     "only-new-aborts-count": Fault("source", "aborted read", only_new_aborts_count),
     "stale-broker-is-believed": Fault("batch", "lost", stale_broker_is_believed),
-    "unknown-topic-is-gone": Fault("source", "data loss", unknown_topic_is_gone),
     "truncation-is-not-checked": Fault("changing-log", "lost", truncation_is_not_checked),
     "losses-are-not-reported": Fault("changing-log", "lost", losses_are_not_reported),
     "new-partitions-start-at-the-end": Fault(

@@ -77,5 +77,4 @@ FAULTS = {
     "error-is-an-acknowledgement": Fault("at-least-once", "lost", error_is_an_acknowledgement),
     "timeout-is-an-acknowledgement": Fault("at-least-once", "lost", timeout_is_an_acknowledgement),
     "retry-has-a-new-sequence": Fault("exactly-once", "duplicate", retry_has_a_new_sequence),
-    "first-batch-is-not-alone": Fault("at-least-once", "lost", first_batch_is_not_alone),
 }
