@@ -24,7 +24,7 @@ from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import TopicFactory

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from random import Random  # noqa: TC003 (hypothesis reads annotations)
 
 import pytest
 from hypothesis import given
@@ -39,12 +40,14 @@ def test_offsets_survive_json(given_offsets: dict[TopicPartition, int]) -> None:
 
 
 @given(offsets, st.randoms())
-def test_equal_offsets_have_equal_text(given_offsets: dict, random: object) -> None:
+def test_equal_offsets_have_equal_text(
+    given_offsets: dict[TopicPartition, int], random: Random
+) -> None:
     """
     The JSON does not depend on the order of the partitions: Spark compares its text.
     """
     shuffled = list(given_offsets.items())
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)
 
     assert json.dumps(offsets_to_json(dict(shuffled))) == json.dumps(offsets_to_json(given_offsets))
 

@@ -12,6 +12,7 @@ from tests.support.stub_behaviour import LIST_OFFSETS, METADATA
 from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
+from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.settings import KafkaSettings
@@ -120,7 +121,7 @@ def test_hanging_broker_does_not_affect_the_others() -> None:
         assert len(backend.list_offsets(tps)) == 10
         before = cluster.stats()
         cluster.set(hung=(7,))
-        with pytest.raises(Exception, match="t-7: no leader returned the offsets") as caught:
+        with pytest.raises(PykafkaError, match="t-7: no leader returned the offsets") as caught:
             backend.list_offsets(tps)
         after = cluster.stats()
 

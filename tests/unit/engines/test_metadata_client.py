@@ -59,7 +59,7 @@ def broker(admin: Admin, timeout_ms: int = 60_000) -> MetadataClient:
     """
     settings = {"bootstrap.servers": "b:1", "default.api.timeout.ms": str(timeout_ms)}
     backend = AdminMetadata(KafkaSettings.of(settings), "read_uncommitted")
-    backend._admin.client = lambda: admin  # type: ignore[assignment, method-assign, return-value]
+    backend._admin.client = lambda: admin  # type: ignore[method-assign]
     return MetadataClient(backend, RetryPolicy(1, 0))
 
 

@@ -19,7 +19,11 @@ def test_the_brokers_are_enough(options: dict[str, str]) -> None:
     """
     The options need no topics to read, and may have them.
     """
-    assert DeadLetterTopic("t.dead", options)
+    dead_letters = DeadLetterTopic("t.dead", options)
+
+    assert dead_letters._sink.topic == "t.dead"
+    for settings in (dead_letters._source.kafka, dead_letters._sink.kafka):
+        assert settings.get("bootstrap.servers") == "b:1"
 
 
 def test_mistakes_are_still_reported() -> None:

@@ -98,7 +98,8 @@ def test_consecutive_failures_are_bounded() -> None:
     After the maximum of consecutive failures the error is raised; a finished batch resets the
     count.
     """
-    starts = Starts([Query(PASSING)] * 3 + [Query(PASSING, rows=5)] + [Query(PASSING, rows=0)] * 9)
+    never, some, none = Query(PASSING), Query(PASSING, rows=5), Query(PASSING, rows=0)
+    starts = Starts([*[never] * 3, some, *[none] * 9])
 
     with pytest.raises(RuntimeError, match="BrokerUnavailableError"):
         starts.run()
@@ -110,7 +111,7 @@ def test_pauses_grow() -> None:
     Each pause grows by the multiplier up to the maximum, plus jitter.
     """
     policy = RestartPolicy(initial_delay=0.001, multiplier=3, max_delay=0.005, attempts=4)
-    starts = Starts([Query(PASSING)] * 3 + [Query(None)])
+    starts = Starts([*[Query(PASSING)] * 3, Query(None)])
 
     starts.run(policy)
 

@@ -10,7 +10,12 @@ import pytest
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.options import SinkOptions, parse_sink
-from pyspark_pykafka.sink.delivery import make_delivery
+from pyspark_pykafka.sink.delivery import (
+    AtLeastOnce,
+    ExactlyOnceBatch,
+    ExactlyOnceStream,
+    make_delivery,
+)
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -105,9 +110,15 @@ def test_stream_cannot_write_to_its_own_ledger() -> None:
     (mistake,) = caught.value.mistakes
     assert "transactionalIdPrefix 'orders'" in mistake
 
-    assert make_delivery(parse_sink(exactly, streaming=False), streaming=False)
-    assert make_delivery(parse_sink(common, streaming=True), streaming=True)
-    assert make_delivery(parse_sink({**exactly, "topic": "orders"}, streaming=True), streaming=True)
+    apart = {**exactly, "topic": "orders"}
+    batch = make_delivery(parse_sink(exactly, streaming=False), streaming=False)
+    repeating = make_delivery(parse_sink(common, streaming=True), streaming=True)
+    exact = make_delivery(parse_sink(apart, streaming=True), streaming=True)
+    assert [type(each) for each in (batch, repeating, exact)] == [
+        ExactlyOnceBatch,
+        AtLeastOnce,
+        ExactlyOnceStream,
+    ]
 
 
 def test_sink_engine_is_parsed() -> None:

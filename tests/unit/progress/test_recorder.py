@@ -257,8 +257,9 @@ def test_attempt_is_counted_once_despite_retries(
 
     recorder.finish()
 
-    assert server.records[T0].failing is not None
-    assert server.records[T0].failing.attempts == 2
+    failing = server.records[T0].failing
+    assert failing is not None
+    assert failing.attempts == 2
     assert "Micro-batch 1 is read again, attempt 2" in caplog.text
 
 

@@ -278,11 +278,17 @@ def test_repr_shows_no_secret() -> None:
     """
     No part of a login, a key or a token is printed, whatever its form.
     """
-    token = UnsecuredToken("canary", extensions=(("canary", "canary"),))
-    sasl = Sasl("OAUTHBEARER", "canary", "canary", token)
-    secret = dict.fromkeys(("ca_pem", "certificate_pem", "key_pem", "key_password"), "canary")
-    tls = Tls(key_location="canary", **secret)
+    canary = "canary"
+    token = UnsecuredToken(canary, extensions=((canary, canary),))
+    sasl = Sasl("OAUTHBEARER", canary, canary, token)
+    tls = Tls(
+        key_location=canary,
+        ca_pem=canary,
+        certificate_pem=canary,
+        key_pem=canary,
+        key_password=canary,
+    )
     shown = repr([token, sasl, tls, replace(configured(), sasl=sasl, tls=tls)])
 
-    assert "canary" not in shown
+    assert canary not in shown
     assert "OAUTHBEARER" in shown

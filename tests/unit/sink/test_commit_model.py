@@ -397,8 +397,9 @@ def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
         config = SimpleNamespace(block_seconds=0.2)
 
         def describe_all(self, _: Any) -> dict[str, TransactionDescription]:
-            name, *who = open_still
-            return {name: TransactionDescription(name, TransactionState.ONGOING, *who, 0, 0, 1)}
+            name, producer, epoch = open_still
+            ongoing = TransactionState.ONGOING
+            return {name: TransactionDescription(name, ongoing, producer, epoch, 0, 0, 1)}
 
         def end_all(self, *_: Any, commit: bool) -> None:
             assert commit
@@ -599,7 +600,7 @@ def aborts_decided_transactions_of_others(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(micro_batch_committer, "abort_micro_batch", abort)
 
 
-FAULTS = {
+FAULTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     compares_counts_only: lambda: test_transactions_of_a_dead_driver_time_out(DIVISIONS[2]),
     does_not_check_binding: lambda: run_histories(2_000),
     believes_every_intent: lambda: test_a_commit_without_a_response(DIVISIONS[1]),

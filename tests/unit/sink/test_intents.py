@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.errors import ConcurrentWriteError
 from pyspark_pykafka.sink.intents import (
     check_binding,
@@ -47,8 +48,8 @@ def batch(tasks: int) -> CommittableBatch:
     def task(number: int) -> Committable:
         name = stream_task_id("orders", QUERY, 7, number, chance.randrange(4))
         name = fallback_id(name, chance.randrange(10**6)).transactional_id if number % 2 else name
-        producer = (name, chance.randrange(10**9), chance.randrange(2**15))
-        return Committable(number, 10, producer, 100 + number, "x")
+        prepared = PreparedTransaction(name, chance.randrange(10**9), chance.randrange(2**15))
+        return Committable(number, 10, prepared, 100 + number, "x")
 
     return CommittableBatch("orders", QUERY, 7, "ours", tasks, tuple(map(task, range(tasks))))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
 from pyspark_pykafka.sink.intents import named_transactions
 from pyspark_pykafka.sink.ledger_entries import (
@@ -65,7 +66,9 @@ def batch_of(*records: int, tasks: int | None = None) -> CommittableBatch:
         "new",
         len(records) if tasks is None else tasks,
         tuple(
-            Committable(task, count, (f"orders-{task}", task, 0), 100 + task, f"{count}")
+            Committable(
+                task, count, PreparedTransaction(f"orders-{task}", task, 0), 100 + task, f"{count}"
+            )
             for task, count in enumerate(records)
             if count
         ),
@@ -151,7 +154,12 @@ def test_two_earlier_writes_add_up() -> None:
     """
     Two drivers each committed a part of the batch before they died: both parts count.
     """
-    entries = [marker(1, 20), intent(3), marker(0, 10, write="later"), intent(3, write="later")]
+    entries: list[Entry] = [
+        marker(1, 20),
+        intent(3),
+        marker(0, 10, write="later"),
+        intent(3, write="later"),
+    ]
 
     assert committed_tasks(batch_of(10, 20, 30), entries) == {0, 1}
 
@@ -162,8 +170,8 @@ def test_a_complete_batch_accepts_any_replay(again: CommittableBatch) -> None:
     If all tasks are committed, by one write or two, or the rest was given up, nothing of the replay
     is committed.
     """
-    entries = [marker(0), marker(2), Intent(QUERY, 7, "old", 3, 2)]
-    two = [
+    entries: list[Entry] = [marker(0), marker(2), Intent(QUERY, 7, "old", 3, 2)]
+    two: list[Entry] = [
         marker(0),
         Intent(QUERY, 7, "old", 3, 2),
         marker(2, write="b"),
@@ -172,7 +180,7 @@ def test_a_complete_batch_accepts_any_replay(again: CommittableBatch) -> None:
 
     assert committed_tasks(again, entries) == {task.task for task in again.committables}
     assert committed_tasks(again, two) == {task.task for task in again.committables}
-    given_up = [*entries[:1], intent(3), Completion(QUERY, 7)]
+    given_up: list[Entry] = [*entries[:1], intent(3), Completion(QUERY, 7)]
     assert committed_tasks(again, given_up) == {task.task for task in again.committables}
 
 
@@ -180,7 +188,7 @@ def test_the_last_committed_intent_defines_the_batch() -> None:
     """
     It had merged the rows of two tasks, beside the one that was committed, and committed them.
     """
-    entries = [
+    entries: list[Entry] = [
         marker(0),
         Intent(QUERY, 7, "old", 3, 3),
         marker(1, 50, write="b"),
@@ -194,7 +202,7 @@ def test_a_write_without_commits_defines_nothing() -> None:
     """
     Only a write with a committed task defines how many tasks the batch has.
     """
-    entries = [intent(5), marker(1, 20, write="later"), intent(2, write="later")]
+    entries: list[Entry] = [intent(5), marker(1, 20, write="later"), intent(2, write="later")]
 
     assert committed_tasks(batch_of(10, 20), entries) == {1}
 
@@ -243,7 +251,7 @@ def test_a_release_resets_the_ledger() -> None:
     """
     After a release the batch is written whole.
     """
-    entries = [marker(1, 20), intent(2), Release(QUERY)]
+    entries: list[Entry] = [marker(1, 20), intent(2), Release(QUERY)]
 
     assert committed_tasks(batch_of(10, 21), entries) == frozenset()
 
@@ -284,7 +292,7 @@ def test_a_superseded_batch_is_refused() -> None:
     """
     A later batch's entries may have replaced this batch's; after a release it is written.
     """
-    ahead = [marker(0, batch=9), intent(1, 9)]
+    ahead: list[Entry] = [marker(0, batch=9), intent(1, 9)]
 
     with pytest.raises(ExactlyOnceError, match="batch 9 .* is committed already.* this is batch 7"):
         committed_tasks(batch_of(10), ahead)

@@ -15,6 +15,7 @@ from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.source.driver_read import (
     BoundedDriverReader,
     DisabledDriverReader,
+    DriverReader,
     DriverReadPolicy,
 )
 
@@ -170,4 +171,8 @@ def test_without_driver_read_tasks_read_everything() -> None:
     """
     DisabledDriverReader leaves even the smallest batch to tasks.
     """
-    assert DisabledDriverReader().read(ranges(1)) is None
+    driver_reader: DriverReader = DisabledDriverReader()
+    smallest = ranges(1)
+
+    assert not driver_reader.admits(smallest)
+    assert driver_reader.read(smallest) is None

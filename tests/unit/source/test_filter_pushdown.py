@@ -167,12 +167,12 @@ def satisfies(comparison: Comparison, values: dict[str, Any]) -> bool:
     """
     value = values[comparison.column]
     if comparison.operator == "in":
-        return value in comparison.value
+        return bool(value in comparison.value)
     if comparison.operator == "=":
         return bool(value == comparison.value)
     less = value <= comparison.value if "=" in comparison.operator else value < comparison.value
     more = value >= comparison.value if "=" in comparison.operator else value > comparison.value
-    return less if comparison.operator.startswith("<") else more
+    return bool(less if comparison.operator.startswith("<") else more)
 
 
 @given(times, times, st.lists(comparison, max_size=4), st.integers(0, 9), st.booleans())

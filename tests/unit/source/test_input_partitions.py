@@ -37,12 +37,15 @@ def read_at_once(r: OffsetRange) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch([pa.array([b"x"] * r.size)], SCHEMA)
 
 
+def time_out(r: OffsetRange) -> pa.RecordBatch:
+    raise TimeoutExceededError(str(r))
+
+
 def read_in_vain(r: OffsetRange) -> Iterator[pa.RecordBatch]:
     """
     Time out, as without a broker.
     """
-    raise TimeoutExceededError(str(r))
-    yield
+    yield time_out(r)
 
 
 def read_too_much(_: OffsetRange) -> Iterator[pa.RecordBatch]:

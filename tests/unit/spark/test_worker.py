@@ -14,6 +14,7 @@ from pyspark_pykafka.spark.worker import TaskStoppedError, rows_until_end_of_tas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import BufferedRWPair
 
 ROWS = [pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})]
 #: The executor's bytes after the last row.
@@ -30,7 +31,7 @@ def ends() -> Iterator[tuple[socket.socket, IO[bytes]]]:
         yield executor, infile
 
 
-def main(infile: IO[bytes]) -> list[pa.RecordBatch]:
+def main(infile: IO[bytes] | BufferedRWPair) -> list[pa.RecordBatch]:
     """
     Stand in for ``pyspark.worker.main``, whose local ``infile`` is the connection.
     """

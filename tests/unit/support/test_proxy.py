@@ -47,7 +47,8 @@ class Echo:
         # Clients that reset their connections are part of the tests.
         with client, suppress(ConnectionResetError):
             while len(head := client.recv(4, socket.MSG_WAITALL)) == 4:
-                frame = client.recv(*struct.unpack(">i", head), socket.MSG_WAITALL)
+                (size,) = struct.unpack(">i", head)
+                frame = client.recv(size, socket.MSG_WAITALL)
                 self.seen.append(frame)
                 body = frame[4:8] + bytes(self.size)
                 client.sendall(struct.pack(">i", len(body)) + body)

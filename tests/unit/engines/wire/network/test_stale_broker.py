@@ -126,7 +126,7 @@ def test_a_stream_reads_from_the_new_leader(stubs: StubCluster) -> None:
     """
     query = stream(bootstrap(stubs, STALE))
     at = query.latest_offset(query.initial_offset())
-    ends = []
+    ends: list[int] = []
     until = time.monotonic() + 20
     while len(ends) < 5 and time.monotonic() < until:
         at = query.latest_offset(at)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,7 +31,7 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 versions = st.integers(MIN_FETCH_VERSION, NEWEST)
 
 
-def frame(version: int, partitions: list[PARTITION], error: int = 0, throttle: int = 0) -> Frame:
+def frame(version: int, partitions: list[Any], error: int = 0, throttle: int = 0) -> Frame:
     """
     Return a response encoded by kafka-python, in the frame of a connection.
     """
@@ -45,7 +46,7 @@ def frame(version: int, partitions: list[PARTITION], error: int = 0, throttle: i
     return Frame(consumer.FetchResponse, version, memoryview(bytes(response.encode())))
 
 
-def partition(**values: object) -> PARTITION:
+def partition(**values: object) -> Any:
     """
     Return the partition of a response; the defaults are those of an empty log.
     """

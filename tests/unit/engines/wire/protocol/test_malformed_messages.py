@@ -152,7 +152,7 @@ class Case(NamedTuple):
     A response in one version.
     """
 
-    api: ApiSpec
+    api: ApiSpec[Any]
     version: int
 
     def __str__(self) -> str:

@@ -57,7 +57,7 @@ def responses(
     Split a log into responses: some batches each, then a part of the next batch.
     """
     remaining = [batch for batch in log.batches if batch.last_offset >= start]
-    cut = []
+    cut: list[tuple[list[Batch], bytes]] = []
     for count, partial in cycle(cuts):
         if not remaining:
             return cut
@@ -88,7 +88,7 @@ def read(
         if arrow_decoder.done:
             break
         first, last = batches[0].base_offset, batches[-1].last_offset
-        records = bytearray(b"".join(batch.encode() for batch in batches) + partial)
+        records = memoryview(bytearray(b"".join(batch.encode() for batch in batches) + partial))
         after = max(arrow_decoder.position, last + 1)
         assert next_offset(records, arrow_decoder.position) == after
         decoded += arrow_decoder.batches(records, log.aborted(first, last) if committed else ())

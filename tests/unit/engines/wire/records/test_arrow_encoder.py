@@ -254,7 +254,7 @@ def test_string_and_large_columns(kind: pa.DataType) -> None:
     """
     Strings are written as UTF-8, and columns with 64-bit offsets like others.
     """
-    rows = [{"key": "k", "value": "Grüße"}, {"key": "k", "value": None}]
+    rows: list[dict[str, Any]] = [{"key": "k", "value": "Grüße"}, {"key": "k", "value": None}]
     if kind == pa.large_binary():
         rows = [{"key": b"k", "value": "Grüße".encode()}, {"key": b"k", "value": None}]
 
@@ -405,7 +405,7 @@ def test_topic_option_overrides_the_column() -> None:
     """
     The option overrides the column, also for rows without a topic.
     """
-    rows = [{"topic": None, "value": b"v"}, {"topic": "a", "value": b"v"}]
+    rows: list[dict[str, Any]] = [{"topic": None, "value": b"v"}, {"topic": "a", "value": b"v"}]
 
     out = encoded([arrow(rows)], encoder_of("t"))
 
