@@ -17,15 +17,17 @@ from tests.simulation.workloads.definitions import WORKLOADS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SEEDS = 36
-_CHUNK = 12
+_SEEDS = 30
+_CHUNK = 10
 #: Found within some seeds; the search of the others is part of ``make soak``.
 _SOON = (
     "aborted-records-are-read",
+    "commit-is-not-checked",
     "error-is-an-acknowledgement",
     "empty-response-is-a-gap",
     "hasty-restart",
     "high-watermark-is-the-end",
+    "late-end-is-not-fenced",
     "late-intent",
     "losses-are-not-reported",
     "missed-marker",

@@ -156,6 +156,30 @@ def hasty_restart(connector: Connector) -> list[Any]:
     ]
 
 
+def late_end_is_not_fenced(connector: Connector) -> list[Any]:
+    """
+    A batch write whose commit failed is reported as aborted, while its EndTxn may still arrive.
+    """
+    module = connector.module("sink.batch_committer")
+    fenced = connector.module("engines.wire.transactions.transaction_errors").FencedError
+
+    def check_decided(_: Any, __: Any, error: Exception, *___: Any) -> None:
+        raise fenced(str(error)) from error
+
+    return [patch.object(module, "_check_decided", check_decided)]
+
+
+def commit_is_not_checked(connector: Connector) -> list[Any]:
+    """
+    A batch write does not look whether all of its transactions are still open.
+    """
+    module = connector.module("sink.batch_committer")
+    return [
+        patch.object(module, "check_open", lambda *_: {}),
+        patch.object(module, "_check_decided", lambda *_: None),
+    ]
+
+
 FAULTS = {
     "missed-marker": Fault("exactly-once", "duplicate", missed_marker),
     "late-fence": Fault("exactly-once", "stuck", late_fence),
@@ -165,7 +189,8 @@ FAULTS = {
     "intent-is-not-awaited": Fault("exactly-once", "REPLAY_DIFFERS", intent_is_not_awaited),
     "two-writers": Fault("exactly-once", "duplicate", two_writers),
     "ledger-shows-open-markers": Fault("exactly-once", "stuck", ledger_shows_open_markers),
-    "decided-commit-is-aborted": Fault("exactly-once", "REPLAY_DIFFERS", decided_commit_is_aborted),
+    "late-end-is-not-fenced": Fault("batch-write", "visible after", late_end_is_not_fenced),
+    "commit-is-not-checked": Fault("batch-write", "lost", commit_is_not_checked),
     "late-intent": Fault("exactly-once", "REPLAY_DIFFERS", late_intent),
     "hasty-restart": Fault("exactly-once", "duplicate", hasty_restart),
 }

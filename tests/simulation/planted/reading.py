@@ -84,19 +84,6 @@ def only_new_aborts_count(connector: Connector) -> list[Any]:
     return [patch.object(fetcher, "_to_result", to_result)]
 
 
-def unknown_topic_is_gone(connector: Connector) -> list[Any]:
-    """
-    One broker that does not know a topic is enough to take it for deleted.
-    """
-    module = connector.module(f"{_WIRE}.consumer.retrying_fetcher")
-    unknown = connector.module("errors").UnknownTopicError
-
-    def is_gone(_: Any, error: Exception) -> bool:
-        return isinstance(error, unknown)
-
-    return [patch.object(module._MissingTopic, "is_gone", is_gone)]
-
-
 def truncation_is_not_checked(connector: Connector) -> list[Any]:
     """
     A range that was planned before an unclean election is read from the log after it (KIP-320).

@@ -60,19 +60,6 @@ def retry_has_a_new_sequence(connector: Connector) -> list[Any]:
     return [patch.object(queue, "_settle", settle)]
 
 
-def first_batch_is_not_alone(connector: Connector) -> list[Any]:
-    """
-    A second batch is sent before the first one is acknowledged (KAFKA-14359).
-    """
-    queue = connector.module(f"{_WIRE}.producer.partition_queue").PartitionQueue
-
-    def is_sendable(self: Any, now: float) -> bool:
-        has_room = len(self.in_flight) < self.max_in_flight
-        return bool(self.waiting) and not self.requeued and has_room and now >= self.not_before
-
-    return [patch.object(queue, "is_sendable", is_sendable)]
-
-
 FAULTS = {
     "error-is-an-acknowledgement": Fault("at-least-once", "lost", error_is_an_acknowledgement),
     "timeout-is-an-acknowledgement": Fault("at-least-once", "lost", timeout_is_an_acknowledgement),

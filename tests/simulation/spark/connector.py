@@ -42,7 +42,9 @@ class TaskContext:
         self, partition: int, attempt: int, task_attempt: int, batch: str, query: str
     ) -> None:
         self._numbers = (partition, attempt, task_attempt)
-        self._properties = {"streaming.sql.batchId": batch, "sql.streaming.queryId": query}
+        properties = {"streaming.sql.batchId": batch, "sql.streaming.queryId": query}
+        # A batch has none.
+        self._properties = {name: value for name, value in properties.items() if value}
 
     def partitionId(self) -> int:  # noqa: N802 (Spark's name)
         """

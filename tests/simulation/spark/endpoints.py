@@ -239,6 +239,25 @@ class Collector:
         """
 
 
+class KafkaBatchSink:
+    """
+    The connector's batch writer.
+    """
+
+    def __init__(self, connector: Connector, options: dict[str, str]) -> None:
+        source = connector.source(options)
+        self._writer = source.writer(SINK_SCHEMA, False)  # noqa: FBT003 (Spark's call)
+
+    def write(self, rows: Iterator[list[Row]]) -> Any:
+        return self._writer.write(_to_arrow(rows))
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        self._writer.commit(list(messages))
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        self._writer.abort(list(messages))
+
+
 def _to_arrow(rows: Iterator[list[Row]]) -> Iterator[pa.RecordBatch]:
     for some in rows:
         columns = {

@@ -190,7 +190,8 @@ class Query:
     def _run_batch(self, batch: int, start: Any, end: Any) -> None:
         self.world.trace("batch %d: %s to %s", batch, start, end)
         partitions = self._plan("partitions", lambda s: s.partitions(start, end))
-        job = Job(self, batch, self._executors)
+        ids = (str(batch), self._checkpoint.query)
+        job = Job(self._connector, ids, self._executors, self._definition.speculation)
         other = self._definition.other_rows
         extra = [] if other is None else other(start, end)
         exchange = self._definition.shape.exchange
@@ -355,11 +356,15 @@ class Job:
     The tasks of one stage, each with up to four attempts.
     """
 
-    def __init__(self, query: Query, batch: int, executors: Executors) -> None:
-        self._query = query
-        self._world = query.world
-        self._batch = batch
+    def __init__(
+        self, connector: Connector, ids: tuple[str, str], executors: Executors, speculation: float
+    ) -> None:
+        self._connector = connector
+        self._world = connector.world()
+        #: The ids of micro-batch and query, empty in a batch.
+        self._ids = ids
         self._executors = executors
+        self._speculation = speculation
 
     def run(
         self,
@@ -411,21 +416,15 @@ class Job:
         process = self._executors.acquire()
         attempt = Attempt(index, numbers[index], process)
         numbers[index] += 1
-        connector = self._query._connector
-        checkpoint = self._query._checkpoint
         context = TaskContext(
-            index,
-            attempt.number,
-            self._executors.next_task_attempt(),
-            str(self._batch),
-            checkpoint.query,
+            index, attempt.number, self._executors.next_task_attempt(), *self._ids
         )
 
         def run() -> Any:
-            connector.set_task_context(context)
+            self._connector.set_task_context(context)
             return tasks[index](attempt)
 
-        attempt.task = process.spawn(f"{stage} {self._batch}/{index}.{attempt.number}", run)
+        attempt.task = process.spawn(f"{stage} {self._ids[0]}/{index}.{attempt.number}", run)
         return attempt
 
     def _speculate(
@@ -435,7 +434,7 @@ class Job:
         numbers: list[int],
         stage: str,
     ) -> None:
-        chance = self._query._definition.speculation
+        chance = self._speculation
         for attempt in tuple(running):
             alone = sum(other.index == attempt.index for other in running) == 1
             if alone and chance and self._world.random.random() < chance:

@@ -11,6 +11,7 @@ from tests.simulation.spark.endpoints import Collector, KafkaSink, KafkaSource, 
 from tests.simulation.spark.query import Definition
 from tests.simulation.spark.shapes import shapes
 from tests.simulation.workloads.batch_reads import BatchReads
+from tests.simulation.workloads.batch_writes import batch_write
 from tests.simulation.workloads.changing_log import changing_log
 from tests.simulation.workloads.history import FAULT_SECONDS, History, Supervisor
 from tests.simulation.workloads.kinds_of_faults import CLUSTER_FAULTS, READ_FAULTS, WRITE_FAULTS
@@ -187,6 +188,7 @@ def _sink(seed: int, guarantee: str, *, is_traced: bool) -> tuple[Verdict, Histo
 
 WORKLOADS: Mapping[str, Callable[..., tuple[Verdict, History]]] = {
     "batch": batch,
+    "batch-write": batch_write,
     "source": source,
     "at-least-once": at_least_once,
     "exactly-once": exactly_once,

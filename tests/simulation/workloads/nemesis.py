@@ -151,8 +151,14 @@ class Nemesis:
         self._move_leader(self.history.draw.uniform(0.2, 3.0))
 
     def _forget_topics(self) -> None:
-        seconds = self.history.draw.choice((0.1, 1.0, 4.0))
-        self.history.cluster.forget_topics(self._node(), seconds)
+        draw, cluster = self.history.draw, self.history.cluster
+        if draw.random() < 0.7:
+            cluster.forget_topics(self._node(), draw.choice((0.1, 1.0, 4.0)))
+            return
+        # Together with a new leader, so that readers ask for metadata.
+        for node in cluster.node_ids:
+            cluster.forget_topics(node, 0.2)
+        self._move_leader()
 
     def _lag(self) -> None:
         cluster, (topic, partition) = self.history.cluster, self._partition()
@@ -192,6 +198,25 @@ class Nemesis:
                 connection.flush()
 
         history.world.call_later(history.draw.choice((0.3, 2.0, 8.0, 25.0)), restore)
+
+    def cut_off(self, process: str) -> None:
+        """
+        Cut the links of a process to all brokers, for longer than most timeouts.
+        """
+        history = self.history
+        links = [history.network.link(node, process) for node in history.cluster.node_ids]
+        attribute = history.draw.choice(("is_cut", "drops_responses"))
+        history.world.trace("%s: %s", attribute, process)
+        for link in links:
+            setattr(link, attribute, True)
+
+        def restore() -> None:
+            for link in links:
+                setattr(link, attribute, False)
+            for connection in tuple(history.network.connections):
+                connection.flush()
+
+        history.world.call_later(history.draw.choice((5.0, 10.0, 14.0, 25.0)), restore)
 
     def _slow(self) -> None:
         link = self.history.network.link(self._node())
@@ -290,6 +315,9 @@ class Nemesis:
         """
         history = self.history
         if query.is_done or self._is_healed:
+            return
+        if history.draw.random() < 0.2:
+            self.cut_off("committer")
             return
         if history.draw.random() < 0.3 and query in self._queries():
             self._replace(query)

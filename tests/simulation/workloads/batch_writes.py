@@ -1,0 +1,143 @@
+"""
+Exactly-once batch writes, one after another: what each reports must be true for ever.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.simulation.spark.endpoints import KafkaBatchSink, Row
+from tests.simulation.spark.query import Attempt, Job, QueryFailedError
+from tests.simulation.workloads.history import FAULT_SECONDS, History
+from tests.simulation.workloads.kinds_of_faults import CLUSTER_FAULTS
+from tests.simulation.workloads.nemesis import Nemesis
+from tests.simulation.workloads.options import write_options
+from tests.simulation.workloads.topics import OUTPUT, check_progress, is_settled, truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.simulation.kernel.world import Task
+    from tests.simulation.spark.checker import Verdict
+
+_DONE, _NOTHING, _UNKNOWN = "done", "nothing", "unknown"
+
+
+def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
+    """
+    Writes by several tasks each; no driver dies, since a batch has no ledger to go on from.
+    """
+    with History(seed, is_traced=is_traced) as history:
+        written = history.draw.choice((1, 3))
+        history.cluster.create_topic(OUTPUT, written)
+        writes = BatchWrites(history)
+        faults = (*CLUSTER_FAULTS, "kill worker", "pause worker", "move coordinator")
+        own = {"cut off driver": lambda: nemesis.cut_off("batch")}
+        nemesis = Nemesis(history, [], [(OUTPUT, written)], faults, own=own)
+        writes.cut_off = lambda: nemesis.cut_off("batch")
+        history.world.call_later(1.0, writes.start)
+        history.run(nemesis, lambda: writes.is_over and is_settled(history, OUTPUT, written))
+        if history.verdict.is_clean:
+            found = Counter(
+                record.value
+                for records in truth(history, OUTPUT, written).values()
+                for record in records
+                if record.state == "committed"
+            )
+            writes.check(found)
+        check_progress(history.verdict)
+        return history.verdict, history
+
+
+@dataclass
+class BatchWrites:
+    """
+    The writes, their rows, and what each has reported.
+    """
+
+    history: History
+    cut_off: Callable[[], None] = lambda: None
+    _rows: list[list[list[Row]]] = field(default_factory=list)
+    _reports: dict[int, str] = field(default_factory=dict)
+    _task: Task | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """
+        Whether the last write has ended.
+        """
+        is_late = self.history.world.elapsed > FAULT_SECONDS
+        return is_late and (self._task is None or self._task.is_done)
+
+    def start(self) -> None:
+        """
+        Begin a write, and the next one after it, until the faults end.
+        """
+        history, draw = self.history, self.history.draw
+        if history.world.elapsed > FAULT_SECONDS:
+            return
+        if self._task is None or self._task.is_done:
+            number, tasks = len(self._rows), draw.choice((1, 3, 6))
+            self._rows.append(
+                [
+                    [Row(f"{number}:{task}:{at}".encode()) for at in range(draw.choice((0, 3, 20)))]
+                    for task in range(tasks)
+                ]
+            )
+            options = write_options(history, "exactly-once")
+            if draw.random() < 0.5:
+                del options["transactionalIdPrefix"]
+            process = history.connector.process("batch")
+            self._task = process.spawn("write", lambda: self._write(number, options))
+        history.world.call_later(draw.expovariate(0.5), self.start)
+
+    def check(self, found: Counter[bytes | None]) -> None:
+        """
+        Compare the visible rows with what the writes have reported.
+        """
+        verdict = self.history.verdict
+        for number, report in self._reports.items():
+            values = [row.value for rows in self._rows[number] for row in rows]
+            verdict.records += len(values)
+            verdict.add("duplicate", [value for value in values if found[value] > 1])
+            if report == _DONE:
+                verdict.add("lost", [value for value in values if not found[value]])
+            elif report == _NOTHING:
+                verdict.add("visible after a report of nothing", [v for v in values if found[v]])
+
+    def _write(self, number: int, options: dict[str, str]) -> None:
+        history, draw = self.history, self.history.draw
+        errors = history.connector.module("errors")
+        job = Job(history.connector, ("", ""), history.executors, draw.choice((0.0, 0.05)))
+        messages = [None] * len(self._rows[number])
+        try:
+            sink = KafkaBatchSink(history.connector, options)
+            try:
+                tasks = [self._writing(sink, rows) for rows in self._rows[number]]
+                job.run(tasks, "write", messages)
+                if draw.random() < 0.2:
+                    history.world.call_later(draw.random() * 0.05, self.cut_off)
+                sink.commit(messages)
+            except (QueryFailedError, errors.PykafkaError):
+                # Spark raises the first error, and keeps that of the abort beside it.
+                with suppress(errors.PykafkaError):
+                    sink.abort([message for message in messages if message is not None])
+                raise
+        except errors.ExactlyOnceError as error:
+            history.world.trace("write %d: %r", number, error)
+            self._reports[number] = _UNKNOWN
+        except (QueryFailedError, errors.PykafkaError) as error:
+            history.world.trace("write %d: %r", number, error)
+            self._reports[number] = _NOTHING
+        else:
+            self._reports[number] = _DONE
+
+    def _writing(self, sink: KafkaBatchSink, rows: list[Row]) -> Callable[[Attempt], object]:
+        def pieces() -> Iterator[list[Row]]:
+            for at in range(0, len(rows), 5):
+                yield rows[at : at + 5]
+
+        return lambda attempt: sink.write(attempt.input(pieces()))
