@@ -24,7 +24,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 DRAWN = ("", "engines", "engines.wire")
 
 SPARK_ADAPTERS = {
-    *("spark", "audit.observer", "failures.foreach_batch", "progress.listener", "testing"),
+    *(
+        "spark",
+        "audit.observer",
+        "failures.foreach_batch",
+        "progress.listener",
+        "testing",
+        "verify",
+    ),
 }
 LIBRDKAFKA_EDGES = {
     *(
@@ -33,6 +40,7 @@ LIBRDKAFKA_EDGES = {
         "progress.group_store",
         "progress.group_offsets",
         "testing",
+        "verify",
     ),
 }
 LOGINS = {"engines.wire.network.sasl", "engines.wire.network.connection"}

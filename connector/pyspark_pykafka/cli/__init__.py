@@ -16,6 +16,7 @@ from pyspark_pykafka.cli.produce import PRODUCE
 from pyspark_pykafka.cli.progress import LAG, PROGRESS
 from pyspark_pykafka.cli.topic import TOPIC
 from pyspark_pykafka.cli.transactions import TRANSACTIONS
+from pyspark_pykafka.cli.verify import VERIFY
 from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.testing import FetchError, JavaNotFoundError, ServerError
 
@@ -29,7 +30,7 @@ __all__ = ["COMMANDS", "main"]
 INTERRUPTED = 130
 
 COMMANDS = (
-    *(DEV, TOPIC, PRODUCE, PEEK, PROGRESS, LAG, DEADLETTER, TRANSACTIONS, PLAIN_CHECKPOINT),
+    *(DEV, TOPIC, PRODUCE, PEEK, PROGRESS, LAG, DEADLETTER, TRANSACTIONS, PLAIN_CHECKPOINT, VERIFY),
 )
 
 

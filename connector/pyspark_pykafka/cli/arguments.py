@@ -12,9 +12,22 @@ MIN_SECONDS, MAX_SECONDS = 1, 86_400
 
 def add_brokers(parser: argparse.ArgumentParser) -> None:
     """Add the brokers' addresses and the client's settings, named as in Kafka's own tools."""
+    add_bootstrap(parser, required=True)
+    add_command_config(parser)
+
+
+def add_bootstrap(parser: argparse._ActionsContainer, *, required: bool) -> None:
+    """Add the brokers' addresses to a parser, or to a group of arguments."""
     parser.add_argument(
-        "--bootstrap-server", required=True, metavar="HOSTS", help="the brokers, such as host:9092"
+        "--bootstrap-server",
+        required=required,
+        metavar="HOSTS",
+        help="the brokers, such as host:9092",
     )
+
+
+def add_command_config(parser: argparse.ArgumentParser) -> None:
+    """Add the file with the client's settings."""
     parser.add_argument(
         "--command-config",
         type=Path,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.simulation.kafka.coordinator import slot_for
 from tests.simulation.kafka.image import NO_LEADER, TRANSACTIONS, Partition
 
+from pyspark_pykafka.verify.checker import ABORTED, COMMITTED, MARKER, OPEN
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from tests.simulation.kafka.replica_log import ReplicaLog
     from tests.simulation.kafka.transaction_state import TransactionState
     from tests.simulation.kafka.world import World
-
-COMMITTED, ABORTED, OPEN, MARKER = "committed", "aborted", "open", "marker"
 
 
 class TrueRecord(NamedTuple):

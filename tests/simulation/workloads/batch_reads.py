@@ -6,19 +6,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.spark.checker import check_rows
 from tests.simulation.spark.endpoints import rows_of
 from tests.simulation.workloads.history import FAULT_SECONDS
 from tests.simulation.workloads.options import read_options
 from tests.simulation.workloads.topics import INPUT
 
+from pyspark_pykafka.verify.checker import check_rows
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.simulation.kernel.world import Task
-    from tests.simulation.spark.checker import Verdict
     from tests.simulation.spark.endpoints import Row
     from tests.simulation.workloads.history import History
+
+    from pyspark_pykafka.verify.checker import Verdict
 
 
 class BatchReads:

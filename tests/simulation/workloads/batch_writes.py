@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.simulation.kernel.world import Task
-    from tests.simulation.spark.checker import Verdict
+
+    from pyspark_pykafka.verify.checker import Verdict
 
 _DONE, _NOTHING, _UNKNOWN = "done", "nothing", "unknown"
 

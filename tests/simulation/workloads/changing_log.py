@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.spark.checker import Verdict, check_rows
 from tests.simulation.spark.endpoints import Collector, KafkaSource
 from tests.simulation.spark.query import Definition
 from tests.simulation.spark.shapes import shapes
@@ -17,6 +16,8 @@ from tests.simulation.workloads.kinds_of_faults import READ_FAULTS
 from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import read_options
 from tests.simulation.workloads.topics import INPUT, check_progress, fill, is_filled, stop, truth
+
+from pyspark_pykafka.verify.checker import Verdict, check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

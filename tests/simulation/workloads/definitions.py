@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.spark.checker import Verdict, check_sink, check_source
 from tests.simulation.spark.endpoints import Collector, KafkaSink, KafkaSource, PlainSource, Row
 from tests.simulation.spark.query import Definition
 from tests.simulation.spark.shapes import shapes
@@ -30,6 +29,8 @@ from tests.simulation.workloads.topics import (
     stop,
     truth,
 )
+
+from pyspark_pykafka.verify.checker import Verdict, check_sink, check_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

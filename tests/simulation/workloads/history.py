@@ -12,7 +12,6 @@ from tests.simulation.kafka import ClusterSettings, SimulatedCluster
 from tests.simulation.kafka.image import TRANSACTIONS
 from tests.simulation.kernel.network import Network
 from tests.simulation.kernel.world import World
-from tests.simulation.spark.checker import Verdict
 from tests.simulation.spark.connector import HOST, PORT, simulated_connector
 from tests.simulation.spark.query import (
     Checkpoint,
@@ -24,6 +23,8 @@ from tests.simulation.spark.query import (
     StoppedTaskError,
 )
 from tests.simulation.workloads.producers import PlainClient
+
+from pyspark_pykafka.verify.checker import Verdict
 
 if TYPE_CHECKING:
     import random

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from tests.simulation.spark.checker import Verdict, check_source
 from tests.simulation.spark.endpoints import Collector, KafkaSource
 from tests.simulation.spark.query import Definition
 from tests.simulation.workloads.history import FAULT_SECONDS, History
@@ -16,6 +15,8 @@ from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import read_options
 from tests.simulation.workloads.progress_store import ProgressServer
 from tests.simulation.workloads.topics import INPUT, check_progress, fill, is_read, stop, truth
+
+from pyspark_pykafka.verify.checker import Verdict, check_source
 
 if TYPE_CHECKING:
     from tests.simulation.workloads.history import Supervisor

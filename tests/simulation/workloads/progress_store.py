@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tests.simulation.spark.checker import Verdict
     from tests.simulation.spark.connector import Connector
+
+    from pyspark_pykafka.verify.checker import Verdict
 
 
 class ProgressServer:

@@ -12,8 +12,9 @@ from tests.simulation.workloads.producers import PlainProducer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.simulation.spark.checker import Verdict
     from tests.simulation.workloads.history import History, Supervisor
+
+    from pyspark_pykafka.verify.checker import Verdict
 
 INPUT, OUTPUT = "input", "output"
 # A producer tries its last requests again for some time.

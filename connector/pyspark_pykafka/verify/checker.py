@@ -1,19 +1,89 @@
 """
-What a history must not show, in Jepsen's words: lost, duplicate, aborted read, skipped, and others.
+What a history must not show, in Jepsen's words: lost, duplicate, aborted read, phantom, and others.
+
+`pykafka verify` and the simulation of the test suite use the same checker. It does no I/O.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tests.simulation.spark.endpoints import Row
+#: What became of a record that was written. UNKNOWN: its commit was not answered; OPEN: its
+#: transaction has no marker yet. Records without a transaction are COMMITTED.
+COMMITTED, ABORTED, OPEN, UNKNOWN, MARKER = "committed", "aborted", "open", "unknown", "marker"
 
 _SHOWN = 5
+
+
+class Row(Protocol):
+    """
+    A row that was read; its position is that of the record that it must be.
+    """
+
+    @property
+    def topic(self) -> str:
+        """
+        The topic of the record.
+        """
+
+    @property
+    def partition(self) -> int:
+        """
+        The partition of the record.
+        """
+
+    @property
+    def offset(self) -> int:
+        """
+        The offset of the record.
+        """
+
+    @property
+    def key(self) -> bytes | None:
+        """
+        The key that was read.
+        """
+
+    @property
+    def value(self) -> bytes | None:
+        """
+        The value that was read.
+        """
+
+
+class TrueRecord(Protocol):
+    """
+    A record as it was written, and what became of it: COMMITTED, ABORTED and so on.
+    """
+
+    @property
+    def offset(self) -> int:
+        """
+        The offset, or another number that grows within the partition.
+        """
+
+    @property
+    def key(self) -> bytes | None:
+        """
+        The key that was written.
+        """
+
+    @property
+    def value(self) -> bytes | None:
+        """
+        The value that was written.
+        """
+
+    @property
+    def state(self) -> str:
+        """
+        What became of it.
+        """
 
 
 @dataclass
@@ -25,6 +95,8 @@ class Verdict:
     anomalies: dict[str, list[Any]] = field(default_factory=dict)
     records: int = 0
     faults: int = 0
+    #: Rows that were there before, whether or not that is an anomaly.
+    repeats: int = 0
 
     @property
     def is_clean(self) -> bool:
@@ -54,17 +126,21 @@ Position = tuple[str, int]
 
 def check_source(
     verdict: Verdict,
-    truth: Mapping[Position, Sequence[Any]],
+    truth: Mapping[Position, Sequence[TrueRecord]],
     batches: Sequence[Sequence[Row]],
     *,
     committed_only: bool = True,
+    exactly_once: bool = True,
+    is_through: bool = True,
 ) -> None:
     """
     Compare the rows of all micro-batches, in order, with the records in the logs.
+
+    A record without a row is lost if the query has passed it (``is_through``), or else stuck.
     """
-    check_rows(verdict, truth, batches, committed_only=committed_only)
+    check_rows(verdict, truth, batches, committed_only=committed_only, exactly_once=exactly_once)
     seen = {(row.topic, row.partition, row.offset) for rows in batches for row in rows}
-    wanted = {"committed"} if committed_only else {"committed", "aborted", "open"}
+    wanted = {COMMITTED} if committed_only else {COMMITTED, ABORTED, OPEN}
     expected = [
         (*tp, record.offset)
         for tp, records in truth.items()
@@ -72,18 +148,22 @@ def check_source(
         if record.state in wanted
     ]
     verdict.records += len(expected)
-    verdict.add("lost", [key for key in expected if key not in seen])
+    missing = [key for key in expected if key not in seen]
+    verdict.add("lost" if is_through else "stuck", missing)
 
 
 def check_rows(
     verdict: Verdict,
-    truth: Mapping[Position, Sequence[Any]],
+    truth: Mapping[Position, Sequence[TrueRecord]],
     batches: Sequence[Sequence[Row]],
     *,
     committed_only: bool,
+    exactly_once: bool = True,
 ) -> None:
     """
     Check that each row is a record, once, that may be seen; across batches also their order.
+
+    A repeated row says nothing about the order. Unless ``exactly_once``, it is only counted.
     """
     states = {(*tp, record.offset): record for tp, records in truth.items() for record in records}
     seen: Counter[tuple[str, int, int]] = Counter()
@@ -95,30 +175,32 @@ def check_rows(
             seen[key] += 1
             anomaly = _anomaly(row, states.get(key), committed_only=committed_only)
             verdict.add(anomaly or "", [key] if anomaly else [])
-            if row.offset <= last.get(tp, -1):
+            if seen[key] == 1 and row.offset <= last.get(tp, -1):
                 verdict.add("non-monotonic", [key])
             highest[tp] = max(highest.get(tp, -1), row.offset)
         last.update(highest)
-    verdict.add("duplicate", [key for key, count in seen.items() if count > 1])
+    verdict.repeats += seen.total() - len(seen)
+    if exactly_once:
+        verdict.add("duplicate", [key for key, count in seen.items() if count > 1])
 
 
-def _anomaly(row: Row, record: Any, *, committed_only: bool) -> str | None:
+def _anomaly(row: Row, record: TrueRecord | None, *, committed_only: bool) -> str | None:
     """
     Return what is wrong with a row, by the record at its place.
     """
-    if record is None or record.state == "marker":
+    if record is None or record.state == MARKER:
         return "phantom"
     if (record.value, record.key) != (row.value, row.key):
         return "corrupt"
-    if committed_only and record.state != "committed":
-        return "aborted read" if record.state == "aborted" else "dirty read"
-    return None
+    if not committed_only or record.state in {COMMITTED, UNKNOWN}:
+        return None
+    return "aborted read" if record.state == ABORTED else "dirty read"
 
 
 def check_sink(
     verdict: Verdict,
     expected: Sequence[bytes],
-    truth: Mapping[Position, Sequence[Any]],
+    truth: Mapping[Position, Sequence[TrueRecord]],
     *,
     exactly_once: bool,
     has_retried: bool,
@@ -128,13 +210,13 @@ def check_sink(
 
     At least once, a duplicate needs a reason: something that was tried again.
     """
-    found = Counter(
+    found: Counter[bytes | None] = Counter(
         record.value
         for records in truth.values()
         for record in records
-        if record.state == "committed"
+        if record.state == COMMITTED
     )
-    wanted = Counter(expected)
+    wanted: Counter[bytes | None] = Counter(expected)
     verdict.records += len(expected)
     verdict.add("lost", [value for value in wanted if value not in found])
     verdict.add("phantom", [value for value in found if value not in wanted])
@@ -143,10 +225,5 @@ def check_sink(
         verdict.add("duplicate", doubled)
     verdict.add(
         "open transaction",
-        [
-            record.value
-            for records in truth.values()
-            for record in records
-            if record.state == "open"
-        ],
+        [record.value for records in truth.values() for record in records if record.state == OPEN],
     )

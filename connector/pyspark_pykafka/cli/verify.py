@@ -1,0 +1,164 @@
+"""`pykafka verify`: a check of the user's own cluster and settings, while things break."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.cli.arguments import (
+    add_bootstrap,
+    add_command_config,
+    add_json,
+    broker_options,
+)
+from pyspark_pykafka.cli.command import Command
+from pyspark_pykafka.errors import OptionsError, PykafkaError
+from pyspark_pykafka.testing import FetchError, JavaNotFoundError, KafkaCluster, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.verify.nemesis import Nemesis
+    from pyspark_pykafka.verify.report import Report
+    from pyspark_pykafka.verify.run import Plan
+
+CANNOT_RUN = 2
+MAX_RECORDS = 10_000_000
+NEMESIS_BROKERS = 3
+_BROKER_DEFAULT = -1
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    try:
+        report = _run(arguments)
+    except (PykafkaError, ServerError, FetchError, JavaNotFoundError) as error:
+        text = "; ".join(error.mistakes) if isinstance(error, OptionsError) else str(error)
+        print(f"pykafka verify: {text}", file=sys.stderr)
+        if arguments.json:
+            print(json.dumps({"verdict": "void", "error": text}, indent=2))
+        return CANNOT_RUN
+    if arguments.json:
+        print(json.dumps(report.to_json(), indent=2))
+    else:
+        print("\n".join(report.lines()))
+    return report.exit_code
+
+
+def _run(arguments: argparse.Namespace) -> Report:
+    if arguments.rate * arguments.seconds > MAX_RECORDS:
+        msg = (
+            f"--rate times --seconds is {arguments.rate * arguments.seconds}; it must be at most "
+            f"{MAX_RECORDS}, since the numbers of all records are kept in memory"
+        )
+        raise OptionsError((msg,))
+    if not arguments.nemesis:
+        return _make_run(_plan(arguments), None)
+    _say(f"starting {NEMESIS_BROKERS} brokers; the jars are downloaded once")
+    with contextlib.ExitStack() as servers:
+        cluster = servers.enter_context(KafkaCluster(NEMESIS_BROKERS))
+        own = argparse.Namespace(**{**vars(arguments), "bootstrap_server": cluster.bootstrap})
+        return _make_run(_plan(own), cluster)
+
+
+def _make_run(plan: Plan, cluster: KafkaCluster | None) -> Report:
+    # Spark and a Kafka client: no other command needs both.
+    from pyspark_pykafka.verify.nemesis import Nemesis
+    from pyspark_pykafka.verify.run import verify
+
+    nemesis: Nemesis | None = None if cluster is None else Nemesis(cluster, _say)
+    return verify(plan, _say, nemesis)
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    from pyspark_pykafka.verify.run import Plan
+
+    return Plan(
+        options=broker_options(arguments),
+        topic_prefix=arguments.topic_prefix,
+        partitions=arguments.partitions,
+        replication_factor=arguments.replication_factor,
+        seconds=arguments.seconds,
+        rate=arguments.rate,
+        guarantee=arguments.guarantee,
+        deadline_seconds=arguments.deadline,
+        keep=arguments.keep,
+    )
+
+
+def _say(line: str) -> None:
+    """Print on the standard error: the standard output is the verdict's."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
+    cluster = parser.add_mutually_exclusive_group(required=True)
+    add_bootstrap(cluster, required=False)
+    cluster.add_argument(
+        "--nemesis",
+        action="store_true",
+        help=f"start {NEMESIS_BROKERS} brokers here, as pykafka dev does, and kill, pause and "
+        "shut down one after the other",
+    )
+    add_command_config(parser)
+    parser.add_argument(
+        "--topic-prefix",
+        type=_prefix,
+        default="pykafka-verify",
+        metavar="TEXT",
+        help="what the names of topics and transactional ids begin with; default: pykafka-verify",
+    )
+    number = _number(1, 1_000)
+    parser.add_argument("--partitions", type=number, default=3, help="of each topic; default: 3")
+    parser.add_argument(
+        "--replication-factor",
+        type=_number(1, 32_767),
+        default=_BROKER_DEFAULT,
+        help="default: that of the brokers",
+    )
+    parser.add_argument(
+        "--seconds", type=_number(1, 86_400), default=60, help="how long to write; default: 60"
+    )
+    parser.add_argument(
+        "--rate", type=_number(1, 100_000), default=500, help="records a second; default: 500"
+    )
+    parser.add_argument(
+        "--guarantee", choices=("exactly-once", "at-least-once"), default="exactly-once"
+    )
+    parser.add_argument(
+        "--deadline",
+        type=_number(1, 86_400),
+        default=120,
+        metavar="SECONDS",
+        help="how long to wait until the last record is through; default: 120",
+    )
+    parser.add_argument("--keep", action="store_true", help="leave the topics in place")
+    add_json(parser)
+
+
+def _prefix(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", text):
+        msg = f"{text!r} is not valid; it must be 1 to 100 letters, digits, '.', '_' or '-'"
+        raise argparse.ArgumentTypeError(msg)
+    return text
+
+
+def _number(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdigit() or not low <= int(text) <= high:
+            msg = f"{text!r} is not valid; it must be a whole number from {low} to {high}"
+            raise argparse.ArgumentTypeError(msg)
+        return int(text)
+
+    return parse
+
+
+VERIFY = Command(
+    "verify",
+    "Send records through your cluster and Spark while you break things; nothing may be lost.",
+    _add_verify_arguments,
+    _verify,
+)

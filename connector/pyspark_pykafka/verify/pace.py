@@ -1,0 +1,39 @@
+"""
+How evenly a run goes on: the longest pause, the maximum lag.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass
+class Pace:
+    """
+    Samples of how many records were acknowledged and how many of them a consumer has seen.
+
+    A pause is a time in which nothing is seen although something is acknowledged. It counts from
+    the first record on: before that, Spark starts.
+    """
+
+    now: Callable[[], float] = field(default=time.monotonic, repr=False)
+    max_lag: int = 0
+    longest_pause: float = 0.0
+    _seen: int = 0
+    _since: float = 0.0
+
+    def sample(self, acknowledged: int, seen: int) -> None:
+        """
+        Add one sample.
+        """
+        at = self.now()
+        self.max_lag = max(self.max_lag, acknowledged - seen)
+        if 0 < seen == self._seen and seen < acknowledged:
+            self.longest_pause = max(self.longest_pause, at - self._since)
+        if seen != self._seen or acknowledged <= seen:
+            self._seen, self._since = seen, at

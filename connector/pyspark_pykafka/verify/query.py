@@ -1,0 +1,178 @@
+"""
+The query of a run: it reads the input topic with the connector, writes the output topic, and is
+restarted when it fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, supervise
+from pyspark_pykafka.verify.errors import CannotRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLICY = RestartPolicy(initial_delay=0.5, max_delay=5.0, attempts=None)
+_STOP_SECONDS = 0.2
+
+
+def local_session() -> tuple[SparkSession, bool]:
+    """
+    Return the session of this process, or a new one on two cores, and whether it is new.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from pyspark_pykafka.testing import JavaNotFoundError, find_java
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active, False
+    try:
+        os.environ.setdefault("JAVA_HOME", str(find_java().parent.parent))
+    except JavaNotFoundError as error:
+        raise CannotRunError(str(error)) from error
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("pykafka verify")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
+    try:
+        session = builder.getOrCreate()
+    except PySparkException as error:
+        msg = f"Spark could not be started: {error}; it needs Java 17 or 21 in JAVA_HOME"
+        raise CannotRunError(msg) from error
+    # A query that fails is expected, and reported with each restart.
+    session.sparkContext.setLogLevel("OFF")
+    return session, True
+
+
+def summary(error: BaseException) -> str:
+    """
+    Return an error in one line: Java's reason follows on the second line of a text of py4j.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    is_call = lines[0].startswith("An error occurred while calling")
+    return lines[1].lstrip(": ") if is_call and len(lines) > 1 else lines[0]
+
+
+class CopyQuery:
+    """
+    A thread that keeps the query running until it is stopped or fails for good.
+
+    ``restarts`` counts the failures after which it was started again; ``error`` ended it.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        source: Mapping[str, str],
+        sink: Mapping[str, str],
+        on_restart: Callable[[Attempt], None],
+    ) -> None:
+        self.restarts = 0
+        self.error: Exception | None = None
+        self._session = session
+        self._source, self._sink = source, sink
+        self._on_restart = on_restart
+        self._query: StreamingQuery | None = None
+        self._ends: dict[str, Any] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pykafka-verify-query")
+
+    def start(self) -> None:
+        """
+        Start the query.
+        """
+        self._thread.start()
+
+    def stop(self) -> None:
+        """
+        Stop the query and return when it has ended, also if it is just being restarted.
+        """
+        self._stopping.set()
+        while self._thread.is_alive():
+            # Without Spark's Java process the thread ends with the same error.
+            with contextlib.suppress(*self._java_errors()):
+                if self._query is not None:
+                    self._query.stop()
+            self._thread.join(_STOP_SECONDS)
+
+    @property
+    def has_started(self) -> bool:
+        """
+        Whether Spark has started the query once.
+        """
+        return self._query is not None
+
+    @property
+    def is_running(self) -> bool:
+        """
+        Whether the query runs, or is going to be restarted.
+        """
+        return self._thread.is_alive()
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """
+        Return where the last finished micro-batch ended, by partition.
+        """
+        query = self._query
+        progress = None if query is None else query.lastProgress
+        if progress is not None and progress["sources"][0]["endOffset"]:
+            end = progress["sources"][0]["endOffset"]
+            self._ends = json.loads(end) if isinstance(end, str) else end
+        return {int(number): int(offset) for number, offset in self._ends.get(topic, {}).items()}
+
+    def _run(self) -> None:
+        try:
+            # Spark looks Python's formats up in the active session of the thread; this sets it.
+            self._session.createDataFrame([], "value binary")
+            supervise(self._start, POLICY, self._count)
+        except Exception as error:  # noqa: BLE001 (part of the verdict)
+            self.error = error
+
+    def _count(self, attempt: Attempt) -> None:
+        self.restarts += attempt.pause_seconds is not None
+        self._on_restart(attempt)
+
+    def _start(self) -> StreamingQuery:
+        """
+        Start the query; an error here that is not retriable ends the supervision.
+        """
+        if self._stopping.is_set():
+            raise CannotRunError("the query is being stopped")
+        try:
+            frame = self._session.readStream.format("pykafka").options(**self._source).load()
+            rows = frame.select("value", "partition")
+            self._query = rows.writeStream.format("pykafka").options(**self._sink).start()
+        except self._java_errors() as error:
+            msg = f"Spark's Java process has ended: {error}"
+            raise CannotRunError(msg) from error
+        except Exception as error:
+            if self._query is not None:
+                raise
+            # It never ran: what is wrong is not what the run is about.
+            msg = f"Spark could not start the query: {summary(error)}"
+            raise CannotRunError(msg) from error
+        return self._query
+
+    @staticmethod
+    def _java_errors() -> tuple[type[Exception], ...]:
+        from py4j.protocol import Py4JNetworkError
+
+        return (OSError, Py4JNetworkError)

@@ -1,0 +1,134 @@
+"""
+Reads the output topic with a plain consumer of committed records: all along, and once at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from pyspark_pykafka.errors import TimeoutExceededError
+from pyspark_pykafka.verify.records import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from confluent_kafka import Message
+
+    from pyspark_pykafka.retry import Deadline
+    from pyspark_pykafka.verify.records import ReadRow
+
+_POLL_SECONDS = 0.1
+_MESSAGES = 1_000
+_FIXED = {
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "log_level": 0,
+}
+
+
+class Tail:
+    """
+    A thread that follows the output topic; ``seen`` are the records that a consumer has seen.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], output: str, source: str, partitions: int
+    ) -> None:
+        self.seen: set[tuple[int, int]] = set()
+        self.error: Exception | None = None
+        self._source = source
+        self._arguments = (config, output, partitions)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pykafka-verify-reader")
+
+    def start(self) -> None:
+        """
+        Start to read.
+        """
+        self._thread.start()
+
+    def stop(self) -> None:
+        """
+        End the thread.
+        """
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with _Assigned(*self._arguments) as consumer:
+                while not self._stopping.is_set():
+                    for message in consumer.messages():
+                        if message.error() is None:
+                            row = _row(message, self._source)
+                            self.seen.add((row.partition, row.offset))
+        except Exception as error:  # noqa: BLE001 (the run raises it)
+            self.error = error
+
+
+def read_all(
+    config: Mapping[str, Any], output: str, source: str, partitions: int, deadline: Deadline
+) -> list[ReadRow]:
+    """
+    Return the committed records of the output topic, those of each partition in order.
+
+    Raises :class:`TimeoutExceededError` if the end is not reached in time.
+    """
+    rows: list[ReadRow] = []
+    unfinished = set(range(partitions))
+    with _Assigned(config, output, partitions) as consumer:
+        while unfinished:
+            if deadline.expired:
+                msg = f"reading {output}: partitions {sorted(unfinished)} were not read to the end"
+                raise TimeoutExceededError(msg)
+            for message in consumer.messages():
+                if message.error() is None:
+                    rows.append(_row(message, source))
+                else:
+                    unfinished.discard(int(message.partition()))
+    return rows
+
+
+class _Assigned:
+    """
+    A consumer of all partitions from their start, without a group.
+    """
+
+    def __init__(self, config: Mapping[str, Any], topic: str, partitions: int) -> None:
+        self._consumer = Consumer({**config, **_FIXED})
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def messages(self) -> Iterator[Message]:
+        """
+        Yield records and ends of partitions; transient errors are left to the client.
+        """
+        for message in self._consumer.consume(_MESSAGES, timeout=_POLL_SECONDS):
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (its public name)
+                yield message
+            elif error.fatal() or error.code() in _HOPELESS:
+                raise KafkaException(error)
+
+
+_HOPELESS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+    KafkaError._AUTHENTICATION,  # noqa: SLF001 (its public name)
+    KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 (likewise)
+}
+
+
+def _row(message: Message, source: str) -> ReadRow:
+    return decode(source, message.value(), int(message.offset()))

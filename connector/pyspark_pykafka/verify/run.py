@@ -1,0 +1,280 @@
+"""
+One run: topics, a writer, a query, a reader, and the comparison of both ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.options import parse_sink
+from pyspark_pykafka.retry import NEVER, Deadline
+from pyspark_pykafka.settings.librdkafka_config import (
+    admin_config,
+    consumer_config,
+    producer_config,
+)
+from pyspark_pykafka.verify import topics
+from pyspark_pykafka.verify.checker import Verdict, check_source
+from pyspark_pykafka.verify.errors import CannotRunError
+from pyspark_pykafka.verify.pace import Pace
+from pyspark_pykafka.verify.query import CopyQuery, local_session, summary
+from pyspark_pykafka.verify.reader import Tail, read_all
+from pyspark_pykafka.verify.report import Report
+from pyspark_pykafka.verify.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.failures.restarts import Attempt
+    from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.verify.nemesis import Nemesis
+    from pyspark_pykafka.verify.records import ReadRow
+
+EXACTLY_ONCE = "exactly-once"
+
+_SAMPLE_SECONDS = 0.2
+_SAY_SECONDS = 5.0
+_START_SECONDS = 120.0
+_READ_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    What is to be verified, and how long. ``options`` are the ``kafka.*`` options of the user.
+    """
+
+    options: dict[str, str]
+    topic_prefix: str
+    partitions: int
+    replication_factor: int
+    seconds: float
+    rate: float
+    guarantee: str
+    deadline_seconds: float
+    keep: bool
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """
+        The settings of all clients of the run.
+        """
+        return parse_sink(self.options, streaming=False).kafka
+
+
+def verify(plan: Plan, say: Callable[[str], None], nemesis: Nemesis | None = None) -> Report:
+    """
+    Make a run and return what it found; ``say`` gets a line for each event.
+
+    Raises :class:`CannotRunError`, or another :class:`PykafkaError`, if it shows nothing.
+    """
+    names = topics.Names.of(plan.topic_prefix)
+    with ExitStack() as cleanup:
+        clean = _Cleanup(cleanup, say)
+        if not plan.keep:
+            clean.add("delete the topics", lambda: topics.delete_topics(plan.kafka, names))
+        topics.create_topics(plan.kafka, names, plan.partitions, plan.replication_factor)
+        checkpoint = tempfile.mkdtemp(prefix="pykafka-verify-")
+        clean.add("delete the checkpoint", lambda: shutil.rmtree(checkpoint))
+        say(f"writing to {names.source} for {plan.seconds:g} s, copying to {names.output}")
+        run = _Run(plan, names, say, nemesis, _parts(plan, names, checkpoint, say, clean))
+        return run.make(clean)
+
+
+@dataclass
+class _Cleanup:
+    """
+    What is undone at the end, the last first; a step that fails is said, and the others follow.
+    """
+
+    stack: ExitStack
+    say: Callable[[str], None]
+
+    def add(self, action: str, step: Callable[[], object]) -> None:
+        self.stack.callback(self._attempt, action, step)
+
+    def _attempt(self, action: str, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except (PykafkaError, OSError) as error:
+            self.say(f"could not {action}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    writer: Writer
+    query: CopyQuery
+    tail: Tail
+    ends: topics.EndOffsets
+
+
+def _parts(
+    plan: Plan, names: topics.Names, checkpoint: str, say: Callable[[str], None], clean: _Cleanup
+) -> _Parts:
+    kafka, partitions = plan.kafka, plan.partitions
+    session, is_new = local_session()
+    if is_new:
+        clean.add("stop Spark", session.stop)
+    source = {
+        **plan.options,
+        "subscribe": names.source,
+        "startingOffsets": "earliest",
+        "kafka.isolation.level": "read_committed",
+    }
+    sink = {
+        **plan.options,
+        "topic": names.output,
+        "deliveryGuarantee": plan.guarantee,
+        "checkpointLocation": checkpoint,
+    }
+    if plan.guarantee == EXACTLY_ONCE:
+        sink["transactionalIdPrefix"] = names.transactional_id_prefix
+        clean.add("abort open transactions", lambda: topics.abort_open(kafka, names))
+
+    def restarted(attempt: Attempt) -> None:
+        say(f"the query failed ({attempt.number} in a row): {summary(attempt.error)}")
+
+    query = CopyQuery(session, source, sink, restarted)
+    tail = Tail(_reader_config(kafka), names.output, names.source, partitions)
+    writer = Writer(producer_config(kafka), names.run, names.source, partitions, plan.rate)
+    clean.add("stop the query", query.stop)
+    clean.add("stop the reader", tail.stop)
+    clean.add("stop the writer", writer.stop)
+    return _Parts(writer, query, tail, topics.EndOffsets(admin_config(kafka), partitions))
+
+
+def _raise_if_failed(action: str, error: Exception | None) -> None:
+    if error is not None:
+        msg = f"{action} failed: {error}"
+        raise CannotRunError(msg) from error
+
+
+def _reader_config(kafka: KafkaSettings) -> dict[str, Any]:
+    return consumer_config(kafka, group_id="pykafka-verify")
+
+
+@dataclass
+class _Run:
+    plan: Plan
+    names: topics.Names
+    say: Callable[[str], None]
+    nemesis: Nemesis | None
+    parts: _Parts
+    pace: Pace = field(default_factory=Pace)
+    never: threading.Event = field(default_factory=threading.Event)
+
+    def make(self, clean: _Cleanup) -> Report:
+        parts = self.parts
+        parts.query.start()
+        self._until(lambda: parts.query.has_started, Deadline.after(_START_SECONDS), "Spark starts")
+        if not parts.query.has_started:
+            _raise_if_failed(
+                "starting the query", parts.query.error or TimeoutError(_START_SECONDS)
+            )
+        parts.tail.start()
+        parts.writer.start()
+        # Before that, Python workers start.
+        is_running = self._until(
+            lambda: bool(parts.tail.seen),
+            Deadline.after(_START_SECONDS),
+            "the first record goes through",
+        )
+        if is_running:
+            self._let_things_break(clean)
+        parts.writer.stop()
+        is_through = is_running and self._until(
+            self._is_through,
+            Deadline.after(self.plan.deadline_seconds),
+            "the last records go through",
+        )
+        parts.query.stop()
+        parts.tail.stop()
+        _raise_if_failed("writing with a plain producer", parts.writer.error)
+        _raise_if_failed("reading with a plain consumer", parts.tail.error)
+        return self._report(is_through=is_through)
+
+    def _let_things_break(self, clean: _Cleanup) -> None:
+        if self.nemesis is not None:
+            clean.add("heal the brokers", self.nemesis.stop)
+            self.nemesis.start()
+        self._until(lambda: False, Deadline.after(self.plan.seconds), None)
+        if self.nemesis is not None:
+            self.nemesis.stop()
+            _raise_if_failed("healing the brokers", self.nemesis.error)
+
+    def _until(self, is_done: Callable[[], bool], deadline: Deadline, action: str | None) -> bool:
+        """
+        Sample the pace until a condition holds; return False if it does not in time.
+        """
+        say_at = Deadline.after(_SAY_SECONDS) if action else NEVER
+        while not is_done():
+            if deadline.expired or not self._all_run():
+                return False
+            if say_at.expired:
+                self.say(f"waiting until {action}, for {deadline.remaining():.0f} s more")
+                say_at = NEVER
+            self.pace.sample(self.parts.writer.written.committed, len(self.parts.tail.seen))
+            self.never.wait(_SAMPLE_SECONDS)
+        return True
+
+    def _all_run(self) -> bool:
+        errors = (self.parts.writer.error, self.parts.tail.error)
+        return self.parts.query.is_running and errors == (None, None)
+
+    def _is_through(self) -> bool:
+        """
+        Whether a consumer has seen all records, or the query has finished all micro-batches.
+        """
+        committed, seen = self.parts.writer.written.committed_keys(), self.parts.tail.seen
+        if len(seen) >= len(committed) and committed <= seen:
+            return True
+        ended = self.parts.query.end_offsets(self.names.source)
+        if not ended or len(ended) < self.plan.partitions:
+            return False
+        source_ends = self.parts.ends.of(self.names.source)
+        if source_ends is None or any(ended[n] < end for n, end in source_ends.items()):
+            return False
+        # What is missing now is lost, if no commit is still on its way to a partition.
+        return self.parts.ends.of(self.names.output) is not None
+
+    def _rows(self) -> list[ReadRow]:
+        if self.plan.guarantee == EXACTLY_ONCE:
+            # An open transaction hides the records after it.
+            topics.abort_open(self.plan.kafka, self.names)
+        return read_all(
+            _reader_config(self.plan.kafka),
+            *(self.names.output, self.names.source, self.plan.partitions),
+            Deadline.after(_READ_SECONDS),
+        )
+
+    def _report(self, *, is_through: bool) -> Report:
+        written, query, rows = self.parts.writer.written, self.parts.query, self._rows()
+        verdict = Verdict()
+        check_source(
+            verdict,
+            written.records,
+            [[row] for row in rows],
+            exactly_once=self.plan.guarantee == EXACTLY_ONCE,
+            is_through=is_through,
+        )
+        return Report(
+            guarantee=self.plan.guarantee,
+            written=written.states.total(),
+            acknowledged=written.committed,
+            aborted=written.aborted,
+            unknown=written.unknown,
+            read=len(rows),
+            verdict=verdict,
+            restarts=query.restarts,
+            longest_pause=self.pace.longest_pause,
+            max_lag=self.pace.max_lag,
+            strikes=0 if self.nemesis is None else self.nemesis.strikes,
+            error=None if query.error is None else summary(query.error),
+            kept=self.names.topics if self.plan.keep else (),
+        )

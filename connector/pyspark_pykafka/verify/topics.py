@@ -1,0 +1,117 @@
+"""
+The topics of a run and its transactions: made before it, removed after it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
+from pyspark_pykafka.engines.selection import metadata_backend, transaction_client
+from pyspark_pykafka.engines.wire.transactions.values import TransactionState
+from pyspark_pykafka.sink.ledger_entries import ledger_topic
+from pyspark_pykafka.sink.transactional_ids import prefix_pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_pykafka.settings import KafkaSettings
+
+_OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
+_REQUEST_SECONDS = 10.0
+
+
+class Names(NamedTuple):
+    """
+    The names that a run uses; all begin with the user's prefix.
+    """
+
+    run: str
+    source: str
+    output: str
+    transactional_id_prefix: str
+
+    @classmethod
+    def of(cls, prefix: str) -> Names:
+        """
+        Return the names of a new run.
+        """
+        run = uuid.uuid4().hex[:8]
+        stem = f"{prefix}-{run}"
+        return cls(run, f"{stem}-input", f"{stem}-output", stem)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """
+        All topics, the ledger's included.
+        """
+        return (self.source, self.output, ledger_topic(self.transactional_id_prefix))
+
+
+def create_topics(
+    kafka: KafkaSettings, names: Names, partitions: int, replication_factor: int
+) -> None:
+    """
+    Create the input and the output topic.
+    """
+    # Reports brokers that never answer soon, and without the log of librdkafka's attempts.
+    metadata_backend(kafka, "read_uncommitted", "auto").describe_topics(())
+    for topic in (names.source, names.output):
+        RetryingAdmin(kafka).create_topic(
+            topic,
+            {},
+            f"creating the topic {topic}",
+            partitions=partitions,
+            replication_factor=replication_factor,
+        )
+
+
+def delete_topics(kafka: KafkaSettings, names: Names) -> None:
+    """
+    Delete the topics that exist.
+    """
+    for topic in names.topics:
+        RetryingAdmin(kafka).delete_topic(topic)
+
+
+def abort_open(kafka: KafkaSettings, names: Names) -> None:
+    """
+    Abort the transactions that the query has left open; its other ids expire on the brokers.
+    """
+    with transaction_client(kafka) as transactions:
+        pattern = prefix_pattern(names.transactional_id_prefix)
+        transactions.abort_ids(transactions.list_ids(pattern, _OPEN))
+
+
+class EndOffsets:
+    """
+    The ends of topics, asked of the brokers by a plain admin client.
+    """
+
+    def __init__(self, config: Mapping[str, Any], partitions: int) -> None:
+        self._admin = AdminClient({**config, "log_level": 0})
+        self._partitions = partitions
+
+    def of(self, topic: str) -> dict[int, int] | None:
+        """
+        Return the high watermarks, or None if brokers do not answer or a transaction is open.
+        """
+        try:
+            stable = self._ends(topic, IsolationLevel.READ_COMMITTED)
+            return stable if stable == self._ends(topic, IsolationLevel.READ_UNCOMMITTED) else None
+        except KafkaException:
+            return None
+
+    def _ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int]:
+        tps = {TopicPartition(topic, n): OffsetSpec.latest() for n in range(self._partitions)}
+        futures = self._admin.list_offsets(
+            tps, isolation_level=isolation, request_timeout=_REQUEST_SECONDS
+        )
+        return {
+            int(tp.partition): int(future.result(2 * _REQUEST_SECONDS).offset)
+            for tp, future in futures.items()
+        }

@@ -1,0 +1,152 @@
+"""
+`pykafka verify` on real brokers: a clean run, planted faults, and brokers killed meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+SECONDS = 60
+COMMITTED = {"isolation.level": "read_committed"}
+
+
+def topics(cluster: KafkaCluster, prefix: str) -> list[str]:
+    """
+    Return the topics of runs with this prefix.
+    """
+    known = cluster.admin().list_topics(timeout=SECONDS).topics
+    return sorted(name for name in known if name.startswith(prefix))
+
+
+def output_records(cluster: KafkaCluster, prefix: str) -> list[Record]:
+    """
+    Return what is in the output topic of the only run with this prefix.
+    """
+    found = [name for name in topics(cluster, prefix) if name.endswith("-output")]
+    return cluster.consume(found[0], COMMITTED) if found else []
+
+
+def meanwhile(act: Callable[[], None]) -> threading.Thread:
+    """
+    Start something that happens during a run.
+    """
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+def verify(
+    cluster: KafkaCluster,
+    prefix: str,
+    capsys: pytest.CaptureFixture[str],
+    *options: str,
+) -> tuple[int, dict[str, Any]]:
+    """
+    Run the command, and return its exit code and its report.
+    """
+    brokers = ["--bootstrap-server", cluster.bootstrap, "--topic-prefix", prefix]
+    code = main(["verify", *brokers, "--json", *options])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_clean_run_leaves_nothing_behind(
+    spark: SparkSession, kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Every acknowledged record is read once and no aborted one; the topics are gone afterwards.
+    """
+    assert spark.version
+    code, report = verify(kafka_cluster, "verify-clean", capsys, "--seconds", "8", "--rate", "200")
+
+    assert (code, report["verdict"], report["anomalies"]) == (0, "clean", {})
+    assert report["read"] == report["acknowledged"] > 500
+    assert report["aborted"] > 100
+    wait_until(lambda: ", ".join(topics(kafka_cluster, "verify-clean")) or None, SECONDS)
+
+
+def test_planted_duplicate_and_phantom_are_found(
+    spark: SparkSession, kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    A record written again to the output topic, and one of nobody, are anomalies: exit code 1.
+    """
+    assert spark.version
+    prefix = "verify-planted"
+
+    def plant() -> None:
+        wait_until(
+            lambda: None if output_records(kafka_cluster, prefix) else "nothing copied", SECONDS
+        )
+        name = next(name for name in topics(kafka_cluster, prefix) if name.endswith("-output"))
+        first = kafka_cluster.consume(name, COMMITTED)[0]
+        copied = Record(first.value, partition=first.partition)
+        kafka_cluster.produce(name, [copied, Record(b"of nobody", partition=0)])
+
+    planting = meanwhile(plant)
+    code, report = verify(kafka_cluster, prefix, capsys, "--seconds", "6", "--rate", "100")
+    planting.join()
+
+    assert (code, report["verdict"]) == (1, "anomaly")
+    assert {kind: len(found) for kind, found in report["anomalies"].items()} == {
+        "duplicate": 1,
+        "phantom": 1,
+    }
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_killed_broker_is_no_anomaly(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], guarantee: str
+) -> None:
+    """
+    Of three brokers one is killed and restarted during the run: the verdict is clean.
+    """
+    assert spark.version
+    config = tmp_path / "client.properties"
+    config.write_text("request.timeout.ms=10000\n")
+    with KafkaCluster(3) as cluster:
+
+        def strike() -> None:
+            wait_until(
+                lambda: None if output_records(cluster, "verify-kill") else "nothing copied",
+                SECONDS,
+            )
+            cluster.kill(2)
+            cluster.restart(2)
+
+        striking = meanwhile(strike)
+        options = ("--seconds", "30", "--guarantee", guarantee, "--command-config", str(config))
+        code, report = verify(cluster, "verify-kill", capsys, *options)
+        striking.join()
+
+    assert (code, report["verdict"], report["anomalies"]) == (0, "clean", {})
+    assert report["read"] >= report["acknowledged"] > 1_000
+
+
+@pytest.mark.soak
+def test_nemesis_starts_and_breaks_brokers(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    With --nemesis the command breaks three brokers of its own, and the verdict is clean.
+    """
+    assert spark.version
+    code = main(["verify", "--nemesis", "--seconds", "60", "--json"])
+
+    report = json.loads(capsys.readouterr().out)
+    assert (code, report["verdict"], report["anomalies"]) == (0, "clean", {})
+    assert report["strikes_of_the_nemesis"] >= 2

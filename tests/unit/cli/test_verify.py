@@ -1,0 +1,130 @@
+"""
+`pykafka verify` reports its verdict as text, JSON and exit code; the run itself is a stub here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.engines import first_contact
+from pyspark_pykafka.verify import run
+from pyspark_pykafka.verify.checker import Verdict
+from pyspark_pykafka.verify.errors import CannotRunError
+from pyspark_pykafka.verify.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.verify.nemesis import Nemesis
+
+COMMAND = ["verify", "--bootstrap-server", "127.0.0.1:1"]
+
+
+def stub(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> list[run.Plan]:
+    """
+    Let each run find this, and return the plans of the runs.
+    """
+    plans: list[run.Plan] = []
+
+    def verify(plan: run.Plan, say: Callable[[str], None], nemesis: Nemesis | None) -> Report:
+        assert nemesis is None
+        say("running")
+        plans.append(plan)
+        return Report(plan.guarantee, 10, 8, 2, 0, 8, verdict, 0, 0.5, 3)
+
+    monkeypatch.setattr(run, "verify", verify)
+    return plans
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"), [(Verdict(), 0), (Verdict({"duplicate": [("t", 0, 1)]}), 1)]
+)
+def test_exit_code_says_the_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verdict: Verdict,
+    code: int,
+) -> None:
+    """
+    0 means clean and 1 an anomaly; with --json the standard output is one document.
+    """
+    stub(monkeypatch, verdict)
+
+    assert main([*COMMAND, "--json"]) == code
+    output = capsys.readouterr()
+    assert json.loads(output.out)["verdict"] == ("anomaly" if code else "clean")
+    assert output.err == "running\n"
+
+
+def test_options_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The plan has the user's choices, and defaults for the others.
+    """
+    plans = stub(monkeypatch, Verdict())
+
+    assert main([*COMMAND, "--seconds", "7", "--guarantee", "at-least-once", "--keep"]) == 0
+    (plan,) = plans
+    assert (plan.seconds, plan.rate, plan.partitions) == (7, 500, 3)
+    assert (plan.guarantee, plan.keep) == ("at-least-once", True)
+    assert plan.options == {"kafka.bootstrap.servers": "127.0.0.1:1"}
+
+
+def test_a_run_that_cannot_be_made_is_void(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    The exit code is 2, and the reason is on both outputs.
+    """
+
+    def verify(*_: object) -> Report:
+        raise CannotRunError("no Java")
+
+    monkeypatch.setattr(run, "verify", verify)
+
+    assert main([*COMMAND, "--json"]) == 2
+    output = capsys.readouterr()
+    assert json.loads(output.out) == {"verdict": "void", "error": "no Java"}
+    assert output.err == "pykafka verify: no Java\n"
+
+
+def test_brokers_that_do_not_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Without brokers nothing can be shown: the exit code is 2, and the address is named.
+    """
+    monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", 500)
+
+    assert main(COMMAND) == 2
+    assert "127.0.0.1:1: connecting failed" in capsys.readouterr().err
+
+
+def test_too_many_records_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    Options whose records would not fit into memory are named.
+    """
+    assert main([*COMMAND, "--seconds", "86400", "--rate", "1000"]) == 2
+    assert "--rate times --seconds is 86400000; it must be at most" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify"],
+        [*COMMAND, "--nemesis"],
+        [*COMMAND, "--partitions", "0"],
+        [*COMMAND, "--topic-prefix", "a b"],
+    ],
+)
+def test_wrong_arguments(arguments: list[str]) -> None:
+    """
+    The nemesis never meets the user's own cluster; numbers and names are checked.
+    """
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+
+    assert ended.value.code == 2
