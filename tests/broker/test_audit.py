@@ -60,7 +60,8 @@ def audited(
         kafka_cluster.produce(name, values(0, 40))
         tps = [TopicPartition(name, number) for number in range(2)] if by_partition else []
         read = options_of(kafka_cluster, name) if request.param else None
-        auditor, reports = Auditor(f"audit of {name}", tps, options=read), []
+        auditor = Auditor(f"audit of {name}", tps, options=read)
+        reports: list[AuditReport] = []
         added.append(AuditListener(auditor, reports.append))
         spark.streams.addListener(added[-1])
         options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
@@ -191,7 +192,8 @@ def test_once_selects_one_row_of_a_record(
     kafka_cluster.produce(name, values(0, 10))
     verdicts = []
     for number, once in enumerate((sf.col("pos") == 0, None)):
-        auditor, reports = Auditor(f"fan-out {number} {name}"), []
+        auditor = Auditor(f"fan-out {number} {name}")
+        reports: list[AuditReport] = []
         listener = AuditListener(auditor, reports.append)
         spark.streams.addListener(listener)
         frame = source(spark, kafka_cluster, name)

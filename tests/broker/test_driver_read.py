@@ -87,10 +87,11 @@ def forget_blocks(spark: SparkSession) -> int:
     """
     Remove the blocks in which Spark keeps prefetched records; return their number.
     """
-    storage = spark._jvm.org.apache.spark.storage
+    jvm: Any = spark._jvm
+    storage = jvm.org.apache.spark.storage
     # By its field: to call a method py4j inspects all methods, and in 4.3 one of them refers to a
     # library that Spark does not ship.
-    environment = spark._jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
+    environment = jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
     field = environment.getDeclaredField("blockManager")
     field.setAccessible(True)
     manager = field.get(spark.sparkContext._jsc.sc().env())

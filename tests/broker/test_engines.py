@@ -5,6 +5,7 @@ What both engines must do with a range, without Spark: one suite for both.
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -63,7 +64,8 @@ def read(batches: Callable[..., list[pa.RecordBatch]]) -> Callable[..., list[dic
         decoded = batches(*args, **changes)
         table = pa.Table.from_batches(decoded, changes.get("schema", SCHEMA))
         table.validate(full=True)
-        return table.to_pylist()
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
 
     return reading
 
@@ -433,6 +435,7 @@ def test_abandoned_read_does_not_affect_the_next(
     offset_range = OffsetRange(TopicPartition(name, 0), 0, 3000)
     reading = fetch(offset_range, settings(kafka_cluster.bootstrap, engine, memory_bytes=1 << 20))
     next(reading)
+    assert isinstance(reading, Generator)
     reading.close()
 
     again = list(fetch(offset_range, settings(kafka_cluster.bootstrap, engine)))

@@ -46,7 +46,8 @@ def table(
     )
     columns = pa.Table.from_batches(fetch(offset_range, how), schema)
     columns.validate(full=True)
-    return columns.to_pylist()
+    rows: list[dict[str, Any]] = columns.to_pylist()
+    return rows
 
 
 def content(chance: random.Random, longest: int) -> bytes | None:

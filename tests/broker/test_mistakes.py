@@ -69,9 +69,9 @@ def test_expected_errors_are_one_line(spark: SparkSession) -> None:
         options = {**READ, "startingOffsets": "latest"}
         return spark.read.format("pykafka").options(**options).load().collect()
 
-    def save() -> object:
+    def save() -> None:
         rows = spark.range(1).selectExpr("'a' AS value")
-        return rows.write.format("pykafka").options(**BROKERS, topics="t").mode("append").save()
+        rows.write.format("pykafka").options(**BROKERS, topics="t").mode("append").save()
 
     for act in (load, collect, save):
         with pytest.raises(Exception, match=r"OptionsError: \[INVALID_OPTIONS\]") as raised:

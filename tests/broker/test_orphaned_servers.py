@@ -126,7 +126,7 @@ def _guards(parent: int) -> set[psutil.Process]:
 def _is_alive(process: psutil.Process) -> bool:
     """Return whether a process runs; zombies do not count."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

@@ -97,8 +97,8 @@ def test_every_codec_is_read_back_by_a_plain_client(any_version: KafkaCluster, c
     batch = batch_of(rows)
 
     sliced = [batch[:7], batch[7:50], batch[50:50], batch[50:]]
-    small = {"compression_type": codec, "batch_size": 20_000}
-    assert write(any_version.bootstrap, sliced, name, **small) == len(rows)
+    small: dict[str, str | int] = {"compression_type": codec, "batch_size": 20_000}
+    assert write(any_version.bootstrap, sliced, name, "wire", **small) == len(rows)
 
     assert any_version.consume(name) == placed(rows)
     assert codecs_in_log(any_version, name) == {CODECS[codec]}
@@ -337,7 +337,7 @@ def test_a_too_large_record_fails_at_once(
     own = {} if limit == "ours" else {"max_request_size": 9_000_000}
 
     with pytest.raises(RecordError, match="MSG_SIZE_TOO_LARGE") as caught:
-        write(kafka_cluster.bootstrap, [batch_of(rows)], name, **PATIENT, **own)
+        write(kafka_cluster.bootstrap, [batch_of(rows)], name, "wire", **PATIENT, **own)
     said = f"the record with key b'large' for topic '{name}', partition 1 cannot be written"
     assert said in str(caught.value)
     assert "kafka.max.request.size" in str(caught.value)
@@ -390,7 +390,7 @@ def test_a_compacted_topic_requires_keys(
     rows = [Record(b"v", b"k", 1), Record(b"v", None, 1), Record(b"v", b"l", 1)]
 
     with pytest.raises(RecordError, match="INVALID_RECORD") as caught:
-        write(kafka_cluster.bootstrap, [batch_of(rows)], name, **PATIENT)
+        write(kafka_cluster.bootstrap, [batch_of(rows)], name, "wire", **PATIENT)
     said = f"the record with key None for topic '{name}', partition 1 cannot be written: the broker"
     assert said in str(caught.value)
     assert "key" in str(caught.value).partition("the broker says: ")[2]
@@ -434,7 +434,7 @@ def test_null_topic_fails_at_once(kafka_cluster: KafkaCluster, topic: Callable[.
     batch = batch_of([Record(b"v"), Record(b"v", b"k")], topic=[topic(), None])
 
     with pytest.raises(RecordError, match=r"NULL_TOPIC_IN_DATA\].*row 1 of a batch, with key b'k'"):
-        write(kafka_cluster.bootstrap, [batch], None, **PATIENT)
+        write(kafka_cluster.bootstrap, [batch], None, "wire", **PATIENT)
 
 
 def test_topic_column_and_option(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
@@ -462,7 +462,7 @@ def test_a_missing_topic_fails_soon(kafka_cluster: KafkaCluster, topic: Callable
     batch = batch_of([Record(b"v", b"k0"), Record(b"v", b"k1")], topic=[topic(), "nowhere"])
 
     with pytest.raises(UnknownTopicError) as caught:
-        write(kafka_cluster.bootstrap, [batch], None, **PATIENT)
+        write(kafka_cluster.bootstrap, [batch], None, "wire", **PATIENT)
     assert "the record with key b'k1' for topic 'nowhere' cannot be written" in str(caught.value)
     with pytest.raises(UnknownTopicError, match="topic 'nowhere' was not found within 300 ms"):
         write(kafka_cluster.bootstrap, [batch], "nowhere", max_block_ms=300)
@@ -474,7 +474,9 @@ def test_an_invalid_topic_name(kafka_cluster: KafkaCluster) -> None:
     The error shows a name that no topic can have.
     """
     with pytest.raises(PykafkaError, match="no such/topic"):
-        write(kafka_cluster.bootstrap, [batch_of([Record(b"v")])], "no such/topic", **PATIENT)
+        write(
+            kafka_cluster.bootstrap, [batch_of([Record(b"v")])], "no such/topic", "wire", **PATIENT
+        )
 
 
 def test_nothing_to_write(kafka_cluster: KafkaCluster) -> None:
@@ -500,7 +502,7 @@ class Guarded(NamedTuple):
         """
         Write a row as the user who may write to the topic 'allowed' only.
         """
-        return write("", [batch_of([Record(b"v")])], topic, **{**self.settings, **more})
+        return write("", [batch_of([Record(b"v")])], topic, "wire", **{**self.settings, **more})
 
 
 @pytest.fixture(scope="module")

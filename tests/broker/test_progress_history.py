@@ -22,6 +22,8 @@ from tests.support.streams import SECONDS, Stream, texts, values
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from pyspark_pykafka.testing import KafkaCluster
@@ -35,7 +37,7 @@ PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 Moment = tuple[float, tuple[int, ...]]
 
 
-def faults(recorded: list[Moment], completed: list[Moment]) -> list[str]:
+def faults(recorded: Sequence[Moment], completed: Sequence[Moment]) -> list[str]:
     """
     Return the faults of a recorded history, given the history of completed offsets.
     """

@@ -41,7 +41,7 @@ PLAIN_MODULE = (
     f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{QUOTED}";'
 ).replace("\\", "\\\\")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-CONFIG = {
+CONFIG: dict[str, str | int | float | bool] = {
     "listener.security.protocol.map": (
         "CLIENT:PLAINTEXT,PROXIED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
     ),

@@ -30,7 +30,7 @@ from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -101,7 +101,7 @@ class Pair:
 
 
 @pytest.fixture
-def pair(stream: Callable[..., Stream]) -> Iterator[Callable[..., Pair]]:
+def pair(stream: Callable[..., Stream]) -> Callable[..., Pair]:
     """
     Return a function that makes a query with both connectors.
     """
@@ -535,7 +535,7 @@ def test_nulls_in_a_transaction(
         def gather(frame: Any, _batch: int, into: list[tuple[Any, Any]] = rows) -> None:
             into += [(row.key, row.value) for row in frame.orderBy("offset").collect()]
 
-        one._gather = gather  # type: ignore[method-assign]
+        one._gather = gather  # type: ignore[assignment, method-assign] # a default binds the list
         one.start(availableNow=True).awaitTermination(60)
         assert rows == [(None, None), (b"k", None), (None, b"v")]
 

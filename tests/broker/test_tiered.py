@@ -24,7 +24,7 @@ TOPIC = "tiered"
 COUNT = 4_000
 RECORDS = [Record(b"%d." % number + b"x" * 990) for number in range(COUNT)]
 # Compared as a whole (`is True`): pytest takes minutes over the difference of such lists.
-VALUES = [record.value for record in RECORDS]
+VALUES = [record.value or b"" for record in RECORDS]
 SEGMENT_BYTES = 1 << 20
 TOPIC_SETTINGS = {
     "remote.storage.enable": "true",

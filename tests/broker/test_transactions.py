@@ -124,7 +124,7 @@ class Sink:
         with transaction_client(self.settings) as transactions:
             return transactions.describe(f"{self.topic}-{name}")
 
-    def visible(self) -> list[bytes | None]:
+    def visible(self) -> list[bytes]:
         """
         Return what a plain reader sees that reads committed records.
         """

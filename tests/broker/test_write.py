@@ -285,8 +285,8 @@ def test_output_modes(
     source, target = topic(), topic()
     kafka_cluster.produce(source, [Record(b"a"), Record(b"b"), Record(b"a")])
     options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
-    frame = spark.readStream.format("pykafka").options(**options, subscribe=source)
-    frame = frame.option("startingOffsets", "earliest").load()
+    reader = spark.readStream.format("pykafka").options(**options, subscribe=source)
+    frame = reader.option("startingOffsets", "earliest").load()
     result = frame.selectExpr("value", "'1' as key")
     if mode != "append":
         result = frame.groupBy("value").count().selectExpr("value", "cast(count as string) key")

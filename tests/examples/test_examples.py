@@ -37,6 +37,14 @@ class Run(Protocol):
     def __call__(self, *command: str | Path, **environment: str) -> str: ...
 
 
+class Example(Protocol):
+    """
+    Runs an example by its name as :class:`Run` does.
+    """
+
+    def __call__(self, name: str, *arguments: str | Path) -> str: ...
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """
@@ -67,7 +75,7 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def example(run: Run, kafka_cluster: KafkaCluster) -> Run:
+def example(run: Run, kafka_cluster: KafkaCluster) -> Example:
     """
     Return a function that runs an example by name on the test broker.
     """
@@ -90,7 +98,7 @@ def greetings(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> str:
     return name
 
 
-def test_read_batch_shows_every_record(example: Run, greetings: str) -> None:
+def test_read_batch_shows_every_record(example: Example, greetings: str) -> None:
     """
     The table has one row for each record, ordered by partition and offset.
     """
@@ -106,7 +114,7 @@ def test_read_batch_shows_every_record(example: Run, greetings: str) -> None:
 
 
 def test_write_batch_appends_each_row(
-    example: Run, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    example: Example, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     The topic has the keys and values of the example's rows once each.
@@ -119,7 +127,7 @@ def test_write_batch_appends_each_row(
     assert written == {(b"en", b"good morning"), (b"fr", b"bonjour"), (b"de", b"guten Morgen")}
 
 
-def test_read_stream_counts_by_key(example: Run, greetings: str) -> None:
+def test_read_stream_counts_by_key(example: Example, greetings: str) -> None:
     """
     The printed table has the number of records by key.
     """
@@ -130,7 +138,7 @@ def test_read_stream_counts_by_key(example: Run, greetings: str) -> None:
 
 
 def test_stream_to_stream_resumes_from_its_checkpoint(
-    example: Run,
+    example: Example,
     kafka_cluster: KafkaCluster,
     greetings: str,
     topic: Callable[..., str],

@@ -26,7 +26,7 @@ from pyspark_pykafka.spark.writers import KafkaStreamWriter, KafkaWriterCommitMe
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
@@ -122,7 +122,7 @@ class FaultyWriter(KafkaStreamWriter):
         from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 
         def end_some(
-            self: Transactions, prepared: list[PreparedTransaction], *, commit: bool
+            self: Transactions, prepared: Sequence[PreparedTransaction], *, commit: bool
         ) -> None:
             for one in prepared[: fault["count"]]:
                 self.end(one, commit=commit)

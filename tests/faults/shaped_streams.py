@@ -167,7 +167,9 @@ class ShapedStream:
         Return the ids of open transactions.
         """
         with self.cluster.transactions() as transactions:
-            return transactions.list_ids(prefix_pattern(self.output), [TransactionState.ONGOING])
+            pattern = prefix_pattern(self.output)
+            ids: list[str] = transactions.list_ids(pattern, [TransactionState.ONGOING])
+            return ids
 
     def hold(self, batch: int, choose: Callable[[int], int]) -> Hold:
         """

@@ -38,8 +38,8 @@ def test_stream_survives_a_killed_broker(
     for name in ("source", "target"):
         own_cluster.create_topic(name, partitions=2)
     options = {"kafka.bootstrap.servers": own_cluster.bootstrap}
-    frame = spark.readStream.format("pykafka").options(**options, subscribe="source")
-    frame = frame.option("startingOffsets", "earliest").load().select("key", "value")
+    reader = spark.readStream.format("pykafka").options(**options, subscribe="source")
+    frame = reader.option("startingOffsets", "earliest").load().select("key", "value")
     writer = frame.writeStream.format("pykafka").options(**options, topic="target")
     writer = writer.option("checkpointLocation", checkpoint)
     query = writer.trigger(processingTime="100 milliseconds").start()

@@ -71,11 +71,11 @@ def settings(cluster: KafkaCluster, engine: str, **kafka: str) -> FetchSettings:
     )
 
 
-def filled(cluster: KafkaCluster, name: str, **more: int) -> OffsetRange:
+def filled(cluster: KafkaCluster, name: str, replication_factor: int = -1) -> OffsetRange:
     """
     Create a topic of one partition with numbered records, and return their range.
     """
-    cluster.create_topic(name, **more)
+    cluster.create_topic(name, replication_factor=replication_factor)
     cluster.produce(name, [Record(b"%d" % i + b"." * 1000) for i in range(RECORDS)])
     return OffsetRange(TopicPartition(name, 0), 0, RECORDS)
 

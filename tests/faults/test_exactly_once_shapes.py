@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -126,7 +127,11 @@ def await_ended(made: Drivers) -> None:
     Return once the coordinator has aborted the open transactions.
     """
     for stream in made.streams:
-        wait_until(lambda stream=stream: ", ".join(stream.open_ids()) or None, SECONDS)
+        wait_until(partial(_open_ids, stream), SECONDS)
+
+
+def _open_ids(stream: ShapedStream) -> str | None:
+    return ", ".join(stream.open_ids()) or None
 
 
 def test_a_driver_dies_between_commits(drivers: DriversFactory) -> None:

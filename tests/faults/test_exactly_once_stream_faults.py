@@ -273,12 +273,12 @@ def new_history(
     """
     name = "".join(c if c.isalnum() else "-" for c in name)
     copies = min(len(cluster.running_ids()), 3)
-    topics = [
+    source, target = (
         cluster.create_topic(f"{name}-{end}", partitions=partitions, replication_factor=copies)
         for end in ("from", "to")
-    ]
-    feed(cluster, topics[0], partitions)
-    return History(cluster, *topics, folder, {"transactionalIdPrefix": name})
+    )
+    feed(cluster, source, partitions)
+    return History(cluster, source, target, folder, {"transactionalIdPrefix": name})
 
 
 def verify(history: History, watcher: Watcher) -> None:

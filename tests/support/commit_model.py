@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -331,7 +332,7 @@ class MemoryTransactions:
         Return the states of ids, one call each.
         """
         return {
-            name: self.process.call(f"describe {name}", lambda name=name: self._described(name))
+            name: self.process.call(f"describe {name}", partial(self._described, name))
             for name in names
         }
 
@@ -369,9 +370,7 @@ class MemoryTransactions:
         """
         for name in names:
             seen = self.seen.get(name)
-            self.process.call(
-                f"fence {name}", lambda arguments=(name, seen): self.world.abort(*arguments)
-            )
+            self.process.call(f"fence {name}", partial(self.world.abort, name, seen))
 
     def describe_reachable(self, names: Sequence[str]) -> dict[str, TransactionDescription | None]:
         """

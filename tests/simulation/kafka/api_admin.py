@@ -132,7 +132,10 @@ def delete_records(call: Call) -> None:
             _Topic(
                 name=topic.name,
                 partitions=[
-                    _deleted(part.partition_index, results[topic.name, part.partition_index])
+                    _deleted(
+                        part.partition_index,
+                        results[Partition(topic.name, part.partition_index)],
+                    )
                     for part in topic.partitions
                 ],
             )
@@ -140,7 +143,7 @@ def delete_records(call: Call) -> None:
         ]
         call.respond(DeleteRecordsResponse(throttle_time_ms=0, topics=topics))
 
-    gathered = Gathered(len(parts), done)  # type: ignore[arg-type] # its keys are partitions
+    gathered = Gathered(len(parts), done)
     for topic in call.request.topics:
         for part in topic.partitions:
             at = Partition(topic.name, part.partition_index)

@@ -78,7 +78,8 @@ class _Fetch:
         parts = self._read().values()
         if not parts or any(part.code for part in parts):
             return True
-        return sum(len(part.records) for part in parts) >= max(self._request.min_bytes, 0)
+        min_bytes: int = max(self._request.min_bytes, 0)
+        return sum(len(part.records) for part in parts) >= min_bytes
 
     def _replicas(self) -> list[Replica]:
         found = []

@@ -65,7 +65,7 @@ def _brokers(node: Node, kind: Any, id_field: str = "node_id") -> list[Any]:
 def _wanted(call: Call, name: str | None, topic_id: UUID | None) -> Any:
     known = call.node.known
     if name is None and topic_id not in {None, _ZERO}:
-        found = known.topic_of(topic_id)  # type: ignore[arg-type] # not None
+        found = known.topic_of(topic_id)
         found = None if found is None else call.node.named_topics.get(found.name)
         missing = Code.UNKNOWN_TOPIC_ID
     else:

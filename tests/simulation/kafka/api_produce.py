@@ -196,6 +196,9 @@ class _Append:
                 self._put(result._replace(code=code) if not code else _Result(code))
             return True
 
+        def time_out() -> None:
+            finish(Code.REQUEST_TIMED_OUT)
+
         def check() -> bool:
             if finished or not replica.leads or replica.epoch != epoch:
                 return finish(Code.NOT_LEADER_OR_FOLLOWER)
@@ -208,7 +211,7 @@ class _Append:
         if not finished:
             seconds = self._call.request.timeout_ms / 1000
             node = self._call.node
-            node.world.schedule.call_later(seconds, lambda: finish(Code.REQUEST_TIMED_OUT) and None)
+            node.world.schedule.call_later(seconds, time_out)
 
 
 def _reachable_coordinator(node: Node, name: str) -> Any:

@@ -47,6 +47,12 @@ class SimulatedCluster(Faults):
     def address(self, node_id: int) -> tuple[str, int]:
         return self._world.settings.address(node_id)
 
+    def has_topic(self, name: str) -> bool:
+        """
+        Return whether a topic exists.
+        """
+        return name in self._world.controller.image.topics
+
     def create_topic(
         self,
         name: str,

@@ -109,7 +109,7 @@ class ServedCluster:
 
     def _serving(
         self, node_id: int
-    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]:
+    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = self._loop.create_task(self._serve(node_id, reader, writer))
             self._connections.add(task)

@@ -8,6 +8,7 @@ The planner, the sink's committer and each Python worker are processes of their 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +171,7 @@ class Query:
             start = checkpoint.ends.get(batch - 1, checkpoint.initial)
             if not is_replay:
                 at = start
-                end = self._plan("latestOffset", lambda s, at=at: s.latest(at))
+                end = self._plan_latest(at)
                 if end == start:
                     if definition.available_now:
                         return
@@ -179,7 +180,7 @@ class Query:
                 checkpoint.plan(batch, end)
                 self._strike("planned", self)
                 if batch:
-                    self._plan("source commit", lambda s, at=at: s.commit(at))
+                    self._commit_source(at)
             self._run_batch(batch, start, checkpoint.ends[batch])
             is_replay = False
             checkpoint.complete(batch)
@@ -197,11 +198,11 @@ class Query:
         exchange = self._definition.shape.exchange
         if exchange is None:
             inputs = [self._reading(partition) for partition in partitions]
-            inputs += [lambda rows=rows: iter([rows]) for rows in extra]
+            inputs += [partial(_whole, rows) for rows in extra]
         else:
             read = job.run([self._collecting(partition) for partition in partitions], "read")
             outputs = exchange([*read, *extra], self.world.random)
-            inputs = [lambda rows=rows: _pieces(rows) for rows in outputs]
+            inputs = [partial(_pieces, rows) for rows in outputs]
         sink = self._make_sink()
         messages: list[Any] = [None] * len(inputs)
         try:
@@ -237,6 +238,12 @@ class Query:
 
     # --- Calls to other processes -----------------------------------------------------------------
 
+    def _plan_latest(self, start: Any) -> Any:
+        return self._plan("latestOffset", lambda s: s.latest(start))
+
+    def _commit_source(self, end: Any) -> None:
+        self._plan("source commit", lambda s: s.commit(end))
+
     def _plan(self, name: str, action: Callable[[Any], Any]) -> Any:
         def run() -> Any:
             if self._source is None:
@@ -262,6 +269,10 @@ class Query:
             msg = f"the process ended during {name}"
             raise ProcessLostError(msg)
         return task.result
+
+
+def _whole(rows: list[Row]) -> Iterator[list[Row]]:
+    yield rows
 
 
 def _pieces(rows: list[Row]) -> Iterator[list[Row]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.spark.endpoints import KafkaBatchSink, Row
 from tests.simulation.spark.query import Attempt, Job, QueryFailedError
@@ -37,7 +37,7 @@ def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History
         writes = BatchWrites(history)
         faults = (*CLUSTER_FAULTS, "kill worker", "pause worker", "move coordinator")
         own = {"cut off driver": lambda: nemesis.cut_off("batch")}
-        nemesis = Nemesis(history, [], [(OUTPUT, written)], faults, own=own)
+        nemesis: Nemesis = Nemesis(history, [], [(OUTPUT, written)], faults, own=own)
         writes.cut_off = lambda: nemesis.cut_off("batch")
         history.world.call_later(1.0, writes.start)
         history.run(nemesis, lambda: writes.is_over and is_settled(history, OUTPUT, written))
@@ -113,7 +113,7 @@ class BatchWrites:
         history, draw = self.history, self.history.draw
         errors = history.connector.module("errors")
         job = Job(history.connector, ("", ""), history.executors, draw.choice((0.0, 0.05)))
-        messages = [None] * len(self._rows[number])
+        messages: list[Any] = [None] * len(self._rows[number])
         try:
             sink = KafkaBatchSink(history.connector, options)
             try:

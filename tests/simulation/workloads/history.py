@@ -48,12 +48,6 @@ class Cluster(SimulatedCluster):
     Adds questions of the nemesis and of the connector's stand-ins.
     """
 
-    def has_topic(self, name: str) -> bool:
-        """
-        Return whether a topic exists.
-        """
-        return name in self._world.controller.image.topics
-
     def is_alive(self, node: int) -> bool:
         """
         Return whether the controller takes a node for alive.
