@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.simulation.__main__ import run_seed
 from tests.simulation.planted import PLANTED, planted
+from tests.simulation.spark.connector import simulated_connector
 from tests.simulation.workloads.definitions import WORKLOADS
 
 if TYPE_CHECKING:
@@ -84,6 +85,20 @@ def first_failure(fault: str, seeds: int) -> str:
         outcomes = (run_seed(PLANTED[fault].workload, seed) for seed in range(seeds))
         failures = (outcome.failure for outcome in outcomes)
         return next((text for text in failures if PLANTED[fault].anomaly in text), "")
+
+
+@pytest.mark.parametrize("fault", sorted(PLANTED))
+def test_a_fault_can_be_planted(fault: str) -> None:
+    """
+    What a fault replaces is still there, under the name that the fault has for it.
+    """
+    replacements = PLANTED[fault].plant(simulated_connector())
+    before = [replacement.get_original()[0] for replacement in replacements]
+
+    with planted(fault):
+        during = [replacement.get_original()[0] for replacement in replacements]
+
+    assert all(old is not new for old, new in zip(before, during, strict=True))
 
 
 @pytest.mark.parametrize("fault", _SOON)

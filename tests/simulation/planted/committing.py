@@ -118,14 +118,6 @@ def ledger_shows_open_markers(connector: Connector) -> list[Any]:
     return [patch.object(ledger, "read_committed", read_committed)]
 
 
-def decided_commit_is_aborted(connector: Connector) -> list[Any]:
-    """
-    A commit that failed on its way is aborted, although its intent is binding.
-    """
-    module = connector.module("sink.micro_batch_committer")
-    return [patch.object(module, "_is_decided", lambda *_: False)]
-
-
 def late_intent(connector: Connector) -> list[Any]:
     """
     The intent of a dead driver that is appended after the first look at the ledger is not seen.
