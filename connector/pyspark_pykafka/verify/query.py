@@ -144,11 +144,14 @@ class CopyQuery:
             self._session.createDataFrame([], "value binary")
             supervise(self._start, POLICY, self._count)
         except Exception as error:  # noqa: BLE001 (part of the verdict)
-            self.error = error
+            # A failure while it is being stopped, as of a query whose brokers are gone, is no news.
+            if not self._stopping.is_set():
+                self.error = error
 
     def _count(self, attempt: Attempt) -> None:
-        self.restarts += attempt.pause_seconds is not None
-        self._on_restart(attempt)
+        if not self._stopping.is_set():
+            self.restarts += attempt.pause_seconds is not None
+            self._on_restart(attempt)
 
     def _start(self) -> StreamingQuery:
         """

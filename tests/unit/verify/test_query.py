@@ -1,0 +1,74 @@
+"""
+The supervised query of `pykafka verify`: a start that fails, and errors in one line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from tests.support.streams import SECONDS
+
+from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.verify.errors import CannotRunError
+from pyspark_pykafka.verify.query import CopyQuery, summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pyspark_pykafka.failures.restarts import Attempt
+
+
+class Unstartable:
+    """
+    A session whose streams cannot be read.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def createDataFrame(self, *_: Any) -> None:  # noqa: N802 (Spark's name)
+        pass
+
+    @property
+    def readStream(self) -> Any:  # noqa: N802 (likewise)
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConnectionRefusedError("gone"), "Spark's Java process has ended: gone"),
+        (ValueError("no such format"), "Spark could not start the query: no such format"),
+    ],
+)
+def test_a_query_that_never_started_is_not_restarted(error: Exception, text: str) -> None:
+    """
+    The first start must succeed, and without Spark's Java process there is no other.
+    """
+    attempts: list[Attempt] = []
+    session = cast("SparkSession", Unstartable(error))
+    query = CopyQuery(session, {}, {}, attempts.append)
+
+    query.start()
+    wait_until(lambda: "it still runs" if query.is_running else None, SECONDS)
+    query.stop()
+
+    assert isinstance(query.error, CannotRunError)
+    assert str(query.error) == text
+    assert (len(attempts), query.restarts, query.has_started) == (1, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[CONDITION] what is wrong\n\tat org.apache", "[CONDITION] what is wrong"),
+        ("An error occurred while calling o54.start.\n: java.lang.Reason", "java.lang.Reason"),
+        ("", "ValueError"),
+    ],
+)
+def test_summary_is_the_line_with_the_reason(text: str, line: str) -> None:
+    """
+    Java's reason is on the second line of what py4j says.
+    """
+    assert summary(ValueError(text)) == line
