@@ -108,9 +108,13 @@ class RawKafka(KafkaRequests):
 
 
 def _read(connection: socket.socket, size: int) -> bytes:
-    content = connection.recv(size, socket.MSG_WAITALL)
-    if len(content) < size:
-        raise ConnectionResetError
+    # A socket with a timeout does not block, so MSG_WAITALL may return a part.
+    content = b""
+    while len(content) < size:
+        piece = connection.recv(size - len(content))
+        if not piece:
+            raise ConnectionResetError
+        content += piece
     return content
 
 
