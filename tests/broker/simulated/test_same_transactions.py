@@ -81,7 +81,9 @@ def test_committed_and_aborted_transactions(
     assert values(cluster, topic, **{"isolation.level": "read_uncommitted"}) == everything
 
 
-def test_a_second_producer_fences_the_first(cluster: KafkaAccess, topic: str) -> None:
+def test_a_second_producer_fences_the_first(
+    cluster: KafkaAccess, topic: str, raw: RawKafka
+) -> None:
     """
     A producer that starts with the same transactional id ends the first one's transaction.
     """
@@ -96,6 +98,7 @@ def test_a_second_producer_fences_the_first(cluster: KafkaAccess, topic: str) ->
         with pytest.raises(KafkaException) as error:
             first.commit_transaction(SECONDS)
     assert error.value.args[0].name() in {"_FENCED", "PRODUCER_FENCED"}
+    await_stable(raw)
     assert values(cluster, topic, **COMMITTED) == [b"kept"]
 
 
