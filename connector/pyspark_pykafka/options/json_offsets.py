@@ -6,20 +6,24 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
+from pyspark_pykafka.options.positions import POSITION_FORMS, read_position
 from pyspark_pykafka.options.value_parsers import InvalidOptionError, Parser, topic_name
 from pyspark_pykafka.options.values import (
     Assign,
     Committed,
     Earliest,
     Latest,
+    Position,
     SpecificOffsets,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+T = TypeVar("T")
 
 _MAX_LONG = 2**63 - 1
 _MAX_PARTITION = 2**31 - 1
@@ -40,48 +44,72 @@ def _read_partitions(text: str) -> Assign:
     return Assign(tuple(sorted(partitions)))
 
 
-def _read_offsets(text: str) -> Earliest | Latest | SpecificOffsets:
-    keyword = text.strip().lower()
-    if keyword in _KEYWORDS:
-        return Earliest() if keyword == "earliest" else Latest()
+def _read_offsets(text: str) -> Earliest | Latest | SpecificOffsets | Position:
+    if not text.strip().startswith("{"):
+        return _everywhere(text)
     document = _document(text)
-    topics = {topic_name(topic): k for topic, value in document.items() if (k := _keyword(value))}
-    offsets = dict(_by_partition({t: value for t, value in document.items() if t not in topics}))
-    for tp, offset in offsets.items():
-        if offset < EARLIEST:
-            msg = (
-                f"the offset of {tp} is {offset}; it must be: at least 0, "
-                f"or {EARLIEST} for earliest, or {LATEST} for latest"
-            )
-            raise InvalidOptionError(msg)
+    topics = {
+        topic_name(topic): _word(value)
+        for topic, value in document.items()
+        if isinstance(value, str)
+    }
+    rest = {topic: value for topic, value in document.items() if topic not in topics}
+    offsets = dict(_by_partition(rest, _offset))
     return SpecificOffsets(tuple(sorted(offsets.items())), tuple(sorted(topics.items())))
 
 
-def _keyword(value: object) -> int | None:
-    return _KEYWORDS.get(value.strip().lower()) if isinstance(value, str) else None
+def _everywhere(text: str) -> Earliest | Latest | Position:
+    keyword = text.strip().lower()
+    if keyword in _KEYWORDS:
+        return Earliest() if keyword == "earliest" else Latest()
+    return read_position(text)
 
 
-def _read_start(text: str) -> Committed | Earliest | Latest | SpecificOffsets:
+def _word(text: str) -> int | Position:
+    keyword = _KEYWORDS.get(text.strip().lower())
+    return read_position(text) if keyword is None else keyword
+
+
+def _offset(tp: TopicPartition, value: object) -> int | Position:
+    if isinstance(value, str):
+        return _word(value)
+    offset = _long(value)
+    if offset < EARLIEST:
+        msg = (
+            f"the offset of {tp} is {offset}; it must be: at least 0, or {EARLIEST} for earliest, "
+            f'or {LATEST} for latest, or "{offset}" in quotes for the last {-offset} offsets'
+        )
+        raise InvalidOptionError(msg)
+    return offset
+
+
+def _read_start(text: str) -> Committed | Earliest | Latest | SpecificOffsets | Position:
     return Committed() if text.strip().lower() == "committed" else _read_offsets(text)
 
 
 def _read_timestamps(text: str) -> Timestamps:
-    times = dict(_by_partition(_document(text)))
-    for tp, time in times.items():
-        if time < 0:
-            msg = f"the timestamp of {tp} is {time}; it must be: milliseconds since 1970 UTC"
-            raise InvalidOptionError(msg)
-    return tuple(sorted(times.items()))
+    return tuple(sorted(_by_partition(_document(text), _timestamp)))
 
 
-def _by_partition(document: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, int]]:
+def _timestamp(tp: TopicPartition, value: object) -> int:
+    time = _long(value)
+    if time < 0:
+        msg = f"the timestamp of {tp} is {time}; it must be: milliseconds since 1970 UTC"
+        raise InvalidOptionError(msg)
+    return time
+
+
+def _by_partition(
+    document: Mapping[str, Any], read: Callable[[TopicPartition, object], T]
+) -> Iterator[tuple[TopicPartition, T]]:
     for topic, numbers in document.items():
         if not isinstance(numbers, dict):
             raise ValueError(topic)  # noqa: TRY004 - Parser turns a ValueError into its message
         for partition, number in numbers.items():
             if not _NUMBER.fullmatch(partition):
                 raise ValueError(partition)
-            yield TopicPartition(topic_name(topic), _partition(int(partition))), _long(number)
+            tp = TopicPartition(topic_name(topic), _partition(int(partition)))
+            yield tp, read(tp, number)
 
 
 def _document(text: str) -> dict[str, Any]:
@@ -122,8 +150,9 @@ PARTITIONS = Parser(
     _read_partitions, 'a JSON object of partitions by topic, such as {"orders":[0,1]}'
 )
 _OFFSETS_EXPECTED = (
-    "earliest, latest, or a JSON object with an offset per partition or a keyword per topic, "
-    'such as {"orders":{"0":23,"1":-2},"clicks":"earliest"} (-2 is earliest, -1 is latest)'
+    f"earliest, latest, {POSITION_FORMS}, or a JSON object of these by topic, or of these and "
+    'offsets by partition, such as {"orders":{"0":23,"1":-2},"clicks":"-10 minutes"} '
+    "(there -2 is earliest and -1 is latest)"
 )
 OFFSETS = Parser(_read_offsets, _OFFSETS_EXPECTED)
 START = Parser(_read_start, f"committed, {_OFFSETS_EXPECTED}")

@@ -16,10 +16,12 @@ from pyspark_pykafka.options.values import (
     ConsumerGroup,
     Earliest,
     GlobalTimestamp,
+    LastOffsets,
     Latest,
     NoMatch,
     NoStore,
     OffsetLimit,
+    Position,
     SinkOptions,
     SourceOptions,
     SpecificOffsets,
@@ -28,6 +30,7 @@ from pyspark_pykafka.options.values import (
     Strategy,
     Subscribe,
     SubscribePattern,
+    TimeAgo,
     ZooKeeperNodes,
 )
 from pyspark_pykafka.settings import Role
@@ -93,6 +96,11 @@ def parse_stream_source(options: Mapping[str, str | None]) -> SourceOptions:
     reader = OptionReader(options, Scope.STREAM_READ)
     source = _source(reader)
     _check_end(reader, source, _STREAM_NOT_EARLIEST)
+    if _moves(source.ending_offsets):
+        reader.mistakes.append(
+            "endingOffsets is a time ago, or counted from the end, which a stream would find "
+            "elsewhere in each batch; it must be: latest, offsets, or a time with a zone"
+        )
     minimum, maximum = source.min_offsets_per_trigger, source.max_offsets_per_trigger
     if minimum is not None and maximum is not None and minimum > maximum:
         reader.mistakes.append(
@@ -256,7 +264,7 @@ def _ending(reader: OptionReader) -> OffsetLimit:
 def _by_precedence(
     everywhere: int | None,
     by_partition: tuple[tuple[TopicPartition, int], ...] | None,
-    offsets: Committed | Earliest | Latest | SpecificOffsets,
+    offsets: Committed | Earliest | Latest | SpecificOffsets | Position,
     no_match: NoMatch,
 ) -> OffsetLimit:
     if everywhere is not None:
@@ -269,6 +277,16 @@ def _check_end(reader: OptionReader, source: SourceOptions, why: str) -> None:
         reader.mistakes.append(f"endingOffsets is 'earliest'; {why}")
     for where in _partitions_at(source.ending_offsets, EARLIEST):
         reader.mistakes.append(f"endingOffsets for {where} is {EARLIEST}; {why}")
+
+
+def _moves(limit: OffsetLimit) -> bool:
+    """
+    Whether a position is elsewhere whenever it is resolved.
+    """
+    positions: list[object] = [limit]
+    if isinstance(limit, SpecificOffsets):
+        positions = [*dict(limit.offsets).values(), *dict(limit.topics).values()]
+    return any(isinstance(position, TimeAgo | LastOffsets) for position in positions)
 
 
 def _partitions_at(position: OffsetLimit, word: int) -> list[str]:

@@ -66,10 +66,10 @@ STARTING_OFFSETS_BY_TIMESTAMP = Option(
 STARTING_OFFSETS = Option(
     "startingOffsets",
     START,
-    "Where to start. A batch cannot start at `latest`. `committed` means the offsets of the "
-    "consumer group `kafka.group.id` or, with `progressStore=zookeeper`, those in ZooKeeper. A "
-    "stream uses this option for its first batch only: afterwards the checkpoint decides, and "
-    "`newPartitionOffsets` applies to new partitions.",
+    "Where to start; [examples](positions.md). A batch cannot start at `latest`. `committed` means "
+    "the offsets of the consumer group `kafka.group.id` or, with `progressStore=zookeeper`, those "
+    "in ZooKeeper. A stream uses this option for its first batch only: afterwards the checkpoint "
+    "decides, and `newPartitionOffsets` applies to new partitions.",
     Scope.READ,
     default="earliest",
     stream_default="latest",
@@ -119,7 +119,8 @@ ENDING_OFFSETS = Option(
     "endingOffsets",
     OFFSETS,
     "Where to end (exclusive); it cannot be `earliest`. A stream reads no further: with "
-    "`availableNow` it ends there, with other triggers it stays idle.",
+    "`availableNow` it ends there, with other triggers it stays idle. So a stream's end must stay "
+    "where it is: no time ago, nor a number of last offsets.",
     Scope.READ,
     default="latest",
 )

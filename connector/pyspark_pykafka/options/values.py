@@ -66,16 +66,47 @@ class Latest:
 
 
 @dataclass(frozen=True, slots=True)
+class AtTime:
+    """
+    The first record at or after a time in ms since 1970 UTC, or the end if there is none.
+    """
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAgo:
+    """
+    The first record of the last ``milliseconds`` before the offsets are resolved, or the end.
+    """
+
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastOffsets:
+    """
+    The last ``count`` offsets of a partition, or all that the log holds if there are fewer.
+    """
+
+    count: int
+
+
+#: A position in a partition that is resolved to an offset when a read begins.
+Position = AtTime | TimeAgo | LastOffsets
+
+
+@dataclass(frozen=True, slots=True)
 class SpecificOffsets:
     """
     One offset per partition, sorted by partition; EARLIEST (-2) and LATEST (-1) are allowed.
 
     ``topics`` holds (topic, EARLIEST or LATEST) for all partitions of a topic. A topic is in either
-    ``offsets`` or ``topics``.
+    ``offsets`` or ``topics``. In place of an offset both may hold a :data:`Position`.
     """
 
-    offsets: tuple[tuple[TopicPartition, int], ...]
-    topics: tuple[tuple[str, int], ...] = ()
+    offsets: tuple[tuple[TopicPartition, int | Position], ...]
+    topics: tuple[tuple[str, int | Position], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +140,17 @@ class GlobalTimestamp:
     strategy: NoMatch
 
 
-OffsetLimit = Committed | Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
+OffsetLimit = (
+    Committed
+    | Earliest
+    | Latest
+    | SpecificOffsets
+    | SpecificTimestamps
+    | GlobalTimestamp
+    | AtTime
+    | TimeAgo
+    | LastOffsets
+)
 
 
 @dataclass(frozen=True, slots=True)

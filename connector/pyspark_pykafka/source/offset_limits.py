@@ -4,27 +4,35 @@ Resolves the start and end that the options give (earliest, offsets, times, ...)
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition, format_partitions
 from pyspark_pykafka.options import (
+    AtTime,
     Committed,
     Earliest,
     GlobalTimestamp,
+    LastOffsets,
     Latest,
     SpecificOffsets,
     SpecificTimestamps,
+    TimeAgo,
 )
 from pyspark_pykafka.source.planner import require_assigned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    Limit = Committed | Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
+    from pyspark_pykafka.options import OffsetLimit, Position
+
+    Found = Mapping[TopicPartition, int | None]
 
 _OFFSET_CONDITION = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
 _TIME_CONDITION = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
+_FUTURE_CONDITION = "STARTING_OFFSETS_IN_THE_FUTURE"
 
 
 class OffsetSource(Protocol):
@@ -56,19 +64,21 @@ class OffsetSource(Protocol):
 
 
 def resolve_start(
-    limit: Limit,
+    limit: OffsetLimit,
     tps: Sequence[TopicPartition],
     source: OffsetSource,
     fallback: int | None = None,
+    now: Callable[[], float] = time.time,
 ) -> Offsets:
     """
     Return the start offset of each partition; EARLIEST and LATEST are kept.
 
     ``fallback``, EARLIEST or LATEST, is for partitions that ``limit`` does not name. Raises
-    :class:`OffsetsError` for such partitions without a fallback, and for a partition without a
-    record at or after its time if the strategy is ``error``.
+    :class:`OffsetsError` for such partitions without a fallback, for a partition without a
+    record at or after its time if the strategy is ``error``, and for a time in the future.
     """
-    resolved = _resolve(limit, tps, source, fallback)
+    _check_past(limit, now)
+    resolved = _resolve(limit, tps, source, now, fallback)
     unmatched = [tp for tp, offset in resolved.items() if offset is None]
     if unmatched and _strategy(limit) == "error":
         tp = unmatched[0]
@@ -82,21 +92,53 @@ def resolve_start(
     return {**known, **source.end_offsets(unmatched)} if unmatched else known
 
 
-def resolve_end(limit: Limit, tps: Sequence[TopicPartition], source: OffsetSource) -> Offsets:
+def resolve_end(
+    limit: OffsetLimit,
+    tps: Sequence[TopicPartition],
+    source: OffsetSource,
+    now: Callable[[], float] = time.time,
+) -> Offsets:
     """
     Return the end offset of each partition; LATEST if all records are earlier than its time.
     """
-    resolved = _resolve(limit, tps, source)
+    resolved = _resolve(limit, tps, source, now)
     return {tp: LATEST if offset is None else offset for tp, offset in resolved.items()}
 
 
-def may_start_at_latest(limit: Limit) -> bool:
+def may_start_at_latest(limit: OffsetLimit) -> bool:
     """
     Whether the same limit can resolve to a later start when new records have arrived.
     """
+    if isinstance(limit, GlobalTimestamp | SpecificTimestamps):
+        return limit.strategy == "latest"
+    return any(
+        position == LATEST or isinstance(position, Latest | AtTime | TimeAgo | LastOffsets)
+        for position in _positions(limit)
+    )
+
+
+def _positions(limit: OffsetLimit) -> list[object]:
     if isinstance(limit, SpecificOffsets):
-        return LATEST in {*dict(limit.offsets).values(), *dict(limit.topics).values()}
-    return isinstance(limit, Latest) or _strategy(limit) == "latest"
+        return [*dict(limit.offsets).values(), *dict(limit.topics).values()]
+    return [limit]
+
+
+def _check_past(limit: OffsetLimit, now: Callable[[], float]) -> None:
+    """
+    Raise :class:`OffsetsError` for a time in the future: a read would start with earlier records.
+    """
+    times = [at.timestamp_ms for at in _positions(limit) if isinstance(at, AtTime)]
+    latest, present = max(times, default=0), now()
+    if latest > present * 1000:
+        msg = (
+            f"startingOffsets is {_iso(latest / 1000)}, which is in the future: this machine's "
+            f"clock shows {_iso(present)}. Give an earlier time, or set startingOffsets to latest"
+        )
+        raise OffsetsError(_FUTURE_CONDITION, msg)
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, tz=UTC).isoformat(timespec="seconds")
 
 
 def resolve_sentinels(offsets: Offsets, source: OffsetSource) -> Offsets:
@@ -111,29 +153,66 @@ def resolve_sentinels(offsets: Offsets, source: OffsetSource) -> Offsets:
 
 
 def _resolve(
-    limit: Limit,
+    limit: OffsetLimit,
     tps: Sequence[TopicPartition],
     source: OffsetSource,
+    now: Callable[[], float],
     fallback: int | None = None,
-) -> Mapping[TopicPartition, int | None]:
+) -> Found:
     if isinstance(limit, Earliest | Latest):
         return dict.fromkeys(tps, EARLIEST if isinstance(limit, Earliest) else LATEST)
     if isinstance(limit, GlobalTimestamp):
-        return source.offsets_for_times(dict.fromkeys(tps, limit.timestamp_ms))
+        limit = AtTime(limit.timestamp_ms)
+    if isinstance(limit, AtTime | TimeAgo | LastOffsets):
+        return resolve_positions(dict.fromkeys(tps, limit), source, now)
     defaults = {} if fallback is None else dict.fromkeys(tps, fallback)
     if isinstance(limit, Committed):
         return _require_committed({**defaults, **source.committed_offsets(tps)}, tps)
     if isinstance(limit, SpecificOffsets):
-        offsets = {**defaults, **_of_topics(limit, tps), **dict(limit.offsets)}
-        return require_assigned(offsets, tps, _OFFSET_CONDITION)
+        positions = {**defaults, **_of_topics(limit, tps), **dict(limit.offsets)}
+        return resolve_positions(require_assigned(positions, tps, _OFFSET_CONDITION), source, now)
     times = dict(limit.timestamps)
-    if fallback is None:
-        return source.offsets_for_times(require_assigned(times, tps, _TIME_CONDITION))
     require_assigned({**defaults, **times}, tps, _TIME_CONDITION)
     return {**defaults, **source.offsets_for_times(times)}
 
 
-def _of_topics(limit: SpecificOffsets, tps: Sequence[TopicPartition]) -> Offsets:
+def resolve_positions(
+    positions: Mapping[TopicPartition, int | Position],
+    source: OffsetSource,
+    now: Callable[[], float] = time.time,
+) -> dict[TopicPartition, int | None]:
+    """
+    Return the offset at each position; None where no record is that late. Numbers are kept.
+    """
+    present_ms = int(now() * 1000)
+    counts: Offsets = {}
+    times: dict[TopicPartition, int] = {}
+    resolved: dict[TopicPartition, int | None] = {}
+    for tp, position in positions.items():
+        if isinstance(position, LastOffsets):
+            counts[tp] = position.count
+        elif isinstance(position, AtTime):
+            times[tp] = position.timestamp_ms
+        elif isinstance(position, TimeAgo):
+            times[tp] = max(present_ms - position.milliseconds, 0)
+        else:
+            resolved[tp] = position
+    if times:
+        resolved |= source.offsets_for_times(times)
+    if counts:
+        resolved |= _last_offsets(counts, source)
+    return resolved
+
+
+def _last_offsets(counts: Offsets, source: OffsetSource) -> Offsets:
+    log_starts, log_ends = source.log_start_offsets(counts), source.end_offsets(counts)
+    existing = [tp for tp in counts if tp in log_starts and tp in log_ends]
+    return {tp: max(log_starts[tp], log_ends[tp] - counts[tp]) for tp in existing}
+
+
+def _of_topics(
+    limit: SpecificOffsets, tps: Sequence[TopicPartition]
+) -> dict[TopicPartition, int | Position]:
     by_topic = dict(limit.topics)
     unknown = by_topic.keys() - {tp.topic for tp in tps}
     if unknown:
@@ -156,11 +235,11 @@ def _require_committed(committed: Offsets, tps: Sequence[TopicPartition]) -> Off
     raise OffsetsError("NO_COMMITTED_OFFSET", msg)
 
 
-def _strategy(limit: Limit) -> str:
-    return limit.strategy if isinstance(limit, GlobalTimestamp | SpecificTimestamps) else "error"
+def _strategy(limit: OffsetLimit) -> str:
+    return limit.strategy if isinstance(limit, GlobalTimestamp | SpecificTimestamps) else "latest"
 
 
-def _time(limit: Limit, tp: TopicPartition) -> int | None:
+def _time(limit: OffsetLimit, tp: TopicPartition) -> int | None:
     if isinstance(limit, GlobalTimestamp):
         return limit.timestamp_ms
     return dict(limit.timestamps).get(tp) if isinstance(limit, SpecificTimestamps) else None

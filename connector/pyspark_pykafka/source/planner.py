@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.offsets import (
@@ -24,6 +24,8 @@ from pyspark_pykafka.offsets import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+T = TypeVar("T")
 
 
 PARTITIONS_DELETED = "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
@@ -179,8 +181,8 @@ def _check_order(ranges: Iterable[OffsetRange]) -> None:
 
 
 def require_assigned(
-    specified: Mapping[TopicPartition, int], assigned: Iterable[TopicPartition], condition: str
-) -> Offsets:
+    specified: Mapping[TopicPartition, T], assigned: Iterable[TopicPartition], condition: str
+) -> dict[TopicPartition, T]:
     """
     Return the given offsets or times if they name exactly the assigned partitions.
     """

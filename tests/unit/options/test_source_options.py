@@ -16,10 +16,12 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options import (
     Assign,
+    AtTime,
     Committed,
     ConsumerGroup,
     Earliest,
     GlobalTimestamp,
+    LastOffsets,
     Latest,
     NoStore,
     OffsetLimit,
@@ -29,6 +31,7 @@ from pyspark_pykafka.options import (
     Strategy,
     Subscribe,
     SubscribePattern,
+    TimeAgo,
     ZooKeeperNodes,
     parse_batch_source,
     parse_stream_source,
@@ -281,6 +284,73 @@ def test_keyword_for_a_whole_topic() -> None:
     starting = parse_stream_source({**MINIMAL, "startingOffsets": text}).starting_offsets
 
     assert starting == SpecificOffsets(((T0, 9),), (("a", EARLIEST), ("b", LATEST)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-10 minutes", TimeAgo(600_000)),
+        (" -2H ", TimeAgo(7_200_000)),
+        ("-500ms", TimeAgo(500)),
+        ("-1 day", TimeAgo(86_400_000)),
+        ("- 3 weeks", TimeAgo(21 * 86_400_000)),
+        ("-100", LastOffsets(100)),
+        ("-1 offset", LastOffsets(1)),
+        ("-2 records", LastOffsets(2)),
+        ("1970-01-01T01:00:00.0015+01:00", AtTime(1)),
+        ("1970-01-02T00:00Z", AtTime(86_400_000)),
+        (
+            '{"a":"-100","b":"latest","t":{"0":23,"1":"-2 offsets"}}',
+            SpecificOffsets(
+                ((T0, 23), (T1, LastOffsets(2))), (("a", LastOffsets(100)), ("b", LATEST))
+            ),
+        ),
+    ],
+)
+def test_positions_in_everyday_words(text: str, expected: OffsetLimit) -> None:
+    """
+    N06: a time ago, a number of last offsets or a time with a zone; for all partitions, by topic or
+    by partition; as a start of any read and as the end of a batch.
+    """
+    assert stream(startingOffsets=text).starting_offsets == expected
+    assert batch(endingOffsets=text).ending_offsets == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("-1", "'-1' is ambiguous; it must be: latest, or '-1 offsets'"),
+        ("-2", "'-2' is ambiguous; it must be: earliest, or '-2 offsets'"),
+        ('{"t":"-1"}', "'-1' is ambiguous"),
+        ("-3 fortnights", "'fortnights' is not a unit of time; it must be one of: ms, s, m, h"),
+        ("2026-11-24T08:00:00", "the time '2026-11-24T08:00:00' has no zone"),
+        ("2026-11-24", "has no zone"),
+        ("2026-11-24T25:00Z", "is not a time; it must be as in 2026-11-24T08:00:00+01:00"),
+        ("1969-12-31T00:00Z", "is before 1970"),
+        ("10 minutes", "it must be: committed, earliest, latest, a time ago (-10 minutes)"),
+        ("-1.5 hours", "it must be: committed, earliest, latest, a time ago (-10 minutes)"),
+        ('{"t":{"0":-100}}', 'or "-100" in quotes for the last 100 offsets'),
+    ],
+)
+def test_an_unclear_position_is_rejected(text: str, reason: str) -> None:
+    """
+    N09: what could mean two things, or depends on a machine, is a mistake that says what to write.
+    """
+    (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": text})
+
+    assert mistake.startswith(f"startingOffsets is '{text}'; ")
+    assert reason in mistake
+
+
+@pytest.mark.parametrize("text", ["-10 minutes", "-100", '{"t":"-1h"}', '{"t":{"0":"-100"}}'])
+def test_a_stream_does_not_end_at_a_moving_position(text: str) -> None:
+    """
+    A stream resolves its end in each batch, so only an end that stays where it is makes sense.
+    """
+    (mistake,) = mistakes_of_stream({**MINIMAL, "endingOffsets": text})
+
+    assert "it must be: latest, offsets, or a time with a zone" in mistake
+    assert stream(endingOffsets="1970-01-01T00:00:01Z").ending_offsets == AtTime(1000)
 
 
 @pytest.mark.parametrize(
@@ -606,6 +676,7 @@ def test_any_offsets_are_parsed(offsets: dict[TopicPartition, int]) -> None:
     [
         batch(startingOffsets='{"t":{"0":1}}', endingTimestamp="5"),
         stream(startingOffsetsByTimestamp='{"t":{"0":1}}'),
+        stream(startingOffsets='{"a":"-100","b":"-1h","t":{"0":"2026-11-24T08:00Z"}}'),
         parse_stream_source({**SERVERS, "assign": '{"t":[0]}'}),
         parse_stream_source({**SERVERS, "subscribePattern": "t"}),
     ],

@@ -107,6 +107,22 @@ def test_no_new_records_is_the_same_document(cluster: Cluster) -> None:
     }
 
 
+@pytest.mark.parametrize("word", ["-2 offsets", '{"t":"-2 offsets"}'])
+def test_last_offsets_are_counted_once(cluster: Cluster, word: str) -> None:
+    """
+    A query from the last offsets keeps the start that it had first, also in another process.
+    """
+    process = query(cluster, startingOffsets=word)
+    end = _stored(process.stream.latest_offset(start := process.stream.initial_offset()))
+    cluster.topics["t"][0] = (0, 9)
+    process.restart()
+    moved = process.stream.initial_offset()
+
+    assert start == {"t": {"0": 1, "1": 3}, "@topicIds": {"t": cluster.ids["t"]}}
+    assert moved != start
+    assert [str(r) for r in process.stream.plan(moved, end).ranges] == ["t-0[1, 3)", "t-1[3, 5)"]
+
+
 def test_first_batch_keeps_its_start(cluster: Cluster) -> None:
     """
     A query from latest whose first batch failed keeps the start that it had first.

@@ -12,14 +12,22 @@ import pytest
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition
 from pyspark_pykafka.options import (
+    AtTime,
     Committed,
     Earliest,
     GlobalTimestamp,
+    LastOffsets,
     Latest,
     SpecificOffsets,
     SpecificTimestamps,
+    TimeAgo,
 )
-from pyspark_pykafka.source.offset_limits import resolve_end, resolve_sentinels, resolve_start
+from pyspark_pykafka.source.offset_limits import (
+    may_start_at_latest,
+    resolve_end,
+    resolve_sentinels,
+    resolve_start,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -92,6 +100,48 @@ def test_fallback_is_for_partitions_without_a_start(limit: object, expected: Off
     log = replace(LOG, group={P0: 7})
 
     assert resolve_start(limit, [P0, P1], log, LATEST) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limit", "start", "end"),
+    [
+        (AtTime(20), {P0: 6, P1: 6}, {P0: 6, P1: LATEST}),
+        (TimeAgo(25), {P0: 7, P1: 6}, {P0: 7, P1: LATEST}),
+        (TimeAgo(10**9), {P0: 5, P1: 5}, {P0: 5, P1: 5}),
+        (LastOffsets(2), {P0: 6, P1: 5}, {P0: 6, P1: 5}),
+        (LastOffsets(0), {P0: 8, P1: 6}, {P0: 8, P1: 6}),
+        (
+            SpecificOffsets(((P0, TimeAgo(35)), (P1, LastOffsets(1)))),
+            {P0: 6, P1: 5},
+            {P0: 6, P1: 5},
+        ),
+        (SpecificOffsets(((P0, 6),), (("t", LastOffsets(1)),)), {P0: 6, P1: 5}, {P0: 6, P1: 5}),
+    ],
+)
+def test_positions_in_everyday_words(limit: object, start: Offsets, end: Offsets) -> None:
+    """
+    Times ago are counted from now, last offsets from the end, but not before the log's start; a
+    partition whose records are all earlier starts at its end.
+    """
+
+    def now() -> float:
+        return 0.050
+
+    assert resolve_start(limit, [P0, P1], LOG, now=now) == start  # type: ignore[arg-type]
+    assert resolve_end(limit, [P0, P1], LOG, now=now) == end  # type: ignore[arg-type]
+    assert may_start_at_latest(limit)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "limit", [AtTime(50_001), SpecificOffsets(((P0, 6),), (("t", AtTime(50_001)),))]
+)
+def test_a_start_in_the_future_is_an_error(limit: object) -> None:
+    """
+    A read that starts at a later time would begin with the records before it.
+    """
+    with pytest.raises(OffsetsError, match="1970-01-01T00:00:50.00:00, which is in the future"):
+        resolve_start(limit, [P0, P1], LOG, now=lambda: 50.0)  # type: ignore[arg-type]
+    assert resolve_start(limit, [P0, P1], LOG, now=lambda: 50.001)  # type: ignore[arg-type]
 
 
 def test_missing_commit_without_a_fallback() -> None:

@@ -1,0 +1,79 @@
+"""
+Parses positions in a log in everyday words: ``-10 minutes``, ``-100``, a time with a zone.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from pyspark_pykafka.options.value_parsers import InvalidOptionError
+from pyspark_pykafka.options.values import AtTime, LastOffsets, Position, TimeAgo
+
+_BACK = re.compile(r"-\s*(?P<count>[0-9]{1,18})\s*(?P<unit>[a-z]*)")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_OFFSET_UNITS = frozenset({"offset", "offsets", "record", "records"})
+_SECOND = 1_000
+_UNIT_MS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "second", "seconds"), _SECOND),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60 * _SECOND),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600 * _SECOND),
+    **dict.fromkeys(("d", "day", "days"), 86_400 * _SECOND),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * 86_400 * _SECOND),
+}
+# Kafka's numbers for earliest and latest.
+_AMBIGUOUS = {"1": "latest", "2": "earliest"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: The forms of a position, for messages.
+POSITION_FORMS = (
+    "a time ago (-10 minutes), the last offsets of each partition (-100), "
+    "a time with a zone (2026-11-24T08:00:00+01:00)"
+)
+
+
+def read_position(text: str) -> Position:
+    """
+    Return a position; raise ValueError, with a message of its own where the form is nearly right.
+    """
+    word = text.strip()
+    if _TIME.match(word):
+        return AtTime(_read_time(word))
+    match = _BACK.fullmatch(word.lower())
+    if match is None:
+        raise ValueError(text)
+    count, unit = int(match["count"]), match["unit"]
+    if not unit and match["count"] in _AMBIGUOUS:
+        msg = (
+            f"'-{count}' is ambiguous; it must be: {_AMBIGUOUS[match['count']]}, "
+            f"or '-{count} offsets'"
+        )
+        raise InvalidOptionError(msg)
+    if not unit or unit in _OFFSET_UNITS:
+        return LastOffsets(count)
+    if unit not in _UNIT_MS:
+        known = "ms, s, m, h, d, w, or in words, such as minutes"
+        msg = f"'{unit}' is not a unit of time; it must be one of: {known}"
+        raise InvalidOptionError(msg)
+    return TimeAgo(count * _UNIT_MS[unit])
+
+
+def _read_time(text: str) -> int:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as cause:
+        msg = f"'{text}' is not a time; it must be as in 2026-11-24T08:00:00+01:00"
+        raise InvalidOptionError(msg) from cause
+    if time.tzinfo is None:
+        msg = (
+            f"the time '{text}' has no zone, and machines may have different ones; "
+            "add one, such as Z or +01:00"
+        )
+        raise InvalidOptionError(msg)
+    elapsed = time - _EPOCH
+    milliseconds = (elapsed.days * 86_400 + elapsed.seconds) * _SECOND
+    if milliseconds < 0:
+        msg = f"the time '{text}' is before 1970; it must be: later"
+        raise InvalidOptionError(msg)
+    return milliseconds + elapsed.microseconds // 1_000

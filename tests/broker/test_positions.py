@@ -1,0 +1,76 @@
+"""
+Starts and ends in everyday words, with real timestamps and a real checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tests.support.streams import SECONDS, Stream
+
+from pyspark_pykafka.testing import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Row, SparkSession
+
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import TopicFactory
+
+
+def at_minutes_ago(*minutes: int) -> list[Record]:
+    """
+    Return records whose values are their age in minutes.
+    """
+    return [
+        Record(str(ago).encode(), partition=0, timestamp=int((time.time() - 60 * ago) * 1000))
+        for ago in minutes
+    ]
+
+
+def test_a_batch_between_two_words(
+    rows: Callable[..., list[Row]], topic: TopicFactory, kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Times ago, last offsets and times with a zone select the records that their words say.
+    """
+    name = topic(2)
+    kafka_cluster.produce(name, at_minutes_ago(90, 50, 40, 5))
+
+    def read(**options: str) -> list[str]:
+        return [row.value.decode() for row in rows(subscribe=name, **options)]
+
+    assert read(startingOffsets="-1 hour") == ["50", "40", "5"]
+    assert read(startingOffsets="-1h", endingOffsets="-10 minutes") == ["50", "40"]
+    assert read(startingOffsets="-2 offsets", endingOffsets="-1 offset") == ["40"]
+    assert read(startingOffsets="-100", endingOffsets="2001-01-01T00:00Z") == []
+    assert read(startingOffsets=f'{{"{name}":{{"0":"-45 min","1":-2}}}}') == ["40", "5"]
+
+
+def test_a_stream_counts_its_last_offsets_once(
+    spark: SparkSession, topic: TopicFactory, kafka_cluster: KafkaCluster, checkpoint: str
+) -> None:
+    """
+    A restarted stream continues behind its last batch, and does not count from the end again.
+    """
+    name = topic()
+    kafka_cluster.produce(name, at_minutes_ago(30, 20, 10))
+    options = {
+        "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+        "subscribe": name,
+        "startingOffsets": "-2 offsets",
+    }
+    stream = Stream(spark, options, checkpoint)
+
+    def run() -> list[str]:
+        stream.batches.clear()
+        assert stream.start(availableNow=True).awaitTermination(SECONDS)
+        return [value for batch in stream.batches.values() for _, _, value in batch]
+
+    first = run()
+    kafka_cluster.produce(name, at_minutes_ago(0, 0, 0))
+
+    assert first == ["20", "10"]
+    assert run() == ["0", "0", "0"]
