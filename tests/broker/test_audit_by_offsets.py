@@ -284,8 +284,8 @@ def test_unreachable_brokers_make_a_mismatch_unknown(
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 3))
-    gone = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "1000"}
-    source_tally = SourceTally({**gone, "subscribe": name}, ())
+    unreachable = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "1000"}
+    source_tally = SourceTally({**unreachable, "subscribe": name}, ())
     batch = SourceProgress("", json.dumps({name: {"0": 0}}), json.dumps({name: {"0": 3}}), 3)
 
     report = source_tally.report("a", 0, [batch], [{WHOLE_BATCH: Checksum(2, 5)}])

@@ -188,8 +188,8 @@ def test_log_start_offset_follows_deletions(
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")] * 5)
     admin = kafka_cluster.admin()
-    (gone,) = admin.delete_records([Position(name, 0, 3)]).values()
-    gone.result(SECONDS)
+    (deletion,) = admin.delete_records([Position(name, 0, 3)]).values()
+    deletion.result(SECONDS)
 
     assert backend.list_offsets({TopicPartition(name, 0): EARLIEST}) == {TopicPartition(name, 0): 3}
 

@@ -338,8 +338,8 @@ def test_a_too_large_record_fails_at_once(
 
     with pytest.raises(RecordError, match="MSG_SIZE_TOO_LARGE") as caught:
         write(kafka_cluster.bootstrap, [batch_of(rows)], name, "wire", **PATIENT, **own)
-    said = f"the record with key b'large' for topic '{name}', partition 1 cannot be written"
-    assert said in str(caught.value)
+    message = f"the record with key b'large' for topic '{name}', partition 1 cannot be written"
+    assert message in str(caught.value)
     assert "kafka.max.request.size" in str(caught.value)
 
 
@@ -391,8 +391,10 @@ def test_a_compacted_topic_requires_keys(
 
     with pytest.raises(RecordError, match="INVALID_RECORD") as caught:
         write(kafka_cluster.bootstrap, [batch_of(rows)], name, "wire", **PATIENT)
-    said = f"the record with key None for topic '{name}', partition 1 cannot be written: the broker"
-    assert said in str(caught.value)
+    message = (
+        f"the record with key None for topic '{name}', partition 1 cannot be written: the broker"
+    )
+    assert message in str(caught.value)
     assert "key" in str(caught.value).partition("the broker says: ")[2]
 
 
@@ -418,12 +420,12 @@ def test_bad_rows_fail_at_once(
     """
     name = topic(partitions=2)
     batches = [batch_of([Record(b"good"), row])]
-    said = {}
+    messages = {}
     for engine in ("wire", "librdkafka"):
         with pytest.raises(RecordError, match=says) as caught:
             write(kafka_cluster.bootstrap, batches, name, engine, **PATIENT)
-        said[engine] = str(caught.value)
-    assert said["wire"] == said["librdkafka"]
+        messages[engine] = str(caught.value)
+    assert messages["wire"] == messages["librdkafka"]
 
 
 @at_once

@@ -75,8 +75,8 @@ def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], ProgressSt
         settings = {"bootstrap.servers": cluster.bootstrap, "session.timeout.ms": str(SESSION_MS)}
         kafka = KafkaSettings.of(settings)
         backend = metadata_backend(kafka, "read_uncommitted", "auto")
-        broker = MetadataClient(backend, RetryPolicy(3, 1.0))
-        return lambda: GroupStore(kafka, name, broker)
+        client = MetadataClient(backend, RetryPolicy(3, 1.0))
+        return lambda: GroupStore(kafka, name, client)
     zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
     nodes = ZooKeeperNodes(zookeeper.hosts, "/pykafka", name, SESSION_MS, None, "open")
     return lambda: ZooKeeperStore(nodes, lambda tps: dict.fromkeys(tps, ("b", 9092)))

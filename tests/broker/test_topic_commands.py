@@ -71,12 +71,12 @@ def test_a_topic_lives_from_create_to_delete(run: Run) -> None:
     """
     unique = unique_name("lives")
     created = run("topic", "create", unique, "--partitions", "3", "--config", "retention.ms=1000")
-    found = json.loads(run("topic", "describe", unique, "--json"))
+    description = json.loads(run("topic", "describe", unique, "--json"))
     dry = run("topic", "delete", unique)
     deleted = run("topic", "delete", unique, "--execute")
 
     assert created == f"Created the topic {unique}.\n"
-    assert [(at["partition"], at["start"], at["end"]) for at in found["partitions"]] == [
+    assert [(at["partition"], at["start"], at["end"]) for at in description["partitions"]] == [
         (0, 0, 0),
         (1, 0, 0),
         (2, 0, 0),
@@ -105,14 +105,14 @@ def test_arguments_become_records(run: Run, topic: TopicFactory) -> None:
         *("produce", "--topic", name, "--key", "k", "--header", "h=1", "--partition", "1"),
         *("hello", "ünïcode"),
     )
-    found = lines(run("peek", "--topic", name, "--json"))
+    records = lines(run("peek", "--topic", name, "--json"))
 
     assert sent == "Sent: 2\n"
-    assert [(r["partition"], r["offset"], r["key"], r["value"]) for r in found] == [
+    assert [(r["partition"], r["offset"], r["key"], r["value"]) for r in records] == [
         (1, 0, "k", "hello"),
         (1, 1, "k", "ünïcode"),
     ]
-    assert found[0]["headers"] == [["h", "1"]]
+    assert records[0]["headers"] == [["h", "1"]]
 
 
 def test_lines_become_records(
@@ -126,11 +126,11 @@ def test_lines_become_records(
     monkeypatch.setattr("sys.stdin", text)
 
     sent = json.loads(run("produce", "--topic", name, "--key-separator", ":", "--json"))
-    found = lines(run("peek", "--topic", name, "--json"))
+    records = lines(run("peek", "--topic", name, "--json"))
     shown = run("peek", "--topic", name, "--hex").splitlines()
 
     assert sent == {"topic": name, "records": 3}
-    assert [(r["key"], r["value"]) for r in found] == [
+    assert [(r["key"], r["value"]) for r in records] == [
         ("a", "1"),
         ("b", "x:y"),
         ("c", {"base64": "/w=="}),
@@ -161,9 +161,9 @@ def test_a_peek_begins_where_it_is_told(
     name = topic(2)
     timed(kafka_cluster, name, 6)
 
-    found = lines(run("peek", "--topic", name, "--json", *start))
+    records = lines(run("peek", "--topic", name, "--json", *start))
 
-    assert [record["value"] for record in found] == values
+    assert [record["value"] for record in records] == values
 
 
 def test_control_characters_do_not_reach_the_terminal(run: Run, topic: TopicFactory) -> None:

@@ -158,8 +158,8 @@ def test_another_process_commits(sink: Sink, kafka_cluster: KafkaCluster) -> Non
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    said, producer_id, epoch = completed.stdout.split()
-    assert said == name
+    fetched_id, producer_id, epoch = completed.stdout.split()
+    assert fetched_id == name
     assert sink.written() == 3
     assert sink.visible() == []
 

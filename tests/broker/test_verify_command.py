@@ -36,8 +36,8 @@ def output_records(cluster: KafkaCluster, prefix: str) -> list[Record]:
     """
     Return what is in the output topic of the only run with this prefix.
     """
-    found = [name for name in topics(cluster, prefix) if name.endswith("-output")]
-    return cluster.consume(found[0], COMMITTED) if found else []
+    outputs = [name for name in topics(cluster, prefix) if name.endswith("-output")]
+    return cluster.consume(outputs[0], COMMITTED) if outputs else []
 
 
 def meanwhile(act: Callable[[], None]) -> threading.Thread:
@@ -101,7 +101,7 @@ def test_planted_duplicate_and_phantom_are_found(
     planting.join()
 
     assert (code, report["verdict"]) == (1, "anomaly")
-    assert {kind: len(found) for kind, found in report["anomalies"].items()} == {
+    assert {kind: len(anomalies) for kind, anomalies in report["anomalies"].items()} == {
         "duplicate": 1,
         "phantom": 1,
     }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COUNT = 40_000
 TASKS = 4
 
-bootstrap, topic, fault, said, options = sys.argv[1:]
+bootstrap, topic, fault, flag, options = sys.argv[1:]
 
 
 def first(task: TaskContext) -> bool:
@@ -79,7 +79,7 @@ def with_fault(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     assert task is not None
     for at, batch in enumerate(batches):
         if at == 8 and first(task):
-            Path(said).touch()
+            Path(flag).touch()
             FAULTS[fault]()
         yield batch
 

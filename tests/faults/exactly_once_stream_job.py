@@ -3,7 +3,7 @@ A job in its own process that copies a topic by a stream, in small micro-batches
 
 Arguments: bootstrap servers, checkpoint, the options of the sink, the faults, and Spark's settings;
 the last three as JSON. A fault has a ``point``, the ``batch`` that it happens in, the ``task`` that
-it happens to or the ``count`` of committed tasks, and ``said``, a file that says that it has
+it happens to or the ``count`` of committed tasks, and ``flag``, a file that exists once it has
 happened; it happens once.
 """
 
@@ -84,7 +84,7 @@ class FaultyWriter(KafkaStreamWriter):
         if task.attemptNumber():
             for fault in self._faults:
                 if fault["batch"] == batch:
-                    Path(f"{fault['said']}-again").touch()
+                    Path(f"{fault['flag']}-again").touch()
         elif (fault := self._due(batch)) and fault["task"] == task.partitionId():
             if fault["point"] == "before a task prepares":
                 self._kill_driver(fault)
@@ -109,12 +109,12 @@ class FaultyWriter(KafkaStreamWriter):
         due = (
             fault
             for fault in self._faults
-            if fault["batch"] == batch and not Path(fault["said"]).exists()
+            if fault["batch"] == batch and not Path(fault["flag"]).exists()
         )
         return next(due, None)
 
     def _kill_driver(self, fault: dict[str, Any]) -> None:
-        Path(fault["said"]).touch()
+        Path(fault["flag"]).touch()
         os.killpg(self._group, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -140,7 +140,7 @@ def with_fault(rows: Iterator[Any], fault: dict[str, Any]) -> Iterator[Any]:
     for at, some in enumerate(rows):
         yield some
         if at == moment:
-            Path(fault["said"]).touch()
+            Path(fault["flag"]).touch()
             hit(fault)
 
 
@@ -149,7 +149,7 @@ def hit(fault: dict[str, Any]) -> None:
     Trigger a task's fault.
     """
     if fault["point"] == "slow":
-        again = Path(f"{fault['said']}-again")
+        again = Path(f"{fault['flag']}-again")
         wait_until(lambda: None if again.exists() else "no second attempt", SLOW_SECONDS)
     elif fault["point"] == "paused":
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -118,15 +118,15 @@ def test_offsets_come_from_the_new_leaders(engine: str) -> None:
         cluster.create_topic("t", partitions=6)
         cluster.produce("t", [Record(b"x", partition=partition) for partition in range(6)])
         settings = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
-        broker = MetadataClient(
+        client = MetadataClient(
             metadata_backend(settings, "read_uncommitted", engine), RetryPolicy(1, 0)
         )
-        tps = broker.partitions_for(["t"])
+        tps = client.partitions_for(["t"])
         expected = dict.fromkeys(tps, 1)
-        assert broker.end_offsets(tps) == expected
+        assert client.end_offsets(tps) == expected
 
         cluster.pause(2)
-        assert broker.end_offsets(tps) == expected
+        assert client.end_offsets(tps) == expected
         cluster.resume(2)
         cluster.kill(3)
-        assert broker.end_offsets(tps) == expected
+        assert client.end_offsets(tps) == expected

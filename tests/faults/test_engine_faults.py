@@ -216,8 +216,8 @@ def reassign(cluster: KafkaCluster, plan: Path, tp: TopicPartition, node: int) -
     kafka_tool.run(tool, *arguments, "--execute")
 
     def elsewhere() -> str | None:
-        said = kafka_tool.run(tool, *arguments, "--verify")
-        return None if "is completed" in said else said
+        output = kafka_tool.run(tool, *arguments, "--verify")
+        return None if "is completed" in output else output
 
     wait_until(elsewhere, 60)
 

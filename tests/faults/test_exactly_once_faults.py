@@ -44,14 +44,14 @@ def cluster() -> Iterator[KafkaCluster]:
 
 
 def start(
-    cluster: KafkaCluster, topic: str, fault: str, said: Path, **options: str
+    cluster: KafkaCluster, topic: str, fault: str, flag: Path, **options: str
 ) -> subprocess.Popen[str]:
     """
     Start the job in its own session, so that its processes can be killed together.
     """
     options = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": topic, **options}
     return subprocess.Popen(
-        [sys.executable, JOB, cluster.bootstrap, topic, fault, said, json.dumps(options)],
+        [sys.executable, JOB, cluster.bootstrap, topic, fault, flag, json.dumps(options)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -82,12 +82,12 @@ def test_retried_tasks_write_once(cluster: KafkaCluster, tmp_path: Path, fault: 
     The rows of lost attempts are never visible, and none of their transactions stays open.
     """
     topic = cluster.create_topic(f"again-{fault.replace(' ', '-')}", partitions=3)
-    said = tmp_path / "said"
-    with start(cluster, topic, fault, said) as job:
+    flag = tmp_path / "flag"
+    with start(cluster, topic, fault, flag) as job:
         _, err = job.communicate(timeout=SECONDS)
 
     assert job.returncode == 0, err[-3_000:]
-    assert said.exists()
+    assert flag.exists()
     assert met(cluster, topic) == Counter(range(COUNT))
     assert open_ids(cluster, topic) == []
 
@@ -98,7 +98,7 @@ def test_without_transactions_rows_are_duplicated(cluster: KafkaCluster, tmp_pat
     """
     topic = cluster.create_topic("doubled", partitions=3)
     with start(
-        cluster, topic, "task failed", tmp_path / "said", deliveryGuarantee="at-least-once"
+        cluster, topic, "task failed", tmp_path / "flag", deliveryGuarantee="at-least-once"
     ) as job:
         _, err = job.communicate(timeout=SECONDS)
 
@@ -113,10 +113,10 @@ def test_a_killed_driver_leaves_nothing_visible(cluster: KafkaCluster, tmp_path:
     Tasks have written, and no driver is left to commit: the coordinator aborts after the time-out.
     """
     topic = cluster.create_topic("left", partitions=3)
-    said = tmp_path / "said"
-    with start(cluster, topic, "driver killed", said, **SHORT) as job:
+    flag = tmp_path / "flag"
+    with start(cluster, topic, "driver killed", flag, **SHORT) as job:
         try:
-            wait_until(lambda: None if said.exists() else "the job has not begun", SECONDS)
+            wait_until(lambda: None if flag.exists() else "the job has not begun", SECONDS)
             wait_until(
                 lambda: None if len(open_ids(cluster, topic)) > 1 else "one task at most wrote",
                 SECONDS,

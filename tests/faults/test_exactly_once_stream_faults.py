@@ -142,22 +142,22 @@ class History:
             "deliveryGuarantee": "exactly-once",
             **self.options,
         }
-        planted = [{**value, "said": str(self.said(at))} for at, value in enumerate(faults)]
+        planted = [{**value, "flag": str(self.flag(at))} for at, value in enumerate(faults)]
         arguments = [self.cluster.bootstrap, str(self.folder / "checkpoint")]
         arguments += [json.dumps(value) for value in (sink, planted, self.conf)]
         return start_job(JOB, arguments, self.folder / f"run-{self.runs}.log")
 
-    def said(self, at: int) -> Path:
+    def flag(self, at: int) -> Path:
         """
-        Return the file that says that a fault of the last run has happened.
+        Return the file that exists once a fault of the last run has happened.
         """
-        return self.folder / f"said-{self.runs}-{at}"
+        return self.folder / f"flag-{self.runs}-{at}"
 
     def again(self, at: int) -> bool:
         """
         Whether a second attempt was made in the batch of a fault of the last run.
         """
-        return Path(f"{self.said(at)}-again").exists()
+        return Path(f"{self.flag(at)}-again").exists()
 
     def run(self, *faults: dict[str, Any]) -> int:
         """
@@ -174,14 +174,14 @@ class History:
         Run until the fault kills the driver.
         """
         assert self.run(fault) == -signal.SIGKILL, self.log()
-        assert self.said(0).exists()
+        assert self.flag(0).exists()
 
     def completed(self, *faults: dict[str, Any]) -> None:
         """
         Run to the end, whatever happens to tasks.
         """
         assert self.run(*faults) == 0, self.log()
-        assert all(self.said(at).exists() for at in range(len(faults)))
+        assert all(self.flag(at).exists() for at in range(len(faults)))
 
     def log(self) -> str:
         """
@@ -472,23 +472,23 @@ def wake_late(history: History, job: subprocess.Popen[str], at: int) -> None:
     """
     Resume a paused task after its transaction has been aborted.
     """
-    wait_until(lambda: paused(job, history.said(at)), SECONDS)
+    wait_until(lambda: paused(job, history.flag(at)), SECONDS)
     wait_until(lambda: None if history.open_ids() else "no transaction is open", SECONDS)
     history.await_ended()
     stop_all(job, signal.SIGCONT)
 
 
-def paused(job: subprocess.Popen[str], said: Path) -> str | None:
+def paused(job: subprocess.Popen[str], flag: Path) -> str | None:
     """
-    Return what is missing until a task of a job is paused, as the fault said it would be.
+    Return what is missing until a task of a job is paused, as the fault demands.
     """
     import psutil
 
     for process in psutil.Process(job.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if said.exists() and process.status() == psutil.STATUS_STOPPED:
+            if flag.exists() and process.status() == psutil.STATUS_STOPPED:
                 return None
-    return f"{said.name} has not happened"
+    return f"{flag.name} has not happened"
 
 
 @pytest.mark.soak
@@ -516,7 +516,7 @@ def test_speculative_and_retried_tasks(
 
     # An attempt that is slow by itself may lose before the fault.
     twice = [at for at in range(BATCHES) if history.again(at)]
-    assert len([at for at in twice if history.said(at).exists()]) >= 5
+    assert len([at for at in twice if history.flag(at).exists()]) >= 5
     history.await_ended()
     verify(history, watcher)
 
@@ -556,9 +556,9 @@ def start_spark(folder: Path, name: str, *arguments: str) -> subprocess.Popen[by
     )
 
     def missing() -> str | None:
-        said = log.read_text()
-        ready = "I have been elected leader" in said or "Successfully registered" in said
-        return None if ready else f"{name}: {said[-2_000:]}"
+        output = log.read_text()
+        ready = "I have been elected leader" in output or "Successfully registered" in output
+        return None if ready else f"{name}: {output[-2_000:]}"
 
     wait_until(missing, 60.0)
     return process

@@ -136,14 +136,14 @@ def on_retry(
 
     Returns the log messages, a list that grows.
     """
-    said: list[str] = []
+    retries: list[str] = []
 
     class Hearing(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             message = record.getMessage()
             if re.search(f"{because}.*{AGAIN}", message):
-                said.append(message)
-                if len(said) == time:
+                retries.append(message)
+                if len(retries) == time:
                     act()
 
     logger = logging.getLogger("pyspark_pykafka")
@@ -151,7 +151,7 @@ def on_retry(
     logger.addHandler(hearing)
     logger.setLevel(logging.INFO)
     try:
-        yield said
+        yield retries
     finally:
         logger.removeHandler(hearing)
         logger.setLevel(level)
@@ -239,14 +239,14 @@ def silent_follower(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]
     cluster.create_topic(name)
     follower = min(NODES - {leader(cluster, name)})
 
-    with on_retry(lambda: cluster.resume(follower)) as said:
+    with on_retry(lambda: cluster.resume(follower)) as retries:
         try:
             source = rows({5: lambda: cluster.pause(follower)}, 10)
             write_all(cluster, name, source, request_timeout_ms=1000, **kafka)
         finally:
             if follower not in cluster.running_ids():
                 cluster.resume(follower)
-    return said
+    return retries
 
 
 def moving_leaders(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]:
@@ -261,18 +261,18 @@ def moving_leaders(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]:
         new_leader(cluster, name, partition, now % 3 + 1)
 
     moves = {at: partial(move, at) for at in range(3, BATCHES, 3)}
-    with on_retry(because="NOT_LEADER_FOR_PARTITION") as said:
+    with on_retry(because="NOT_LEADER_FOR_PARTITION") as retries:
         write_all(cluster, name, rows(moves), **kafka)
-    return said
+    return retries
 
 
 def test_batches_without_acknowledgement_are_not_duplicated(three: KafkaCluster) -> None:
     """
     Batches that a leader has written, but not acknowledged in time, are sent again and appear once.
     """
-    said = silent_follower(three, "silent-follower")
+    retries = silent_follower(three, "silent-follower")
 
-    assert said
+    assert retries
     assert examined(three, "silent-follower", 10) == Findings()
 
 
@@ -280,9 +280,9 @@ def test_moving_leaders(three: KafkaCluster) -> None:
     """
     Partitions whose leaders move again and again have each record once and in order (F03).
     """
-    said = moving_leaders(three, "moving")
+    retries = moving_leaders(three, "moving")
 
-    assert said
+    assert retries
     assert examined(three, "moving") == Findings()
 
 
@@ -407,12 +407,12 @@ def test_a_leader_killed_before_its_acknowledgements(
         yield from numbered
 
     monkeypatch.setattr(Sender, "poll", counted)
-    with on_retry() as said:
+    with on_retry() as retries:
         written = write_all(three, name, batches_between_pauses(), buffer_memory=1_048_576)
     victims.bring_back()
 
     assert written == 12 * ROWS
-    assert said
+    assert retries
     assert examined(three, name, 12) == Findings()
 
 
@@ -437,7 +437,7 @@ def test_a_paused_leader(three: KafkaCluster) -> None:
         three.pause(paused[0])
 
     try:
-        with on_retry(because=r"no response to Produce.*kafka\.request\.timeout\.ms") as said:
+        with on_retry(because=r"no response to Produce.*kafka\.request\.timeout\.ms") as retries:
             written = write_all(
                 three,
                 name,
@@ -449,7 +449,7 @@ def test_a_paused_leader(three: KafkaCluster) -> None:
             three.resume(paused[0])
 
     assert written == BATCHES * ROWS
-    assert said
+    assert retries
     assert examined(three, name) == Findings()
 
 
@@ -585,12 +585,12 @@ def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:
     name = three.create_topic("too-few", PARTITIONS, {"min.insync.replicas": 3})
     follower = min(NODES - {leader(three, name)})
 
-    with on_retry(victims.bring_back, time=4, because="NOT_ENOUGH_REPLICAS") as said:
+    with on_retry(victims.bring_back, time=4, because="NOT_ENOUGH_REPLICAS") as retries:
         source = rows({5: lambda: victims.kill(follower)})
         written = write_all(three, name, source, request_timeout_ms=2000)
 
     assert written == BATCHES * ROWS
-    assert len(said) >= 4
+    assert len(retries) >= 4
     assert examined(three, name) == Findings()
 
 
@@ -605,11 +605,11 @@ def test_two_of_three_brokers_killed(three: KafkaCluster, victims: Victims) -> N
         for node in NODES - {last}:
             victims.kill(node)
 
-    with on_retry(victims.bring_back, time=3) as said:
+    with on_retry(victims.bring_back, time=3) as retries:
         written = write_all(three, name, rows({5: kill_others}), request_timeout_ms=1500)
 
     assert written == BATCHES * ROWS
-    assert len(said) >= 3
+    assert len(retries) >= 3
     assert examined(three, name) == Findings()
 
 

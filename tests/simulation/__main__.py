@@ -90,8 +90,8 @@ def _outcomes(workload: str, seeds: range, arguments: argparse.Namespace) -> Ite
         return
     chunks = [seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK)]
     with ProcessPoolExecutor(arguments.jobs) as pool:
-        for found in pool.map(_run_chunk, [workload] * len(chunks), chunks):
-            yield from found
+        for outcomes in pool.map(_run_chunk, [workload] * len(chunks), chunks):
+            yield from outcomes
 
 
 def _summarize(workload: str, outcomes: list[Outcome], seconds: float) -> int:

@@ -139,24 +139,24 @@ class KafkaRequests(ABC):
         version: int = 7,
     ) -> Any:
         topic = ListOffsetsRequest.ListOffsetsTopic
-        wanted = topic.ListOffsetsPartition(
+        partition = topic.ListOffsetsPartition(
             partition_index=0, current_leader_epoch=epoch, timestamp=timestamp
         )
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=int(committed),
-            topics=[topic(name=self.topic, partitions=[wanted])],
+            topics=[topic(name=self.topic, partitions=[partition])],
         )
         response = self.request(node or self.leader, request, version)
         return response.topics[0].partitions[0]
 
     def epoch_end(self, epoch: int, *, node: int | None = None, current: int = -1) -> Any:
         topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-        wanted = topic.OffsetForLeaderPartition(
+        partition = topic.OffsetForLeaderPartition(
             partition=0, current_leader_epoch=current, leader_epoch=epoch
         )
         request = OffsetForLeaderEpochRequest(
-            replica_id=-1, topics=[topic(topic=self.topic, partitions=[wanted])]
+            replica_id=-1, topics=[topic(topic=self.topic, partitions=[partition])]
         )
         response = self.request(node or self.leader, request, 4)
         return response.topics[0].partitions[0]

@@ -81,8 +81,8 @@ class RawKafka(KafkaRequests):
         """
         Return the partition's metadata, as a broker knows it.
         """
-        wanted = MetadataRequest.MetadataRequestTopic(topic_id=None, name=self.topic)
-        request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+        topic = MetadataRequest.MetadataRequestTopic(topic_id=None, name=self.topic)
+        request = MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
         return self.request(node, request, 12).topics[0].partitions[0]
 
     @property
@@ -132,5 +132,5 @@ def wire_values(cluster: KafkaAccess, topic: str, isolation: str = "read_committ
     settings = fetching.settings(
         cluster.bootstrap, "wire", schema=fetching.VALUES, isolation_level=isolation
     )
-    wanted = OffsetRange(Tp(topic, 0), EARLIEST, LATEST)
-    return [value for rows in fetch(wanted, settings) for value in rows["value"].to_pylist()]
+    requested = OffsetRange(Tp(topic, 0), EARLIEST, LATEST)
+    return [value for rows in fetch(requested, settings) for value in rows["value"].to_pylist()]

@@ -130,24 +130,24 @@ def compare(
     ``max_entered`` is the number of records that can have entered, if ``entered`` holds only those
     that certainly did.
     """
-    left = reduce(Checksum.__add__, exits, Checksum())
+    processed = reduce(Checksum.__add__, exits, Checksum())
     return Finding(
         scope,
-        _verdict(entered, left, max_entered),
+        _verdict(entered, processed, max_entered),
         entered.count,
-        left.count,
-        entered.sum - left.sum,
+        processed.count,
+        entered.sum - processed.sum,
     )
 
 
-def _verdict(entered: Checksum, left: Checksum, max_entered: int | None) -> Verdict:
-    if entered == left:
+def _verdict(entered: Checksum, processed: Checksum, max_entered: int | None) -> Verdict:
+    if entered == processed:
         return Verdict.COMPLETE
-    if max_entered is not None and entered.count <= left.count <= max_entered:
+    if max_entered is not None and entered.count <= processed.count <= max_entered:
         return Verdict.UNKNOWN
-    if entered.count > left.count:
+    if entered.count > processed.count:
         return Verdict.MISSING
-    return Verdict.DUPLICATED if entered.count < left.count else Verdict.REPLACED
+    return Verdict.DUPLICATED if entered.count < processed.count else Verdict.REPLACED
 
 
 def report(

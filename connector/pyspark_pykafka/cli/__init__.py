@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except OptionsError as error:
-        # Not all of these are Spark's options.
+        # The mistakes may be in arguments, not in Spark's options.
         print(f"pykafka {command.name}: {'; '.join(error.mistakes)}", file=sys.stderr)
         return 1
     except (ServerError, FetchError, JavaNotFoundError, PykafkaError) as error:

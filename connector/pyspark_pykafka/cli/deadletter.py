@@ -40,13 +40,13 @@ class _DeadLetters:
         source = parse_stream_source(self.options)
         self.topic = arguments.topic
         backend = metadata_backend(source.kafka, "read_committed", source.engine)
-        self._broker = MetadataClient(backend, source.fetch_offset_retry)
+        self._client = MetadataClient(backend, source.fetch_offset_retry)
         group = arguments.group or f"{arguments.topic}-replay"
-        self.replayed = GroupStore(source.kafka, group, self._broker)
+        self.replayed = GroupStore(source.kafka, group, self._client)
 
     def ranges(self, *, everything: bool) -> list[OffsetRange]:
-        tps = self._broker.assignment(Subscribe((self.topic,))).partitions
-        log_start, end = self._broker.log_start_offsets(tps), self._broker.end_offsets(tps)
+        tps = self._client.assignment(Subscribe((self.topic,))).partitions
+        log_start, end = self._client.log_start_offsets(tps), self._client.end_offsets(tps)
         replayed = {} if everything else self.replayed.read()
         start = {
             tp: max(offset, replayed[tp].offset) if tp in replayed else offset

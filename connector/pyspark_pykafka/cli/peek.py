@@ -58,8 +58,10 @@ class _Topic(NamedTuple):
 
 
 def _open(arguments: argparse.Namespace) -> _Topic:
-    given = {**timeout_options(arguments), **broker_options(arguments)}
-    options = parse_stream_source({**given, "subscribe": arguments.topic, "includeHeaders": "true"})
+    connection = {**timeout_options(arguments), **broker_options(arguments)}
+    options = parse_stream_source(
+        {**connection, "subscribe": arguments.topic, "includeHeaders": "true"}
+    )
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
     client = MetadataClient(backend, options.fetch_offset_retry)
     tps = client.assignment(Subscribe((arguments.topic,))).partitions
@@ -76,8 +78,8 @@ def _peek(arguments: argparse.Namespace) -> int:
     show = partial(_print, arguments=arguments)
     if not arguments.follow:
         first = {tp: min(end, starts[tp] + arguments.max) for tp, end in ends.items()}
-        found = sorted(topic.read(starts, first), key=_time)
-        for record in found[: arguments.max]:
+        records = sorted(topic.read(starts, first), key=_time)
+        for record in records[: arguments.max]:
             show(record)
         return 0
     _follow(topic, starts, ends, show)
@@ -85,7 +87,7 @@ def _peek(arguments: argparse.Namespace) -> int:
 
 
 def _limits(topic: _Topic, arguments: argparse.Namespace) -> tuple[Offsets, Offsets]:
-    """Return the first offset to show and the present end, of each partition."""
+    """Return the first offset to show and the current end, for each partition."""
     log_start, ends = topic.client.log_start_offsets(topic.tps), topic.client.end_offsets(topic.tps)
     if arguments.from_end:
         starts = ends
@@ -95,8 +97,8 @@ def _limits(topic: _Topic, arguments: argparse.Namespace) -> tuple[Offsets, Offs
         starts = {tp: end - arguments.last for tp, end in ends.items()}
     elif arguments.from_time is not None:
         milliseconds = int(arguments.from_time.timestamp() * 1000)
-        found = topic.client.offsets_for_times(dict.fromkeys(topic.tps, milliseconds))
-        starts = {tp: ends[tp] if at is None else at for tp, at in found.items()}
+        offsets = topic.client.offsets_for_times(dict.fromkeys(topic.tps, milliseconds))
+        starts = {tp: ends[tp] if at is None else at for tp, at in offsets.items()}
     else:
         starts = log_start
     return {tp: max(at, log_start[tp]) for tp, at in starts.items()}, ends
@@ -186,7 +188,7 @@ def _instant(text: str) -> datetime:
     except ValueError as cause:
         msg = f"{text!r} is not valid; it must be a time such as 2026-11-24T09:00:00+01:00"
         raise argparse.ArgumentTypeError(msg) from cause
-    # Without a zone it is local, as people read it.
+    # A time without a zone is local.
     return time.astimezone(UTC)
 
 

@@ -82,7 +82,7 @@ def _existing_records(options: SourceOptions) -> Records:
 
 def _no_store_error(options: SourceOptions) -> ProgressError:
     """
-    Return the error for a store without records: brokers do not say whether a group exists.
+    Return the error for a store without records: brokers do not report whether a group exists.
     """
     store = options.progress_store
     name, argument = (
@@ -196,8 +196,8 @@ def _reset(arguments: argparse.Namespace) -> int:
 def _lag(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
     records = _existing_records(options)
-    broker = _broker(options)
-    ends = broker.end_offsets(broker.partitions_for({tp.topic for tp in records}))
+    client = _metadata_client(options)
+    ends = client.end_offsets(client.partitions_for({tp.topic for tp in records}))
     lags = {tp: end - records[tp].offset for tp, end in ends.items() if tp in records}
     if arguments.json:
         partitions = [
@@ -220,7 +220,7 @@ def _offset(records: Records, tp: TopicPartition) -> int | None:
 
 def _parse_positions(options: SourceOptions, positions: Sequence[str]) -> Offsets:
     """Parse TOPIC:PARTITION=OFFSET and TOPIC=OFFSET; OFFSET may be earliest or latest."""
-    broker = _broker(options)
+    client = _metadata_client(options)
     offsets: Offsets = {}
     for text in positions:
         match = _POSITION.fullmatch(text)
@@ -232,23 +232,23 @@ def _parse_positions(options: SourceOptions, positions: Sequence[str]) -> Offset
             raise OptionsError((msg,))
         topic, partition, offset = match["topic"], match["partition"], match["offset"]
         tps = (
-            broker.partitions_for([topic])
+            client.partitions_for([topic])
             if partition is None
             else [TopicPartition(topic, int(partition))]
         )
-        offsets |= _resolve(broker, tps, offset)
+        offsets |= _resolve(client, tps, offset)
     return offsets
 
 
-def _resolve(broker: MetadataClient, tps: list[TopicPartition], offset: str) -> Offsets:
+def _resolve(client: MetadataClient, tps: list[TopicPartition], offset: str) -> Offsets:
     if offset == "earliest":
-        return broker.log_start_offsets(tps)
-    return broker.end_offsets(tps) if offset == "latest" else dict.fromkeys(tps, int(offset))
+        return client.log_start_offsets(tps)
+    return client.end_offsets(tps) if offset == "latest" else dict.fromkeys(tps, int(offset))
 
 
 def _existing_partitions(options: SourceOptions, requested: Iterable[TopicPartition]) -> Assignment:
     """Return the existing partitions of the topics; raise if a requested one is missing."""
-    assignment = _broker(options).assignment(
+    assignment = _metadata_client(options).assignment(
         Subscribe(tuple(sorted({tp.topic for tp in requested})))
     )
     missing = set(requested) - set(assignment.partitions)
@@ -257,7 +257,7 @@ def _existing_partitions(options: SourceOptions, requested: Iterable[TopicPartit
     return assignment
 
 
-def _broker(options: SourceOptions) -> MetadataClient:
+def _metadata_client(options: SourceOptions) -> MetadataClient:
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
     return MetadataClient(backend, options.fetch_offset_retry)
 

@@ -71,8 +71,8 @@ def _describe(arguments: argparse.Namespace) -> int:
     if arguments.json:
         partitions = [dict(zip(names, row, strict=True)) for row in rows]
         topic_id = assignment.topic_ids.get(arguments.topic)
-        found = {"topic": arguments.topic, "id": topic_id, "partitions": partitions}
-        print(json.dumps(found, indent=2))
+        description = {"topic": arguments.topic, "id": topic_id, "partitions": partitions}
+        print(json.dumps(description, indent=2))
     else:
         print_table([name.upper() for name in names], rows)
     return 0

@@ -54,37 +54,42 @@ def _list(arguments: argparse.Namespace) -> int:
         ids = transactions.list_ids(
             starting_with_pattern(arguments.prefix), () if arguments.all else _OPEN
         )
-        found = [
+        descriptions = [
             transaction
             for transaction in transactions.describe_all(ids).values()
             if transaction is not None
         ]
     if arguments.json:
-        print(json.dumps([_as_json(transaction) for transaction in found], indent=2))
+        print(json.dumps([_as_json(transaction) for transaction in descriptions], indent=2))
         return 0
     head = ("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "EPOCH", "PARTITIONS", "SINCE")
-    print_table(head, [_row(transaction) for transaction in found])
+    print_table(head, [_row(transaction) for transaction in descriptions])
     return 0
 
 
-def _row(found: TransactionDescription) -> tuple[object, ...]:
+def _row(transaction: TransactionDescription) -> tuple[object, ...]:
     since = None
-    if found.started_ms > 0:
-        at = datetime.fromtimestamp(found.started_ms / 1000, tz=UTC)
+    if transaction.started_ms > 0:
+        at = datetime.fromtimestamp(transaction.started_ms / 1000, tz=UTC)
         since = at.isoformat(timespec="seconds")
-    identity = (found.transactional_id, found.state.value, found.producer_id, found.epoch)
-    return (*identity, found.partitions, since)
+    identity = (
+        transaction.transactional_id,
+        transaction.state.value,
+        transaction.producer_id,
+        transaction.epoch,
+    )
+    return (*identity, transaction.partitions, since)
 
 
-def _as_json(found: TransactionDescription) -> dict[str, Any]:
-    return {**found._asdict(), "state": found.state.value}
+def _as_json(transaction: TransactionDescription) -> dict[str, Any]:
+    return {**transaction._asdict(), "state": transaction.state.value}
 
 
 def _abort(arguments: argparse.Namespace) -> int:
     with transaction_client(_settings(arguments)) as transactions:
-        found = transactions.list_ids(prefix_pattern(arguments.prefix), _OPEN)
-        partly_committed = _partly_committed(transactions, arguments.prefix, found)
-        names = [name for name in found if name not in partly_committed]
+        open_ids = transactions.list_ids(prefix_pattern(arguments.prefix), _OPEN)
+        partly_committed = _partly_committed(transactions, arguments.prefix, open_ids)
+        names = [name for name in open_ids if name not in partly_committed]
         if arguments.execute:
             transactions.abort_ids(names)
         for name in names:
@@ -137,10 +142,10 @@ def _describe(arguments: argparse.Namespace) -> int:
         if owner is None:
             print(f"No query has the prefix {arguments.prefix}.")
             return 0
-        found = read_batch_state(transactions, owner, arguments.prefix)
-    state = "complete" if found.is_whole else "in part"
-    print(f"query {owner.query}, batch {owner.batch}, {state}: {found}")
-    if not found.is_whole:
+        batch = read_batch_state(transactions, owner, arguments.prefix)
+    state = "complete" if batch.is_whole else "in part"
+    print(f"query {owner.query}, batch {owner.batch}, {state}: {batch}")
+    if not batch.is_whole:
         print(
             "The next run of the query completes it if the decided transactions are still open, or "
             "if the tasks have the same rows. Otherwise let it be written whole, which repeats the "
@@ -156,9 +161,9 @@ def _complete(arguments: argparse.Namespace) -> int:
             print(f"No query has the prefix {arguments.prefix}.")
             return 0
         act = complete_batch if arguments.execute else read_batch_state
-        found = act(transactions, owner, arguments.prefix)
+        batch = act(transactions, owner, arguments.prefix)
     verb = "completed" if arguments.execute else "would complete"
-    print(f"{verb} batch {owner.batch} of the query {owner.query}: {found}")
+    print(f"{verb} batch {owner.batch} of the query {owner.query}: {batch}")
     if not arguments.execute:
         print("Dry run: nothing was changed. Use --execute when that query is stopped.")
     return 0

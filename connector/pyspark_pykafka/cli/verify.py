@@ -57,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> Report:
         raise OptionsError((msg,))
     if not arguments.nemesis:
         return _make_run(_plan(arguments), None)
-    _say(f"starting {NEMESIS_BROKERS} brokers; the jars are downloaded once")
+    _print_event(f"starting {NEMESIS_BROKERS} brokers; the jars are downloaded once")
     with contextlib.ExitStack() as servers:
         cluster = servers.enter_context(KafkaCluster(NEMESIS_BROKERS))
         own = argparse.Namespace(**{**vars(arguments), "bootstrap_server": cluster.bootstrap})
@@ -69,8 +69,8 @@ def _make_run(plan: Plan, cluster: KafkaCluster | None) -> Report:
     from pyspark_pykafka.verify.nemesis import Nemesis
     from pyspark_pykafka.verify.run import verify
 
-    nemesis: Nemesis | None = None if cluster is None else Nemesis(cluster, _say)
-    return verify(plan, _say, nemesis)
+    nemesis: Nemesis | None = None if cluster is None else Nemesis(cluster, _print_event)
+    return verify(plan, _print_event, nemesis)
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -89,8 +89,8 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     )
 
 
-def _say(line: str) -> None:
-    """Print on the standard error: the standard output is the verdict's."""
+def _print_event(line: str) -> None:
+    """Print on the standard error; the standard output is for the report."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -109,7 +109,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         type=_prefix,
         default="pykafka-verify",
         metavar="TEXT",
-        help="what the names of topics and transactional ids begin with; default: pykafka-verify",
+        help="the prefix of the names of topics and transactional ids; default: pykafka-verify",
     )
     number = _number(1, 1_000)
     parser.add_argument("--partitions", type=number, default=3, help="of each topic; default: 3")
@@ -133,7 +133,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         type=_number(1, 86_400),
         default=120,
         metavar="SECONDS",
-        help="how long to wait until the last record is through; default: 120",
+        help="how long to wait for the last record; default: 120",
     )
     parser.add_argument("--keep", action="store_true", help="leave the topics in place")
     add_json(parser)
@@ -146,10 +146,12 @@ def _prefix(text: str) -> str:
     return text
 
 
-def _number(low: int, high: int) -> Callable[[str], int]:
+def _number(min_value: int, max_value: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not text.isdigit() or not low <= int(text) <= high:
-            msg = f"{text!r} is not valid; it must be a whole number from {low} to {high}"
+        if not text.isdigit() or not min_value <= int(text) <= max_value:
+            msg = (
+                f"{text!r} is not valid; it must be a whole number from {min_value} to {max_value}"
+            )
             raise argparse.ArgumentTypeError(msg)
         return int(text)
 

@@ -40,14 +40,14 @@ def make_progress_store(options: SourceOptions) -> ProgressStore:
     from pyspark_pykafka.engines.selection import metadata_backend
 
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
-    broker = MetadataClient(backend, options.fetch_offset_retry)
+    client = MetadataClient(backend, options.fetch_offset_retry)
     if isinstance(options.progress_store, ZooKeeperNodes):
         from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
 
-        return ZooKeeperStore(options.progress_store, broker.leader_addresses)
+        return ZooKeeperStore(options.progress_store, client.leader_addresses)
     from pyspark_pykafka.progress.group_store import GroupStore
 
-    return GroupStore(options.kafka, options.kafka.get("group.id", "").strip(), broker)
+    return GroupStore(options.kafka, options.kafka.get("group.id", "").strip(), client)
 
 
 def read_records(options: SourceOptions, topics: Iterable[str] | None = None) -> Records:

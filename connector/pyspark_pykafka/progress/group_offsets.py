@@ -66,11 +66,11 @@ class GroupOffsets:
             positions = [KafkaPartition(*tp) for tp in chunk]
             try:
                 with translating_errors(self._action):
-                    found = self._consumer.committed(positions, seconds)
+                    committed = self._consumer.committed(positions, seconds)
             except TimeoutExceededError:
                 self._check_access()
                 raise
-            records.update(self._records(found))
+            records.update(self._records(committed))
         return records
 
     def close(self) -> None:

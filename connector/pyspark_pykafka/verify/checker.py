@@ -1,5 +1,5 @@
 """
-What a history must not show, in Jepsen's words: lost, duplicate, aborted read, phantom, and others.
+Finds the anomalies of a history, named after Jepsen's: lost, duplicate, aborted read, and others.
 
 `pykafka verify` and the simulation of the test suite use the same checker. It does no I/O.
 """
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-#: What became of a record that was written. UNKNOWN: its commit was not answered; OPEN: its
-#: transaction has no marker yet. Records without a transaction are COMMITTED.
+#: The outcome of a written record. UNKNOWN: its commit got no response; OPEN: its transaction has
+#: no transaction marker yet. Records without a transaction are COMMITTED.
 COMMITTED, ABORTED, OPEN, UNKNOWN, MARKER = "committed", "aborted", "open", "unknown", "marker"
 
 _SHOWN = 5
@@ -22,7 +22,7 @@ _SHOWN = 5
 
 class Row(Protocol):
     """
-    A row that was read; its position is that of the record that it must be.
+    A row that was read, at the position of the record that it must equal.
     """
 
     @property
@@ -58,7 +58,7 @@ class Row(Protocol):
 
 class TrueRecord(Protocol):
     """
-    A record as it was written, and what became of it: COMMITTED, ABORTED and so on.
+    A record as it was written, and its outcome: COMMITTED, ABORTED and so on.
     """
 
     @property
@@ -82,26 +82,26 @@ class TrueRecord(Protocol):
     @property
     def state(self) -> str:
         """
-        What became of it.
+        The outcome.
         """
 
 
 @dataclass
 class Verdict:
     """
-    The anomalies of one history, by name, and what it did.
+    The anomalies of one history, by name, and its size.
     """
 
     anomalies: dict[str, list[Any]] = field(default_factory=dict)
     records: int = 0
     faults: int = 0
-    #: Rows that were there before, whether or not that is an anomaly.
+    #: Rows that repeat an earlier row, whether or not that is an anomaly.
     repeats: int = 0
 
     @property
     def is_clean(self) -> bool:
         """
-        Whether nothing is wrong.
+        Whether no anomaly was found.
         """
         return not self.anomalies
 
@@ -109,9 +109,9 @@ class Verdict:
         """
         Add anomalies of one kind.
         """
-        found = list(items)
-        if found:
-            self.anomalies.setdefault(name, []).extend(found)
+        anomalies = list(items)
+        if anomalies:
+            self.anomalies.setdefault(name, []).extend(anomalies)
 
     def __str__(self) -> str:
         if self.is_clean:
@@ -140,12 +140,12 @@ def check_source(
     """
     check_rows(verdict, truth, batches, committed_only=committed_only, exactly_once=exactly_once)
     seen = {(row.topic, row.partition, row.offset) for rows in batches for row in rows}
-    wanted = {COMMITTED} if committed_only else {COMMITTED, ABORTED, OPEN}
+    expected_states = {COMMITTED} if committed_only else {COMMITTED, ABORTED, OPEN}
     expected = [
         (*tp, record.offset)
         for tp, records in truth.items()
         for record in records
-        if record.state in wanted
+        if record.state in expected_states
     ]
     verdict.records += len(expected)
     missing = [key for key in expected if key not in seen]
@@ -161,9 +161,10 @@ def check_rows(
     exactly_once: bool = True,
 ) -> None:
     """
-    Check that each row is a record, once, that may be seen; across batches also their order.
+    Check that each row is a visible record, that no row repeats, and the order across batches.
 
-    A repeated row says nothing about the order. Unless ``exactly_once``, it is only counted.
+
+    Repeated rows do not count for the order. Unless ``exactly_once``, they are only counted.
     """
     states = {(*tp, record.offset): record for tp, records in truth.items() for record in records}
     seen: Counter[tuple[str, int, int]] = Counter()
@@ -186,7 +187,7 @@ def check_rows(
 
 def _anomaly(row: Row, record: TrueRecord | None, *, committed_only: bool) -> str | None:
     """
-    Return what is wrong with a row, by the record at its place.
+    Return the anomaly of a row, given the record at its position.
     """
     if record is None or record.state == MARKER:
         return "phantom"
@@ -206,21 +207,21 @@ def check_sink(
     has_retried: bool,
 ) -> None:
     """
-    Compare what a sink's topic holds, read committed, with the rows of all completed micro-batches.
+    Compare the committed records of a sink's topic with the rows of all completed micro-batches.
 
-    At least once, a duplicate needs a reason: something that was tried again.
+    With at-least-once delivery, duplicates are allowed only if a write was retried.
     """
-    found: Counter[bytes | None] = Counter(
+    written: Counter[bytes | None] = Counter(
         record.value
         for records in truth.values()
         for record in records
         if record.state == COMMITTED
     )
-    wanted: Counter[bytes | None] = Counter(expected)
+    copies: Counter[bytes | None] = Counter(expected)
     verdict.records += len(expected)
-    verdict.add("lost", [value for value in wanted if value not in found])
-    verdict.add("phantom", [value for value in found if value not in wanted])
-    doubled = [value for value, count in found.items() if count > wanted[value] > 0]
+    verdict.add("lost", [value for value in copies if value not in written])
+    verdict.add("phantom", [value for value in written if value not in copies])
+    doubled = [value for value, count in written.items() if count > copies[value] > 0]
     if exactly_once or not has_retried:
         verdict.add("duplicate", doubled)
     verdict.add(

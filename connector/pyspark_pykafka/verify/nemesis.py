@@ -22,23 +22,23 @@ class Nemesis:
     A thread that strikes until it is stopped; a struck broker is healed before the next strike.
     """
 
-    def __init__(self, cluster: KafkaCluster, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: KafkaCluster, on_event: Callable[[str], None]) -> None:
         self.strikes = 0
         self._cluster = cluster
-        self._say = say
+        self._on_event = on_event
         self.error: Exception | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pykafka-verify-nemesis")
 
     def start(self) -> None:
         """
-        Start to strike.
+        Start the thread.
         """
         self._thread.start()
 
     def stop(self) -> None:
         """
-        Return when all brokers are back; ``error`` says why one did not come back.
+        Stop, and return when all brokers are back; ``error`` is the reason if one is not.
         """
         self._stopping.set()
         if self._thread.ident is not None:
@@ -55,7 +55,7 @@ class Nemesis:
 
     def _strike(self, step: int) -> None:
         broker = step % self._cluster.brokers + 1
-        # Another order of brokers in each round.
+        # Each round pairs brokers and actions differently.
         action = (step + step // self._cluster.brokers) % 3
         name, strike, heal = (
             ("kill", self._cluster.kill, self._cluster.restart),
@@ -63,8 +63,8 @@ class Nemesis:
             ("shut down", self._cluster.stop, self._cluster.restart),
         )[action]
         self.strikes += 1
-        self._say(f"nemesis: {name} broker {broker}")
+        self._on_event(f"nemesis: {name} broker {broker}")
         strike(broker)
         self._stopping.wait(DOWN_SECONDS)
         heal(broker)
-        self._say(f"nemesis: broker {broker} is back")
+        self._on_event(f"nemesis: broker {broker} is back")

@@ -1,5 +1,5 @@
 """
-How evenly a run goes on: the longest pause, the maximum lag.
+The pace of a run: its longest pause and its maximum lag.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Pace:
     """
     Samples of how many records were acknowledged and how many of them a consumer has seen.
 
-    A pause is a time in which nothing is seen although something is acknowledged. It counts from
-    the first record on: before that, Spark starts.
+    A pause is a time in which the consumer sees no record although acknowledged records are
+    missing. Pauses count from the first record on, since Spark starts before it.
     """
 
     now: Callable[[], float] = field(default=time.monotonic, repr=False)

@@ -62,7 +62,7 @@ def local_session() -> tuple[SparkSession, bool]:
 
 def summary(error: BaseException) -> str:
     """
-    Return an error in one line: Java's reason follows on the second line of a text of py4j.
+    Return an error in one line; py4j's messages have Java's reason on their second line.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
@@ -103,7 +103,7 @@ class CopyQuery:
 
     def stop(self) -> None:
         """
-        Stop the query and return when it has ended, also if it is just being restarted.
+        Stop the query and return when it has ended, even if it is being restarted.
         """
         self._stopping.set()
         while self._thread.is_alive():
@@ -129,7 +129,7 @@ class CopyQuery:
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """
-        Return where the last finished micro-batch ended, by partition.
+        Return the end offsets of the last finished micro-batch, by partition.
         """
         query = self._query
         progress = None if query is None else query.lastProgress
@@ -144,7 +144,7 @@ class CopyQuery:
             self._session.createDataFrame([], "value binary")
             supervise(self._start, POLICY, self._count)
         except Exception as error:  # noqa: BLE001 (part of the verdict)
-            # A failure while it is being stopped, as of a query whose brokers are gone, is no news.
+            # A query that is being stopped may fail, for example if its brokers are gone.
             if not self._stopping.is_set():
                 self.error = error
 
@@ -169,7 +169,7 @@ class CopyQuery:
         except Exception as error:
             if self._query is not None:
                 raise
-            # It never ran: what is wrong is not what the run is about.
+            # The query never ran, so the failure says nothing about the guarantee.
             msg = f"Spark could not start the query: {summary(error)}"
             raise CannotRunError(msg) from error
         return self._query

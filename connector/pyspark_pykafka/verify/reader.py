@@ -1,5 +1,5 @@
 """
-Reads the output topic with a plain consumer of committed records: all along, and once at the end.
+Reads the committed records of the output topic with a plain consumer: during the run, and after it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIXED = {
 
 class Tail:
     """
-    A thread that follows the output topic; ``seen`` are the records that a consumer has seen.
+    A thread that follows the output topic; ``seen`` holds the positions of its records.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Tail:
 
     def start(self) -> None:
         """
-        Start to read.
+        Start the thread.
         """
         self._thread.start()
 

@@ -1,5 +1,5 @@
 """
-The numbered records of a run: which value stands for which number, and what became of each.
+The numbered records of a run: their values, and the outcome of each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WrittenRecord(NamedTuple):
 
 class ReadRow(NamedTuple):
     """
-    A record of the output topic, at the position of the written record that it must be.
+    A record of the output topic, at the position of the source record that it must copy.
     """
 
     topic: str
@@ -50,7 +50,7 @@ def encode(run: str, partition: int, number: int) -> bytes:
 
 def decode(topic: str, value: bytes | None, where: int) -> ReadRow:
     """
-    Return the row of a value; one that no run writes gets a position that no record has.
+    Return the row of a value; a value that no run writes gets a position that no record has.
     """
     match = _VALUE.match(value or b"")
     if match is None:

@@ -1,5 +1,5 @@
 """
-The verdict of a run as figures, as text and as JSON, and the exit code that says it.
+The report of a run as figures, text and JSON, and its exit code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOWN = 5
 @dataclass(frozen=True, slots=True)
 class Report:
     """
-    What a run found. It is void if nothing was written or nothing was read.
+    The result of a run. It is void if no record was written or read.
     """
 
     guarantee: str
@@ -111,7 +111,7 @@ class Report:
 
     def _meaning(self) -> str:
         if self.outcome == VOID:
-            return "no record went through, so nothing is shown"
+            return "no record went through, so the guarantee was not tested"
         if self.outcome == ANOMALY:
             return f"{self.guarantee} did not hold"
         return f"{self.guarantee} held"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 EXACTLY_ONCE = "exactly-once"
 
 _SAMPLE_SECONDS = 0.2
-_SAY_SECONDS = 5.0
+_ANNOUNCE_SECONDS = 5.0
 _START_SECONDS = 120.0
 _READ_SECONDS = 120.0
 
@@ -47,7 +47,7 @@ _READ_SECONDS = 120.0
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    What is to be verified, and how long. ``options`` are the ``kafka.*`` options of the user.
+    The arguments of a run; ``options`` are the user's ``kafka.*`` options.
     """
 
     options: dict[str, str]
@@ -68,33 +68,34 @@ class Plan:
         return parse_sink(self.options, streaming=False).kafka
 
 
-def verify(plan: Plan, say: Callable[[str], None], nemesis: Nemesis | None = None) -> Report:
+def verify(plan: Plan, on_event: Callable[[str], None], nemesis: Nemesis | None = None) -> Report:
     """
-    Make a run and return what it found; ``say`` gets a line for each event.
+    Run, and return the report; ``on_event`` is called with a line of text for each event.
 
-    Raises :class:`CannotRunError`, or another :class:`PykafkaError`, if it shows nothing.
+
+    Raises :class:`CannotRunError`, or another :class:`PykafkaError`, if the run cannot be made.
     """
     names = topics.Names.of(plan.topic_prefix)
     with ExitStack() as cleanup:
-        clean = _Cleanup(cleanup, say)
+        clean = _Cleanup(cleanup, on_event)
         if not plan.keep:
             clean.add("delete the topics", lambda: topics.delete_topics(plan.kafka, names))
         topics.create_topics(plan.kafka, names, plan.partitions, plan.replication_factor)
         checkpoint = tempfile.mkdtemp(prefix="pykafka-verify-")
         clean.add("delete the checkpoint", lambda: shutil.rmtree(checkpoint))
-        say(f"writing to {names.source} for {plan.seconds:g} s, copying to {names.output}")
-        run = _Run(plan, names, say, nemesis, _parts(plan, names, checkpoint, say, clean))
+        on_event(f"writing to {names.source} for {plan.seconds:g} s, copying to {names.output}")
+        run = _Run(plan, names, on_event, nemesis, _parts(plan, names, checkpoint, on_event, clean))
         return run.make(clean)
 
 
 @dataclass
 class _Cleanup:
     """
-    What is undone at the end, the last first; a step that fails is said, and the others follow.
+    Steps that run at the end, the last one first. A step that fails is reported, and the rest run.
     """
 
     stack: ExitStack
-    say: Callable[[str], None]
+    on_event: Callable[[str], None]
 
     def add(self, action: str, step: Callable[[], object]) -> None:
         self.stack.callback(self._attempt, action, step)
@@ -103,7 +104,7 @@ class _Cleanup:
         try:
             step()
         except (PykafkaError, OSError) as error:
-            self.say(f"could not {action}: {error}")
+            self.on_event(f"could not {action}: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,11 @@ class _Parts:
 
 
 def _parts(
-    plan: Plan, names: topics.Names, checkpoint: str, say: Callable[[str], None], clean: _Cleanup
+    plan: Plan,
+    names: topics.Names,
+    checkpoint: str,
+    on_event: Callable[[str], None],
+    clean: _Cleanup,
 ) -> _Parts:
     kafka, partitions = plan.kafka, plan.partitions
     session, is_new = local_session()
@@ -138,7 +143,7 @@ def _parts(
         clean.add("abort open transactions", lambda: topics.abort_open(kafka, names))
 
     def restarted(attempt: Attempt) -> None:
-        say(f"the query failed ({attempt.number} in a row): {summary(attempt.error)}")
+        on_event(f"the query failed ({attempt.number} in a row): {summary(attempt.error)}")
 
     query = CopyQuery(session, source, sink, restarted)
     tail = Tail(_reader_config(kafka), names.output, names.source, partitions)
@@ -163,7 +168,7 @@ def _reader_config(kafka: KafkaSettings) -> dict[str, Any]:
 class _Run:
     plan: Plan
     names: topics.Names
-    say: Callable[[str], None]
+    on_event: Callable[[str], None]
     nemesis: Nemesis | None
     parts: _Parts
     pace: Pace = field(default_factory=Pace)
@@ -179,14 +184,14 @@ class _Run:
             )
         parts.tail.start()
         parts.writer.start()
-        # Before that, Python workers start.
+        # The first record takes longer, since Python workers start.
         is_running = self._until(
             lambda: bool(parts.tail.seen),
             Deadline.after(_START_SECONDS),
             "the first record goes through",
         )
         if is_running:
-            self._let_things_break(clean)
+            self._write_under_faults(clean)
         parts.writer.stop()
         is_through = is_running and self._until(
             self._is_through,
@@ -199,7 +204,7 @@ class _Run:
         _raise_if_failed("reading with a plain consumer", parts.tail.error)
         return self._report(is_through=is_through)
 
-    def _let_things_break(self, clean: _Cleanup) -> None:
+    def _write_under_faults(self, clean: _Cleanup) -> None:
         if self.nemesis is not None:
             clean.add("heal the brokers", self.nemesis.stop)
             self.nemesis.start()
@@ -210,15 +215,15 @@ class _Run:
 
     def _until(self, is_done: Callable[[], bool], deadline: Deadline, action: str | None) -> bool:
         """
-        Sample the pace until a condition holds; return False if it does not in time.
+        Sample the pace until a condition holds; return False if it does not hold in time.
         """
-        say_at = Deadline.after(_SAY_SECONDS) if action else NEVER
+        announce_at = Deadline.after(_ANNOUNCE_SECONDS) if action else NEVER
         while not is_done():
             if deadline.expired or not self._all_run():
                 return False
-            if say_at.expired:
-                self.say(f"waiting until {action}, for {deadline.remaining():.0f} s more")
-                say_at = NEVER
+            if announce_at.expired:
+                self.on_event(f"waiting until {action}, for {deadline.remaining():.0f} s more")
+                announce_at = NEVER
             self.pace.sample(self.parts.writer.written.committed, len(self.parts.tail.seen))
             self.never.wait(_SAMPLE_SECONDS)
         return True
@@ -229,7 +234,7 @@ class _Run:
 
     def _is_through(self) -> bool:
         """
-        Whether a consumer has seen all records, or the query has finished all micro-batches.
+        Return whether a consumer has seen all records, or the query has finished all micro-batches.
         """
         committed, seen = self.parts.writer.written.committed_keys(), self.parts.tail.seen
         if len(seen) >= len(committed) and committed <= seen:
@@ -240,7 +245,7 @@ class _Run:
         source_ends = self.parts.ends.of(self.names.source)
         if source_ends is None or any(ended[n] < end for n, end in source_ends.items()):
             return False
-        # What is missing now is lost, if no commit is still on its way to a partition.
+        # Records that are missing now are lost, unless a commit has not reached a partition yet.
         return self.parts.ends.of(self.names.output) is not None
 
     def _rows(self) -> list[ReadRow]:

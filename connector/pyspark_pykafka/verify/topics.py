@@ -1,5 +1,5 @@
 """
-The topics of a run and its transactions: made before it, removed after it.
+The topics and transactions of a run: created before it, removed after it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def abort_open(kafka: KafkaSettings, names: Names) -> None:
 
 class EndOffsets:
     """
-    The ends of topics, asked of the brokers by a plain admin client.
+    The end offsets of topics, read by a plain admin client.
     """
 
     def __init__(self, config: Mapping[str, Any], partitions: int) -> None:

@@ -23,7 +23,7 @@ ENDING_SECONDS = 120.0
 
 _REQUEST_SECONDS = 10.0
 _QUEUE_SECONDS = 0.1
-#: A record must be given up before the brokers give up its transaction.
+#: The client gives a record up before the brokers abort its transaction.
 _TIMEOUTS = {"transaction.timeout.ms": 60_000, "delivery.timeout.ms": 30_000}
 
 Batch = dict[int, list[tuple[int, bytes]]]
@@ -45,7 +45,7 @@ class Writer:
             **{name: value for name, value in config.items() if name != "message.timeout.ms"},
             **_TIMEOUTS,
             "transactional.id": f"{topic}-writer",
-            # Broken connections are what a run is about; errors arrive as exceptions.
+            # Broken connections are expected in a run; errors arrive as exceptions.
             "log_level": 0,
         }
         self._run_id = run
@@ -58,13 +58,13 @@ class Writer:
 
     def start(self) -> None:
         """
-        Start to write.
+        Start the thread.
         """
         self._thread.start()
 
     def stop(self) -> None:
         """
-        End after the current transaction.
+        Stop after the current transaction.
         """
         self._stopping.set()
         if self._thread.ident is not None:
@@ -76,7 +76,7 @@ class Writer:
             while not self._stopping.is_set():
                 transactions += 1
                 self._write(is_aborted=transactions % ABORTED_EVERY == 0)
-                # A time that was missed, as in an outage, is not made up for.
+                # Transactions that an outage prevented are not made up for.
                 due = max(due + self._interval, time.monotonic() - self._interval)
                 self._stopping.wait(max(0.0, due - time.monotonic()))
         except Exception as error:  # noqa: BLE001 (the run raises it)
@@ -129,7 +129,7 @@ class Writer:
 
     def _end(self, producer: Producer, *, is_aborted: bool) -> str:
         if is_aborted:
-            # What is aborted must be in the log, or there is nothing to be read by mistake.
+            # The aborted records must be in the log, or no reader could return them by mistake.
             producer.flush(_REQUEST_SECONDS)
             _retried(lambda: producer.abort_transaction(_REQUEST_SECONDS))
             return ABORTED
@@ -138,7 +138,7 @@ class Writer:
 
     def _give_up(self, producer: Producer, error: KafkaException, state: str) -> str:
         """
-        Abort after an error; a producer that cannot go on is replaced, and fenced by the next one.
+        Abort after an error; a producer in a fatal state is replaced, and fenced by the next one.
         """
         if error.args[0].txn_requires_abort():
             try:

@@ -35,8 +35,8 @@ def cluster(request: pytest.FixtureRequest) -> KafkaAccess:
     A cluster of one broker, simulated or real.
     """
     name = "simulated_cluster" if request.param == "simulated" else "kafka_cluster"
-    found: KafkaAccess = request.getfixturevalue(name)
-    return found
+    access: KafkaAccess = request.getfixturevalue(name)
+    return access
 
 
 @pytest.fixture

@@ -39,8 +39,8 @@ def test_offsets_are_committed(cluster: KafkaAccess, topic: str) -> None:
     with closing(Consumer(config)) as first:
         first.commit(offsets=[TopicPartition(topic, 0, 7, metadata="seven")], asynchronous=False)
     with closing(Consumer(config)) as second:
-        (found,) = second.committed([TopicPartition(topic, 0)], SECONDS)
-    assert (found.offset, found.metadata) == (7, "seven")
+        (committed,) = second.committed([TopicPartition(topic, 0)], SECONDS)
+    assert (committed.offset, committed.metadata) == (7, "seven")
 
 
 def group_config(cluster: KafkaAccess, group: str, **settings: Any) -> dict[str, Any]:
@@ -61,14 +61,14 @@ def poll_until(consumer: Consumer, blocker: Callable[[list[bytes]], str | None])
     """
     Read values until there is no blocker.
     """
-    found: list[bytes] = []
+    polled: list[bytes] = []
 
     def poll() -> str | None:
         message = consumer.poll(0.2)
         if message is not None:
             assert message.error() is None
-            found.append(message.value())
-        return blocker(found)
+            polled.append(message.value())
+        return blocker(polled)
 
     wait_until(poll, SECONDS)
 
@@ -106,7 +106,7 @@ def test_a_member_goes_on_where_the_last_one_ended(cluster: KafkaAccess, topic: 
     for expected in (b"a", b"b"):
         with closing(Consumer(group_config(cluster, topic))) as consumer:
             consumer.subscribe([topic])
-            poll_until(consumer, lambda found: None if found else "no record")
+            poll_until(consumer, lambda polled: None if polled else "no record")
             position = consumer.position([TopicPartition(topic, 0)])[0].offset
             assert position >= 1
             offset = 1 if expected == b"a" else 2
@@ -151,8 +151,8 @@ def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:
     assert len(described.members) == 1
 
     def blocker() -> str | None:
-        found = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
-        return f"{len(found.members)} members" if found.members else None
+        group = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
+        return f"{len(group.members)} members" if group.members else None
 
     wait_until(blocker, SECONDS)
     admin.delete_consumer_groups([topic])[topic].result(SECONDS)

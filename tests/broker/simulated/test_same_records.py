@@ -55,9 +55,9 @@ def test_a_batch_is_returned_byte_by_byte(raw: RawKafka, codec: int) -> None:
     raw.produce(b"before")
     sent = batch(b"a", b"b", codec=codec, now=raw.now())
     assert raw.produce(data=sent).base_offset == 1
-    found = bytes(raw.fetch(1).records)
-    assert found[:8] == (1).to_bytes(8, "big")
-    assert found[8:12] + found[16:] == sent[8:12] + sent[16:]
+    fetched = bytes(raw.fetch(1).records)
+    assert fetched[:8] == (1).to_bytes(8, "big")
+    assert fetched[8:12] + fetched[16:] == sent[8:12] + sent[16:]
 
 
 def test_batches_are_refused_alike(raw: RawKafka) -> None:
@@ -157,22 +157,22 @@ def test_offsets_are_listed_alike(raw: RawKafka, cluster: KafkaAccess, topic: st
     now = int(raw.now())
     for seconds in (10, 30, 20):
         raw.produce(data=batch(b"a", now=now - seconds))
-    wanted = [LATEST, EARLIEST, -3, (now - 25) * 1000, now * 1000 + 1]
-    found = [raw.list_offset(time) for time in wanted]
-    assert [(each.error_code, each.offset, each.leader_epoch) for each in found] == [
+    timestamps = [LATEST, EARLIEST, -3, (now - 25) * 1000, now * 1000 + 1]
+    responses = [raw.list_offset(time) for time in timestamps]
+    assert [(each.error_code, each.offset, each.leader_epoch) for each in responses] == [
         (Code.NONE, 3, 0),
         (Code.NONE, 0, 0),
         (Code.NONE, 0, 0),
         (Code.NONE, 0, 0),
         (Code.NONE, -1, -1),
     ]
-    assert [each.timestamp for each in found] == [-1, -1, *[(now - 10) * 1000] * 2, -1]
+    assert [each.timestamp for each in responses] == [-1, -1, *[(now - 10) * 1000] * 2, -1]
     assert raw.list_offset(epoch=3).error_code == Code.UNKNOWN_LEADER_EPOCH
     position = TopicPartition(topic, 0)
     # The client must outlive its futures.
     admin = cluster.admin()
-    listed = admin.list_offsets({position: OffsetSpec.latest()})
-    assert listed[position].result(SECONDS).offset == 3
+    futures = admin.list_offsets({position: OffsetSpec.latest()})
+    assert futures[position].result(SECONDS).offset == 3
 
 
 def test_epochs_end_alike(raw: RawKafka) -> None:
@@ -180,8 +180,8 @@ def test_epochs_end_alike(raw: RawKafka) -> None:
     OffsetForLeaderEpoch knows the present epoch, and none after it.
     """
     raw.produce(b"a", b"b")
-    found = [raw.epoch_end(epoch) for epoch in (0, 1)]
-    assert [(each.error_code, each.leader_epoch, each.end_offset) for each in found] == [
+    ends = [raw.epoch_end(epoch) for epoch in (0, 1)]
+    assert [(each.error_code, each.leader_epoch, each.end_offset) for each in ends] == [
         (Code.NONE, 0, 2),
         (Code.NONE, -1, -1),
     ]

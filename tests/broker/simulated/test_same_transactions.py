@@ -55,8 +55,8 @@ def await_stable(raw: RawKafka) -> None:
 
 def await_state(raw: RawKafka, name: str, state: str) -> None:
     def blocker() -> str | None:
-        found = raw.describe(name).transaction_state
-        return None if found == state else f"{name} is in {found}"
+        current = raw.describe(name).transaction_state
+        return None if current == state else f"{name} is in {current}"
 
     wait_until(blocker, SECONDS)
 
@@ -122,10 +122,10 @@ def test_prepared_transactions_end(cluster: KafkaAccess, topic: str, raw: RawKaf
         prepared("fenced")
         with pytest.raises(FencedError):
             transactions.end(fenced, commit=True)
-        found = transactions.describe(f"{topic}-fenced")
-        assert found is not None
-        assert found.state is TransactionState.ONGOING
-        transactions.end(found.prepared, commit=True)
+        description = transactions.describe(f"{topic}-fenced")
+        assert description is not None
+        assert description.state is TransactionState.ONGOING
+        transactions.end(description.prepared, commit=True)
     await_stable(raw)
     assert values(cluster, topic, **COMMITTED) == wire_values(cluster, topic)
     assert sorted(wire_values(cluster, topic)) == [b"fenced", b"kept"]

@@ -37,26 +37,26 @@ _HIGH_WATERMARK = -1
 
 
 def create_topics(call: Call) -> None:
-    results = [_create(call, wanted) for wanted in call.request.topics]
+    results = [_create(call, topic) for topic in call.request.topics]
     response = CreateTopicsResponse(throttle_time_ms=0, topics=results)
     world = call.node.world
     # The controller answers before all brokers know the topic.
     world.later(world.settings.metadata, partial(call.respond, response))
 
 
-def _create(call: Call, wanted: Any) -> Any:
+def _create(call: Call, requested: Any) -> Any:
     world = call.node.world
     settings, image = world.settings, world.controller.image
-    config = {each.name: each.value for each in wanted.configs}
-    partitions = max(wanted.num_partitions, 1) if wanted.num_partitions != 0 else 0
-    replication = wanted.replication_factor
+    config = {each.name: each.value for each in requested.configs}
+    partitions = max(requested.num_partitions, 1) if requested.num_partitions != 0 else 0
+    replication = requested.replication_factor
     if replication == -1:
         replication = min(settings.replication_factor, len(world.nodes))
-    code, topic_id = _refusal(call, wanted.name, partitions, replication), _ZERO
+    code, topic_id = _refusal(call, requested.name, partitions, replication), _ZERO
     if not code and not call.request.validate_only:
         min_isr = config.get("min.insync.replicas")
         topic = world.controller.create_topic(
-            wanted.name,
+            requested.name,
             partitions,
             replication,
             compacted="compact" in (config.get("cleanup.policy") or ""),
@@ -65,9 +65,9 @@ def _create(call: Call, wanted: Any) -> Any:
         )
         topic_id = topic.topic_id
     if code == Code.TOPIC_ALREADY_EXISTS:
-        topic_id = image.topics[wanted.name].topic_id
+        topic_id = image.topics[requested.name].topic_id
     return _Result(
-        name=wanted.name,
+        name=requested.name,
         topic_id=topic_id,
         error_code=code,
         error_message=code.name if code else None,
@@ -94,9 +94,9 @@ def _refusal(call: Call, name: str, partitions: int, replication: int) -> Code:
 
 
 def delete_topics(call: Call) -> None:
-    wanted = [(topic.name, topic.topic_id) for topic in call.request.topics or ()]
-    wanted += [(name, _ZERO) for name in call.request.topic_names or ()]
-    results = [_delete(call, name, topic_id) for name, topic_id in wanted]
+    requested = [(topic.name, topic.topic_id) for topic in call.request.topics or ()]
+    requested += [(name, _ZERO) for name in call.request.topic_names or ()]
+    results = [_delete(call, name, topic_id) for name, topic_id in requested]
     world = call.node.world
     response = DeleteTopicsResponse(throttle_time_ms=0, responses=results)
     world.later(world.settings.metadata, partial(call.respond, response))
@@ -105,16 +105,16 @@ def delete_topics(call: Call) -> None:
 def _delete(call: Call, name: str | None, topic_id: UUID) -> Any:
     controller = call.node.world.controller
     if name is None:
-        found = controller.image.topic_of(topic_id)
+        topic = controller.image.topic_of(topic_id)
     else:
-        found = controller.image.topics.get(name)
+        topic = controller.image.topics.get(name)
     code = Code.UNKNOWN_TOPIC_ID if name is None else Code.UNKNOWN_TOPIC_OR_PARTITION
-    if found is not None:
-        controller.delete_topic(found.name)
+    if topic is not None:
+        controller.delete_topic(topic.name)
         code = Code.NONE
     return DeleteTopicsResponse.DeletableTopicResult(
-        name=found.name if found else name,
-        topic_id=found.topic_id if found else topic_id,
+        name=topic.name if topic else name,
+        topic_id=topic.topic_id if topic else topic_id,
         error_code=code,
         error_message=None,
     )
@@ -191,7 +191,7 @@ def _configs(call: Call, resource: Any) -> Any:
                 "min.insync.replicas": str(topic.min_isr),
                 **topic.config,
             }
-    wanted = resource.configuration_keys
+    requested = resource.configuration_keys
     configs = [
         kind.DescribeConfigsResourceResult(
             name=name,
@@ -205,7 +205,7 @@ def _configs(call: Call, resource: Any) -> Any:
             documentation=None,
         )
         for name, value in values.items()
-        if wanted is None or name in wanted
+        if requested is None or name in requested
     ]
     return kind(
         error_code=code,

@@ -82,48 +82,52 @@ class _Fetch:
         return sum(len(part.records) for part in parts) >= min_bytes
 
     def _replicas(self) -> list[Replica]:
-        found = []
+        replicas = []
         for topic in self._request.topics:
             name = self._call.topic_name(topic.topic, topic.topic_id)
-            for wanted in topic.partitions:
-                partition = Partition(name or "", wanted.partition)
+            for requested in topic.partitions:
+                partition = Partition(name or "", requested.partition)
                 if partition in self._call.node.replicas:
-                    found.append(self._call.node.replicas[partition])
-        return found
+                    replicas.append(self._call.node.replicas[partition])
+        return replicas
 
     def _read(self) -> dict[tuple[int, int], _Part]:
-        parts, left = {}, max(self._request.max_bytes, 0)
+        parts, remaining = {}, max(self._request.max_bytes, 0)
         empty = True
         for topic in self._request.topics:
             name = self._call.topic_name(topic.topic, topic.topic_id)
-            for wanted in topic.partitions:
-                part = self._part(name, wanted, left, whole=empty)
-                parts[id(topic), wanted.partition] = part
-                left = max(left - len(part.records), 0)
+            for requested in topic.partitions:
+                part = self._part(name, requested, remaining, whole=empty)
+                parts[id(topic), requested.partition] = part
+                remaining = max(remaining - len(part.records), 0)
                 empty = empty and not part.records
         return parts
 
-    def _part(self, name: str | None, wanted: Any, left: int, *, whole: bool) -> _Part:
+    def _part(self, name: str | None, requested: Any, remaining: int, *, whole: bool) -> _Part:
         if name is None:
             return _Part(Code.UNKNOWN_TOPIC_ID)
         try:
             replica = find_replica(
                 self._call.node,
-                Partition(name, wanted.partition),
-                wanted.current_leader_epoch,
+                Partition(name, requested.partition),
+                requested.current_leader_epoch,
                 leader_only=self._call.version < _FROM_FOLLOWERS,
             )
-            return self._of_replica(replica, wanted, left, whole=whole)
+            return self._of_replica(replica, requested, remaining, whole=whole)
         except RequestError as error:
             return _Part(error.code)
 
-    def _of_replica(self, replica: Replica, wanted: Any, left: int, *, whole: bool) -> _Part:
-        log, offset = replica.log, wanted.fetch_offset
+    def _of_replica(
+        self, replica: Replica, requested: Any, remaining: int, *, whole: bool
+    ) -> _Part:
+        log, offset = replica.log, requested.fetch_offset
         if not log.start <= offset <= log.end:
             raise RequestError(Code.OFFSET_OUT_OF_RANGE)
         stable = replica.last_stable
         limit = stable if self._committed else replica.high_watermark
-        records, end = _read(replica, offset, limit, min(left, wanted.partition_max_bytes), whole)
+        records, end = _read(
+            replica, offset, limit, min(remaining, requested.partition_max_bytes), whole
+        )
         if records and self._is_tiered(replica.partition.topic):
             records, end = b"", offset
         return _Part(
@@ -157,8 +161,8 @@ class _Fetch:
                 topic=topic.topic,
                 topic_id=topic.topic_id,
                 partitions=[
-                    _partition(wanted.partition, parts[id(topic), wanted.partition])
-                    for wanted in topic.partitions
+                    _partition(requested.partition, parts[id(topic), requested.partition])
+                    for requested in topic.partitions
                 ],
             )
             for topic in self._request.topics

@@ -31,9 +31,9 @@ _NONE = CommittedOffset(-1, -1, "")
 
 
 def coordinator(call: Call, group: str) -> GroupCoordinator:
-    found = coordinator_of(call.node, GROUPS, group)
-    assert isinstance(found, GroupCoordinator)
-    return found
+    group_coordinator = coordinator_of(call.node, GROUPS, group)
+    assert isinstance(group_coordinator, GroupCoordinator)
+    return group_coordinator
 
 
 def offset_commit(call: Call) -> None:
@@ -60,10 +60,10 @@ def offset_commit(call: Call) -> None:
         call.respond(_committed(request, codes))
 
     try:
-        found = coordinator(call, request.group_id)
+        group_coordinator = coordinator(call, request.group_id)
         instance_id, generation = request.group_instance_id, request.generation_id_or_member_epoch
-        found.check_commit(request.group_id, request.member_id, instance_id, generation)
-        found.commit(request.group_id, accepted, respond)
+        group_coordinator.check_commit(request.group_id, request.member_id, instance_id, generation)
+        group_coordinator.commit(request.group_id, accepted, respond)
     except RequestError as error:
         refuse(error.code)
 
@@ -108,11 +108,11 @@ def offset_fetch(call: Call) -> None:
     )
 
 
-def _group(call: Call, wanted: Any) -> Any:
-    code, topics = _fetched(call, wanted.group_id, wanted.topics)
+def _group(call: Call, requested: Any) -> Any:
+    code, topics = _fetched(call, requested.group_id, requested.topics)
     kind = _Group.OffsetFetchResponseTopics
     return _Group(
-        group_id=wanted.group_id,
+        group_id=requested.group_id,
         topics=[
             kind(
                 name=name,
@@ -133,11 +133,11 @@ def _fetched(call: Call, group: str, topics: Any) -> tuple[Code, dict[str, list[
     except RequestError as error:
         return error.code, {}
     if topics is None:
-        wanted = sorted(committed)
+        partitions = sorted(committed)
     else:
-        wanted = [Partition(topic.name, n) for topic in topics for n in topic.partition_indexes]
-    found: dict[str, list[dict[str, Any]]] = {}
-    for partition in wanted:
+        partitions = [Partition(topic.name, n) for topic in topics for n in topic.partition_indexes]
+    offsets: dict[str, list[dict[str, Any]]] = {}
+    for partition in partitions:
         offset, epoch, text = committed.get(partition, _NONE)
         fields = {
             "partition_index": partition.number,
@@ -146,8 +146,8 @@ def _fetched(call: Call, group: str, topics: Any) -> tuple[Code, dict[str, list[
             "metadata": text,
             "error_code": Code.NONE,
         }
-        found.setdefault(partition.topic, []).append(fields)
-    return Code.NONE, found
+        offsets.setdefault(partition.topic, []).append(fields)
+    return Code.NONE, offsets
 
 
 APIS = [(OffsetCommitRequest, (2, 9), offset_commit), (OffsetFetchRequest, (1, 9), offset_fetch)]

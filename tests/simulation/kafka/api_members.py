@@ -156,8 +156,8 @@ def leave_group(call: Call) -> None:
         leaving = [(request.member_id, None)]
     codes, code = [], Code.NONE
     try:
-        found = coordinator(call, request.group_id)
-        codes = [_leave(found, request.group_id, *member) for member in leaving]
+        group_coordinator = coordinator(call, request.group_id)
+        codes = [_leave(group_coordinator, request.group_id, *member) for member in leaving]
     except RequestError as error:
         code = error.code
     if not many and codes:
@@ -174,8 +174,10 @@ def leave_group(call: Call) -> None:
     )
 
 
-def _leave(found: GroupCoordinator, name: str, member_id: str, instance_id: str | None) -> Code:
-    group = found.group(name)
+def _leave(
+    group_coordinator: GroupCoordinator, name: str, member_id: str, instance_id: str | None
+) -> Code:
+    group = group_coordinator.group(name)
     static = group.of_instance(instance_id)
     if static is not None and member_id and static.member_id != member_id:
         return Code.FENCED_INSTANCE_ID
@@ -194,9 +196,9 @@ def describe_groups(call: Call) -> None:
 def _described(call: Call, name: str) -> Any:
     code, state, group = Code.NONE, "Dead", None
     try:
-        found = coordinator(call, name)
-        if found.exists(name):
-            group = found.group(name)
+        group_coordinator = coordinator(call, name)
+        if group_coordinator.exists(name):
+            group = group_coordinator.group(name)
             state = group.state
         elif call.version >= _SAYS_NOT_FOUND:
             code = Code.GROUP_ID_NOT_FOUND
@@ -228,13 +230,13 @@ def _described(call: Call, name: str) -> Any:
 
 def list_groups(call: Call) -> None:
     kind = ListGroupsResponse.ListedGroup
-    wanted = call.request.states_filter or ()
+    states = call.request.states_filter or ()
     groups = [
         kind(group_id=name, protocol_type=group.protocol_type, group_state=group.state)
-        for found in call.node.coordinators.values()
-        if isinstance(found, GroupCoordinator)
-        for name, group in found.groups.items()
-        if not wanted or group.state in wanted
+        for group_coordinator in call.node.coordinators.values()
+        if isinstance(group_coordinator, GroupCoordinator)
+        for name, group in group_coordinator.groups.items()
+        if not states or group.state in states
     ]
     call.respond(ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=groups))
 

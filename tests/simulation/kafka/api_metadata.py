@@ -36,12 +36,12 @@ _KEY_TYPES = {0: GROUPS, 1: TRANSACTIONS}
 
 
 def metadata(call: Call) -> None:
-    node, wanted = call.node, call.request.topics
+    node, requested = call.node, call.request.topics
     # Version 0 asks for all topics with an empty list.
-    if wanted is None or (call.version == 0 and not wanted):
+    if requested is None or (call.version == 0 and not requested):
         topics = [_topic(node, topic) for topic in node.named_topics.values()]
     else:
-        topics = [_wanted(call, each.name, each.topic_id) for each in wanted]
+        topics = [_requested_topic(call, each.name, each.topic_id) for each in requested]
     controller = min(node.known.brokers, default=NO_LEADER)
     call.respond(
         MetadataResponse(
@@ -55,23 +55,23 @@ def metadata(call: Call) -> None:
 
 
 def _brokers(node: Node, kind: Any, id_field: str = "node_id") -> list[Any]:
-    found = []
+    brokers = []
     for node_id in sorted(node.known.brokers):
         host, port = node.world.settings.address(node_id)
-        found.append(kind(**{id_field: node_id}, host=host, port=port, rack=None))
-    return found
+        brokers.append(kind(**{id_field: node_id}, host=host, port=port, rack=None))
+    return brokers
 
 
-def _wanted(call: Call, name: str | None, topic_id: UUID | None) -> Any:
+def _requested_topic(call: Call, name: str | None, topic_id: UUID | None) -> Any:
     known = call.node.known
     if name is None and topic_id not in {None, _ZERO}:
-        found = known.topic_of(topic_id)
-        found = None if found is None else call.node.named_topics.get(found.name)
+        topic = known.topic_of(topic_id)
+        topic = None if topic is None else call.node.named_topics.get(topic.name)
         missing = Code.UNKNOWN_TOPIC_ID
     else:
-        found, missing = call.node.named_topics.get(name or ""), Code.UNKNOWN_TOPIC_OR_PARTITION
-    if found is not None:
-        return _topic(call.node, found)
+        topic, missing = call.node.named_topics.get(name or ""), Code.UNKNOWN_TOPIC_OR_PARTITION
+    if topic is not None:
+        return _topic(call.node, topic)
     return _Topic(
         error_code=missing, name=name, topic_id=topic_id or _ZERO, is_internal=False, partitions=[]
     )
@@ -144,13 +144,13 @@ def describe_cluster(call: Call) -> None:
 def find_coordinator(call: Call) -> None:
     kind = _KEY_TYPES[call.request.key_type or 0]
     if call.version >= 4:
-        found = [
+        coordinators = [
             FindCoordinatorResponse.Coordinator(
                 key=key, error_message=None, **_coordinator(call.node, kind, key)
             )
             for key in call.request.coordinator_keys
         ]
-        call.respond(FindCoordinatorResponse(throttle_time_ms=0, coordinators=found))
+        call.respond(FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators))
     else:
         fields = _coordinator(call.node, kind, call.request.key)
         call.respond(FindCoordinatorResponse(throttle_time_ms=0, error_message=None, **fields))

@@ -41,20 +41,20 @@ def list_offsets(call: Call) -> None:
     call.respond(ListOffsetsResponse(throttle_time_ms=0, topics=topics))
 
 
-def _listed(call: Call, topic: str, wanted: Any) -> Any:
-    code, found = Code.NONE, _Listed()
+def _listed(call: Call, topic: str, requested: Any) -> Any:
+    code, listed = Code.NONE, _Listed()
     try:
-        partition = Partition(topic, wanted.partition_index)
-        replica = find_replica(call.node, partition, wanted.current_leader_epoch)
-        found = _find(call, replica, wanted.timestamp)
+        partition = Partition(topic, requested.partition_index)
+        replica = find_replica(call.node, partition, requested.current_leader_epoch)
+        listed = _find(call, replica, requested.timestamp)
     except RequestError as error:
         code = error.code
     return _Topic.ListOffsetsPartitionResponse(
-        partition_index=wanted.partition_index,
+        partition_index=requested.partition_index,
         error_code=code,
-        timestamp=found.timestamp,
-        offset=found.offset,
-        leader_epoch=found.epoch,
+        timestamp=listed.timestamp,
+        offset=listed.offset,
+        leader_epoch=listed.epoch,
     )
 
 
@@ -70,9 +70,9 @@ def _find(call: Call, replica: Replica, timestamp: int) -> _Listed:
     if timestamp == LATEST:
         _check_watermark(call, replica)
         return _Listed(limit, epoch=replica.epoch)
-    found = log.newest(limit) if timestamp == MAX_TIMESTAMP else log.find_time(timestamp)
-    if found is not None and found.offset < limit:
-        return _Listed(found.offset, found.timestamp, log.epoch_at(found.offset))
+    record = log.newest(limit) if timestamp == MAX_TIMESTAMP else log.find_time(timestamp)
+    if record is not None and record.offset < limit:
+        return _Listed(record.offset, record.timestamp, log.epoch_at(record.offset))
     _check_watermark(call, replica)
     return _Listed()
 
@@ -97,16 +97,16 @@ def offsets_for_leader_epochs(call: Call) -> None:
     call.respond(OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics))
 
 
-def _epoch_end(call: Call, topic: str, wanted: Any) -> Any:
+def _epoch_end(call: Call, topic: str, requested: Any) -> Any:
     code, epoch, end = Code.NONE, -1, -1
     try:
-        partition = Partition(topic, wanted.partition)
-        replica = find_replica(call.node, partition, wanted.current_leader_epoch)
-        epoch, end = replica.log.end_of_epoch(wanted.leader_epoch)
+        partition = Partition(topic, requested.partition)
+        replica = find_replica(call.node, partition, requested.current_leader_epoch)
+        epoch, end = replica.log.end_of_epoch(requested.leader_epoch)
     except RequestError as error:
         code = error.code
     return _EpochTopic.EpochEndOffset(
-        error_code=code, partition=wanted.partition, leader_epoch=epoch, end_offset=end
+        error_code=code, partition=requested.partition, leader_epoch=epoch, end_offset=end
     )
 
 

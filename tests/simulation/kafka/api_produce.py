@@ -219,8 +219,8 @@ def _reachable_coordinator(node: Node, name: str) -> Any:
     leader = node.known.slots[slot].node
     if leader not in node.world.nodes or not node.world.connected(node.id, leader):
         return None
-    found = node.world.nodes[leader].coordinators.get(slot)
-    return None if found is None or found.loading else found
+    coordinator = node.world.nodes[leader].coordinators.get(slot)
+    return None if coordinator is None or coordinator.loading else coordinator
 
 
 APIS = [(ProduceRequest, (3, 13), produce)]

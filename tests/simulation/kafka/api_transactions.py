@@ -38,9 +38,9 @@ _Described = DescribeTransactionsResponse.TransactionState
 def _coordinator(call: Call, name: str) -> TransactionCoordinator:
     if not name:
         raise RequestError(Code.INVALID_REQUEST)
-    found = coordinator_of(call.node, TRANSACTIONS, name)
-    assert isinstance(found, TransactionCoordinator)
-    return found
+    coordinator = coordinator_of(call.node, TRANSACTIONS, name)
+    assert isinstance(coordinator, TransactionCoordinator)
+    return coordinator
 
 
 def _for_version(code: Code, version: int, first: int) -> Code:
@@ -79,19 +79,19 @@ def init_producer_id(call: Call) -> None:
 
 def add_partitions(call: Call) -> None:
     request = call.request
-    wanted = [
+    partitions = [
         Partition(topic.name, number)
         for topic in request.v3_and_below_topics
         for number in topic.partitions
     ]
-    missing = {p for p in wanted if call.node.known.find(p) is None}
+    missing = {p for p in partitions if call.node.known.find(p) is None}
 
     def respond(code: Code) -> None:
-        errors = dict.fromkeys(wanted, _for_version(code, call.version, 2))
+        errors = dict.fromkeys(partitions, _for_version(code, call.version, 2))
         if missing:
             errors = {
                 p: Code.UNKNOWN_TOPIC_OR_PARTITION if p in missing else Code.OPERATION_NOT_ATTEMPTED
-                for p in wanted
+                for p in partitions
             }
         call.respond(_added(request.v3_and_below_topics, errors))
 
@@ -101,7 +101,7 @@ def add_partitions(call: Call) -> None:
         respond(Code.NONE)
         return
     try:
-        _coordinator(call, name).add_partitions(name, identity, wanted, respond)
+        _coordinator(call, name).add_partitions(name, identity, partitions, respond)
     except RequestError as error:
         respond(error.code)
 
@@ -173,15 +173,15 @@ def list_transactions(call: Call) -> None:
     kind = ListTransactionsResponse.TransactionState
     filters, producers = call.request.state_filters, call.request.producer_id_filters
     coordinators = [
-        found
-        for found in call.node.coordinators.values()
-        if isinstance(found, TransactionCoordinator)
+        coordinator
+        for coordinator in call.node.coordinators.values()
+        if isinstance(coordinator, TransactionCoordinator)
     ]
-    loading = any(found.loading for found in coordinators)
+    loading = any(coordinator.loading for coordinator in coordinators)
     states = [
         kind(transactional_id=name, producer_id=state.producer_id, transaction_state=state.state)
-        for found in coordinators
-        for name, state in found.states.items()
+        for coordinator in coordinators
+        for name, state in coordinator.states.items()
         if (not filters or state.state in filters)
         and (not producers or state.producer_id in producers)
     ]

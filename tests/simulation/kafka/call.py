@@ -36,8 +36,8 @@ class Call:
         """
         if name:
             return name
-        found = self.node.known.topic_of(topic_id)
-        return None if found is None else found.name
+        topic = self.node.known.topic_of(topic_id)
+        return None if topic is None else topic.name
 
 
 def find_replica(

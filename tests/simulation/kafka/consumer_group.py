@@ -203,8 +203,8 @@ class ConsumerGroup:
         """
         if instance_id is None:
             return None
-        found = (m for m in self.members.values() if m.instance_id == instance_id)
-        return next(found, None)
+        members = (m for m in self.members.values() if m.instance_id == instance_id)
+        return next(members, None)
 
     def remove(self, member_id: str) -> None:
         """
@@ -303,11 +303,11 @@ class ConsumerGroup:
             if member.member_id in self._joining:
                 # The coordinator owes it an answer.
                 self._seen[member.member_id] = self.now()
-            left = self._seen[member.member_id] + current.session_seconds - self.now()
-            if left <= 0:
+            remaining = self._seen[member.member_id] + current.session_seconds - self.now()
+            if remaining <= 0:
                 self.remove(member.member_id)
             else:
-                self.later(left, check)
+                self.later(remaining, check)
 
         if watched:
             self.later(member.session_seconds, check)

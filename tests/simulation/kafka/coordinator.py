@@ -108,9 +108,9 @@ def coordinator_of(node: Node, kind: str, key: str) -> Any:
 
     Raises :class:`RequestError` if another broker has it, or while it is being loaded.
     """
-    found = node.coordinators.get(slot_for(node, kind, key))
-    if found is None:
+    coordinator = node.coordinators.get(slot_for(node, kind, key))
+    if coordinator is None:
         raise RequestError(Code.NOT_COORDINATOR)
-    if found.loading:
+    if coordinator.loading:
         raise RequestError(Code.COORDINATOR_LOAD_IN_PROGRESS)
-    return found
+    return coordinator

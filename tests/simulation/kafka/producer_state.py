@@ -59,9 +59,9 @@ class ProducerStates:
         entry = self.entries.get(batch.producer_id)
         if entry is None or entry.epoch != batch.producer_epoch:
             return None
-        wanted = (batch.base_sequence, batch.last_sequence)
-        found = (b for b in entry.batches if (b.base_sequence, b.last_sequence) == wanted)
-        return next(found, None)
+        sequences = (batch.base_sequence, batch.last_sequence)
+        duplicates = (b for b in entry.batches if (b.base_sequence, b.last_sequence) == sequences)
+        return next(duplicates, None)
 
     def check(self, batch: StoredBatch) -> None:
         """

@@ -237,7 +237,7 @@ class TransactionCoordinator(Coordinator):
         Abort the transaction once it has timed out.
         """
         world = self.node.world
-        left = (state.started_ms + state.timeout_ms - world.now_ms()) / 1000
+        remaining = (state.started_ms + state.timeout_ms - world.now_ms()) / 1000
         check = world.random.uniform(0, world.settings.abort_timed_out_seconds)
 
         def expire() -> None:
@@ -253,4 +253,4 @@ class TransactionCoordinator(Coordinator):
             else:
                 self._abort(known, lambda code: self._watch(state) if code else None)
 
-        self.later(max(left, 0.0) + check, expire)
+        self.later(max(remaining, 0.0) + check, expire)

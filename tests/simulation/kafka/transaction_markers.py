@@ -51,14 +51,14 @@ def write_marker(
 
 def _leader(coordinator: TransactionCoordinator, partition: Partition) -> Replica | None:
     node = coordinator.node
-    found = node.known.find(partition)
-    if found is None or found.leader not in node.world.nodes:
+    known = node.known.find(partition)
+    if known is None or known.leader not in node.world.nodes:
         return None
-    if not node.reachable and found.leader != node.id:
+    if not node.reachable and known.leader != node.id:
         return None
-    if not node.world.connected(node.id, found.leader):
+    if not node.world.connected(node.id, known.leader):
         return None
-    replica = node.world.nodes[found.leader].replicas.get(partition)
+    replica = node.world.nodes[known.leader].replicas.get(partition)
     return replica if replica is not None and replica.leads else None
 
 

@@ -78,8 +78,8 @@ class Truth:
         Return the replicated state of a transactional id.
         """
         values = self._world.slots[self._slot(name, TRANSACTIONS)].values
-        found: TransactionState | None = values.get(name)
-        return found
+        state: TransactionState | None = values.get(name)
+        return state
 
     def records(self, topic: str, partition: int) -> list[TrueRecord]:
         """
@@ -96,7 +96,7 @@ class Truth:
         return self._of_batches(log, log.appended)
 
     def _of_batches(self, log: ReplicaLog, batches: Sequence[StoredBatch]) -> list[TrueRecord]:
-        found = []
+        records = []
         for batch in batches:
             state = COMMITTED
             if batch.control:
@@ -105,10 +105,10 @@ class Truth:
                 state = ABORTED
             elif log.is_open(batch):
                 state = OPEN
-            found += [
+            records += [
                 TrueRecord(r.offset, r.key, r.value, r.timestamp, state) for r in batch.records()
             ]
-        return found
+        return records
 
     def log_start(self, topic: str, partition: int) -> int:
         return self._truth(topic, partition).log.start
@@ -126,8 +126,8 @@ class Truth:
         """
         Return all replicas of a partition, for tests of the simulation itself.
         """
-        found = (n.replicas.get(Partition(topic, partition)) for n in self._world.nodes.values())
-        return [replica for replica in found if replica is not None]
+        replicas = (n.replicas.get(Partition(topic, partition)) for n in self._world.nodes.values())
+        return [replica for replica in replicas if replica is not None]
 
     def _leading(self, topic: str, partition: int) -> Replica:
         return self._world.nodes[self.leader(topic, partition)].replicas[

@@ -522,13 +522,13 @@ class Poll:
 
     def _events(self) -> list[tuple[int, int]]:
         always = select.POLLERR | select.POLLHUP | select.POLLNVAL
-        found = []
+        ready = []
         for number, flags in self._registered.items():
             item = self._sockets.of(number)
             events = select.POLLNVAL if item is None else item.events() & (flags | always)
             if events:
-                found.append((number, events))
-        return found
+                ready.append((number, events))
+        return ready
 
 
 def network_modules(sockets: Sockets, hosts: Iterable[str]) -> dict[str, Any]:

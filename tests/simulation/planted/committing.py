@@ -55,10 +55,10 @@ def counts_for_rows(connector: Connector) -> list[Any]:
     module = connector.module("sink.replay")
     original = module._check_same_rows
 
-    def check(batch: Any, marker: Any, now: Any, found: Any) -> None:
+    def check(batch: Any, marker: Any, now: Any, state: Any) -> None:
         records = 0 if now is None else now.records
         if marker.records != records:
-            original(batch, marker, now, found)
+            original(batch, marker, now, state)
 
     return [*no_roll_forward(connector), patch.object(module, "_check_same_rows", check)]
 

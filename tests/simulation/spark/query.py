@@ -386,7 +386,7 @@ class Job:
         """
         Return the results of all tasks; ``results`` shows those that succeeded before a failure.
         """
-        found = [None] * len(tasks) if results is None else results
+        results = [None] * len(tasks) if results is None else results
         missing = set(range(len(tasks)))
         numbers, failures = [0] * len(tasks), [0] * len(tasks)
         running: list[Attempt] = []
@@ -407,7 +407,7 @@ class Job:
                     if error is None:
                         missing.discard(index)
                         assert attempt.task is not None
-                        found[index] = attempt.task.result
+                        results[index] = attempt.task.result
                         self._stop([other for other in running if other.index == index])
                         continue
                     self._world.trace("task %d.%d failed: %r", index, attempt.number, error)
@@ -419,7 +419,7 @@ class Job:
         finally:
             if not self._world.is_closed:
                 self._stop(running)
-        return found
+        return results
 
     def _launch(
         self, tasks: Sequence[Callable[[Attempt], Any]], index: int, numbers: list[int], stage: str

@@ -62,9 +62,9 @@ class BatchReads:
         for visible, rows in self._results:
             committed_only = self._isolation == "read_committed"
             check_rows(verdict, truth, [rows], committed_only=committed_only)
-            found = {(row.partition, row.offset) for row in rows}
+            read = {(row.partition, row.offset) for row in rows}
             verdict.records += len(rows)
-            wanted = {"committed"} if committed_only else {"committed", "aborted", "open"}
+            expected_states = {"committed"} if committed_only else {"committed", "aborted", "open"}
             verdict.add(
                 "lost",
                 [
@@ -72,8 +72,8 @@ class BatchReads:
                     for (_, partition), records in truth.items()
                     for record in records
                     if record.offset < visible[partition]
-                    and record.state in wanted
-                    and (partition, record.offset) not in found
+                    and record.state in expected_states
+                    and (partition, record.offset) not in read
                 ],
             )
 

@@ -42,13 +42,13 @@ def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History
         history.world.call_later(1.0, writes.start)
         history.run(nemesis, lambda: writes.is_over and is_settled(history, OUTPUT, written))
         if history.verdict.is_clean:
-            found = Counter(
+            visible = Counter(
                 record.value
                 for records in truth(history, OUTPUT, written).values()
                 for record in records
                 if record.state == "committed"
             )
-            writes.check(found)
+            writes.check(visible)
         check_progress(history.verdict)
         return history.verdict, history
 
@@ -95,7 +95,7 @@ class BatchWrites:
             self._task = process.spawn("write", lambda: self._write(number, options))
         history.world.call_later(draw.expovariate(0.5), self.start)
 
-    def check(self, found: Counter[bytes | None]) -> None:
+    def check(self, visible: Counter[bytes | None]) -> None:
         """
         Compare the visible rows with what the writes have reported.
         """
@@ -103,11 +103,11 @@ class BatchWrites:
         for number, report in self._reports.items():
             values = [row.value for rows in self._rows[number] for row in rows]
             verdict.records += len(values)
-            verdict.add("duplicate", [value for value in values if found[value] > 1])
+            verdict.add("duplicate", [value for value in values if visible[value] > 1])
             if report == _DONE:
-                verdict.add("lost", [value for value in values if not found[value]])
+                verdict.add("lost", [value for value in values if not visible[value]])
             elif report == _NOTHING:
-                verdict.add("visible after a report of nothing", [v for v in values if found[v]])
+                verdict.add("visible after a report of nothing", [v for v in values if visible[v]])
 
     def _write(self, number: int, options: dict[str, str]) -> None:
         history, draw = self.history, self.history.draw

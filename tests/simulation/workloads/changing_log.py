@@ -194,12 +194,12 @@ class _Outcome:
         check_rows(verdict, appended, batches, committed_only=committed_only)
         seen = {(row.topic, row.partition, row.offset) for rows in batches for row in rows}
         ends = self._completed_ends()
-        wanted = {"committed"} if committed_only else {"committed", "aborted"}
+        expected_states = {"committed"} if committed_only else {"committed", "aborted"}
         expected = [
             (*tp, record.offset)
             for tp, records in self._expected(appended).items()
             for record in records
-            if record.state in wanted and record.offset < ends.get(tp, 0)
+            if record.state in expected_states and record.offset < ends.get(tp, 0)
         ]
         verdict.records += len(expected)
         missing = [key for key in expected if key not in seen]

@@ -138,7 +138,9 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
         )
         if history.verdict.is_clean:
             rows = truth(history, INPUT, partitions)
-            expected = [r.value for found in rows.values() for r in found if r.state == "committed"]
+            expected = [
+                r.value for partition in rows.values() for r in partition if r.state == "committed"
+            ]
             if supervisor.query is not None:
                 expected += _others_of(supervisor)
             records = truth(history, OUTPUT, written)

@@ -87,7 +87,10 @@ def check_producers(
     Check the simulated cluster itself: it keeps what it has acknowledged.
     """
     kept = {
-        record.value for found in truth.values() for record in found if record.state == "committed"
+        record.value
+        for records in truth.values()
+        for record in records
+        if record.state == "committed"
     }
     history.verdict.add(
         "lost by the cluster", [v for p in producers for v in p.acknowledged if v not in kept]

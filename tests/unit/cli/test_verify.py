@@ -30,9 +30,9 @@ def stub(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> list[run.Plan]:
     """
     plans: list[run.Plan] = []
 
-    def verify(plan: run.Plan, say: Callable[[str], None], nemesis: Nemesis | None) -> Report:
+    def verify(plan: run.Plan, on_event: Callable[[str], None], nemesis: Nemesis | None) -> Report:
         assert nemesis is None
-        say("running")
+        on_event("running")
         plans.append(plan)
         return Report(plan.guarantee, 10, 8, 2, 0, 8, verdict, 0, 0.5, 3)
 

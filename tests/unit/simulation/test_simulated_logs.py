@@ -33,9 +33,9 @@ def test_a_batch_is_kept_as_it_was_sent(kafka: SimulatedKafka, codec: int) -> No
     kafka.produce(b"before")
     assert kafka.produce(b"a", b"b", codec=codec).base_offset == 1
     sent = batch(b"a", b"b", codec=codec, now=kafka.time.now())
-    found = bytes(kafka.fetch(1).records)
-    assert len(found) == len(sent)
-    assert int.from_bytes(found[:8], "big") == 1
+    fetched = bytes(kafka.fetch(1).records)
+    assert len(fetched) == len(sent)
+    assert int.from_bytes(fetched[:8], "big") == 1
     assert values(kafka) == [b"before", b"a", b"b"]
 
 
@@ -202,8 +202,8 @@ def test_offsets_are_found_by_time(kafka: SimulatedKafka) -> None:
     assert kafka.list_offset(LATEST).offset == 2
     assert kafka.list_offset(EARLIEST).offset == 0
     assert kafka.list_offset(times[0] + 1).offset == 1
-    found = kafka.list_offset(times[1] + 1)
-    assert (found.error_code, found.offset) == (Code.NONE, -1)
+    listed = kafka.list_offset(times[1] + 1)
+    assert (listed.error_code, listed.offset) == (Code.NONE, -1)
 
 
 def test_compaction_keeps_the_last_record_of_a_key() -> None:
@@ -216,8 +216,8 @@ def test_compaction_keeps_the_last_record_of_a_key() -> None:
     kafka.produce(b"3", keys=(b"k",))
     kafka.produce(b"4", keys=(b"l",))
     kafka.cluster.compact("t", 0)
-    found = [(r.offset, r.value) for r in kafka.cluster.records("t", 0)]
-    assert found == [(2, b"3"), (3, b"4")]
+    records = [(r.offset, r.value) for r in kafka.cluster.records("t", 0)]
+    assert records == [(2, b"3"), (3, b"4")]
     assert kafka.fetch(0).error_code == Code.NONE
     assert kafka.produce(b"5").error_code == Code.INVALID_RECORD
 

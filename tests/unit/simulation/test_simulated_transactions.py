@@ -35,9 +35,9 @@ def states(kafka: SimulatedKafka) -> list[tuple[bytes | None, str]]:
 
 
 def state(kafka: SimulatedKafka, name: str) -> str:
-    found = kafka.cluster.transaction(name)
-    assert found is not None
-    return found.state
+    transaction = kafka.cluster.transaction(name)
+    assert transaction is not None
+    return transaction.state
 
 
 def test_committed_records_become_visible(kafka: SimulatedKafka) -> None:
@@ -256,13 +256,13 @@ def test_transactions_are_described_and_listed(kafka: SimulatedKafka) -> None:
     identity = kafka.begin("x")
     node = kafka.cluster.coordinator("x")
     request = DescribeTransactionsRequest(transactional_ids=["x"])
-    found = kafka.request(node, request, 0).transaction_states[0]
-    assert (found.transaction_state, found.producer_id) == ("Ongoing", identity[0])
-    assert [(t.topic, list(t.partitions)) for t in found.topics] == [("t", [0])]
+    description = kafka.request(node, request, 0).transaction_states[0]
+    assert (description.transaction_state, description.producer_id) == ("Ongoing", identity[0])
+    assert [(t.topic, list(t.partitions)) for t in description.topics] == [("t", [0])]
 
     def listed(*filters: str) -> list[str]:
-        wanted = ListTransactionsRequest(state_filters=list(filters), producer_id_filters=[])
-        return [t.transactional_id for t in kafka.request(node, wanted, 0).transaction_states]
+        list_request = ListTransactionsRequest(state_filters=list(filters), producer_id_filters=[])
+        return [t.transactional_id for t in kafka.request(node, list_request, 0).transaction_states]
 
     assert listed() == ["x"]
     assert listed("Ongoing") == ["x"]

@@ -209,8 +209,8 @@ def test_transactions_of_a_dead_driver_time_out(division: Division) -> None:
         for taken in product((False, True), repeat=2):
             world = World()
             killed_at(world, "a", FIRST, moment, turn)
-            for name, gone in zip(world.ongoing, taken, strict=False):
-                if gone:
+            for name, has_expired in zip(world.ongoing, taken, strict=False):
+                if has_expired:
                     world.time_out(name)
             check_completed(world, restart(world, "b", division), division)
 

@@ -50,9 +50,9 @@ def test_outcome_and_exit_code(values: dict[str, Any], outcome: str, code: int) 
     """
     A run without progress is void rather than clean, unless the query has passed the records.
     """
-    found = report(**values)
+    result = report(**values)
 
-    assert (found.outcome, found.exit_code) == (outcome, code)
+    assert (result.outcome, result.exit_code) == (outcome, code)
 
 
 def test_text_ends_with_the_verdict_and_names_the_records() -> None:

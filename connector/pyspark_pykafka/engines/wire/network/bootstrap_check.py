@@ -38,10 +38,10 @@ def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
                 connection.request(request, limit)
             finally:
                 connection.close()
-        except PykafkaError as found:
-            if not found.retriable:
-                return found
-            error = error or found
+        except PykafkaError as failure:
+            if not failure.retriable:
+                return failure
+            error = error or failure
         else:
             return None
     return error

@@ -303,19 +303,21 @@ class Cluster:
 
     def _update_topic(self, topic: str, deadline: Deadline) -> None:
         metadata = self.metadata((topic,), deadline)
-        found = next((candidate for candidate in metadata.topics if candidate.name == topic), None)
-        if found is None:
+        described = next(
+            (candidate for candidate in metadata.topics if candidate.name == topic), None
+        )
+        if described is None:
             self.demote_metadata_source()
             msg = f"the brokers do not have the topic {topic}"
             raise UnknownTopicError(msg)
-        if found.error_code not in _USABLE_TOPIC_ERRORS:
-            raise map_error_code(found.error_code, f"reading the leaders of the topic {topic}")
+        if described.error_code not in _USABLE_TOPIC_ERRORS:
+            raise map_error_code(described.error_code, f"reading the leaders of the topic {topic}")
         self._updated_at[topic] = self.now()
         if self._last_source is not None:
             self._metadata_sources[topic] = self._last_source
         self._leaders[topic] = {
-            p.partition_index: Leader(p.leader_id, p.leader_epoch, found.topic_id)
-            for p in found.partitions
+            p.partition_index: Leader(p.leader_id, p.leader_epoch, described.topic_id)
+            for p in described.partitions
         }
 
     def _confirmation_limit(self, check: FreshnessCheck, deadline: Deadline) -> Deadline:

@@ -309,8 +309,10 @@ class Connection:
 
         if self._transport.hint == _PLAINTEXT_HINT:
             return listener_probe.tls_listener_error(self.address, self._config) or error
-        found = listener_probe.login_required_error(self.address, self._config, Connection.open)
-        return found or error
+        login_error = listener_probe.login_required_error(
+            self.address, self._config, Connection.open
+        )
+        return login_error or error
 
     def _is_silent(self) -> bool:
         """

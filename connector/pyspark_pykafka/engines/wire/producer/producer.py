@@ -129,8 +129,8 @@ def begin_with_free_id(
 
 
 def _is_free(transactions: Transactions, transactional_id: str) -> bool:
-    found = transactions.describe(transactional_id)
-    return found is None or found.state is not TransactionState.ONGOING
+    transaction = transactions.describe(transactional_id)
+    return transaction is None or transaction.state is not TransactionState.ONGOING
 
 
 @contextmanager

@@ -475,7 +475,7 @@ def test_a_slow_attempt_is_overtaken() -> None:
     """
     Its value is handed over when it arrives late.
     """
-    go, came = threading.Event(), threading.Event()
+    go, arrived = threading.Event(), threading.Event()
     slow: list[int] = []
     late: list[str] = []
 
@@ -485,12 +485,12 @@ def test_a_slow_attempt_is_overtaken() -> None:
 
     def keep(value: str) -> None:
         late.append(value)
-        came.set()
+        arrived.set()
 
     assert run(slowly, lambda: "fast", on_late_result=keep, on_overtaken=slow.append) == "fast"
     assert slow == [0]
     go.set()
-    assert came.wait(5)
+    assert arrived.wait(5)
     assert late == ["slow"]
 
 
