@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
+from tests.support.listening import listen
 
 from pyspark_pykafka.testing import ExternalCluster, Record
 
@@ -39,7 +39,7 @@ def test_dev_prints_the_address_and_stops_cleanly(number: signal.Signals) -> Non
 
 def test_dev_reports_a_port_in_use_at_once() -> None:
     """A port that another program listens on is named before anything is downloaded or started."""
-    with socket.create_server(("127.0.0.1", 0)) as other:
+    with listen() as other:
         port = str(other.getsockname()[1])
         done = subprocess.run(
             [*DEV, "--port", port], capture_output=True, text=True, timeout=8, check=False

@@ -17,6 +17,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.support.listening import listen
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from typing import Self
@@ -87,7 +89,7 @@ class Proxy:
         self._change = threading.Condition()
         self._pairs: list[_Pair] = []
         self._fillers: list[socket.socket] = []
-        self._listener = self._listen(port, _BACKLOG)
+        self._listener = listen(self.host, port=port, backlog=_BACKLOG)
         self.port: int = self._listener.getsockname()[1]
         self._serve()
 
@@ -143,7 +145,7 @@ class Proxy:
         """
         self._black_hole = True
         self._stop_listening()
-        self._listener = self._listen(self.port, 0)
+        self._listener = listen(self.host, port=self.port, backlog=0)
         # The kernel drops SYNs once the accept queue is full.
         while self._connects():
             pass
@@ -157,7 +159,7 @@ class Proxy:
         self._stop_listening()
         self.forget_connections()
         self._black_hole = False
-        self._listener = self._listen(self.port, _BACKLOG)
+        self._listener = listen(self.host, port=self.port, backlog=_BACKLOG)
         self._serve()
 
     def disconnect(self, *, reset: bool = False) -> None:
@@ -186,14 +188,6 @@ class Proxy:
         self.close()
 
     # --- Listening ------------------------------------------------------------------------------
-
-    def _listen(self, port: int, backlog: int) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((self.host, port))
-        listener.listen(backlog)
-        return listener
 
     def _serve(self) -> None:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from tests.support.listening import listen
 
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.retry import Deadline
@@ -151,7 +152,7 @@ def scripted_brokers() -> Iterator[Callable[..., ScriptedBroker]]:
     with contextlib.ExitStack() as cleanup:
 
         def start(*answers: Callable[[socket.socket, int], None]) -> ScriptedBroker:
-            listener = cleanup.enter_context(socket.create_server(("127.0.0.1", 0)))
+            listener = cleanup.enter_context(listen())
             script = Script(list(answers))
             thread = threading.Thread(target=script.serve, args=(listener,), daemon=True)
             cleanup.callback(thread.join, 5)

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import socket
 import struct
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.support.listening import listen
+
 if TYPE_CHECKING:
+    import socket
     from multiprocessing.connection import Connection as Pipe
     from types import TracebackType
     from typing import Self
@@ -431,8 +433,6 @@ class StubCoordinators:
 
 
 def _listener() -> socket.socket:
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(128)
+    listener = listen()
     listener.settimeout(0)
     return listener

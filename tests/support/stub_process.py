@@ -13,6 +13,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from tests.support.listening import listen
 from tests.support.stub_behaviour import API_VERSIONS, has_flexible_header
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class _Server:
 
     async def listen(self) -> list[int]:
         servers = [
-            await asyncio.start_server(self._serving(node), "127.0.0.1", 0, backlog=_BACKLOG)
+            await asyncio.start_server(self._serving(node), sock=listen(backlog=_BACKLOG))
             for node in range(self.behaviour.brokers)
         ]
         self.behaviour.ports = [server.sockets[0].getsockname()[1] for server in servers]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import threading
 import time
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tests.simulation.kafka.cluster import SimulatedCluster
 from tests.simulation.kafka.settings import ClusterSettings
 from tests.simulation.kafka.wire import expects_reply
+from tests.support.listening import listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class ServedCluster:
     """
 
     def __init__(self, brokers: int = 1, settings: ClusterSettings | None = None) -> None:
-        self._listeners = {n: socket.create_server(("127.0.0.1", 0)) for n in range(1, brokers + 1)}
+        self._listeners = {n: listen() for n in range(1, brokers + 1)}
         addresses = {n: listener.getsockname() for n, listener in self._listeners.items()}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)

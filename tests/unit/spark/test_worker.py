@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.support.listening import listen
 
 from pyspark_pykafka.spark.worker import TaskStoppedError, rows_until_end_of_task
 
@@ -72,7 +73,7 @@ def test_reset_connection() -> None:
     """
     A connection closed with unread data of the worker's is reset, and stops the task.
     """
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with listen() as server:
         worker = socket.create_connection(server.getsockname())
         executor, _ = server.accept()
     with worker, worker.makefile("rb") as infile:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.listening import listen
 from tests.support.proxy import Proxy
 
 from pyspark_pykafka.testing.waiting import wait_until
@@ -31,7 +32,7 @@ class Echo:
     def __init__(self) -> None:
         self.size = 8
         self.seen: list[bytes] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listen()
         self.address: tuple[str, int] = self._listener.getsockname()
         threading.Thread(target=self._accept, daemon=True).start()
 

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.listening import unused_address
 from tests.support.proxy import Proxy
 from tests.support.stub_brokers import Behaviour, StubCluster
 
@@ -38,8 +39,7 @@ FAR = "127.0.0.9"
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    return unused_address()[1]
 
 
 def soon(seconds: float = 20) -> Deadline:

@@ -20,6 +20,7 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 from kafka.protocol.sasl import SaslHandshakeResponse
+from tests.support.listening import listen, unused_address
 from tests.support.scripted_broker import (
     GREETING,
     METADATA,
@@ -241,7 +242,7 @@ def test_plaintext_listener_is_recognised() -> None:
             peer.recv(1)
             peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with listen() as listener:
         thread = threading.Thread(target=talking, args=(listener,), daemon=True)
         thread.start()
         broker = ScriptedBroker(Script([]), Address(*listener.getsockname()))
@@ -313,8 +314,7 @@ def test_a_refused_connection_names_the_broker() -> None:
     """
     With the reason and what to check.
     """
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        free = Address(*listener.getsockname())
+    free = Address(*unused_address())
 
     with pytest.raises(BrokerUnavailableError, match=f"{free}: connecting failed: .*refused"):
         ScriptedBroker(Script([]), free).open()

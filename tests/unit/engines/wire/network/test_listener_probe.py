@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trustme
+from tests.support.listening import listen
 from tests.support.scripted_broker import GREETING, disconnecting, scripted_brokers
 
 from pyspark_pykafka.engines.wire.network.connection import Connection
@@ -50,7 +51,7 @@ def tls_address() -> Iterator[Address]:
                     if peer.recv(1, socket.MSG_PEEK) == b"\x16":
                         context.wrap_socket(peer, server_side=True).close()
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with listen() as listener:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield Address(*listener.getsockname())

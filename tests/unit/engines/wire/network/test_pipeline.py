@@ -45,12 +45,12 @@ def test_a_connection_that_ends_while_it_is_throttled_is_an_error() -> None:
     """
     Nothing is in flight then, and the end of the connection is input without a response.
     """
-    with ExitStack() as stack:
-        stubs = stack.enter_context(StubCluster(Throttling()))
+    with ExitStack() as client, ExitStack() as brokers:
+        stubs = brokers.enter_context(StubCluster(Throttling()))
         cluster = Cluster(wire_config(KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})))
-        stack.callback(cluster.close)
+        client.callback(cluster.close)
         (address,) = cluster.addresses(Deadline.after(10))
-        closing = threading.Timer(0.3, stack.pop_all().close)
+        closing = threading.Timer(0.3, brokers.pop_all().close)
         began = time.monotonic()
         closing.start()
         result = request_pipelined(

@@ -4,12 +4,12 @@ A broker that is cut off from its controllers, and still answers clients from ol
 
 from __future__ import annotations
 
-import socket
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.fetching import VALUES, settings
+from tests.support.listening import unused_address
 from tests.support.stub_behaviour import API_VERSIONS, METADATA, FetchAnswer
 from tests.support.stub_brokers import Behaviour, StubCluster
 
@@ -270,13 +270,8 @@ def test_a_second_broker_that_is_down_costs_no_time() -> None:
     """
     A refused connection is known at once.
     """
-    with (
-        StubCluster(Silent(brokers=2, topics={"t": 1})) as stubs,
-        socket.create_server(("127.0.0.1", 0)) as server,
-    ):
-        ports = [stubs.ports[0], server.getsockname()[1]]
-        server.close()
-        stubs.set(ports=ports)
+    with StubCluster(Silent(brokers=2, topics={"t": 1})) as stubs:
+        stubs.set(ports=[stubs.ports[0], unused_address()[1]])
         assert planning_seconds(bootstrap(stubs, 0), subscribe="t") < 1
 
 
