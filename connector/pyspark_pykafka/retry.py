@@ -30,13 +30,31 @@ class Deadline:
 
     at: float
     now: Callable[[], float] = field(default=time.monotonic, repr=False)
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
 
     @classmethod
-    def after(cls, seconds: float, now: Callable[[], float] = time.monotonic) -> Deadline:
+    def after(
+        cls,
+        seconds: float,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Deadline:
         """
         Return the deadline this many seconds from now.
         """
-        return cls(now() + seconds, now)
+        return cls(now() + seconds, now, sleep)
+
+    def within(self, seconds: float) -> Deadline:
+        """
+        Return the deadline this many seconds from now, or this one if it is earlier.
+        """
+        return Deadline(min(self.at, self.now() + seconds), self.now, self.sleep)
+
+    def extended(self, seconds: float) -> Deadline:
+        """
+        Return the deadline this many seconds after this one.
+        """
+        return Deadline(self.at + seconds, self.now, self.sleep)
 
     @property
     def expired(self) -> bool:
@@ -50,6 +68,12 @@ class Deadline:
         Return the seconds left, at least 0 and at most ``max_seconds``.
         """
         return min(max(self.at - self.now(), 0.0), max_seconds)
+
+    def pause(self, seconds: float) -> None:
+        """
+        Sleep for this time, but not beyond the deadline.
+        """
+        self.sleep(self.remaining(max_seconds=seconds))
 
 
 #: A deadline that never expires.
@@ -114,7 +138,6 @@ def retry_until(
     work: Callable[[], T],
     deadline: Deadline,
     backoff: Backoff,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """
     Return what ``work`` returns, retrying it after ``retriable`` errors until the deadline.
@@ -125,4 +148,4 @@ def retry_until(
         except PykafkaError as error:
             if not error.retriable or deadline.expired:
                 raise
-            sleep(deadline.remaining(max_seconds=backoff.next_pause()))
+            deadline.pause(backoff.next_pause())

@@ -5,24 +5,10 @@ Deadlines and retries, on a clock that only moves when a test moves it.
 from __future__ import annotations
 
 import pytest
+from tests.support.clock import Clock
 
 from pyspark_pykafka.errors import AuthenticationError, BrokerUnavailableError
 from pyspark_pykafka.retry import Backoff, Deadline, RetryPolicy, retry
-
-
-class Clock:
-    """
-    A clock on which sleeping only advances the time.
-    """
-
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 def test_deadline_counts_down_to_zero() -> None:
@@ -37,6 +23,34 @@ def test_deadline_counts_down_to_zero() -> None:
     clock.sleep(3.0)
     assert deadline.expired
     assert deadline.remaining() == 0.0
+
+
+def test_a_pause_ends_at_the_deadline() -> None:
+    """
+    A pause takes the given time, but not longer than the deadline; then no time is left to sleep.
+    """
+    clock = Clock()
+    deadline = Deadline.after(2.0, clock.now, clock.sleep)
+
+    deadline.pause(1.5)
+    assert clock.slept == [1.5]
+    deadline.pause(1.5)
+    assert clock.slept == [1.5, 0.5]
+    assert deadline.expired
+
+
+def test_a_shorter_deadline_never_ends_later() -> None:
+    """
+    ``within`` limits a deadline, and ``extended`` moves it; both keep its clock.
+    """
+    clock = Clock()
+    deadline = Deadline.after(2.0, clock.now, clock.sleep)
+
+    assert deadline.within(0.5).remaining() == 0.5
+    assert deadline.within(5.0).remaining() == 2.0
+    assert deadline.extended(3.0).remaining() == 5.0
+    deadline.within(5.0).pause(9.0)
+    assert clock.slept == [2.0]
 
 
 def test_retriable_errors_are_retried() -> None:

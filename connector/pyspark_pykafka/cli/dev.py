@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import threading
-from typing import NoReturn
+import time
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.testing import KAFKA_VERSION, KafkaCluster, ZooKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CHECK_SECONDS = 1.0
 
@@ -36,11 +39,12 @@ def _dev(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _until_interrupted(kafka: KafkaCluster) -> NoReturn:
+def _until_interrupted(
+    kafka: KafkaCluster, sleep: Callable[[float], None] = time.sleep
+) -> NoReturn:
     """Check the brokers until Ctrl-C or SIGTERM; raise if one has died."""
-    never = threading.Event()
     while True:
-        never.wait(CHECK_SECONDS)
+        sleep(CHECK_SECONDS)
         kafka.check()
 
 

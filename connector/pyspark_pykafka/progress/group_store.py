@@ -299,9 +299,9 @@ class GroupStore:
         """
         Retry while the coordinator moves, loads the group or does not respond.
         """
-        deadline = Deadline.after(self._admin.timeout_seconds, self._now)
+        deadline = Deadline.after(self._admin.timeout_seconds, self._now, self._sleep)
         backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
-        return retry_until(work, deadline, backoff, self._sleep)
+        return retry_until(work, deadline, backoff)
 
     def _raise_membership_error(self, error: KafkaError) -> None:
         """

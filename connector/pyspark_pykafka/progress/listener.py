@@ -113,7 +113,7 @@ class ProgressListener(StreamingQueryListener):
 
         backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
         try:
-            retry_until(finish, Deadline.after(_RETRY_SECONDS, now), backoff, sleep)
+            retry_until(finish, Deadline.after(_RETRY_SECONDS, now, sleep), backoff)
         except ClaimLostError:
             # The query is running again, and records its progress itself.
             logger.info("Query %s has been restarted", completed.query)

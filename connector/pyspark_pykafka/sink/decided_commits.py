@@ -5,7 +5,6 @@ Completes commits that a driver had decided, as its intents in the ledger show, 
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
@@ -78,7 +77,7 @@ def commit_open(transactions: Transactions, prepared: Sequence[PreparedTransacti
                 )
                 raise TimeoutExceededError(msg) from error
             logger.info("%s", error)
-            time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
+            deadline.pause(backoff.next_pause())
     return any_open
 
 

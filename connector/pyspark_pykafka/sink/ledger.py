@@ -4,7 +4,6 @@ The ledger: a topic in which exactly-once streams record what they have committe
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -96,7 +95,7 @@ class Ledger:
                     "pykafka transactions list shows them"
                 )
                 raise TimeoutExceededError(msg)
-            time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
+            deadline.pause(backoff.next_pause())
 
     def read_committed(self, start: int, end: int) -> list[Entry]:
         """

@@ -5,7 +5,6 @@ Retries for reading a ledger, for ``kafka.max.block.ms``: transient failures are
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.errors import (
@@ -66,7 +65,7 @@ def retry_ledger_read(
                 logged = True
                 logger.info("waiting for the ledger %s: %s", tp, last_error)
             cluster.invalidate_metadata(tp.topic)
-            time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
+            deadline.pause(backoff.next_pause())
 
 
 def missing_entries_error(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -172,7 +172,7 @@ class _Run:
     nemesis: Nemesis | None
     parts: _Parts
     pace: Pace = field(default_factory=Pace)
-    never: threading.Event = field(default_factory=threading.Event)
+    sleep: Callable[[float], None] = time.sleep
 
     def make(self, clean: _Cleanup) -> Report:
         parts = self.parts
@@ -225,7 +225,7 @@ class _Run:
                 self.on_event(f"waiting until {action}, for {deadline.remaining():.0f} s more")
                 announce_at = NEVER
             self.pace.sample(self.parts.writer.written.committed, len(self.parts.tail.seen))
-            self.never.wait(_SAMPLE_SECONDS)
+            self.sleep(_SAMPLE_SECONDS)
         return True
 
     def _all_run(self) -> bool:

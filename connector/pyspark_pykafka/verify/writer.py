@@ -37,7 +37,14 @@ class Writer:
     """
 
     def __init__(
-        self, config: Mapping[str, Any], run: str, topic: str, partitions: int, rate: float
+        self,
+        config: Mapping[str, Any],
+        run: str,
+        topic: str,
+        partitions: int,
+        rate: float,
+        *,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.written = Written(topic, partitions)
         self.error: Exception | None = None
@@ -48,6 +55,7 @@ class Writer:
             # Broken connections are expected in a run; errors arrive as exceptions.
             "log_level": 0,
         }
+        self._now = now
         self._run_id = run
         self._size = max(1, round(rate * TRANSACTION_SECONDS))
         self._interval = self._size / rate
@@ -72,13 +80,13 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            due, transactions = time.monotonic(), 0
+            due, transactions = self._now(), 0
             while not self._stopping.is_set():
                 transactions += 1
                 self._write(is_aborted=transactions % ABORTED_EVERY == 0)
                 # Transactions that an outage prevented are not made up for.
-                due = max(due + self._interval, time.monotonic() - self._interval)
-                self._stopping.wait(max(0.0, due - time.monotonic()))
+                due = max(due + self._interval, self._now() - self._interval)
+                self._stopping.wait(max(0.0, due - self._now()))
         except Exception as error:  # noqa: BLE001 (the run raises it)
             self.error = error
 

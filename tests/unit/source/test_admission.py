@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.clock import Clock
 
 from pyspark_pykafka.offsets import Offsets, TopicPartition
 from pyspark_pykafka.source.admission import Admission, AdmissionPolicy
@@ -18,18 +19,6 @@ numbers = st.integers(0, 2**62)
 backlogs = st.dictionaries(
     st.builds(TopicPartition, st.just("t"), st.integers(0, 50)), st.tuples(numbers, numbers)
 )
-
-
-class Clock:
-    """
-    A clock that is set by hand, in seconds.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 def not_sampled(positions: Offsets) -> dict[TopicPartition, float]:
@@ -105,7 +94,7 @@ def test_min_offsets_wait_for_more_records() -> None:
     After the first batch, which never waits, a batch needs enough records (M08).
     """
     admission = Admission(
-        AdmissionPolicy(min_offsets=15, max_delay_seconds=5), not_sampled, Clock()
+        AdmissionPolicy(min_offsets=15, max_delay_seconds=5), not_sampled, Clock().now
     )
 
     assert admission.admit({P0: 0}, {P0: 3}) == {P0: 3}
@@ -118,12 +107,14 @@ def test_min_offsets_wait_no_longer_than_the_delay() -> None:
     Few records are admitted once the delay since the last batch has passed (M08).
     """
     clock = Clock()
-    admission = Admission(AdmissionPolicy(min_offsets=15, max_delay_seconds=5), not_sampled, clock)
+    admission = Admission(
+        AdmissionPolicy(min_offsets=15, max_delay_seconds=5), not_sampled, clock.now
+    )
     admission.admit({P0: 0}, {P0: 3})
 
-    clock.seconds += 4.9
+    clock.time += 4.9
     assert admission.admit({P0: 3}, {P0: 4}) is None
-    clock.seconds += 0.2
+    clock.time += 0.2
     assert admission.admit({P0: 3}, {P0: 4}) == {P0: 4}
     assert admission.admit({P0: 4}, {P0: 5}) is None
 
@@ -133,11 +124,13 @@ def test_empty_batches_do_not_restart_the_delay() -> None:
     Planning without new records is no batch: the first record after a long pause is admitted.
     """
     clock = Clock()
-    admission = Admission(AdmissionPolicy(min_offsets=15, max_delay_seconds=5), not_sampled, clock)
+    admission = Admission(
+        AdmissionPolicy(min_offsets=15, max_delay_seconds=5), not_sampled, clock.now
+    )
 
     assert admission.admit({P0: 3}, {P0: 3}) == {P0: 3}
     assert admission.admit({P0: 3}, {P0: 4}) == {P0: 4}
-    clock.seconds += 60
+    clock.time += 60
     assert admission.admit({P0: 4}, {P0: 4}) == {P0: 4}
     assert admission.admit({P0: 4}, {P0: 5}) == {P0: 5}
 
@@ -148,11 +141,11 @@ def test_minimum_and_limit_combine() -> None:
     """
     clock = Clock()
     policy = AdmissionPolicy(max_offsets=20, min_offsets=15, max_delay_seconds=5)
-    admission = Admission(policy, not_sampled, clock)
+    admission = Admission(policy, not_sampled, clock.now)
 
     assert admission.admit({P0: 0}, {P0: 30}) == {P0: 20}
     assert admission.admit({P0: 20}, {P0: 30}) is None
-    clock.seconds += 6
+    clock.time += 6
     assert admission.admit({P0: 20}, {P0: 30}) == {P0: 30}
 
 

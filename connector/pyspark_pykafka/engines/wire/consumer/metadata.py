@@ -8,7 +8,6 @@ of planning a query with thousands of partitions.
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.first_contact import record_contact, request_seconds
@@ -71,7 +70,7 @@ class _Attempt(NamedTuple):
         """
         Return the deadline for responses to requests that are sent now.
         """
-        return Deadline.after(self.limit.remaining(max_seconds=self.seconds), self.limit.now)
+        return self.limit.within(self.seconds)
 
 
 class WireMetadata:
@@ -217,7 +216,7 @@ class WireMetadata:
                     log_at, seconds = NEVER, limit.remaining()
                     logger.warning("%s; retrying for %.0f s at most", last_error, seconds)
                 logger.info("%s; retrying", last_error)
-                time.sleep(pause)
+                limit.pause(pause)
                 attempt_seconds *= 2
 
     def _describe(

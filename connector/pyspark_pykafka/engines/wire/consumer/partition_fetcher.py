@@ -30,6 +30,7 @@ from pyspark_pykafka.errors import BrokerUnavailableError, UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from uuid import UUID
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster, Leader
@@ -133,6 +134,7 @@ class PartitionFetcher:
     tp: TopicPartition
     isolation_level: str
     topic_id: UUID | None = None
+    now: Callable[[], float] = field(default=time.monotonic, repr=False)
     #: The leader epoch in which the end of the log was last listed.
     epoch: int = field(init=False, default=NO_EPOCH)
     log_check: LogCheck = field(init=False)
@@ -173,10 +175,10 @@ class PartitionFetcher:
             msg = f"the topic of {self.tp} was deleted and recreated"
             raise UnknownTopicError(msg)
         self.log_check.run(self.cluster, leader, deadline)
-        uses_replica = self._replica != _NO_REPLICA and time.monotonic() < self._replica_until
+        uses_replica = self._replica != _NO_REPLICA and self.now() < self._replica_until
         node = self._replica if uses_replica else leader.node
         connection = self.cluster.connection(node, deadline)
-        throttled_seconds = connection.throttled_until - time.monotonic()
+        throttled_seconds = connection.throttled_until - self.now()
         if throttled_seconds > 0:
             raise ThrottledError(node, throttled_seconds)
         request = self._fetch_request(connection, leader, offset, max_bytes, max_wait_ms)
@@ -224,7 +226,7 @@ class PartitionFetcher:
         Use no replica for a while, since one lacked the requested records.
         """
         self._replica = _NO_REPLICA
-        self._leader_only_until = time.monotonic() + _LEADER_ONLY_SECONDS
+        self._leader_only_until = self.now() + _LEADER_ONLY_SECONDS
 
     def watermarks(self, deadline: Deadline) -> Watermarks:
         """
@@ -267,7 +269,7 @@ class PartitionFetcher:
             self.log_check.record_end(response.high_watermark, fetch.leader.epoch)
         if response.preferred_read_replica != _NO_REPLICA:
             self._replica = response.preferred_read_replica
-            self._replica_until = time.monotonic() + _REPLICA_SECONDS
+            self._replica_until = self.now() + _REPLICA_SECONDS
         elif not fetch.to_leader and not response.records:
             self.stay_with_leader()
         committed = self.isolation_level == "read_committed"
@@ -294,7 +296,7 @@ class PartitionFetcher:
         raise OutOfRangeError
 
     def _may_use_replica(self) -> bool:
-        return time.monotonic() >= self._leader_only_until
+        return self.now() >= self._leader_only_until
 
     def _list_watermarks(self, isolation: int, deadline: Deadline) -> Watermarks:
         log_start = self._list_offset(EARLIEST, deadline, isolation)

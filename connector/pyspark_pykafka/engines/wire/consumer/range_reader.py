@@ -4,7 +4,6 @@ Reads one offset range into Arrow batches, straight from the log's record batche
 
 from __future__ import annotations
 
-import time
 from base64 import urlsafe_b64decode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -289,7 +288,7 @@ class _RangeReader:
         deadline = Deadline.after(self.settings.end_retry_ms / 1000)
         backoff = Backoff(self.config.retry_backoff_seconds, self.config.retry_backoff_max_seconds)
         while not self.columns.done and not deadline.expired:
-            time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
+            deadline.pause(backoff.next_pause())
             if self.fetcher.uncommitted_watermarks().visible_end >= position:
                 return
 

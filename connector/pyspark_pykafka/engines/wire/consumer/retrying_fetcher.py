@@ -5,7 +5,6 @@ Retries fetches from one partition after transient errors, until there is no pro
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -60,7 +59,7 @@ class _ProgressTimer:
         Wait before the retry of a failed request.
         """
         backoff = self._reconnect if isinstance(error, BrokerUnavailableError) else self._retry
-        time.sleep(self.deadline.remaining(max_seconds=backoff.next_pause()))
+        self.deadline.pause(backoff.next_pause())
 
     def pause_after_empty(self) -> bool:
         """
@@ -69,7 +68,7 @@ class _ProgressTimer:
         pause = self._stall.next_pause()
         if pause >= self.deadline.remaining():
             return False
-        time.sleep(pause)
+        self.deadline.pause(pause)
         return True
 
     def wait_for_throttle(self, seconds: float) -> None:
@@ -78,8 +77,8 @@ class _ProgressTimer:
         """
         if seconds > _LOG_AFTER_SECONDS:
             logger.warning("waiting %.1f s for a broker's quota", seconds)
-        self.deadline = Deadline(self.deadline.at + seconds)
-        time.sleep(seconds)
+        self.deadline = self.deadline.extended(seconds)
+        self.deadline.sleep(seconds)
 
     def log_once(self, goal: str, reason: str) -> None:
         """

@@ -19,7 +19,6 @@ from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS
 from pyspark_pykafka.engines.wire.network.reachability import Reachability
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
-from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.wire_config import Address, wire_config
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.settings.wire_config import WireConfig
 
@@ -324,7 +324,7 @@ class Cluster:
         if not check.responses:
             return deadline
         seconds = _SECOND_RESPONSE_SECONDS if check.is_complete else _CONFIRMATION_SECONDS
-        return Deadline.after(deadline.remaining(seconds), deadline.now)
+        return deadline.within(seconds)
 
     def _reject_stale(self, check: FreshnessCheck, error: PykafkaError) -> None:
         reason = check.stale_reason()

@@ -61,7 +61,7 @@ def connect(address: Address, config: WireConfig, deadline: Deadline) -> tuple[T
     """
     context = None if config.tls is None else _context(config.tls)
     targets = REACHABILITY.ordered(_resolve(address, config, deadline))
-    setup = Deadline.after(deadline.remaining(config.setup_seconds), deadline.now)
+    setup = deadline.within(config.setup_seconds)
     transport = _ConnectRace(address, config, setup).first_of(targets)
     if context is not None:
         transport.hint = _HANDSHAKE_HINT
@@ -138,7 +138,7 @@ class _ConnectRace:
             return
         is_unreachable = REACHABILITY.is_unreachable(target)
         timeout = _UNREACHABLE_TIMEOUT_SECONDS if is_unreachable else ADDRESS_TIMEOUT_SECONDS
-        deadline = Deadline.after(self._limit.remaining(timeout), self._limit.now)
+        deadline = self._limit.within(timeout)
         transport = Transport(raw, self._address)
         attempt = _Attempt(target, raw, transport, self._limit.now(), deadline)
         try:

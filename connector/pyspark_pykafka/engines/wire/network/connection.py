@@ -33,7 +33,6 @@ from pyspark_pykafka.errors import (
     PykafkaError,
     TlsError,
 )
-from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
         Request,
         ResponseDecoder,
     )
+    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
 T = TypeVar("T")
@@ -325,7 +325,7 @@ class Connection:
 
     def _negotiate(self, deadline: Deadline) -> None:
         hint = _PLAINTEXT_HINT if self._config.tls is None else _TLS_HINT
-        limit = Deadline.after(deadline.remaining(self._config.api_versions_seconds))
+        limit = deadline.within(self._config.api_versions_seconds)
         self._versions = negotiate_versions(
             lambda request: self._request(request, limit, hint), self.address
         )
@@ -415,7 +415,7 @@ class Connection:
     def _limit(self, deadline: Deadline) -> Deadline:
         # The timeout starts when we begin to wait, not when we sent: the response may already be
         # in the socket buffer.
-        return Deadline.after(deadline.remaining(self._config.request_seconds))
+        return deadline.within(self._config.request_seconds)
 
 
 def _plaintext_listener_error(address: Address, config: WireConfig) -> PykafkaError | None:

@@ -40,7 +40,7 @@ def retry_within_max_block(
     Raises :class:`TimeoutExceededError` when that time is over; ``unmet`` begins its message, as
     in "committing: not done".
     """
-    deadline = Deadline.after(config.block_seconds, now)
+    deadline = Deadline.after(config.block_seconds, now, sleep)
     log_at = Deadline.after(LONG_WAIT_SECONDS, now)
     backoff = Backoff(min_pause_seconds, config.wire.retry_backoff_max_seconds)
 
@@ -59,7 +59,7 @@ def retry_within_max_block(
             raise
 
     try:
-        return retry_until(once, deadline, backoff, sleep)
+        return retry_until(once, deadline, backoff)
     except PykafkaError as error:
         if not error.retriable:
             raise

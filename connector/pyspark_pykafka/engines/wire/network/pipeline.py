@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyspark_pykafka.engines.wire.network.connection import readable
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
-from pyspark_pykafka.retry import Deadline
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
+    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import Address
 
     #: Makes a request in a version that the broker of the connection supports.
@@ -208,7 +208,7 @@ class _BrokerPipeline(Generic[K, R]):
             raise TimeoutExceededError(msg)
 
     def _limit(self) -> Deadline:
-        return Deadline.after(self._deadline.remaining(self._request_seconds))
+        return self._deadline.within(self._request_seconds)
 
 
 def _poll(

@@ -77,12 +77,15 @@ class Sender:
         config: ProducerConfig,
         session: ProducerSession,
         queues: dict[TopicPartition, PartitionQueue],
+        *,
         now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._session = session
         self._now = now
+        self._sleep = sleep
         # The age of batches excludes the time that the caller waits for rows: nothing is sent then.
         self._active_time = _Stopwatch(now)
         self._accumulator = Accumulator(config, queues)
@@ -272,7 +275,7 @@ class Sender:
         if not connections:
             if seconds > 0 and self._accumulator.active:
                 # Every batch is backing off.
-                time.sleep(seconds)
+                self._sleep(seconds)
             return
         ready = readable(connections, seconds)
         while ready:

@@ -5,7 +5,6 @@ Requests to transaction coordinators, with lookup, caching and retries.
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -137,7 +136,7 @@ class Coordinators:
             if deadline.expired:
                 break
             if missing:
-                time.sleep(deadline.remaining(max_seconds=backoff.next_pause()))
+                deadline.pause(backoff.next_pause())
         return replies
 
     def send_once(
@@ -266,7 +265,7 @@ class Coordinators:
         for at in range(0, len(transactional_ids), size):
             ids = transactional_ids[at : at + size]
             request = find_coordinator_request(version, ids)
-            limit = Deadline.after(deadline.remaining(_LOOKUP_SECONDS))
+            limit = deadline.within(_LOOKUP_SECONDS)
             response = self.cluster.request(connection, request, limit)
             coordinators = {
                 coordinator.key if batched else ids[0]: coordinator

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.transactions.values import (
@@ -94,7 +93,7 @@ class _Settlement:
             if not self._pending or self._deadline.expired:
                 return self._outcomes | dict.fromkeys(self._pending, Outcome.UNKNOWN)
             self._advance(still_open)
-            time.sleep(self._deadline.remaining(max_seconds=self._backoff.next_pause()))
+            self._deadline.pause(self._backoff.next_pause())
 
     def _poll(self) -> list[PreparedTransaction]:
         """

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.clock import Clock
 
 from pyspark_pykafka.engines.wire.network.throttle import Throttle
 from pyspark_pykafka.engines.wire.protocol.frames import Frame
@@ -18,23 +19,6 @@ from pyspark_pykafka.settings.wire_config import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-class Clock:
-    """
-    Time that passes only while something sleeps.
-    """
-
-    def __init__(self) -> None:
-        self.time = 100.0
-        self.slept: list[float] = []
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.time += seconds
 
 
 @pytest.fixture
