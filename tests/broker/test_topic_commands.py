@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyspark_pykafka.cli import main
+from pyspark_pykafka.cli.exit_codes import ExitCode
 from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.plugin import unique_name
 
@@ -83,16 +84,19 @@ def test_a_topic_lives_from_create_to_delete(run: Run) -> None:
     ]
     assert dry.splitlines()[-1].startswith("Dry run: nothing was changed.")
     assert deleted.splitlines()[-1] == f"Deleted the topic {unique}."
-    assert f"do not have the topic '{unique}'" in run("topic", "describe", unique, code=1)
+    assert f"do not have the topic '{unique}'" in run(
+        "topic", "describe", unique, code=ExitCode.NOT_FOUND
+    )
 
 
 def test_an_existing_topic_is_not_created(run: Run, topic: TopicFactory) -> None:
     """
-    The error says so, with exit code 1.
+    The error says so, with exit code 1; with --if-not-exists it is no error.
     """
     name = topic()
 
     assert f"the topic '{name}' exists already" in run("topic", "create", name, code=1)
+    assert run("topic", "create", name, "--if-not-exists") == f"The topic {name} exists already.\n"
 
 
 def test_arguments_become_records(run: Run, topic: TopicFactory) -> None:
@@ -204,17 +208,17 @@ def test_a_followed_topic_shows_new_records(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("arguments", "text", "code"),
     [
-        (["topic", "describe", "misspelt"], "do not have the topic 'misspelt'"),
-        (["topic", "delete", "misspelt", "--execute"], "do not have the topic 'misspelt'"),
-        (["peek", "--topic", "misspelt"], "do not have the topic 'misspelt'"),
-        (["produce", "--topic", "misspelt", "v", "--timeout", "1"], "topic 'misspelt' was not"),
-        (["topic", "create", "a b"], "'a b' is not a legal topic name"),
+        (["topic", "describe", "misspelt"], "do not have the topic 'misspelt'", 3),
+        (["topic", "delete", "misspelt", "--execute"], "do not have the topic 'misspelt'", 3),
+        (["peek", "--topic", "misspelt"], "do not have the topic 'misspelt'", 3),
+        (["produce", "--topic", "misspelt", "v", "--timeout", "1"], "topic 'misspelt' was not", 3),
+        (["topic", "create", "a b"], "'a b' is not a legal topic name", 2),
     ],
 )
-def test_a_misspelt_topic_is_an_error(run: Run, arguments: list[str], text: str) -> None:
+def test_a_misspelt_topic_is_an_error(run: Run, arguments: list[str], text: str, code: int) -> None:
     """
-    The message names it, and the exit code is 1.
+    The message names it, and the exit code says whether the name is wrong or the topic is missing.
     """
-    assert text in run(*arguments, code=1)
+    assert text in run(*arguments, code=code)

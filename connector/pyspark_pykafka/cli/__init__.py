@@ -6,11 +6,16 @@ import argparse
 import contextlib
 import signal
 import sys
+from importlib.metadata import version
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark_pykafka.cli.checkpoint import PLAIN_CHECKPOINT
+from pyspark_pykafka.cli.completion import COMPLETION
+from pyspark_pykafka.cli.config import CONFIG
 from pyspark_pykafka.cli.deadletter import DEADLETTER
 from pyspark_pykafka.cli.dev import DEV
+from pyspark_pykafka.cli.exit_codes import ExitCode, exit_code
+from pyspark_pykafka.cli.options import OPTIONS_COMMAND
 from pyspark_pykafka.cli.peek import PEEK
 from pyspark_pykafka.cli.produce import PRODUCE
 from pyspark_pykafka.cli.progress import LAG, PROGRESS
@@ -25,35 +30,38 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.cli.command import Command
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "main", "make_parser"]
 
-INTERRUPTED = 130
+_DISTRIBUTION = "pyspark-pykafka"
 
 COMMANDS = (
     *(DEV, TOPIC, PRODUCE, PEEK, PROGRESS, LAG, DEADLETTER, TRANSACTIONS, PLAIN_CHECKPOINT, VERIFY),
+    *(OPTIONS_COMMAND, CONFIG, COMPLETION),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `pykafka` and return its exit code."""
-    parsed = _parser().parse_args(arguments)
+    parsed = make_parser().parse_args(arguments)
     command: Command = parsed.command
     try:
         with _sigterm_as_interrupt():
             return command.run(parsed)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except OptionsError as error:
         # The mistakes may be in arguments, not in Spark's options.
         print(f"pykafka {command.name}: {'; '.join(error.mistakes)}", file=sys.stderr)
-        return 1
+        return exit_code(error)
     except (ServerError, FetchError, JavaNotFoundError, PykafkaError) as error:
         print(f"pykafka {command.name}: {error}", file=sys.stderr)
-        return 1
+        return exit_code(error)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(prog="pykafka", description="Tools for Kafka with Spark.")
+    parser.add_argument("--version", action="version", version=f"pykafka {version(_DISTRIBUTION)}")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in COMMANDS:
         subparser = subparsers.add_parser(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.cli.arguments import add_json
 from pyspark_pykafka.cli.command import Command
+from pyspark_pykafka.cli.output import print_json
 from pyspark_pykafka.source.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -17,10 +19,14 @@ def _add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="show the batches to convert without changing them"
     )
+    add_json(parser)
 
 
 def _checkpoint(arguments: argparse.Namespace) -> int:
     changed = Checkpoint(arguments.folder).to_jvm_format(dry_run=arguments.dry_run)
+    if arguments.json:
+        print_json({"batches": list(changed), "executed": not arguments.dry_run})
+        return 0
     verb = "would be" if arguments.dry_run else "were"
     batches = f"batches {', '.join(map(str, changed))}" if changed else "no batch"
     print(f"The offsets of {batches} {verb} converted; the query can continue with format 'kafka'.")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
-from pyspark_pykafka.cli.output import bytes_to_json, print_table
+from pyspark_pykafka.cli.output import bytes_to_json, print_json, print_table
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.failures.dead_letters import (
@@ -63,7 +62,7 @@ def _list(arguments: argparse.Namespace) -> int:
     with closing(topic.replayed):
         dead_letters = list(topic.read(topic.ranges(everything=arguments.all)))
     if arguments.json:
-        print(json.dumps([_as_json(letter) for letter in dead_letters], indent=2))
+        print_json([_as_json(letter) for letter in dead_letters])
         return 0
     head = ("TOPIC", "PARTITION", "OFFSET", "BATCH", "ATTEMPTS", "ERROR")
     print_table(head, [_row(letter) for letter in dead_letters])
@@ -102,18 +101,23 @@ def _replay(arguments: argparse.Namespace) -> int:
         ranges = topic.ranges(everything=False)
         dead_letters = list(topic.read(ranges))
         counts = Counter(arguments.to or letter.source.topic for letter in dead_letters)
-        print_table(("TO-TOPIC", "RECORDS"), sorted(counts.items()))
-        if claim is None:
-            print("Dry run: nothing was sent. Use --execute to send these records.")
-            return 0
-        replay_dead_letters(dead_letters, topic.options, arguments.to)
-        replayed.write({r.tp: Record(r.end, claim.owner) for r in ranges})
-    print(f"Sent: {len(dead_letters)}")
+        if not arguments.json:
+            print_table(("TO-TOPIC", "RECORDS"), sorted(counts.items()))
+        if claim is not None:
+            replay_dead_letters(dead_letters, topic.options, arguments.to)
+            replayed.write({r.tp: Record(r.end, claim.owner) for r in ranges})
+    if arguments.json:
+        print_json({"recordsByTopic": dict(counts), "executed": arguments.execute})
+    elif arguments.execute:
+        print(f"Sent: {len(dead_letters)}")
+    else:
+        print("Dry run: nothing was sent. Use --execute to send these records.")
     return 0
 
 
 def _add_topic(parser: argparse.ArgumentParser) -> None:
     add_brokers(parser)
+    add_json(parser)
     parser.add_argument("--topic", required=True, help="the dead-letter topic")
     parser.add_argument(
         "--group",
@@ -130,9 +134,7 @@ def _add_to(parser: argparse.ArgumentParser) -> None:
 
 
 _ACTIONS = (
-    Action(
-        "list", "Show the dead letters of a topic, with their errors.", _list, (_add_all, add_json)
-    ),
+    Action("list", "Show the dead letters of a topic, with their errors.", _list, (_add_all,)),
     Action(
         "replay",
         "Send the original records to their topics again, once each; an interrupted replay may "

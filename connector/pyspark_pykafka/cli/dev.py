@@ -7,7 +7,9 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, NoReturn
 
+from pyspark_pykafka.cli.arguments import add_json
 from pyspark_pykafka.cli.command import Command
+from pyspark_pykafka.cli.output import print_json
 from pyspark_pykafka.testing import KAFKA_VERSION, KafkaCluster, ZooKeeper
 
 if TYPE_CHECKING:
@@ -23,19 +25,27 @@ def _add_dev_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=_port, help="the first broker's port, default: a free port")
     parser.add_argument("--zookeeper", action="store_true", help="also run a ZooKeeper server")
+    add_json(parser)
 
 
 def _dev(arguments: argparse.Namespace) -> int:
-    print(f"Starting Kafka {arguments.version}; its jars are downloaded once.", flush=True)
+    text = not arguments.json
+    if text:
+        print(f"Starting Kafka {arguments.version}; its jars are downloaded once.", flush=True)
     kafka = KafkaCluster(arguments.brokers, arguments.version, port=arguments.port)
     try:
         with contextlib.ExitStack() as servers:
             servers.enter_context(kafka)
             zookeeper = servers.enter_context(ZooKeeper()) if arguments.zookeeper else None
-            print(_how_to_connect(kafka, zookeeper), flush=True)
+            if text:
+                print(_how_to_connect(kafka, zookeeper), flush=True)
+            else:
+                hosts = None if zookeeper is None else zookeeper.hosts
+                print_json({"bootstrap": kafka.bootstrap, "zookeeper": hosts})
             _until_interrupted(kafka)
     except KeyboardInterrupt:
-        print("Stopped; topics and data are gone.", flush=True)
+        if text:
+            print("Stopped; topics and data are gone.", flush=True)
     return 0
 
 

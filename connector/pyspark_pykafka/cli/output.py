@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +16,11 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for row in texts:
         print("  ".join(map(str.ljust, row, widths)).rstrip())
+
+
+def print_json(document: Any) -> None:
+    """Print a JSON document."""
+    print(json.dumps(document, indent=2), flush=True)
 
 
 def bytes_to_json(data: bytes) -> str | dict[str, str]:

@@ -14,9 +14,7 @@ import pyarrow as pa
 
 from pyspark_pykafka.cli.arguments import (
     add_brokers,
-    add_timeout,
     broker_options,
-    timeout_options,
 )
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.cli.output import bytes_to_json, printable
@@ -58,9 +56,8 @@ class _Topic(NamedTuple):
 
 
 def _open(arguments: argparse.Namespace) -> _Topic:
-    connection = {**timeout_options(arguments), **broker_options(arguments)}
     options = parse_stream_source(
-        {**connection, "subscribe": arguments.topic, "includeHeaders": "true"}
+        {**broker_options(arguments), "subscribe": arguments.topic, "includeHeaders": "true"}
     )
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
     client = MetadataClient(backend, options.fetch_offset_retry)
@@ -178,7 +175,6 @@ def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", action="store_true", help="show new records until Ctrl-C")
     parser.add_argument("--hex", action="store_true", help="show keys and values in hexadecimal")
     add_brokers(parser)
-    add_timeout(parser)
     parser.add_argument("--json", action="store_true", help="print a JSON object for each record")
 
 

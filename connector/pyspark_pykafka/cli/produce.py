@@ -13,9 +13,7 @@ import pyarrow as pa
 from pyspark_pykafka.cli.arguments import (
     add_brokers,
     add_json,
-    add_timeout,
     broker_options,
-    timeout_options,
 )
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.engines.selection import check_topic, produce
@@ -38,7 +36,7 @@ _BATCH_RECORDS = 1_000
 
 
 def _produce(arguments: argparse.Namespace) -> int:
-    options = {**timeout_options(arguments), **broker_options(arguments)}
+    options = broker_options(arguments)
     sink = parse_sink({**options, "topic": arguments.topic}, streaming=False)
     check_topic(sink.kafka, arguments.topic, sink.engine)
     values = [value.encode() for value in arguments.value] or _lines()
@@ -104,7 +102,6 @@ def _add_produce_arguments(parser: argparse.ArgumentParser) -> None:
         help="a header of all records; may be repeated",
     )
     add_brokers(parser)
-    add_timeout(parser)
     add_json(parser)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
-from pyspark_pykafka.cli.output import print_table
+from pyspark_pykafka.cli.output import print_json, print_table
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.errors import OptionsError, ProgressError
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 # A password on the command line would be visible to everyone who can list processes.
 DIGEST_VARIABLE = "PYKAFKA_ZOOKEEPER_DIGEST"
 
+DRY_RUN = "Dry run: nothing was changed. Use --execute to"
+
 _POSITION = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]+)(:(?P<partition>[0-9]+))?=(?P<offset>[0-9]+|earliest|latest)"
 )
@@ -46,6 +48,7 @@ _POSITION = re.compile(
 
 def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
     add_brokers(parser)
+    add_json(parser)
     store = parser.add_mutually_exclusive_group(required=True)
     store.add_argument("--group", help="the consumer group of the query")
     store.add_argument("--zookeeper", metavar="HOSTS", help="the ZooKeeper servers of the query")
@@ -97,7 +100,7 @@ def _no_store_error(options: SourceOptions) -> ProgressError:
 def _show(arguments: argparse.Namespace) -> int:
     records = _existing_records(_options(arguments))
     if arguments.json:
-        print(json.dumps([_as_json(tp, records[tp]) for tp in sorted(records)], indent=2))
+        print_json([_as_json(tp, records[tp]) for tp in sorted(records)])
         return 0
     rows = [
         (*tp, record.offset, record.batch, *_owner_cells(record.owner), _attempts(record))
@@ -153,27 +156,36 @@ def _export(arguments: argparse.Namespace) -> int:
 def _move(arguments: argparse.Namespace, options: SourceOptions, requested: Offsets) -> int:
     with closing(make_progress_store(options)) as store:
         stored = store.read()
-        print_table(
-            ("TOPIC", "PARTITION", "OFFSET", "NEW-OFFSET"),
-            [
-                (*tp, stored[tp].offset if tp in stored else None, requested[tp])
-                for tp in sorted(requested)
-            ],
-        )
-        if not arguments.execute:
-            print("Dry run: nothing was changed. Use --execute to set these offsets.")
-            return 0
-        topics = {tp.topic for tp in requested}
-        ids = _existing_partitions(options, requested).topic_ids
-        owner = store.claim(Owner("pykafka progress", process_name(), 0), topics).owner
-        store.write(
-            {
-                tp: Record(offset, owner, topic_id=ids.get(tp.topic))
-                for tp, offset in requested.items()
-            }
-        )
-    print("Changed.")
+        rows = [
+            (*tp, stored[tp].offset if tp in stored else None, requested[tp])
+            for tp in sorted(requested)
+        ]
+        if not arguments.json:
+            print_table(("TOPIC", "PARTITION", "OFFSET", "NEW-OFFSET"), rows)
+        if arguments.execute:
+            topics = {tp.topic for tp in requested}
+            ids = _existing_partitions(options, requested).topic_ids
+            owner = store.claim(Owner("pykafka progress", process_name(), 0), topics).owner
+            store.write(
+                {
+                    tp: Record(offset, owner, topic_id=ids.get(tp.topic))
+                    for tp, offset in requested.items()
+                }
+            )
+    names = ("topic", "partition", "offset", "newOffset")
+    changes = [dict(zip(names, row, strict=True)) for row in rows]
+    _report(arguments, changes, "Changed.", "set these offsets")
     return 0
+
+
+def _report(
+    arguments: argparse.Namespace, partitions: list[dict[str, Any]], done: str, to_do: str
+) -> None:
+    """Print what was done, or how to do it; with --json also the partitions."""
+    if arguments.json:
+        print_json({"partitions": partitions, "executed": arguments.execute})
+    else:
+        print(done if arguments.execute else f"{DRY_RUN} {to_do}.")
 
 
 def _reset(arguments: argparse.Namespace) -> int:
@@ -182,14 +194,13 @@ def _reset(arguments: argparse.Namespace) -> int:
         stored = store.read()
         if not stored:
             raise _no_store_error(options)
-        print_table(
-            ("TOPIC", "PARTITION", "OFFSET"), [(*tp, stored[tp].offset) for tp in sorted(stored)]
-        )
-        if not arguments.execute:
-            print("Dry run: nothing was changed. Use --execute to delete these records.")
-            return 0
-        store.delete_records()
-    print("Deleted.")
+        rows = [(*tp, stored[tp].offset) for tp in sorted(stored)]
+        if not arguments.json:
+            print_table(("TOPIC", "PARTITION", "OFFSET"), rows)
+        if arguments.execute:
+            store.delete_records()
+    partitions = [dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in rows]
+    _report(arguments, partitions, "Deleted.", "delete these records")
     return 0
 
 
@@ -204,7 +215,7 @@ def _lag(arguments: argparse.Namespace) -> int:
             {**tp._asdict(), "offset": _offset(records, tp), "end": ends[tp], "lag": lags.get(tp)}
             for tp in sorted(ends)
         ]
-        print(json.dumps({"partitions": partitions, "lag": sum(lags.values())}, indent=2))
+        print_json({"partitions": partitions, "lag": sum(lags.values())})
         return 0
     print_table(
         ("TOPIC", "PARTITION", "OFFSET", "END", "LAG"),
@@ -276,7 +287,7 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 
 
 _ACTIONS = (
-    Action("show", "Show the recorded offset of each partition.", _show, (add_json,)),
+    Action("show", "Show the recorded offset of each partition.", _show),
     Action("set", "Set the recorded offsets of partitions.", _set, (_add_positions, add_execute)),
     Action("reset", "Delete all records of a store.", _reset, (add_execute,)),
     Action("export", "Print all offsets in the form of startingOffsets.", _export),
@@ -284,11 +295,6 @@ _ACTIONS = (
         "import", "Set the offsets that an export has printed.", _import, (_add_file, add_execute)
     ),
 )
-
-
-def _add_lag_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_store_arguments(parser)
-    add_json(parser)
 
 
 PROGRESS = Command(
@@ -300,6 +306,6 @@ PROGRESS = Command(
 LAG = Command(
     "lag",
     "Show the lag of a query: the number of offsets it has not read.",
-    _add_lag_arguments,
+    _add_store_arguments,
     _lag,
 )

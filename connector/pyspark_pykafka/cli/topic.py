@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.cli.arguments import (
     add_brokers,
     add_execute,
     add_json,
-    add_timeout,
     broker_options,
-    timeout_options,
 )
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
-from pyspark_pykafka.cli.output import print_table
+from pyspark_pykafka.cli.output import print_json, print_table
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
-from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
 from pyspark_pykafka.options import Subscribe, parse_stream_source
 
 if TYPE_CHECKING:
@@ -26,11 +23,11 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options import SourceOptions
 
 _BROKER_DEFAULT = -1
+_COLUMNS = ("partition", "leader", "start", "end")
 
 
 def _options(arguments: argparse.Namespace) -> SourceOptions:
-    options = {**timeout_options(arguments), **broker_options(arguments)}
-    return parse_stream_source({**options, "subscribe": arguments.topic})
+    return parse_stream_source({**broker_options(arguments), "subscribe": arguments.topic})
 
 
 def _backend(options: SourceOptions) -> MetadataBackend:
@@ -50,16 +47,26 @@ def _create(arguments: argparse.Namespace) -> int:
         partitions=arguments.partitions,
         replication_factor=arguments.replication_factor,
     )
-    if not created:
-        raise OptionsError((f"the topic '{topic}' exists already; choose another name",))
+    if not created and not arguments.if_not_exists:
+        msg = f"the topic '{topic}' exists already; choose another name, or use --if-not-exists"
+        raise PykafkaError(msg)
     if arguments.json:
-        print(json.dumps({"topic": topic, "created": True}))
+        print_json({"topic": topic, "created": created})
     else:
-        print(f"Created the topic {topic}.")
+        print(f"Created the topic {topic}." if created else f"The topic {topic} exists already.")
     return 0
 
 
 def _describe(arguments: argparse.Namespace) -> int:
+    description, rows = _description(arguments)
+    if arguments.json:
+        print_json(description)
+    else:
+        print_table([name.upper() for name in _COLUMNS], rows)
+    return 0
+
+
+def _description(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
     options = _options(arguments)
     client = MetadataClient(_backend(options), options.fetch_offset_retry)
     assignment = client.assignment(Subscribe((arguments.topic,)))
@@ -67,40 +74,41 @@ def _describe(arguments: argparse.Namespace) -> int:
     starts, ends = client.log_start_offsets(tps), client.end_offsets(tps)
     leaders = {tp: f"{host}:{port}" for tp, (host, port) in client.leader_addresses(tps).items()}
     rows = [(tp.partition, leaders.get(tp), starts.get(tp), ends.get(tp)) for tp in tps]
-    names = ("partition", "leader", "start", "end")
-    if arguments.json:
-        partitions = [dict(zip(names, row, strict=True)) for row in rows]
-        topic_id = assignment.topic_ids.get(arguments.topic)
-        description = {"topic": arguments.topic, "id": topic_id, "partitions": partitions}
-        print(json.dumps(description, indent=2))
-    else:
-        print_table([name.upper() for name in names], rows)
-    return 0
+    partitions = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+    topic_id = assignment.topic_ids.get(arguments.topic)
+    return {"topic": arguments.topic, "id": topic_id, "partitions": partitions}, rows
 
 
 def _delete(arguments: argparse.Namespace) -> int:
     from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
-    _describe(arguments)
-    if not arguments.execute:
-        if not arguments.json:
-            print("Dry run: nothing was changed. Use --execute to delete the topic.")
-        return 0
-    if not RetryingAdmin(_options(arguments).kafka).delete_topic(arguments.topic):
-        raise OptionsError((f"the topic '{arguments.topic}' was deleted by another client",))
+    description, rows = _description(arguments)
     if not arguments.json:
+        print_table([name.upper() for name in _COLUMNS], rows)
+    if arguments.execute:
+        admin = RetryingAdmin(_options(arguments).kafka)
+        if not admin.delete_topic(arguments.topic):
+            msg = f"the topic '{arguments.topic}' was deleted by another client"
+            raise UnknownTopicError(msg)
+    if arguments.json:
+        print_json({**description, "executed": arguments.execute})
+    elif arguments.execute:
         print(f"Deleted the topic {arguments.topic}.")
+    else:
+        print("Dry run: nothing was changed. Use --execute to delete the topic.")
     return 0
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     add_brokers(parser)
-    add_timeout(parser)
     add_json(parser)
 
 
 def _add_creation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--if-not-exists", action="store_true", help="leave an existing topic as it is"
+    )
     parser.add_argument("--partitions", type=_count, default=1, help="default: 1")
     parser.add_argument(
         "--replication-factor",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
-from pyspark_pykafka.cli.output import print_table
+from pyspark_pykafka.cli.output import print_json, print_table
 from pyspark_pykafka.engines.selection import metadata_backend, transaction_client
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.options import parse_sink
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
     from pyspark_pykafka.settings import KafkaSettings
+    from pyspark_pykafka.sink.ledger_entries import Marker
+    from pyspark_pykafka.sink.replay import BatchState
 
 _OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
 
@@ -60,7 +61,7 @@ def _list(arguments: argparse.Namespace) -> int:
             if transaction is not None
         ]
     if arguments.json:
-        print(json.dumps([_as_json(transaction) for transaction in descriptions], indent=2))
+        print_json([_as_json(transaction) for transaction in descriptions])
         return 0
     head = ("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "EPOCH", "PARTITIONS", "SINCE")
     print_table(head, [_row(transaction) for transaction in descriptions])
@@ -92,8 +93,12 @@ def _abort(arguments: argparse.Namespace) -> int:
         names = [name for name in open_ids if name not in partly_committed]
         if arguments.execute:
             transactions.abort_ids(names)
-        for name in names:
-            print(f"{'aborted' if arguments.execute else 'would abort'} {name}")
+    if arguments.json:
+        ids = {"aborted": names, "committedInPart": sorted(partly_committed)}
+        print_json({**ids, "executed": arguments.execute})
+        return 0
+    for name in names:
+        print(f"{'aborted' if arguments.execute else 'would abort'} {name}")
     for name in sorted(partly_committed):
         print(f"left open {name}: its micro-batch is committed in part")
     if partly_committed:
@@ -125,10 +130,12 @@ def _release(arguments: argparse.Namespace) -> int:
             return _renew(transactions, arguments)
         owner = read_prefix_owner(transactions, arguments.prefix)
         if owner is None:
-            print(f"No query has the prefix {arguments.prefix}.")
-            return 0
+            return _report_no_query(arguments)
         if arguments.execute:
             release_prefix(transactions, owner, arguments.prefix)
+    if arguments.json:
+        print_json({**_owner_as_json(owner), "executed": arguments.execute})
+        return 0
     verb = "released" if arguments.execute else "would release"
     print(f"{verb} {arguments.prefix} from the query {owner.query}, last batch {owner.batch}")
     if not arguments.execute:
@@ -140,9 +147,11 @@ def _describe(arguments: argparse.Namespace) -> int:
     with transaction_client(_settings(arguments)) as transactions:
         owner = read_prefix_owner(transactions, arguments.prefix)
         if owner is None:
-            print(f"No query has the prefix {arguments.prefix}.")
-            return 0
+            return _report_no_query(arguments)
         batch = read_batch_state(transactions, owner, arguments.prefix)
+    if arguments.json:
+        print_json({**_owner_as_json(owner), **_state_as_json(batch)})
+        return 0
     state = "complete" if batch.is_whole else "in part"
     print(f"query {owner.query}, batch {owner.batch}, {state}: {batch}")
     if not batch.is_whole:
@@ -158,15 +167,34 @@ def _complete(arguments: argparse.Namespace) -> int:
     with transaction_client(_settings(arguments)) as transactions:
         owner = read_prefix_owner(transactions, arguments.prefix)
         if owner is None:
-            print(f"No query has the prefix {arguments.prefix}.")
-            return 0
+            return _report_no_query(arguments)
         act = complete_batch if arguments.execute else read_batch_state
         batch = act(transactions, owner, arguments.prefix)
+    if arguments.json:
+        state = {**_owner_as_json(owner), **_state_as_json(batch)}
+        print_json({**state, "executed": arguments.execute})
+        return 0
     verb = "completed" if arguments.execute else "would complete"
     print(f"{verb} batch {owner.batch} of the query {owner.query}: {batch}")
     if not arguments.execute:
         print("Dry run: nothing was changed. Use --execute when that query is stopped.")
     return 0
+
+
+def _report_no_query(arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print_json({"query": None})
+    else:
+        print(f"No query has the prefix {arguments.prefix}.")
+    return 0
+
+
+def _owner_as_json(owner: Marker) -> dict[str, Any]:
+    return {"query": owner.query, "batch": owner.batch}
+
+
+def _state_as_json(state: BatchState) -> dict[str, Any]:
+    return {"complete": state.is_whole, "tasks": state.tasks, "rows": state.records}
 
 
 def _renew(transactions: Transactions, arguments: argparse.Namespace) -> int:
@@ -176,10 +204,12 @@ def _renew(transactions: Transactions, arguments: argparse.Namespace) -> int:
     known = transactions.list_committed_ids(any_query_pattern(arguments.prefix))
     topic = LedgerTopic(ledger_topic(arguments.prefix))
     if not known:
-        print(f"No query has the prefix {arguments.prefix}.")
-        return 0
+        return _report_no_query(arguments)
     if arguments.execute:
         recreate_ledger(transactions, _settings(arguments), topic)
+    if arguments.json:
+        print_json({"newLedger": topic.name, "executed": arguments.execute})
+        return 0
     verb = "started" if arguments.execute else "would start"
     print(f"{verb} a new ledger {topic.name}: it does not record {known[0]}, which is committed")
     if not arguments.execute:
@@ -189,6 +219,7 @@ def _renew(transactions: Transactions, arguments: argparse.Namespace) -> int:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     add_brokers(parser)
+    add_json(parser)
     parser.add_argument(
         "--prefix",
         required=True,
@@ -206,7 +237,7 @@ TRANSACTIONS = Command(
     lambda parser: add_actions(
         parser,
         (
-            Action("list", "Show open transactions.", _list, (_add_all, add_json)),
+            Action("list", "Show open transactions.", _list, (_add_all,)),
             Action("abort", "Abort open transactions.", _abort, (add_execute,)),
             Action("describe", "Show what is committed of a stream's last batch.", _describe, ()),
             Action("complete", "Count that batch as done as it is.", _complete, (add_execute,)),

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.cli.arguments import (
     add_bootstrap,
-    add_command_config,
+    add_client_settings,
     add_json,
     broker_options,
+    timeout_options,
 )
+from pyspark_pykafka.cli.client_config import file_settings
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.testing import FetchError, JavaNotFoundError, KafkaCluster, ServerError
@@ -56,12 +58,15 @@ def _run(arguments: argparse.Namespace) -> Report:
         )
         raise OptionsError((msg,))
     if not arguments.nemesis:
-        return _make_run(_plan(arguments), None)
+        return _make_run(_plan(arguments, broker_options(arguments)), None)
     _print_event(f"starting {NEMESIS_BROKERS} brokers; the jars are downloaded once")
     with contextlib.ExitStack() as servers:
         cluster = servers.enter_context(KafkaCluster(NEMESIS_BROKERS))
-        own = argparse.Namespace(**{**vars(arguments), "bootstrap_server": cluster.bootstrap})
-        return _make_run(_plan(own), cluster)
+        # Neither the environment nor the configuration file: their login is for another cluster.
+        settings = file_settings(arguments.command_config)
+        options = {f"kafka.{name}": setting.value for name, setting in settings.items()}
+        options |= {"kafka.bootstrap.servers": cluster.bootstrap, **timeout_options(arguments)}
+        return _make_run(_plan(arguments, options), cluster)
 
 
 def _make_run(plan: Plan, cluster: KafkaCluster | None) -> Report:
@@ -73,11 +78,11 @@ def _make_run(plan: Plan, cluster: KafkaCluster | None) -> Report:
     return verify(plan, _print_event, nemesis)
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
+def _plan(arguments: argparse.Namespace, options: dict[str, str]) -> Plan:
     from pyspark_pykafka.verify.run import Plan
 
     return Plan(
-        options=broker_options(arguments),
+        options=options,
         topic_prefix=arguments.topic_prefix,
         partitions=arguments.partitions,
         replication_factor=arguments.replication_factor,
@@ -95,15 +100,15 @@ def _print_event(line: str) -> None:
 
 
 def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
-    cluster = parser.add_mutually_exclusive_group(required=True)
-    add_bootstrap(cluster, required=False)
+    cluster = parser.add_mutually_exclusive_group()
+    add_bootstrap(cluster)
     cluster.add_argument(
         "--nemesis",
         action="store_true",
         help=f"start {NEMESIS_BROKERS} brokers here, as pykafka dev does, and kill, pause and "
         "shut down one after the other",
     )
-    add_command_config(parser)
+    add_client_settings(parser)
     parser.add_argument(
         "--topic-prefix",
         type=_prefix,

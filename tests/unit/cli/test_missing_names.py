@@ -10,6 +10,7 @@ import pytest
 from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.cli import main
+from pyspark_pykafka.cli.exit_codes import ExitCode
 from pyspark_pykafka.engines import first_contact
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def test_a_misspelt_group_is_an_error(
     code = main([*command, "--bootstrap-server", bootstrap, "--group", "misspelt"])
 
     output = capsys.readouterr()
-    assert code == 1
+    assert code == ExitCode.NOT_FOUND
     assert "the consumer group 'misspelt' does not exist" in output.err
     assert output.out == ""
 
@@ -52,7 +53,7 @@ def test_a_misspelt_dead_letter_topic_is_an_error(
     code = main(["deadletter", action, "--bootstrap-server", bootstrap, "--topic", "misspelt"])
 
     output = capsys.readouterr()
-    assert code == 1
+    assert code == ExitCode.NOT_FOUND
     assert "the brokers do not have the topic 'misspelt'" in output.err
     assert output.out == ""
 
@@ -83,7 +84,7 @@ def test_a_command_without_brokers_names_their_address(
 
     code = main([*command, "--bootstrap-server", "127.0.0.1:1"])
 
-    assert code == 1
+    assert code == ExitCode.UNAVAILABLE
     assert "127.0.0.1:1: connecting failed: Connection refused" in capsys.readouterr().err
 
 
@@ -94,7 +95,7 @@ def test_wrong_options_of_a_command_are_one_line(capsys: pytest.CaptureFixture[s
     code = main(["topic", "describe", "a b", "--bootstrap-server", "kafka://b:1"])
 
     error = capsys.readouterr().err
-    assert code == 1
+    assert code == ExitCode.WRONG_ARGUMENTS
     assert error.startswith("pykafka topic: subscribe is 'a b'; ")
     assert "give host:port only" in error
     assert len(error.splitlines()) == 1

@@ -111,10 +111,17 @@ def test_too_many_records_are_refused(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--rate times --seconds is 86400000; it must be at most" in capsys.readouterr().err
 
 
+def test_a_run_needs_brokers(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    Neither given nor configured brokers are a wrong use, as wrong arguments are.
+    """
+    assert main(["verify"]) == 2
+    assert "no brokers are given; use --bootstrap-server" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["verify"],
         [*COMMAND, "--nemesis"],
         [*COMMAND, "--partitions", "0"],
         [*COMMAND, "--topic-prefix", "a b"],

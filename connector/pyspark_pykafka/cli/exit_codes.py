@@ -1,0 +1,48 @@
+"""The exit codes of `pykafka`, for scripts."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from pyspark_pykafka.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerUnavailableError,
+    OptionsError,
+    ProgressError,
+    PykafkaError,
+    TimeoutExceededError,
+    TlsError,
+    UnknownTopicError,
+)
+
+
+class ExitCode(IntEnum):
+    """What became of a command; docs/commands.md lists them."""
+
+    DONE = 0
+    FAILED = 1
+    WRONG_ARGUMENTS = 2
+    NOT_FOUND = 3
+    UNAVAILABLE = 4
+    REFUSED = 5
+    INTERRUPTED = 130
+
+
+_CODES: tuple[tuple[type[PykafkaError], ExitCode], ...] = (
+    (OptionsError, ExitCode.WRONG_ARGUMENTS),
+    (UnknownTopicError, ExitCode.NOT_FOUND),
+    (BrokerUnavailableError, ExitCode.UNAVAILABLE),
+    (TimeoutExceededError, ExitCode.UNAVAILABLE),
+    (AuthenticationError, ExitCode.REFUSED),
+    (AuthorizationError, ExitCode.REFUSED),
+    (TlsError, ExitCode.REFUSED),
+)
+
+
+def exit_code(error: Exception) -> ExitCode:
+    """Return the exit code for an error that ended a command."""
+    if isinstance(error, ProgressError) and error.condition == "PROGRESS_NOT_FOUND":
+        return ExitCode.NOT_FOUND
+    codes = (code for kind, code in _CODES if isinstance(error, kind))
+    return next(codes, ExitCode.FAILED)

@@ -1,0 +1,177 @@
+"""
+The brokers and the login of a command, without anything secret on the command line.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.stub_brokers import Behaviour, StubCluster
+
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = """
+[clusters.default]
+bootstrap.servers = "default:9092"
+sasl.username = "default-user"
+sasl.password = "SECRET"
+
+[clusters.staging]
+"bootstrap.servers" = "staging:9092"
+enable.ssl.certificate.verification = false
+request.timeout.ms = 5000
+"""
+
+
+@pytest.fixture
+def written(config_file: Path) -> Path:
+    """
+    Write the configuration file, for its owner only.
+    """
+    config_file.parent.mkdir()
+    config_file.write_text(CONFIG)
+    config_file.chmod(0o600)
+    return config_file
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """
+    Return the values that `pykafka config` shows.
+    """
+    assert main(["config", "--json", *arguments]) == ExitCode.DONE
+    output = capsys.readouterr()
+    assert output.err == ""
+    return {name: setting["value"] for name, setting in json.loads(output.out).items()}
+
+
+@pytest.mark.usefixtures("written")
+def test_the_default_cluster_needs_no_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    Its settings apply as a whole; what may be secret is masked.
+    """
+    assert shown(capsys) == {
+        "bootstrap.servers": "default:9092",
+        "sasl.username": "********",
+        "sasl.password": "********",
+    }
+
+
+@pytest.mark.usefixtures("written")
+def test_a_login_goes_to_its_own_cluster_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """
+    The default cluster's login is not used once anything else names brokers.
+    """
+    named = {"bootstrap.servers": "other:1"}
+    properties = tmp_path / "client.properties"
+    properties.write_text("bootstrap.servers=other:1\n")
+
+    assert shown(capsys, "--bootstrap-server", "other:1") == named
+    assert shown(capsys, "--command-config", str(properties)) == named
+    monkeypatch.setenv("PYKAFKA_KAFKA_BOOTSTRAP_SERVERS", "other:1")
+    assert shown(capsys) == named
+
+
+@pytest.mark.usefixtures("written")
+def test_precedence_of_the_sources(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """
+    Arguments come before the environment, the properties file before the cluster that is named.
+    """
+    monkeypatch.setenv("PYKAFKA_KAFKA_REQUEST_TIMEOUT_MS", "1")
+    properties = tmp_path / "client.properties"
+    properties.write_text("# comment\nrequest.timeout.ms = 7\n")
+
+    assert shown(capsys)["request.timeout.ms"] == "1"
+    staging = shown(capsys, "--cluster", "staging")
+    assert (staging["bootstrap.servers"], staging["request.timeout.ms"]) == ("staging:9092", "5000")
+    both = ["--cluster", "staging", "--command-config", str(properties)]
+    assert shown(capsys, *both)["request.timeout.ms"] == "7"
+    assert shown(capsys, *both, "--bootstrap-server", "b:1")["bootstrap.servers"] == "b:1"
+
+
+def test_sources_are_named(capsys: pytest.CaptureFixture[str], written: Path) -> None:
+    """
+    Each setting is shown with the file, the variable or the argument that it comes from.
+    """
+    main(["config", "--cluster", "staging"])
+
+    output = capsys.readouterr().out
+    assert f"{written} [clusters.staging]" in output
+    assert f"Configuration file: {written}\n" in output
+
+
+def test_a_command_uses_the_configuration(
+    capsys: pytest.CaptureFixture[str], config_file: Path
+) -> None:
+    """
+    A command without arguments for brokers reaches those of the configuration file.
+    """
+    config_file.parent.mkdir()
+    with StubCluster(Behaviour(topics={"t": 1})) as cluster:
+        config_file.write_text(f"[clusters.default]\nbootstrap.servers='{cluster.bootstrap}'\n")
+        config_file.chmod(0o600)
+        code = main(["topic", "describe", "t", "--json"])
+
+    assert (code, json.loads(capsys.readouterr().out)["topic"]) == (ExitCode.DONE, "t")
+
+
+def test_a_readable_file_is_reported(capsys: pytest.CaptureFixture[str], written: Path) -> None:
+    """
+    A file that others can read is used, but the user hears of it.
+    """
+    written.chmod(0o644)
+
+    main(["config"])
+
+    assert f"can be read by other users; use: chmod 600 {written}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--cluster", "prod"], "it must be a cluster of {file}: default, staging"),
+        (["--command-config", "/no/such/file"], "--command-config cannot be read"),
+    ],
+)
+def test_wrong_sources_are_errors(
+    capsys: pytest.CaptureFixture[str], written: Path, arguments: list[str], text: str
+) -> None:
+    """
+    A cluster or file that does not exist is named, with what there is.
+    """
+    assert main(["config", *arguments]) == ExitCode.WRONG_ARGUMENTS
+    assert text.format(file=written) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["no toml", "clusters = 3", "[clusters]\ndefault = 3"])
+def test_a_malformed_file_is_an_error(
+    capsys: pytest.CaptureFixture[str], config_file: Path, text: str
+) -> None:
+    """
+    The error names the file.
+    """
+    config_file.parent.mkdir()
+    config_file.write_text(text)
+
+    assert main(["config"]) == ExitCode.WRONG_ARGUMENTS
+    assert str(config_file) in capsys.readouterr().err
+
+
+def test_no_brokers_at_all(capsys: pytest.CaptureFixture[str], config_file: Path) -> None:
+    """
+    A command without brokers says the three ways to name them.
+    """
+    assert main(["topic", "describe", "t"]) == ExitCode.WRONG_ARGUMENTS
+    error = capsys.readouterr().err
+    assert "use --bootstrap-server, or --cluster" in error
+    assert str(config_file) in error
+    assert "PYKAFKA_KAFKA_BOOTSTRAP_SERVERS" in error

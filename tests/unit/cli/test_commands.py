@@ -1,0 +1,180 @@
+"""
+What all commands have in common, and the commands that need no brokers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_pykafka.cli import COMMANDS, exit_codes, main, make_parser
+from pyspark_pykafka.cli.exit_codes import ExitCode, exit_code
+from pyspark_pykafka.errors import (
+    AuthorizationError,
+    BrokerUnavailableError,
+    ConcurrentWriteError,
+    StalledReadError,
+    UnknownTopicError,
+)
+from pyspark_pykafka.testing import ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WITHOUT_JSON = {"pykafka completion"}
+WITHOUT_BROKERS = {
+    *("pykafka completion", "pykafka dev", "pykafka doctor", "pykafka options"),
+    "pykafka plain-checkpoint",
+}
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """
+    Yield the parsers of commands and actions that can be run.
+    """
+    nested = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for action in nested:
+        for inner in action.choices.values():
+            yield from parsers(inner)
+    if not nested:
+        yield parser
+
+
+BASH = shutil.which("bash")
+PARSERS = list(parsers(make_parser()))
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
+def test_every_command_has_the_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """
+    --json everywhere, and the brokers with a time limit wherever brokers are needed.
+    """
+    names = {name for action in parser._actions for name in action.option_strings}
+
+    if parser.prog not in WITHOUT_JSON:
+        assert "--json" in names
+    if parser.prog not in WITHOUT_BROKERS:
+        assert {"--bootstrap-server", "--cluster", "--command-config", "--timeout"} <= names
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    `pykafka --version` prints the version of the distribution.
+    """
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"pykafka {version('pyspark-pykafka')}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UnknownTopicError("t"), ExitCode.NOT_FOUND),
+        (BrokerUnavailableError("b"), ExitCode.UNAVAILABLE),
+        (StalledReadError("b"), ExitCode.UNAVAILABLE),
+        (AuthorizationError("u"), ExitCode.REFUSED),
+        (ConcurrentWriteError("CONDITION", "text"), ExitCode.FAILED),
+        (ServerError("s"), ExitCode.FAILED),
+    ],
+)
+def test_exit_codes_tell_errors_apart(error: Exception, code: ExitCode) -> None:
+    """
+    A script can tell what does not exist from brokers that do not answer, and those from a refusal.
+    """
+    assert exit_code(error) == code
+
+
+def test_the_page_lists_the_exit_codes() -> None:
+    """
+    docs/commands.md has a row for each code.
+    """
+    page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
+
+    assert [code for code in exit_codes.ExitCode if f"| {code.value} |" not in page] == []
+
+
+def test_options_are_searchable(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    Options that mention all words are shown, in any case; without words all are.
+    """
+    assert main(["options", "GROUP", "lag", "--json"]) == ExitCode.DONE
+    (found,) = json.loads(capsys.readouterr().out)
+    assert main(["options", "maxbytes"]) == ExitCode.DONE
+    text = capsys.readouterr().out
+    assert main(["options", "--json"]) == ExitCode.DONE
+    everything = json.loads(capsys.readouterr().out)
+
+    assert (found["name"], found["default"]) == ("progressStore", "none")
+    assert text.startswith("maxBytesPerTrigger  (streaming read)\n    Value: a number of bytes")
+    assert len(everything) > 30
+
+
+def test_no_option_mentions_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    A search without a result is told by its exit code, too.
+    """
+    assert main(["options", "zzz"]) == ExitCode.NOT_FOUND
+    assert capsys.readouterr().out == "No option mentions: zzz\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_scripts(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+    """
+    The script of each shell knows every command.
+    """
+    assert main(["completion", shell]) == ExitCode.DONE
+
+    script = capsys.readouterr().out
+    assert [command.name for command in COMMANDS if command.name not in script] == []
+
+
+@pytest.mark.skipif(BASH is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["pykafka", "prog"], {"progress"}),
+        (["pykafka", "topic", "d"], {"describe", "delete"}),
+        (["pykafka", "peek", "--fol"], {"--follow"}),
+    ],
+)
+def test_bash_completes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], expected: set[str]
+) -> None:
+    """
+    A real bash completes commands, actions and arguments.
+    """
+    main(["completion", "bash"])
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+    last = len(words) - 1
+    ask = (
+        f"source {tmp_path / 'script'}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={last}; "
+        "_shtab_pykafka; printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+
+    found = subprocess.run(
+        [str(BASH), "-c", ask], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert set(found.stdout.split()) == expected
+
+
+def test_completion_without_its_package(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The error names what to install.
+    """
+    monkeypatch.setitem(sys.modules, "shtab", None)
+
+    assert main(["completion", "bash"]) == ExitCode.WRONG_ARGUMENTS
+    assert "pip install 'pyspark-pykafka[cli]'" in capsys.readouterr().err
