@@ -266,7 +266,7 @@ def test_durability_of_a_ledger(
     topic: LedgerTopic, brokers: int, durability: tuple[int, int]
 ) -> None:
     """
-    As many replicas as there are brokers, up to three, one of which may be down.
+    A ledger has one replica per broker, at most three, and one of them may be unavailable.
     """
     assert topic.durability(brokers) == durability
 

@@ -114,7 +114,7 @@ def test_a_table_is_refused_when_it_is_created(spark: SparkSession, text: str) -
 
 def test_a_table_with_columns_is_refused_when_it_is_used(spark: SparkSession) -> None:
     """
-    Spark makes such a table without asking the data source.
+    Spark creates such a table without calling the data source.
     """
     spark.sql("CREATE TABLE made (value BINARY) USING pykafka OPTIONS (subscribe 't')")
     try:

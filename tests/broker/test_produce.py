@@ -395,7 +395,7 @@ def test_a_compacted_topic_requires_keys(
         f"the record with key None for topic '{name}', partition 1 cannot be written: the broker"
     )
     assert message in str(caught.value)
-    assert "key" in str(caught.value).partition("the broker says: ")[2]
+    assert "key" in str(caught.value).partition("the broker's message: ")[2]
 
 
 @at_once

@@ -108,7 +108,7 @@ class Sink:
 
     def state(self, name: str) -> TransactionState | None:
         """
-        Return where the transaction of this name stands.
+        Return the state of the transaction with this id.
         """
         description = self._described(name)
         return None if description is None else description.state

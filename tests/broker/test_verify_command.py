@@ -82,7 +82,7 @@ def test_planted_duplicate_and_phantom_are_found(
     spark: SparkSession, kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    A record written again to the output topic, and one of nobody, are anomalies: exit code 1.
+    A repeated record and a foreign record in the output topic are anomalies: exit code 1.
     """
     assert spark.version
     prefix = "verify-planted"

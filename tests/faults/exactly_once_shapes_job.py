@@ -1,9 +1,9 @@
 """
-A job in its own process: queries of several shapes write to a topic each, to their input's end.
+A job in its own process: queries of several shapes, each of which writes its input to a topic.
 
 The only argument is JSON: Spark's settings, and for each query its shape, its topics and folders,
 and the options of source and sink. Nothing here knows of faults: they come from outside. A query
-that fails leaves a file with its error, and the others go on.
+that fails leaves a file with its error, and the others continue.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class GatedCluster(ProxiedCluster):
 
     def transactions(self) -> Any:
         """
-        Return a context with all that is known of transactions, without a proxy in between.
+        Return a client for the transactions that bypasses the proxies.
         """
         return transaction_client(KafkaSettings.of({"bootstrap.servers": self.direct}))
 
@@ -199,7 +199,7 @@ class ShapedStream:
 
     def problem(self) -> str | None:
         """
-        Return what is wrong in the eyes of a plain read_committed reader, or None.
+        Return what is wrong with the rows that a plain read_committed reader sees, or None.
         """
         verdict = self.verdict()
         if self.error() is not None:

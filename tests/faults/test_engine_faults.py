@@ -357,7 +357,7 @@ def flip(cluster: KafkaCluster, text: bytes) -> None:
 
 def test_older_broker() -> None:
     """
-    A broker of the previous major version is read alike, by offset names and by offsets.
+    A broker of the previous major version is read in the same way.
     """
     with KafkaCluster(version="3.9.2") as cluster:
         offset_range = filled(cluster, "older")

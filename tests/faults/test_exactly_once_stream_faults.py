@@ -101,7 +101,7 @@ class Watcher:
 
     def finish(self, count: int) -> list[tuple[int, bytes, int]]:
         """
-        Return what was read, once there are so many records, or no more come.
+        Return the records that were read, once there are ``count`` of them or no more arrive.
         """
 
         def missing() -> str | None:

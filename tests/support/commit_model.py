@@ -287,7 +287,7 @@ class Process(threading.Thread):
 
     def finish(self) -> Process:
         """
-        Let the process go on to its end.
+        Let the process continue to its end.
         """
         while self.outcome is None:
             self.advance()

@@ -1,5 +1,5 @@
 """
-A broker on a loopback port that follows a script, to misbehave as real brokers cannot be made to.
+A broker on a loopback port that follows a script, for misbehaviour that real brokers do not show.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ RANGES = [(18, 0, 3), (METADATA, 0, 12), (FETCH, 4, 11), (17, 0, 1), (36, 0, 2)]
 @dataclass
 class Script:
     """
-    A broker on a loopback port: for each request it calls the next answer, which gets the socket
-    and the request's correlation id; when no answer is left it is silent until the test ends.
+    The behaviour of a scripted broker: each request is passed to the next answer, with the socket
+    and the correlation id. After the last answer the broker is silent until the test ends.
     """
 
     answers: list[Callable[[socket.socket, int], None]]
@@ -54,7 +54,7 @@ def read_frame(peer: socket.socket) -> bytes:
 
 def framed(correlation: int, body: bytes, *, flexible: bool = False) -> bytes:
     """
-    Return a whole answer, with no tagged fields in a flexible header.
+    Return a framed response; a flexible header has no tagged fields.
     """
     content = struct.pack(">i", correlation) + (b"\0" if flexible else b"") + body
     return struct.pack(">i", len(content)) + content
@@ -147,7 +147,7 @@ def soon(seconds: float = 5) -> Deadline:
 @contextlib.contextmanager
 def scripted_brokers() -> Iterator[Callable[..., ScriptedBroker]]:
     """
-    Give a function that starts a broker with the given answers; all stop at the end.
+    Yield a function that starts a broker with these answers; all brokers stop at the end.
     """
     with contextlib.ExitStack() as cleanup:
 

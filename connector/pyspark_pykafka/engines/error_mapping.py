@@ -94,7 +94,7 @@ def map_error_code(code: int, action: str) -> PykafkaError:
     name = PROTOCOL_NAMES.get(code, f"ERROR_{code}")
     error_class = ERROR_CLASSES.get(name, ErrorClass.OTHER)
     words = name.lower().replace("_", " ")
-    return _make_error(f"{action}: the broker says: {words} ({name})", code, name, error_class)
+    return _make_error(f"{action}: the broker returned: {words} ({name})", code, name, error_class)
 
 
 def _map(error: KafkaError, error_class: ErrorClass, action: str) -> PykafkaError:

@@ -1,5 +1,5 @@
 """
-What the compiled modules of the wire engine offer; they are imported by name, and may be missing.
+The interfaces of the wire engine's compiled modules, which are imported by name and may be missing.
 """
 
 from __future__ import annotations

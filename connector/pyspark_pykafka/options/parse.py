@@ -61,7 +61,7 @@ _STRATEGIES: tuple[Option[Any], ...] = (table.ASSIGN, table.SUBSCRIBE, table.SUB
 
 def parse_source(options: Mapping[str, str | None]) -> SourceOptions:
     """
-    Return the options of a read of which Spark has not said yet whether it is a batch or a stream.
+    Return the options of a read, before it is known whether it is a batch or a stream.
 
     Raises :class:`OptionsError` listing all mistakes that do not depend on this.
     """
@@ -98,8 +98,8 @@ def parse_stream_source(options: Mapping[str, str | None]) -> SourceOptions:
     _check_end(reader, source, _STREAM_NOT_EARLIEST)
     if _moves(source.ending_offsets):
         reader.mistakes.append(
-            "endingOffsets is a time ago, or counted from the end, which a stream would find "
-            "elsewhere in each batch; it must be: latest, offsets, or a time with a zone"
+            "endingOffsets is relative (a time ago, or counted from the end), so it would move "
+            "with each batch of a stream; it must be: latest, offsets, or a time with a zone"
         )
     minimum, maximum = source.min_offsets_per_trigger, source.max_offsets_per_trigger
     if minimum is not None and maximum is not None and minimum > maximum:
@@ -281,7 +281,7 @@ def _check_end(reader: OptionReader, source: SourceOptions, why: str) -> None:
 
 def _moves(limit: OffsetLimit) -> bool:
     """
-    Whether a position is elsewhere whenever it is resolved.
+    Return whether a position moves with time.
     """
     positions: list[object] = [limit]
     if isinstance(limit, SpecificOffsets):

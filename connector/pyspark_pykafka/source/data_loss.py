@@ -64,9 +64,9 @@ class DataLossReporter:
             )
         for loss in plan.losses:
             if self._options.fail_on_data_loss:
-                text = f"{loss.explanation}. Set failOnDataLoss to false to go on without them"
+                text = f"{loss.explanation}. Set failOnDataLoss to false to continue without them"
                 raise DataLossError(self._condition(loss), text)
-            logger.warning("[%s] %s; going on", self._condition(loss), loss.explanation)
+            logger.warning("[%s] %s; continuing", self._condition(loss), loss.explanation)
 
     def _condition(self, loss: DataLoss) -> str:
         # The JVM connector distinguishes the two in the same way.
@@ -108,11 +108,11 @@ class DataLossReporter:
     def _report_truncations(self, truncations: Sequence[Truncation]) -> None:
         text = describe_truncations(truncations)
         if self._options.fail_on_data_loss:
-            msg = f"{text}. Set failOnDataLoss to false to go on without them"
+            msg = f"{text}. Set failOnDataLoss to false to continue without them"
             raise DataLossError(LOG_TRUNCATED, msg)
         for truncation in truncations:
             self._count(truncation.tp, truncation.lost)
-        logger.warning("[%s] %s; going on", LOG_TRUNCATED, text)
+        logger.warning("[%s] %s; continuing", LOG_TRUNCATED, text)
 
     def count_aged_out(self, start: StreamOffset, end: StreamOffset) -> None:
         """
@@ -130,7 +130,7 @@ class DataLossReporter:
                 self._count(tp, lost)
                 logger.warning(
                     "%s: %d offsets from %d on were deleted by retention before they were read, "
-                    "%d since the query was started; going on",
+                    "%d since the query was started; continuing",
                     *(tp, lost, starts[tp], self.lost_offsets[tp]),
                 )
 

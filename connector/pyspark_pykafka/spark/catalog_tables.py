@@ -17,7 +17,7 @@ _WAY = (
     "TEMPORARY VIEW name USING pykafka OPTIONS (...) in SQL, or spark.read.format('pykafka')"
 )
 
-# Spark adds the table's properties to the options when it asks for the schema of a new table.
+# Spark adds the table's properties to the options when it requests the schema of a new table.
 _PROPERTY_PREFIX = "option."
 _PROVIDER = "provider"
 

@@ -1,5 +1,5 @@
 """
-What runs in Spark's Python workers: detects a stopped task, and keeps garbage collection cheap.
+Support for tasks in Spark's Python workers: detects stopped tasks, keeps garbage collection cheap.
 
 Spark stops a task by closing the connection to its Python worker (``BasePythonRunner``). The
 worker's Arrow reader accepts an end of stream without an end marker, so a stopped task would write
@@ -32,7 +32,7 @@ _CLOSED = getattr(select, "POLLRDHUP", 0)
 
 class TaskStoppedError(PykafkaError):
     """
-    Spark has stopped the task: nothing receives the error, but it makes the task undo its writes.
+    Spark has stopped the task. Nothing receives the error, but it makes the task abort its writes.
     """
 
 

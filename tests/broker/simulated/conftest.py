@@ -1,5 +1,5 @@
 """
-The clusters that must behave alike: a simulated and a real one, of one broker each.
+A simulated and a real cluster of one broker each, which must behave in the same way.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Real clients of the simulated cluster go on while its leaders and coordinators move.
+Real clients of the simulated cluster continue while its leaders and coordinators move.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Consumer groups of the simulated cluster and of a real broker alike.
+Consumer groups behave the same on the simulated cluster and on a real broker.
 """
 
 from __future__ import annotations

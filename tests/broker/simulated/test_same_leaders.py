@@ -1,5 +1,5 @@
 """
-Three brokers of which one dies: the simulated cluster and real brokers answer alike.
+Three brokers, one of which dies: the simulated cluster and real brokers respond in the same way.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Writing and reading records, with the simulated cluster and a real broker alike.
+Writes and reads give the same results on the simulated cluster and on a real broker.
 """
 
 from __future__ import annotations

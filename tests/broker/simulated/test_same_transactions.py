@@ -1,5 +1,5 @@
 """
-Transactions of the simulated cluster and of a real broker alike.
+Transactions behave the same on the simulated cluster and on a real broker.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The requests of members of consumer groups, and those that look groups up.
+The requests of consumer group members, and the admin requests on groups.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def join_group(call: Call) -> None:
 
 def _check_identity(group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
     """
-    Raise :class:`RequestError` for an id that the group has not given, or has given anew.
+    Raise :class:`RequestError` for a member id that the group did not assign, or has replaced.
     """
     static = group.of_instance(instance_id)
     if member_id and static is not None and static.member_id != member_id:

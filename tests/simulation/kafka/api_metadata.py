@@ -37,7 +37,7 @@ _KEY_TYPES = {0: GROUPS, 1: TRANSACTIONS}
 
 def metadata(call: Call) -> None:
     node, requested = call.node, call.request.topics
-    # Version 0 asks for all topics with an empty list.
+    # In version 0 an empty list requests all topics.
     if requested is None or (call.version == 0 and not requested):
         topics = [_topic(node, topic) for topic in node.named_topics.values()]
     else:

@@ -94,7 +94,7 @@ def _partition(index: int, result: _Result) -> Any:
 
 class _Append:
     """
-    The append of one batch, which may have to ask a transaction coordinator first.
+    The append of one batch, which may need a transaction coordinator's consent first.
     """
 
     def __init__(self, call: Call, partition: Partition, put: Callable[[_Result], None]) -> None:
@@ -159,7 +159,7 @@ class _Append:
 
     def _append(self, batch: StoredBatch) -> None:
         try:
-            # Again, since the leader may have changed while the coordinator was asked.
+            # Again, since the leader may have changed during the request to the coordinator.
             replica = find_replica(self._call.node, self._partition)
             stored = self._stored(replica, batch)
         except RequestError as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @dataclass
 class Call:
     """
-    A decoded request; ``respond`` takes the response once, ``reply`` closes the connection.
+    A decoded request; ``respond`` takes its only response, ``reply`` closes the connection.
     """
 
     node: Node
@@ -65,7 +65,7 @@ def find_replica(
 
 class Gathered:
     """
-    Results of the parts of a request, which may come later; calls ``done`` after the last one.
+    Collects the results of a request's parts, and calls ``done`` after the last one.
     """
 
     def __init__(self, parts: int, done: Callable[[dict[Any, Any]], None]) -> None:

@@ -75,7 +75,7 @@ class SimulatedCluster(Faults):
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """
-        Add partitions, of which brokers learn one after the other.
+        Add partitions; brokers learn of them one after the other.
         """
         self._world.controller.add_partitions(name, partitions)
 

@@ -53,7 +53,7 @@ class Member:
 
 class GroupSnapshot(NamedTuple):
     """
-    What is replicated of a group once its members have their assignments.
+    The replicated state of a group whose members have their assignments.
     """
 
     generation: int
@@ -220,7 +220,7 @@ class ConsumerGroup:
 
     def resign(self) -> None:
         """
-        Tell all who wait that this is no longer the coordinator.
+        Respond to all pending requests that this is no longer the coordinator.
         """
         joining, self._joining = self._joining, {}
         syncing, self._syncing = self._syncing, {}

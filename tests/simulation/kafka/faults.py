@@ -99,7 +99,7 @@ class Faults(Truth):
 
     def throttle(self, node_id: int, milliseconds: int) -> None:
         """
-        Let a broker's responses ask clients to wait.
+        Let a broker's responses carry a throttle time.
         """
         self._world.nodes[node_id].throttle_ms = milliseconds
 

@@ -92,7 +92,7 @@ class ReplicaLog:
 
     def truncate_to(self, end: int) -> None:
         """
-        Remove the batches from an offset on, with what they told of their producers.
+        Remove the batches from an offset on, and rebuild the producers' states without them.
         """
         if end >= self.end:
             return

@@ -1,5 +1,5 @@
 """
-What a simulated cluster is given: the schedule that runs it, and its settings.
+The settings of a simulated cluster, and the protocol of its scheduler.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class SlotLog:
 
     def change_leader(self, epoch: int) -> None:
         """
-        Elect another leader: what is on its way may have reached it or not, in order.
+        Elect another leader, which has a prefix of the writes in flight.
         """
         self.epoch = epoch
         pending, self._pending = self._pending, []

@@ -1,5 +1,5 @@
 """
-What a simulated cluster holds, for checkers: nothing of it goes through a request.
+The true state of a simulated cluster for checkers, read without requests.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Truth:
 
     def appended(self, topic: str, partition: int) -> list[TrueRecord]:
         """
-        Return all records of the log, also those that retention or compaction has removed.
+        Return all records of the log, including those removed by retention or compaction.
         """
         log = self._truth(topic, partition).log
         return self._of_batches(log, log.appended)

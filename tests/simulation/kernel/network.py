@@ -132,7 +132,7 @@ def _ignore(connection: Connection, request: bytes) -> None:
 @dataclass(slots=True)
 class _Direction:
     """
-    Data on their way to one end.
+    The data in flight to one end.
     """
 
     arrives_at: float = 0.0
@@ -166,7 +166,7 @@ class Connection:
 
     def close(self) -> None:
         """
-        Close the client's end; what was sent still arrives.
+        Close the client's end; data in flight still arrive.
         """
         self.is_open = False
         self.network.connections.pop(self, None)
@@ -182,7 +182,7 @@ class Connection:
 
     def lose(self) -> None:
         """
-        Drop what is on its way, as a machine does that fails with its network card.
+        Drop all data in flight, as when a machine fails with its network card.
         """
         self.close()
         self._drop()
@@ -195,7 +195,7 @@ class Connection:
 
     def flush(self) -> None:
         """
-        Deliver what a cut link kept.
+        Deliver the data that a cut link had delayed.
         """
         for direction in (self._to_node, self._to_client):
             held, direction.held = direction.held, deque()

@@ -96,7 +96,7 @@ def intent_is_not_awaited(connector: Connector) -> list[Any]:
 
 def two_writers(connector: Connector) -> list[Any]:
     """
-    Nobody looks for another writer of the same batch.
+    Other writers of the same batch are not detected.
     """
     committer = connector.module("sink.micro_batch_committer")
     return [

@@ -18,7 +18,7 @@ _WIRE = "engines.wire"
 
 def empty_response_is_a_gap(connector: Connector) -> list[Any]:
     """
-    Four answers without records are taken for a hole in the log.
+    Four responses without records count as a hole in the log.
     """
     reader = connector.module(f"{_WIRE}.consumer.range_reader")._RangeReader
     original = reader._on_empty_fetch
@@ -35,7 +35,7 @@ def empty_response_is_a_gap(connector: Connector) -> list[Any]:
 
 def high_watermark_is_the_end(connector: Connector) -> list[Any]:
     """
-    A leader's high watermark below the range is the end of the log, whatever ListOffsets returns.
+    A leader's high watermark below the range counts as the log's end, whatever ListOffsets returns.
     """
     reader = connector.module(f"{_WIRE}.consumer.range_reader")._RangeReader
 
@@ -60,7 +60,7 @@ def aborted_records_are_read(connector: Connector) -> list[Any]:
 
 def stale_broker_is_believed(connector: Connector) -> list[Any]:
     """
-    Metadata with an older leader epoch count, and no second broker is asked.
+    Metadata with an older leader epoch are accepted, and no second broker is queried.
     """
     module = connector.module(f"{_WIRE}.network.metadata_freshness")
     return [
@@ -98,7 +98,7 @@ def truncation_is_not_checked(connector: Connector) -> list[Any]:
 
 def losses_are_not_reported(connector: Connector) -> list[Any]:
     """
-    Offsets that retention has deleted are skipped, whatever ``failOnDataLoss`` says.
+    Offsets that retention has deleted are skipped, whatever ``failOnDataLoss`` is.
     """
     reader = connector.module(f"{_WIRE}.consumer.range_reader")
     loss = connector.module("source.data_loss").DataLossReporter

@@ -1,5 +1,5 @@
 """
-The simulated copy of the connector, and stand-ins for what it takes from Spark and librdkafka.
+The simulated copy of the connector, and stand-ins for Spark's and librdkafka's classes.
 """
 
 from __future__ import annotations

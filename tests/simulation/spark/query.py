@@ -453,7 +453,7 @@ class Job:
 
     def _stop(self, attempts: Sequence[Attempt]) -> None:
         """
-        Stop attempts that nobody needs: they see the end of their input, or are killed.
+        Stop superfluous attempts: they see the end of their input, or are killed.
         """
         for attempt in attempts:
             attempt.is_stopped = True

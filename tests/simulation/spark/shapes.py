@@ -1,5 +1,5 @@
 """
-How a query's plan divides the rows of a micro-batch among the tasks that write them.
+Query shapes: how a plan divides the rows of a micro-batch among the writing tasks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Shape:
 
 def _round_robin(count: int) -> Callable[[Rows, Random], Rows]:
     def exchange(inputs: Rows, _: Random) -> Rows:
-        # Spark deals the rows of each input partition in turn, from a start of that partition.
+        # Spark deals out an input partition's rows in turn; the first output varies.
         outputs: Rows = [[] for _ in range(count)]
         for number, rows in enumerate(inputs):
             for at, row in enumerate(rows):

@@ -1,3 +1,3 @@
 """
-What the histories do, and what must hold at their end.
+The workloads of the histories, and the checks at their end.
 """

@@ -38,7 +38,7 @@ class BatchReads:
     @property
     def is_idle(self) -> bool:
         """
-        Whether no read is under way.
+        Whether no read is running.
         """
         return self._task is None or self._task.is_done
 

@@ -29,7 +29,7 @@ _DONE, _NOTHING, _UNKNOWN = "done", "nothing", "unknown"
 
 def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
-    Writes by several tasks each; no driver dies, since a batch has no ledger to go on from.
+    Writes with several tasks each. No driver dies, since a batch write cannot be resumed.
     """
     with History(seed, is_traced=is_traced) as history:
         written = history.draw.choice((1, 3))

@@ -155,7 +155,7 @@ class Nemesis:
         if draw.random() < 0.7:
             cluster.forget_topics(self._node(), draw.choice((0.1, 1.0, 4.0)))
             return
-        # Together with a new leader, so that readers ask for metadata.
+        # Together with a new leader, so that readers request metadata.
         for node in cluster.node_ids:
             cluster.forget_topics(node, 0.2)
         self._move_leader()

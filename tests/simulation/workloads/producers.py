@@ -41,7 +41,7 @@ _TxnTopic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 
 class LostProducerError(Exception):
     """
-    A producer that was fenced or whose sequence was lost; it goes on under a new identity.
+    A producer was fenced, or its sequence lost; it must continue under a new identity.
     """
 
 

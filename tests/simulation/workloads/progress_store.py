@@ -1,5 +1,5 @@
 """
-A progress store with latency, failures and lost responses, which checks what is written to it.
+A progress store with latency, failures and lost responses, which checks each write.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class ProgressServer:
     """
-    What the processes of a query share: the records, and who may write them.
+    The shared state of a query's processes: the records and their owner.
     """
 
     def __init__(self, connector: Connector, verdict: Verdict) -> None:

@@ -1,5 +1,5 @@
 """
-Commands fail when what they are asked about does not exist.
+Commands fail if the topic or group in their arguments does not exist.
 """
 
 from __future__ import annotations

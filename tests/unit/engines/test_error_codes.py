@@ -72,4 +72,4 @@ def test_unknown_code_keeps_its_number() -> None:
 
     assert isinstance(error, errors.KafkaClientError)
     assert (error.code, error.retriable) == (9999, False)
-    assert str(error) == "reading t-0: the broker says: error 9999 (ERROR_9999)"
+    assert str(error) == "reading t-0: the broker returned: error 9999 (ERROR_9999)"

@@ -164,7 +164,7 @@ def test_call_can_be_repeated_after_an_outage(caplog: pytest.LogCaptureFixture) 
 
 def test_repr_shows_owner_and_claim() -> None:
     """
-    The repr tells whether the store is claimed, and by which process.
+    The repr shows whether the store is claimed, and by which process.
     """
     session = make_session(Server())
     before = repr(session)

@@ -1,5 +1,5 @@
 """
-Random faults of the simulated cluster: what is acknowledged stays, and every request is answered.
+Random faults of the simulated cluster lose no acknowledged record and leave no request unanswered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Run:
     outcomes: dict[bytes, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Slow, so that faults come in between.
+        # Slow, so that faults interrupt replication.
         self.kafka = SimulatedKafka(
             seed=self.seed,
             replication=Delay(0.001, 0.5),
@@ -51,7 +51,7 @@ class Run:
             for _ in range(3):
                 self.write(b"%d" % len(self.sent))
             for part in range(2):
-                # A broker may die first: then the outcome is not known.
+                # If a broker dies first, the outcome is unknown.
                 with suppress(ConnectionResetError):
                     self.transaction(b"x%d-%d" % (step, part))
             self.fault()
@@ -90,7 +90,7 @@ class Run:
 
     def write(self, value: bytes) -> None:
         """
-        Write to the leader as far as it is known, or to another node.
+        Write to the leader, or to another node.
         """
         node = self.random.choice([self.kafka.leader, *self.kafka.cluster.node_ids])
         if node < 0:
@@ -100,7 +100,7 @@ class Run:
 
     def transaction(self, value: bytes) -> None:
         """
-        Write a transaction whose end may be refused or not be answered.
+        Write a transaction; its EndTxn may be rejected, or get no response.
         """
         kafka = self.kafka
         response = kafka.init("x")

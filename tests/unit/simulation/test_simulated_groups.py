@@ -155,7 +155,7 @@ def test_only_members_commit(groups: Groups) -> None:
 
 def test_a_new_member_is_given_its_id_first(groups: Groups) -> None:
     """
-    A dynamic member joins with the id that the coordinator has given it, and with no other.
+    A dynamic member joins only with the id that the coordinator assigned to it.
     """
     refused = groups.response(groups.join())
     assert refused.error_code == Code.MEMBER_ID_REQUIRED
@@ -209,7 +209,7 @@ def test_a_silent_member_is_removed(groups: Groups) -> None:
 
 def test_members_survive_a_new_coordinator(groups: Groups) -> None:
     """
-    A stable group is replicated, so its members go on with another coordinator.
+    A stable group is replicated, so its members continue with another coordinator.
     """
     joined = groups.static()
     old = groups.node

@@ -138,7 +138,7 @@ def test_a_timeout_has_a_limit(kafka: SimulatedKafka) -> None:
 
 def test_an_unknown_id_or_producer_is_refused(kafka: SimulatedKafka) -> None:
     """
-    Requests need the producer id that the coordinator has given, and an open transaction to end.
+    Requests need the assigned producer id, and EndTxn needs an open transaction.
     """
     assert kafka.end("x", (5, 0), commit=True) == Code.INVALID_PRODUCER_ID_MAPPING
     response = kafka.init("x")

@@ -80,7 +80,7 @@ def start(world: World, name: str, division: Division, batch: int = 0) -> Proces
 
 def until(process: Process, call: str) -> Process:
     """
-    Let a process go on until it has made a call.
+    Let a process continue until it has made a call.
     """
     while not any(call in line for line in process.world.trace[-1:]):
         assert process.advance()

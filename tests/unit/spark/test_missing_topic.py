@@ -55,7 +55,7 @@ def test_a_missing_topic_is_an_error_of_the_driver(cluster: StubCluster, engine:
 
 def test_an_existing_topic_is_looked_up_once_in_a_process(cluster: StubCluster) -> None:
     """
-    Spark makes a stream's writer for each micro-batch, of which only the first asks the brokers.
+    Spark makes a writer for each micro-batch of a stream; only the first one queries the brokers.
     """
     source = sink(cluster, "wire", topic="t")
     source.writer(VALUE, overwrite=False)

@@ -1,5 +1,5 @@
 """
-The row checker of the fault tests finds each kind of fault in histories that contain it.
+The row checker of the fault tests detects each kind of fault.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ROWS = ["a", "b", "b", "c"]
 
 def test_the_same_rows_in_any_order_are_valid() -> None:
     """
-    Rows that are expected twice may be found twice, in any order.
+    Rows that are expected twice may appear twice, in any order.
     """
     verdict = check_rows(ROWS, ["b", "c", "a", "b"])
 

@@ -1,5 +1,5 @@
 """
-Which broker leads each partition, as the last description of the topics says.
+The leader of each partition, by the last Metadata response.
 """
 
 from __future__ import annotations

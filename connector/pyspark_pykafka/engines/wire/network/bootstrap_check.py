@@ -1,5 +1,5 @@
 """
-Connects once to see what keeps a client from the brokers, for librdkafka, which hides the reason.
+Finds out why a client cannot reach the brokers, by one connection; librdkafka hides the reason.
 """
 
 from __future__ import annotations

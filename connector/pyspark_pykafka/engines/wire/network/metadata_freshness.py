@@ -63,7 +63,7 @@ class LastSeenEpochs:
 
     def confirm(self, cluster: Hashable, topic: TopicMetadata) -> None:
         """
-        Record that a second broker was asked about a topic; by its name if it has no id.
+        Record that a second broker has described a topic, by the topic's name if it has no id.
         """
         if not topic.error_code:
             self._confirmed[cluster, topic.topic_id or topic.name] = None

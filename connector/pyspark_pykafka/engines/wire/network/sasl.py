@@ -69,7 +69,7 @@ class Login:
             reason = response.error_message or "no reason given"
             if self._sasl.password:
                 reason = reason.replace(self._sasl.password, _MASK)
-            raise self._error(f"the broker says: {reason}")
+            raise self._error(f"the broker's message: {reason}")
         if response.error_code:
             raise map_error_code(response.error_code, f"logging in at {self._address}")
 

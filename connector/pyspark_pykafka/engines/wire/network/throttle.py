@@ -61,7 +61,7 @@ class Throttle:
         if seconds > deadline.remaining():
             msg = (
                 f"{self._address}: the broker's quota lets us send again in {seconds:.1f} s, "
-                "which is after the deadline; ask for a higher quota"
+                "which is after the deadline; raise the quota"
             )
             raise TimeoutExceededError(msg)
         if seconds > _LOG_AFTER_SECONDS:

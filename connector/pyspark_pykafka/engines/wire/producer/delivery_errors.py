@@ -70,7 +70,9 @@ def invalid_record_error(tp: TopicPartition, key: bytes | None, reason: str | No
     """
     where = row_errors.describe_row(tp.topic, key, tp.partition)
     reason = reason or "it is invalid"
-    return RecordError("INVALID_RECORD", f"{where} cannot be written: the broker says: {reason}")
+    return RecordError(
+        "INVALID_RECORD", f"{where} cannot be written: the broker's message: {reason}"
+    )
 
 
 def milliseconds(seconds: float) -> int:

@@ -37,7 +37,7 @@ def offsets(
 
 def test_aborted_transaction_is_filtered() -> None:
     """
-    From its first record to its marker; the next transaction of the same producer is read.
+    Records are filtered from a transaction's first record to its marker, and read after it.
     """
     log = [data(0, 1), data(1, 1), marker(2, 1, abort=True), data(3, 1), marker(4, 1, abort=False)]
 
@@ -130,7 +130,7 @@ def test_unreadable_marker_is_an_error() -> None:
 
 def test_emptied_control_batch_ends_no_transaction() -> None:
     """
-    A control batch whose record was compacted away is no abort: the filter goes on.
+    A control batch whose record was compacted away is no abort: filtering continues.
     """
     emptied = Batch(1, 1, (), producer_id=1, transactional=True, control=True)
     data = batch_of(Record(2), producer_id=1, transactional=True)

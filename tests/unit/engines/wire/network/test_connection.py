@@ -635,7 +635,7 @@ def test_a_failed_renewal_closes_the_connection(scripted: Callable[..., Scripted
     connection = broker.open(sasl=PLAIN)
     connection._login_due = 0
 
-    with pytest.raises(AuthenticationError, match="the broker says: gone"):
+    with pytest.raises(AuthenticationError, match="the broker's message: gone"):
         connection.request(metadata_request(1), soon())
     assert not connection.is_usable
 
