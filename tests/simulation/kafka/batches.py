@@ -5,7 +5,7 @@ Record batches as a log keeps them: their bytes, and the fields of their header 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import cramjam
@@ -75,26 +75,22 @@ class StoredBatch:
     producer_epoch: int
     base_sequence: int
     count: int
+    last_offset: int = field(init=False)
+    next_offset: int = field(init=False)
+    last_sequence: int = field(init=False)
+    transactional: bool = field(init=False)
+    control: bool = field(init=False)
 
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_delta
-
-    @property
-    def next_offset(self) -> int:
-        return self.last_offset + 1
-
-    @property
-    def last_sequence(self) -> int:
-        return (self.base_sequence + self.last_delta) & _MAX_SEQUENCE
-
-    @property
-    def transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL_BIT)
-
-    @property
-    def control(self) -> bool:
-        return bool(self.attributes & CONTROL_BIT)
+    def __post_init__(self) -> None:
+        last = self.base_offset + self.last_delta
+        for name, value in (
+            ("last_offset", last),
+            ("next_offset", last + 1),
+            ("last_sequence", (self.base_sequence + self.last_delta) & _MAX_SEQUENCE),
+            ("transactional", bool(self.attributes & TRANSACTIONAL_BIT)),
+            ("control", bool(self.attributes & CONTROL_BIT)),
+        ):
+            object.__setattr__(self, name, value)
 
     @property
     def coordinator_epoch(self) -> int:

@@ -4,6 +4,7 @@ Coordinators: which broker has which, and what transactions' and groups' have in
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.kafka.codes import Code, RequestError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.kafka.node import Node
 
 
+@lru_cache(maxsize=10_000)
 def slot_of(kind: str, key: str, partitions: int) -> Slot:
     """
     Return the partition of an id, by Java's hash of its name.

@@ -4,7 +4,7 @@ One broker: whether it runs and whom it reaches, its replicas, and its open requ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.kafka.replica import Replica
 
@@ -24,7 +24,7 @@ class Reply:
     def __init__(self, node: Node, send: Callable[[bytes | None], None]) -> None:
         self._node, self._send = node, send
         self.open = True
-        node.requests.append(self)
+        node.requests[self] = None
 
     def __call__(self, response: bytes | None) -> None:
         if not self.open:
@@ -41,7 +41,7 @@ class Reply:
         """
         if self.open:
             self.open = False
-            self._node.requests.remove(self)
+            del self._node.requests[self]
 
 
 class Node:
@@ -65,7 +65,10 @@ class Node:
         self.image: Image | None = None
         self.replicas: dict[Partition, Replica] = {}
         self.coordinators: dict[Slot, Coordinator] = {}
-        self.requests: list[Reply] = []
+        #: In order, and quick to remove from.
+        self.requests: dict[Reply, None] = {}
+        #: Encoded responses that depend on the metadata alone, by request; see ``wire``.
+        self.answers: dict[Any, bytes] = {}
         self._after_resume: list[Callable[[], None]] = []
 
     @property
@@ -138,6 +141,7 @@ class Node:
         from tests.simulation.kafka.coordinator import coordinate
 
         before, self.image = self.image, image
+        self.answers.clear()
         for partition in list(self.replicas):
             old = None if before is None else before.topics.get(partition.topic)
             new = image.topics.get(partition.topic)

@@ -288,6 +288,9 @@ class Replica:
         """
         kept = self.log.appended
         count = len(kept)
+        if count and count <= len(log.appended) and log.appended[count - 1] is kept[-1]:
+            # As nearly always: the same batch at the same place.
+            return
         while count and not log.contains(kept[count - 1]):
             count -= 1
         if count < len(kept):

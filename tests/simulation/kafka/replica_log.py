@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulation.kafka.producer_state import ProducerStates
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from tests.simulation.kafka.batches import StoredBatch, StoredRecord
 
 UNDEFINED = (-1, -1)
+
+_base_offset, _last_offset = attrgetter("base_offset"), attrgetter("last_offset")
 
 
 class EpochStart(NamedTuple):
@@ -40,10 +43,7 @@ class ReplicaLog:
     batches: list[StoredBatch] = field(default_factory=list)
     epochs: list[EpochStart] = field(default_factory=list)
     producers: ProducerStates = field(default_factory=ProducerStates)
-
-    @property
-    def end(self) -> int:
-        return self.appended[-1].next_offset if self.appended else 0
+    end: int = 0
 
     def append(self, batch: StoredBatch) -> None:
         """
@@ -54,6 +54,7 @@ class ReplicaLog:
         self.appended.append(batch)
         self.batches.append(batch)
         self.producers.append(batch)
+        self.end = batch.next_offset
 
     def assign_epoch(self, epoch: int, offset: int) -> None:
         """
@@ -67,7 +68,7 @@ class ReplicaLog:
         """
         Yield the batches from the one with ``offset`` on that end before ``limit``.
         """
-        at = bisect_left(self.batches, offset, key=lambda batch: batch.last_offset)
+        at = bisect_left(self.batches, offset, key=_last_offset)
         for batch in self.batches[at:]:
             if batch.last_offset >= limit:
                 return
@@ -77,14 +78,16 @@ class ReplicaLog:
         """
         Return the batches from an offset on, for a follower.
         """
-        at = bisect_left(self.appended, offset, key=lambda batch: batch.base_offset)
+        if offset >= self.end:
+            return []
+        at = bisect_left(self.appended, offset, key=_base_offset)
         return self.appended[at:]
 
     def contains(self, batch: StoredBatch) -> bool:
         """
         Return whether this log got this batch, from the same leader.
         """
-        at = bisect_left(self.appended, batch.base_offset, key=lambda b: b.base_offset)
+        at = bisect_left(self.appended, batch.base_offset, key=_base_offset)
         return at < len(self.appended) and (
             self.appended[at].base_offset == batch.base_offset
             and self.appended[at].leader_epoch == batch.leader_epoch
@@ -99,6 +102,7 @@ class ReplicaLog:
         self.appended = [batch for batch in self.appended if batch.next_offset <= end]
         self.batches = [batch for batch in self.batches if batch.next_offset <= end]
         self.epochs = [epoch for epoch in self.epochs if epoch.offset < end]
+        self.end = self.appended[-1].next_offset if self.appended else 0
         self.start = min(self.start, self.end)
         self.producers = ProducerStates()
         for batch in self.appended:

@@ -7,9 +7,15 @@ Messages are decoded and encoded with kafka-python, independently of the code un
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    MetadataRequest,
+)
 from tests.simulation.kafka import (
     api_admin,
     api_fetch,
@@ -29,7 +35,8 @@ if TYPE_CHECKING:
     from tests.simulation.kafka.node import Node, Reply
 
 API_VERSIONS, PRODUCE = 18, 0
-_HEADER = struct.Struct(">hhih")
+_HEADER, _INT32 = struct.Struct(">hhih"), struct.Struct(">i")
+_LARGE_REQUEST = 500
 
 
 class Header(NamedTuple):
@@ -68,6 +75,8 @@ APIS: dict[int, Api] = {
     )
     for kind, versions, handle in module.APIS
 }
+#: What is answered from the metadata alone, until they change.
+_ABOUT_METADATA = {MetadataRequest.API_KEY, FindCoordinatorRequest.API_KEY}
 _RANGES = {API_VERSIONS: (0, 4), **{key: api.versions for key, api in APIS.items()}}
 
 
@@ -99,39 +108,64 @@ def handle(node: Node, frame: bytes, reply: Reply) -> None:
     Handle one request; a request that a broker cannot read closes the connection.
     """
     header = read_header(frame)
+    correlation = _INT32.pack(header.correlation_id)
     if header.api_key == API_VERSIONS:
-        reply(_api_versions(node, header))
+        reply(correlation + _api_versions(header.version, node.throttle_ms))
         return
     api = APIS.get(header.api_key)
     if api is None or not api.versions[0] <= header.version <= api.versions[1]:
         reply(None)
         return
-    request = api.request.decode(frame[header.size :], version=header.version, header=False)
+    body, key = frame[header.size :], None
+    if header.api_key in _ABOUT_METADATA:
+        # Clients ask for the same metadata again and again.
+        key = (header.api_key, header.version, body, node.throttle_ms, bool(node.named_topics))
+        if key in node.answers:
+            reply(correlation + node.answers[key])
+            return
 
     def respond(response: Any) -> None:
         if "throttle_time_ms" in response._struct.fields:
             response.throttle_time_ms = node.throttle_ms
-        reply(_encode(response, header))
+        encoded = _encode(response, header.version)
+        if key is not None:
+            node.answers[key] = encoded
+        reply(correlation + encoded)
 
+    request = _decoded(api.request, header.version, body)
     api.handle(Call(node, request, header.version, header.client_id, respond, reply))
 
 
-def _encode(response: Any, header: Header) -> bytes:
-    flexible = type(response).flexible_version_q(header.version)
-    front = struct.pack(">i", header.correlation_id) + (b"\x00" if flexible else b"")
-    return front + bytes(response.encode(version=header.version, header=False))
+def _decoded(kind: Any, version: int, body: bytes) -> Any:
+    """
+    Return a request, which no handler changes: equal small ones are decoded once.
+    """
+    if len(body) > _LARGE_REQUEST:
+        return kind.decode(body, version=version, header=False)
+    return _decoded_once(kind, version, body)
 
 
-def _api_versions(node: Node, header: Header) -> bytes:
-    known = header.version <= _RANGES[API_VERSIONS][1]
+@lru_cache(maxsize=1_000)
+def _decoded_once(kind: Any, version: int, body: bytes) -> Any:
+    return kind.decode(body, version=version, header=False)
+
+
+def _encode(response: Any, version: int) -> bytes:
+    """
+    Return the response after its correlation id.
+    """
+    front = b"\x00" if type(response).flexible_version_q(version) else b""
+    return front + bytes(response.encode(version=version, header=False))
+
+
+@lru_cache(maxsize=100)
+def _api_versions(version: int, throttle_ms: int) -> bytes:
+    known = version <= _RANGES[API_VERSIONS][1]
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
         for key, (low, high) in sorted(_RANGES.items())
     ]
     error = Code.NONE if known else Code.UNSUPPORTED_VERSION
-    response = ApiVersionsResponse(
-        error_code=error, api_keys=keys, throttle_time_ms=node.throttle_ms
-    )
+    response = ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=throttle_ms)
     # The header is never flexible, so that a client can read an answer to a version it guessed.
-    body = response.encode(version=header.version if known else 0, header=False)
-    return struct.pack(">i", header.correlation_id) + bytes(body)
+    return bytes(response.encode(version=version if known else 0, header=False))

@@ -35,22 +35,23 @@ class Clocks:
     strftime = staticmethod(time.strftime)
     gmtime = staticmethod(time.gmtime)
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: WorldProxy) -> None:
         self._world = world
 
     def monotonic(self) -> float:
-        return self._world.monotonic()
+        return self._world.present.monotonic()
 
     perf_counter = monotonic
 
     def monotonic_ns(self) -> int:
-        return int(self._world.monotonic() * 1e9)
+        return int(self._world.present.monotonic() * 1e9)
 
     perf_counter_ns = monotonic_ns
 
     def time(self) -> float:
-        self._world.monotonic()
-        return self._world.now() + _process(self._world).clock_offset
+        world = self._world.present
+        world.monotonic()
+        return world.now() + world.task.process.clock_offset
 
     def time_ns(self) -> int:
         return int(self.time() * 1e9)
@@ -86,9 +87,10 @@ class Lock:
             self._depth += 1
             return True
         self._world.give_way(_PREEMPTION)
-        seconds = None if blocking and timeout < 0 else max(timeout, 0.0)
-        if not self._world.wait(lambda: self._owner is None, seconds, self._freed):
-            return False
+        if self._owner is not None:
+            seconds = None if blocking and timeout < 0 else max(timeout, 0.0)
+            if not self._world.wait(lambda: self._owner is None, seconds, self._freed):
+                return False
         self._owner, self._depth = me, 1
         return True
 
@@ -315,17 +317,25 @@ class WorldProxy:
     Stands for the world of the present history, so that modules are loaded once for all.
     """
 
-    def __init__(self) -> None:
-        self.current_world: World | None = None
+    #: The world, set for each history.
+    present: World
 
     def __call__(self) -> World:
-        if self.current_world is None:
-            msg = "the simulated modules work within a history only"
-            raise RuntimeError(msg)
-        return self.current_world
+        return self.present
+
+    @property
+    def or_self(self) -> World | WorldProxy:
+        """
+        The world of the present history, or this object before the first one.
+        """
+        found: World | WorldProxy = self.__dict__.get("present", self)
+        return found
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self(), name)
+        if name == "present":
+            msg = "the simulated modules work within a history only"
+            raise RuntimeError(msg)
+        return getattr(self.present, name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> WorldProxy:
         return self
@@ -337,14 +347,14 @@ class _Namespace(SimpleNamespace):
     """
 
 
-def _bound(kind: type[Any], world: Any) -> type[Any]:
+def _bound(kind: type[Any], world: WorldProxy) -> type[Any]:
     """
     Return a class whose instances belong to the world.
     """
 
     class Bound(kind):  # type: ignore[misc] # a class that is known at run time only
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(world, *args, **kwargs)
+            super().__init__(world.or_self, *args, **kwargs)
 
     return Bound
 
@@ -353,7 +363,7 @@ def _threading(world: Any) -> Any:
     return _Namespace(
         Thread=_bound(Thread, world),
         Lock=_bound(Lock, world),
-        RLock=lambda: Lock(world, reentrant=True),
+        RLock=lambda: Lock(world.or_self, reentrant=True),
         Condition=_bound(Condition, world),
         Event=_bound(Event, world),
         local=_bound(Local, world),
@@ -373,11 +383,11 @@ class _Random:
     The module ``random``, from the seed.
     """
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: WorldProxy) -> None:
         self._world = world
 
     def random(self) -> float:
-        return float(self._world.random.random())
+        return self._world.present.random.random()
 
     def uniform(self, low: float, high: float) -> float:
         return float(self._world.random.uniform(low, high))
@@ -449,7 +459,7 @@ def standard_modules(world: WorldProxy) -> dict[str, Any]:
     Return the simulated modules by name, without those of the network.
     """
     return {
-        "time": Clocks(world),  # type: ignore[arg-type]
+        "time": Clocks(world),
         "threading": _threading(world),
         "queue": _queue(world),
         "random": _Random(world),

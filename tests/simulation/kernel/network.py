@@ -53,6 +53,20 @@ class Link:
     #: Added to each delay, in seconds.
     delay: float = 0.0
 
+    def with_others(self, other: Link) -> Link:
+        """
+        Return the faults of both.
+        """
+        return Link(
+            self.is_cut or other.is_cut,
+            self.drops_responses or other.drops_responses,
+            self.refuses or other.refuses,
+            self.delay + other.delay,
+        )
+
+
+_NO_FAULTS = Link()
+
 
 class Network:
     """
@@ -102,20 +116,21 @@ class Network:
         """
         Return the faults that apply to a connection.
         """
-        links = [self.link(connection.node), self.link(connection.node, connection.process.name)]
-        return Link(
-            is_cut=any(link.is_cut for link in links),
-            drops_responses=any(link.drops_responses for link in links),
-            refuses=any(link.refuses for link in links),
-            delay=sum(link.delay for link in links),
-        )
+        links = self._links
+        if not links:
+            return _NO_FAULTS
+        of_all = links.get((None, connection.node), _NO_FAULTS)
+        own = links.get((connection.process.name, connection.node))
+        if own is None:
+            return of_all
+        return own if of_all is _NO_FAULTS else own.with_others(of_all)
 
     def latency(self) -> float:
         """
         Return the time that a piece of data takes, mostly short.
         """
-        draw = self.world.random
-        return _LATENCY_SECONDS * draw.random() * (100.0 if draw.random() < 0.02 else 1.0)
+        draw = self.world.random.random
+        return _LATENCY_SECONDS * draw() * (100.0 if draw() < 0.02 else 1.0)
 
     def _close_all(self, process: Process) -> None:
         for connection in tuple(self.connections):
@@ -424,6 +439,8 @@ class Socket:
 
     def _await_input(self) -> None:
         self._checked()
+        if self._input:
+            return
         world = self.network.world
         if not world.wait(
             lambda: self._input or self._state != "open", self._timeout, self.changed
@@ -514,10 +531,13 @@ class Poll:
         """
         Return the events, waiting for the first of them.
         """
+        found = self._events()
+        if found:
+            return found
         seconds = None if milliseconds is None or milliseconds < 0 else milliseconds / 1000
         watched = [self._sockets.of(number) for number in self._registered]
         signals = [item.changed for item in watched if item is not None]
-        self._sockets.world.wait(self._events, seconds, *signals)
+        self._sockets.world.present.wait(self._events, seconds, *signals)
         return self._events()
 
     def _events(self) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import deque
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,13 @@ class Process:
             self.world.trace("paused %s for %.1f s", self.name, seconds)
             self.world.call_later(seconds, self._resume)
 
+    @property
+    def is_paused(self) -> bool:
+        """
+        Whether the process will run again later.
+        """
+        return self._is_paused and self.is_alive
+
     def holds(self, task: Task) -> bool:
         """
         Return whether the process is paused, and keep the thread for later.
@@ -154,12 +162,15 @@ class Task:
         "result",
         "started",
         "state",
+        "ticket",
     )
 
     def __init__(self, process: Process, name: str, action: Callable[[], object]) -> None:
         self.process = process
         self.name = name
         self.state = "ready"
+        #: Counts the waits, so that the end of one is not taken for that of another.
+        self.ticket = 0
         self.started = False
         self.is_scheduled = False
         self.result: Any = None
@@ -220,7 +231,8 @@ class World:
         self._is_traced = is_traced
         self._now = 0.0
         self._events: list[tuple[float, float, int, Callable[[], None]]] = []
-        self._numbers = count()
+        self._number = 0
+        self._draw = self.random.random
         self._pids = count(1000)
         self._active: Any = None
 
@@ -256,9 +268,9 @@ class World:
         """
         Run an action in ``seconds``.
         """
-        at = self._now + max(seconds, 0.0)
-        entry = (at, self.random.random(), next(self._numbers), action)
-        heapq.heappush(self._events, entry)
+        at = self._now + seconds if seconds > 0.0 else self._now
+        self._number = number = self._number + 1
+        heapq.heappush(self._events, (at, self._draw(), number, action))
 
     # --- Processes and threads ------------------------------------------------------------------
 
@@ -276,7 +288,7 @@ class World:
         """
         if again or not task.is_scheduled:
             task.is_scheduled = True
-            self.call_later(0.0, lambda: self._resume(task))
+            self.call_later(0.0, partial(self._resume, task))
 
     def park(self, seconds: float | None, signals: Iterable[Signal]) -> None:
         """
@@ -285,11 +297,12 @@ class World:
         task = self.task
         if self.is_closed:
             raise GreenletExit
-        ticket = task.state = f"waiting {next(self._numbers)}"
+        task.state = "waiting"
+        task.ticket = ticket = task.ticket + 1
         for signal in signals:
             signal.add(task)
         if seconds is not None:
-            self.call_later(seconds, lambda: self._time_out(task, ticket))
+            self.call_later(seconds, partial(self._time_out, task, ticket))
         self.hub.switch()
         for signal in signals:
             signal.discard(task)
@@ -318,8 +331,8 @@ class World:
         """
         Let another thread run now and then, as the interpreter's lock does.
         """
-        if self.current is not None and self.random.random() < probability:
-            self.sleep(self.random.random() * 1e-4)
+        if self.current is not None and self._draw() < probability:
+            self.sleep(self._draw() * 1e-4)
 
     @property
     def task(self) -> Task:
@@ -331,24 +344,32 @@ class World:
             raise RuntimeError(msg)
         return self.current
 
-    def run(self, is_done: Callable[[], object], seconds: float) -> bool:
+    def run(self, is_done: Callable[[], object], seconds: float, every: float = 0.0) -> bool:
         """
         Let everything happen until a condition is met; return whether it is, within ``seconds``.
+
+        The condition is checked after events that are ``every`` seconds or more apart.
         """
-        until, events, at = self._now + seconds, 0, self._now
-        while not is_done():
-            if not self._events or self._events[0][0] > until:
+        until, queue, check_at = self._now + seconds, self._events, self._now
+        events, at = 0, self._now
+        while True:
+            if self._now >= check_at:
+                if is_done():
+                    return True
+                check_at = self._now + every
+            if not queue or queue[0][0] > until:
                 self._now = until
                 return bool(is_done())
-            moment, _, _, action = heapq.heappop(self._events)
+            moment, _, _, action = heapq.heappop(queue)
             self._now = max(self._now, moment)
-            events = 0 if self._now > at + 1e-3 else events + 1
-            at = self._now if not events else at
-            if events > _MAX_EVENTS_AT_ONCE:
-                msg = f"{_MAX_EVENTS_AT_ONCE} events within a millisecond; {self.current}"
-                raise SpinError(msg)
+            if self._now > at + 1e-3:
+                events, at = 0, self._now
+            else:
+                events += 1
+                if events > _MAX_EVENTS_AT_ONCE:
+                    msg = f"{_MAX_EVENTS_AT_ONCE} events within a millisecond; {self.current}"
+                    raise SpinError(msg)
             action()
-        return True
 
     def blocked(self) -> list[Task]:
         """
@@ -382,8 +403,8 @@ class World:
         if self._is_traced:
             self.lines.append(f"{self._now:10.4f} {text % arguments if arguments else text}")
 
-    def _time_out(self, task: Task, ticket: str) -> None:
-        if task.state == ticket:
+    def _time_out(self, task: Task, ticket: int) -> None:
+        if task.ticket == ticket and task.state == "waiting":
             self.wake(task)
 
     def _resume(self, task: Task) -> None:

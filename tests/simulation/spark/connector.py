@@ -109,7 +109,7 @@ class Connector:
         """
         Attach the copy to a new history.
         """
-        self.world.current_world = world
+        self.world.present = world
         self._sockets.start(network)
         self._cluster = cluster
 

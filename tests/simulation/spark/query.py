@@ -63,6 +63,13 @@ class Checkpoint:
     completed: set[int] = field(default_factory=set)
     initial: Any = None
 
+    @property
+    def last_end(self) -> Any:
+        """
+        The end of the last completed micro-batch, None before the first.
+        """
+        return self.ends.get(max(self.completed, default=-1))
+
     def plan(self, batch: int, end: Any) -> None:
         """
         Write a micro-batch to the offset log.

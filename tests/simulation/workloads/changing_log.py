@@ -166,11 +166,11 @@ class _Outcome:
         Return whether nothing more can happen.
         """
         change, checkpoint = self.change, self.supervisor.checkpoint
-        if not is_filled(change.history, change.partitions):
+        if not is_filled(change.history, change.producers, change.partitions):
             return False
         if self.fails and change.history.may_lose and self.has_failed:
             return True
-        end = checkpoint.ends.get(max(checkpoint.completed, default=-1), {}).get(INPUT, {})
+        end = (checkpoint.last_end or {}).get(INPUT, {})
         cluster = change.history.cluster
         return all(
             end.get(str(number)) == cluster.log_end(INPUT, number)
@@ -210,7 +210,7 @@ class _Outcome:
 
     def _completed_ends(self) -> dict[tuple[str, int], int]:
         checkpoint = self.supervisor.checkpoint
-        end = checkpoint.ends.get(max(checkpoint.completed, default=-1), {}).get(INPUT, {})
+        end = (checkpoint.last_end or {}).get(INPUT, {})
         return {(INPUT, int(number)): offset for number, offset in end.items()}
 
     def _expected(self, appended: dict[tuple[str, int], Any]) -> dict[tuple[str, int], Any]:

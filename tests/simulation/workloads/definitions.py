@@ -57,7 +57,7 @@ def source(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
         )
         nemesis = Nemesis(history, [supervisor], [(INPUT, partitions)], READ_FAULTS, 0.01)
         history.world.call_later(FAULT_SECONDS, lambda: stop(producers))
-        history.run(nemesis, lambda: is_read(history, supervisor, partitions))
+        history.run(nemesis, lambda: is_read(history, supervisor, producers, partitions))
         batches = [sink.batches[number] for number in sorted(supervisor.checkpoint.completed)]
         if history.verdict.is_clean:
             records = truth(history, INPUT, partitions)
@@ -83,7 +83,7 @@ def batch(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
         nemesis = Nemesis(history, [], [(INPUT, partitions)], (*CLUSTER_FAULTS, "tiered"))
         history.world.call_later(FAULT_SECONDS, lambda: stop(producers))
         history.world.call_later(1.0, reads.start)
-        history.run(nemesis, lambda: reads.is_idle and is_filled(history, partitions))
+        history.run(nemesis, lambda: reads.is_idle and is_filled(history, producers, partitions))
         if history.verdict.is_clean:
             records = truth(history, INPUT, partitions)
             reads.check(history.verdict, records)
@@ -133,7 +133,8 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
         history.run(
             nemesis,
             lambda: (
-                is_read(history, supervisor, partitions) and is_settled(history, OUTPUT, written)
+                is_read(history, supervisor, producers, partitions)
+                and is_settled(history, OUTPUT, written)
             ),
         )
         if history.verdict.is_clean:
@@ -172,8 +173,7 @@ def _sink(seed: int, guarantee: str, *, is_traced: bool) -> tuple[Verdict, Histo
         history.run(
             nemesis,
             lambda: (
-                supervisor.checkpoint.ends.get(max(supervisor.checkpoint.completed, default=-1))
-                == len(plain.rows)
+                supervisor.checkpoint.last_end == len(plain.rows)
                 and is_settled(history, OUTPUT, written)
             ),
         )

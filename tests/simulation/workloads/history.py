@@ -4,6 +4,7 @@ One seed, one history: a cluster, a query under a supervisor, faults, their end,
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, field
 from traceback import format_exception
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 FAULT_SECONDS = 45.0
 #: Longer than the timeout of the transactions that a stopped attempt may leave open.
 DRAIN_SECONDS = 1_200.0
+_CHECK_SECONDS = 0.1
 
 _QUERY_ERRORS = (QueryFailedError, ProcessLostError, ConcurrentUpdateError)
 
@@ -82,6 +84,7 @@ class History:
     cluster: Cluster = field(init=False)
     network: Network = field(init=False)
     _supervised: list[Supervisor] = field(default_factory=list)
+    _collects: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.world = World(self.seed, is_traced=self.is_traced)
@@ -98,6 +101,9 @@ class History:
         self.executors = Executors(self.connector)
 
     def __enter__(self) -> Self:
+        # The collector would take a fifth of the time, and run finalizers at moments of its own.
+        self._collects = gc.isenabled()
+        gc.disable()
         return self
 
     def __exit__(
@@ -107,6 +113,10 @@ class History:
         trace: TracebackType | None,
     ) -> None:
         self.world.close()
+        # All of a history is young; modules that were loaded before are left out.
+        gc.collect(0)
+        if self._collects:
+            gc.enable()
 
     @property
     def draw(self) -> random.Random:
@@ -137,11 +147,16 @@ class History:
         Let faults happen, heal them, and wait until the work is done; adds ``stuck`` if it is not.
         """
         nemesis.start()
-        self.world.run(lambda: False, FAULT_SECONDS)
+        self.world.run(lambda: False, FAULT_SECONDS, FAULT_SECONDS)
         self._raise_model_errors()
         nemesis.heal()
         self.verdict.faults = nemesis.count
-        if not self.world.run(is_drained, DRAIN_SECONDS):
+
+        def is_over() -> bool:
+            # What was paused may still do harm when it wakes.
+            return not any(process.is_paused for process in self.world.processes) and is_drained()
+
+        if not self.world.run(is_over, DRAIN_SECONDS, _CHECK_SECONDS):
             waiting = [repr(task) for task in self.world.blocked()][:10]
             failures = [str(error)[:300] for s in self._supervised for error in s.errors[-2:]]
             self.verdict.add("stuck", [*failures, *waiting] or ["the cluster is not at rest"])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tests.simulation.kafka import SimulatedCluster
-    from tests.simulation.kernel.world import World
+    from tests.simulation.kernel.world import Task, World
 
 _REQUEST_SECONDS = 3.0
 _RETRY_SECONDS = 0.2
@@ -112,6 +112,8 @@ class PlainProducer:
         self._codec = codec
         self._sequence = Sequence()
         self._number = 0
+        #: The thread that runs it.
+        self.task: Task | None = None
         self.acknowledged: set[bytes] = set()
         # A request without a response may still arrive, and end a later transaction of this epoch
         # (before KIP-890).

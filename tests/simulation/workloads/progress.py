@@ -60,7 +60,7 @@ def _run(history: History, server: ProgressServer) -> None:
     history.run(
         nemesis,
         lambda: (
-            is_read(history, supervisor, partitions)
+            is_read(history, supervisor, producers, partitions)
             and server.offsets() == _ends(history, partitions)
         ),
     )
@@ -76,7 +76,7 @@ def _completed(supervisor: Supervisor) -> dict[tuple[str, int], int]:
     Return the end of the last completed micro-batch; before the first one, the query's start.
     """
     checkpoint = supervisor.checkpoint
-    end = checkpoint.ends.get(max(checkpoint.completed, default=-1), checkpoint.initial) or {}
+    end = checkpoint.last_end or checkpoint.initial or {}
     return {(INPUT, int(number)): offset for number, offset in end.get(INPUT, {}).items()}
 
 

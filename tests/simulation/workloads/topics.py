@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.workloads.history import FAULT_SECONDS
 from tests.simulation.workloads.producers import PlainProducer
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.verify.checker import Verdict
 
 INPUT, OUTPUT = "input", "output"
-# A producer tries its last requests again for some time.
-_LAST_WRITE_SECONDS = 30.0
 
 
 def fill(history: History, partitions: int) -> list[PlainProducer]:
@@ -34,7 +31,7 @@ def fill(history: History, partitions: int) -> list[PlainProducer]:
         for number, transactional in enumerate(kinds)
     ]
     for producer in producers:
-        process.spawn("producer", producer.run)
+        producer.task = process.spawn("producer", producer.run)
     return producers
 
 
@@ -59,22 +56,24 @@ def is_settled(history: History, topic: str, partitions: int) -> bool:
     )
 
 
-def is_filled(history: History, partitions: int) -> bool:
+def is_filled(history: History, producers: list[PlainProducer], partitions: int) -> bool:
     """
     Return whether all producers have ended, and their transactions.
     """
-    has_ended = history.world.elapsed > FAULT_SECONDS + _LAST_WRITE_SECONDS
-    return has_ended and is_settled(history, INPUT, partitions)
+    have_ended = all(producer.task is not None and producer.task.is_done for producer in producers)
+    return have_ended and is_settled(history, INPUT, partitions)
 
 
-def is_read(history: History, supervisor: Supervisor, partitions: int) -> bool:
+def is_read(
+    history: History, supervisor: Supervisor, producers: list[PlainProducer], partitions: int
+) -> bool:
     """
     Return whether the query has completed a micro-batch up to the end of a log that is at rest.
     """
     cluster, checkpoint = history.cluster, supervisor.checkpoint
-    if not is_filled(history, partitions):
+    if not is_filled(history, producers, partitions):
         return False
-    end = checkpoint.ends.get(max(checkpoint.completed, default=-1), {}).get(INPUT, {})
+    end = (checkpoint.last_end or {}).get(INPUT, {})
     return all(
         end.get(str(number)) == cluster.log_end(INPUT, number) for number in range(partitions)
     )
