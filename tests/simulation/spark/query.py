@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tests.simulation.spark.shapes import Shape
 
 _MAX_TASK_FAILURES = 4
-_IDLE_SECONDS = 0.2
+# Between two looks at a log without new records.
+_MEAN_IDLE_SECONDS = 0.5
 
 
 class QueryFailedError(Exception):
@@ -182,7 +183,7 @@ class Query:
                 if end == start:
                     if definition.available_now:
                         return
-                    self.world.sleep(_IDLE_SECONDS)
+                    self.world.sleep(self.world.random.expovariate(1 / _MEAN_IDLE_SECONDS))
                     continue
                 checkpoint.plan(batch, end)
                 self._strike("planned", self)
