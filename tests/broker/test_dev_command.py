@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 from tests.support.listening import listen
 
@@ -35,6 +36,32 @@ def test_dev_prints_the_address_and_stops_cleanly(number: signal.Signals) -> Non
         output, _ = dev.communicate(timeout=30)
     assert output == "Stopped; topics and data are gone.\n"
     assert dev.returncode == 0
+
+
+def test_broker_that_is_killed_by_hand_comes_back() -> None:
+    """Of three brokers one may be killed: the others go on, and it is started again."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*DEV, "--brokers", "3"], **options) as dev:  # type: ignore[call-overload]
+        greeting = "".join(iter(dev.stdout.readline, "Ctrl-C stops it and deletes all its data.\n"))
+        match = re.search(r"Kafka is ready: +(\S+)\n", greeting)
+        assert match is not None
+        brokers = [
+            process
+            for process in psutil.Process(dev.pid).children(recursive=True)
+            if "kafka.Kafka" in process.cmdline()
+        ]
+        assert len(brokers) == 3
+        brokers[1].kill()
+        said = [dev.stderr.readline() for _ in range(2)]
+        ExternalCluster(match.group(1)).start()
+        dev.send_signal(signal.SIGINT)
+        output, errors = dev.communicate(timeout=60)
+    assert re.fullmatch(
+        r"pykafka dev: broker (\d) ended with exit code -9, restarting it in 10 s\n"
+        r"pykafka dev: broker \1 is back\n",
+        "".join(said),
+    )
+    assert (output, errors, dev.returncode) == ("Stopped; topics and data are gone.\n", "", 0)
 
 
 def test_dev_reports_a_port_in_use_at_once() -> None:

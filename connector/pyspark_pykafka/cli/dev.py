@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHECK_SECONDS = 1.0
+#: How long a broker stays down that was killed by hand.
+DOWN_SECONDS = 10.0
 
 
 def _add_dev_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +55,24 @@ def _dev(arguments: argparse.Namespace) -> int:
 def _until_interrupted(
     kafka: KafkaCluster, sleep: Callable[[float], None] = time.sleep
 ) -> NoReturn:
-    """Check the brokers until Ctrl-C or SIGTERM; raise if one has died."""
+    """
+    Check the brokers until Ctrl-C or SIGTERM. One of three that has died is started again; else
+    raise the error.
+    """
     while True:
         sleep(CHECK_SECONDS)
-        kafka.check()
+        exited = kafka.exited_nodes()
+        if kafka.brokers == 1 or len(exited) == kafka.brokers:
+            kafka.check()
+        for node, code in exited.items():
+            _say(f"broker {node} ended with exit code {code}, restarting it in {DOWN_SECONDS:g} s")
+            sleep(DOWN_SECONDS)
+            kafka.restart(node)
+            _say(f"broker {node} is back")
+
+
+def _say(line: str) -> None:
+    print(f"pykafka dev: {line}", file=sys.stderr, flush=True)
 
 
 def _how_to_connect(kafka: KafkaCluster, zookeeper: ZooKeeper | None) -> str:

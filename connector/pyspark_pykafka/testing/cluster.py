@@ -141,7 +141,7 @@ class KafkaCluster(Startable, KafkaAccess):
 
     def running_addresses(self) -> list[str]:
         """Return the addresses of the nodes that are not stopped, killed or paused."""
-        return [node.address for node in self.nodes if node.id in self._running]
+        return [node.address for node in self._running_nodes()]
 
     def running_ids(self) -> set[int]:
         """Return the ids of the nodes that are not stopped, killed or paused."""
@@ -153,11 +153,15 @@ class KafkaCluster(Startable, KafkaAccess):
 
     def check(self) -> None:
         """Raise `ServerError` if a node that should be running has exited."""
-        for node in self.nodes:
-            code = self._group.exit_code(node.name) if node.id in self._running else None
-            if code is not None:
-                msg = f"{node.name} ended with exit code {code}.{self._group.tail(node.name)}"
-                raise ServerError(msg)
+        for node, code in self.exited_nodes().items():
+            name = self._chosen(node)[0].name
+            msg = f"{name} ended with exit code {code}.{self._group.tail(name)}"
+            raise ServerError(msg)
+
+    def exited_nodes(self) -> dict[int, int]:
+        """Return the ids of nodes that should be running but have exited, with their exit codes."""
+        codes = {node.id: self._group.exit_code(node.name) for node in self._running_nodes()}
+        return {node: code for node, code in codes.items() if code is not None}
 
     def log(self, node: int = 1) -> str:
         """Return the log of a node."""
@@ -186,6 +190,9 @@ class KafkaCluster(Startable, KafkaAccess):
             msg = f"node is {node!r}; it must be one of {ids}, or None for all."
             raise ValueError(msg)
         return chosen
+
+    def _running_nodes(self) -> list[Node]:
+        return [node for node in self.nodes if node.id in self._running]
 
     def _check_ports(self, first: int) -> None:
         """Raise `ServerError` if another program listens on a port: Java would take 10 s for it."""
@@ -238,9 +245,8 @@ class KafkaCluster(Startable, KafkaAccess):
 
     def _wait_ready(self) -> None:
         """Wait until each running node, at its own address, reports all other nodes."""
-        for node in self.nodes:
-            if node.id in self._running:
-                self._wait_for(node)
+        for node in self._running_nodes():
+            self._wait_for(node)
 
     def _wait_for(self, node: Node) -> None:
         self._group.wait_ready(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, supervise
 from pyspark_pykafka.verify.errors import CannotRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -51,13 +52,45 @@ def local_session() -> tuple[SparkSession, bool]:
         .config("spark.ui.showConsoleProgress", "false")
     )
     try:
-        session = builder.getOrCreate()
+        with interrupts_deferred():
+            session = builder.getOrCreate()
     except PySparkException as error:
         msg = f"Spark could not be started: {error}; it needs Java 17 or 21 in JAVA_HOME"
         raise CannotRunError(msg) from error
     # A query that fails is expected, and reported with each restart.
     session.sparkContext.setLogLevel("OFF")
     return session, True
+
+
+@contextlib.contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """
+    Handle SIGINT and SIGTERM at the end of the block; a second signal is handled at once.
+
+    Spark's Java process would outlive a Python that is interrupted while it waits for it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def note(number: int, _: object) -> None:
+        restore()
+        received.append(number)
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        restore()
+        for each in received:
+            signal.raise_signal(each)
 
 
 def summary(error: BaseException) -> str:

@@ -58,8 +58,7 @@ def create_topics(
     """
     Create the input and the output topic.
     """
-    # Reports brokers that never answer soon, and without the log of librdkafka's attempts.
-    metadata_backend(kafka, "read_uncommitted", "auto").describe_topics(())
+    _check_reachable(kafka)
     for topic in (names.source, names.output):
         RetryingAdmin(kafka).create_topic(
             topic,
@@ -74,8 +73,16 @@ def delete_topics(kafka: KafkaSettings, names: Names) -> None:
     """
     Delete the topics that exist.
     """
+    _check_reachable(kafka)
     for topic in names.topics:
         RetryingAdmin(kafka).delete_topic(topic)
+
+
+def _check_reachable(kafka: KafkaSettings) -> None:
+    """
+    Report brokers that do not answer, without the log of librdkafka's attempts.
+    """
+    metadata_backend(kafka, "read_uncommitted", "auto").describe_topics(())
 
 
 def abort_open(kafka: KafkaSettings, names: Names) -> None:

@@ -4,6 +4,7 @@ The supervised query of `pykafka verify`: a start that fails, and errors in one 
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -11,7 +12,7 @@ from tests.support.streams import SECONDS
 
 from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.verify.errors import CannotRunError
-from pyspark_pykafka.verify.query import CopyQuery, summary
+from pyspark_pykafka.verify.query import CopyQuery, interrupts_deferred, summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,3 +73,33 @@ def test_summary_is_the_line_with_the_reason(text: str, line: str) -> None:
     Java's reason is on the second line of what py4j says.
     """
     assert summary(ValueError(text)) == line
+
+
+def interrupted(times: int) -> list[str]:
+    """
+    Return what was reached in a block that is interrupted so many times.
+    """
+    reached = []
+    try:
+        with interrupts_deferred():
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+            reached.append("the end of the block")
+    except KeyboardInterrupt:
+        reached.append("the interrupt")
+    return reached
+
+
+def test_interrupt_is_handled_after_the_block() -> None:
+    """
+    Ctrl-C while Spark's Java process starts is remembered: it would be left behind otherwise.
+    """
+    assert interrupted(1) == ["the end of the block", "the interrupt"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_second_interrupt_is_handled_at_once() -> None:
+    """
+    A start that hangs can be interrupted all the same.
+    """
+    assert interrupted(2) == ["the interrupt"]
