@@ -18,9 +18,10 @@ IN_TWO := -n 2 --dist worksteal
 NOX := $(RUN) nox --session
 FUZZ_SECONDS ?= 60
 SIMULATE_SEEDS ?= 0-9999
+SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix simulate matrix matrix-smoke installs soak bench bench-quick fuzz docs clean
+.PHONY: help demo test lint fix simulate matrix matrix-smoke installs slow soak proof bench bench-quick fuzz docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -54,8 +55,14 @@ matrix-smoke: $(READY)  ## run the few tests marked smoke on Spark 4.0, 4.1 and 
 installs: $(READY)  ## check that each Python that we name finds a wheel of each dependency
 	@$(NOX) installs
 
-soak: $(READY)  ## run the slow tests: random schedules with many seeds, every codec, many partitions
+slow: $(READY)  ## run the slow tests: random schedules with many seeds, every codec, many partitions
 	@$(RUN) python -m pytest --require-broker --soak $(IN_TWO) $(ARGS)
+
+soak: $(READY)  ## run all workloads at once while faults strike, for an hour; SOAK_MINUTES for more
+	@$(RUN) python -m tests.soak --minutes $(SOAK_MINUTES) --results soak.json $(ARGS)
+
+proof: $(READY)  ## write docs/proof.md from soak.json, or from the results in the tree
+	@$(RUN) python -m tests.soak.report $(wildcard soak.json)
 
 bench: $(READY)  ## measure against the JVM connector: an hour or more, on a machine that does nothing else
 	@$(RUN) python -m bench $(ARGS)

@@ -1,0 +1,108 @@
+"""
+Draws a run: throughput and lag over time, the faults beneath, and the driver's resources.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+TIMELINE, RESOURCES = "soak-timeline.svg", "soak-resources.svg"
+_MINUTE = 60.0
+#: So that the same results give the same files.
+_SETTINGS: dict[Any, Any] = {"svg.hashsalt": "pykafka", "svg.fonttype": "path", "font.size": 9}
+_METADATA = {"Date": None}
+_BLUE, _RED, _GREY = "#1f77b4", "#d62728", "#c4c9cf"
+
+
+def draw(document: dict[str, Any], folder: Path) -> list[Path]:
+    """
+    Write the pictures of a run and return their paths.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with rc_context(_SETTINGS):
+        return [
+            _save(_timeline(document), folder / TIMELINE),
+            _save(_resources(document), folder / RESOURCES),
+        ]
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    FigureCanvasAgg(figure)
+    figure.savefig(path, metadata=_METADATA)
+    return path
+
+
+def _timeline(document: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    kinds = sorted({fault["kind"] for each in document["rounds"] for fault in each["faults"]})
+    ratios = [2, 2, max(1.0, len(kinds) / 5)]
+    throughput, lag, faults = figure.subplots(3, 1, sharex=True, height_ratios=ratios)
+    start = document["start"]
+    for each in document["rounds"]:
+        samples = each["samples"]
+        for axes, value in ((throughput, _rates), (lag, _lags)):
+            times, values = value(samples, start)
+            axes.plot(times, values, color=_BLUE, linewidth=0.8)
+        for axes in (throughput, lag, faults):
+            axes.axvline((each["start"] - start) / _MINUTE, color=_GREY, linewidth=0.6)
+        for fault in each["faults"]:
+            _draw_fault(faults, kinds.index(fault["kind"]), fault, start)
+    throughput.set_ylabel("records processed / s")
+    lag.set_ylabel("lag, records")
+    faults.set_yticks(range(len(kinds)), kinds)
+    faults.set_ylim(-0.6, max(len(kinds) - 0.4, 0.6))
+    faults.invert_yaxis()
+    faults.set_xlabel("minutes; a vertical line begins a round")
+    return figure
+
+
+def _rates(samples: Sequence[dict[str, Any]], start: float) -> tuple[list[float], list[float]]:
+    pairs = [(a, b) for a, b in pairwise(samples) if b["at"] > a["at"]]
+    times = [(b["at"] - start) / _MINUTE for _, b in pairs]
+    return times, [(b["processed"] - a["processed"]) / (b["at"] - a["at"]) for a, b in pairs]
+
+
+def _lags(samples: Sequence[dict[str, Any]], start: float) -> tuple[list[float], list[float]]:
+    return [(each["at"] - start) / _MINUTE for each in samples], [each["lag"] for each in samples]
+
+
+def _draw_fault(axes: Axes, row: int, fault: dict[str, Any], start: float) -> None:
+    begin, end = (fault["start"] - start) / _MINUTE, (fault["end"] - start) / _MINUTE
+    axes.barh(row, max(end - begin, 0.05), left=begin, height=0.7, color=_RED)
+
+
+def _resources(document: dict[str, Any]) -> Figure:
+    samples, starts = document["footprints"], document["query_starts"]
+    panels: tuple[tuple[str, Callable[[str], bool]], ...] = (
+        ("threads", lambda name: name.endswith("threads")),
+        ("open files", lambda name: name.endswith("files")),
+        ("megabytes", lambda name: name.endswith("megabytes")),
+    )
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    for axes, (title, belongs) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        axes.set_title(title)
+        axes.set_xlabel("starts of queries")
+        for name in filter(belongs, samples[0] if samples else ()):
+            values = [sample[name] for sample in samples]
+            axes.plot(starts, values, marker=".", label=_process(name))
+        if samples:
+            axes.set_ylim(bottom=0)
+            axes.legend()
+    return figure
+
+
+def _process(name: str) -> str:
+    if name == "jvm_heap_megabytes":
+        return "JVM, heap in use"
+    return "JVM" if name.startswith("jvm") else "Python"

@@ -1,0 +1,42 @@
+"""
+Shifts the wall clock of a Python process by what a file says; Python imports this at its start.
+
+libfaketime would shift it for all code of a process, but makes Python's ``time.sleep`` fail.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+_FILE = Path(os.environ["SOAK_CLOCK_OFFSET"])
+_LOOK_SECONDS = 0.5
+
+_time, _time_ns, _monotonic = time.time, time.time_ns, time.monotonic
+
+
+class _Offset:
+    def __init__(self) -> None:
+        self.seconds = 0
+        self._look_at = 0.0
+
+    def now(self) -> int:
+        if _monotonic() >= self._look_at:
+            self._look_at = _monotonic() + _LOOK_SECONDS
+            self.seconds = int(_FILE.read_text())
+        return self.seconds
+
+
+_offset = _Offset()
+
+
+def _shifted() -> float:
+    return _time() + _offset.now()
+
+
+def _shifted_ns() -> int:
+    return _time_ns() + _offset.now() * 1_000_000_000
+
+
+time.time, time.time_ns = _shifted, _shifted_ns

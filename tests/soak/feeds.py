@@ -1,0 +1,219 @@
+"""
+The input topics of a round: plain transactional producers, and what became of each record.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import NewTopic
+from tests.soak.truth import SourceRecord, Truth
+
+from pyspark_pykafka.testing.waiting import NotReadyError, wait_until
+from pyspark_pykafka.verify.checker import ABORTED, COMMITTED, UNKNOWN, Verdict
+from pyspark_pykafka.verify.records import decode
+from pyspark_pykafka.verify.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pyspark_pykafka.testing import KafkaCluster
+
+PARTITIONS = 3
+SECONDS = 120.0
+COMMITTED_ONLY = {"isolation.level": "read_committed"}
+#: The replicas that a changing topic has; the third broker keeps the rest of the cluster alive.
+FIRST_LEADER, FOLLOWER = 1, 2
+_FALL_BEHIND_SECONDS = 8.0
+_ELECTION_SECONDS = 60.0
+
+
+@dataclass
+class Feed:
+    """
+    One input topic and its producers, one after another; each has a label of its own.
+
+    Records of labels in ``risky`` may be lost by what was done to the topic.
+    """
+
+    kafka: KafkaCluster
+    topic: str
+    label: str
+    rate: float
+    partitions: int = PARTITIONS
+    risky: set[str] = field(default_factory=set)
+    _writers: dict[str, Writer] = field(default_factory=dict)
+    _is_running: bool = False
+
+    def start(self) -> None:
+        """
+        Start the next producer.
+        """
+        label = f"{self.label}{len(self._writers)}"
+        config: dict[str, Any] = {"bootstrap.servers": self.kafka.bootstrap}
+        writer = Writer(config, label, self.topic, self.partitions, self.rate)
+        self._writers[label] = writer
+        self._is_running = True
+        writer.start()
+
+    def stop(self) -> str | None:
+        """
+        Stop the producer, and return why it failed, or None.
+        """
+        self._is_running = False
+        writer = list(self._writers.values())[-1]
+        writer.stop()
+        return None if writer.error is None else f"writing {self.topic}: {writer.error}"
+
+    @property
+    def is_running(self) -> bool:
+        """
+        Whether it writes.
+        """
+        return self._is_running
+
+    @property
+    def last_label(self) -> str:
+        """
+        The label of the present producer.
+        """
+        return list(self._writers)[-1]
+
+    @property
+    def acknowledged(self) -> int:
+        """
+        The number of records whose commit was acknowledged.
+        """
+        return sum(writer.written.committed for writer in self._writers.values())
+
+    def records(self) -> list[SourceRecord]:
+        """
+        Return the committed records of the topic, read by a plain consumer.
+        """
+        found = self.kafka.consume(self.topic, COMMITTED_ONLY, SECONDS)
+        return [
+            SourceRecord(
+                record.partition or 0,
+                record.offset or 0,
+                decode("", record.value, 0).offset,
+                record.value or b"",
+            )
+            for record in found
+        ]
+
+    def truth(self, records: list[SourceRecord], brokers: Verdict) -> Truth:
+        """
+        Return what became of each record, by label and partition; the topic settles what is open.
+
+        What was acknowledged and is not in the topic is the brokers' loss.
+        """
+        present = {record.value for record in records}
+        truth: Truth = {}
+        for label, writer in self._writers.items():
+            for (_, partition), written in writer.written.records.items():
+                place = (label, partition)
+                truth[place] = []
+                for record in written:
+                    is_there = record.value in present
+                    state = record.state
+                    if label in self.risky:
+                        state = UNKNOWN if state != ABORTED else ABORTED
+                    elif state == COMMITTED and not is_there:
+                        brokers.add("lost by the brokers", [(*place, record.offset)])
+                        state = UNKNOWN
+                    elif state == UNKNOWN:
+                        state = COMMITTED if is_there else ABORTED
+                    truth[place].append(record._replace(state=state))
+        return truth
+
+
+@dataclass
+class ChangingFeed(Feed):
+    """
+    The input of a query that reads on while its topic is changed under it.
+
+    ``is_read`` says whether the query has read all that is there.
+    """
+
+    is_read: Callable[[], bool] = lambda: True
+    has_lost: bool = False
+
+    def create(self) -> None:
+        """
+        Create the topic: two replicas, of which each may lead without the other.
+        """
+        placed = NewTopic(
+            self.topic,
+            num_partitions=self.partitions,
+            replica_assignment=[[FIRST_LEADER, FOLLOWER]] * self.partitions,
+            config={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
+        )
+        self.kafka._create(placed)
+
+    def recreate(self) -> None:
+        """
+        Delete the topic and create it again, with one partition less than it may have by then.
+        """
+        self._settle()
+        admin = self.kafka.admin()
+        admin.delete_topics([self.topic])[self.topic].result(SECONDS)
+        wait_until(
+            lambda: (
+                "not deleted yet" if self.topic in admin.list_topics(timeout=30).topics else None
+            ),
+            SECONDS,
+        )
+        self.partitions = PARTITIONS
+        self.create()
+        self.start()
+
+    def add_partition(self) -> None:
+        """
+        Add a partition, and write to it from then on.
+        """
+        from confluent_kafka.admin import NewPartitions
+
+        self.stop()
+        self.partitions += 1
+        assignment = [[FIRST_LEADER, FOLLOWER]]
+        added = NewPartitions(self.topic, self.partitions, assignment)
+        # The client must outlive the future that it returns.
+        admin = self.kafka.admin()
+        admin.create_partitions([added])[self.topic].result(SECONDS)
+        self.start()
+
+    def elect_uncleanly(self) -> None:
+        """
+        Write to one replica alone, kill it, and let the other lead without those records.
+        """
+        self._settle()
+        self.kafka.kill(FOLLOWER)
+        self.start()
+        self.risky.add(self.last_label)
+        time.sleep(_FALL_BEHIND_SECONDS)
+        self.stop()
+        self.kafka.kill(FIRST_LEADER)
+        self.kafka.restart(FOLLOWER)
+        wait_until(self._has_leader, _ELECTION_SECONDS)
+        self.kafka.restart(FIRST_LEADER)
+        self.has_lost = True
+        self.start()
+
+    def _settle(self) -> None:
+        """
+        Stop writing, and wait until all is read; what is not read then may be lost.
+        """
+        self.stop()
+        try:
+            wait_until(lambda: None if self.is_read() else "not read yet", SECONDS / 4)
+        except NotReadyError:
+            self.risky |= set(self._writers)
+
+    def _has_leader(self) -> str | None:
+        admin = self.kafka.admin(self.kafka.nodes[2].address)
+        partitions = admin.list_topics(self.topic, timeout=30).topics[self.topic].partitions
+        leaders = {partition.leader for partition in partitions.values()}
+        return None if leaders == {FOLLOWER} else f"{self.topic} is led by {leaders}"

@@ -1,0 +1,379 @@
+"""
+A driver in its own process: it runs the queries that standard input asks for, until it is killed.
+
+Commands are lines of JSON; what happens is written to a file of JSON lines. Nothing here knows of
+faults: they come from outside. A query that fails is restarted, as a user would with `supervise`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import threading
+import time
+import uuid
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as Spark's users know it)
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, is_fatal, supervise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLICY = RestartPolicy(initial_delay=0.5, max_delay=5.0, attempts=None)
+POLL_SECONDS = 1.0
+#: Spark drops events that are not newer than its first watermark, the start of 1970.
+FIRST_SECOND = 1_000_000_000
+MEGABYTE = 1 << 20
+#: Spark gives a Python process ten seconds to start, too few for many at once.
+STARTING = threading.Lock()
+START_SECONDS, START_POLL_SECONDS = 30.0, 0.2
+
+Query = dict[str, Any]
+
+
+class Events:
+    """
+    The file of what happened; each event is one line, written at once.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def add(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, "at": time.time(), **fields})
+        os.write(self._file, f"{line}\n".encode())
+
+
+# --- What queries compute -------------------------------------------------------------------------
+
+
+def records(spark: SparkSession, query: Query, topic: int = 0) -> DataFrame:
+    """
+    Return the stream of a topic: the value, and what it says.
+    """
+    read = (
+        spark.readStream.format("pykafka")
+        .options(**query["source"], subscribe=query["topics"][topic])
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    text = F.split(F.split(F.col("value").cast("string"), r"\|")[0], "/")
+    number = text[2].cast("long")
+    return read.select(
+        F.split(F.col("value").cast("string"), r"\|")[0].alias("text"),
+        text[1].cast("int").alias("of"),
+        number.alias("number"),
+        (number % query["keys"]).cast("string").alias("key"),
+        F.timestamp_seconds(number + FIRST_SECOND).alias("at"),
+    )
+
+
+def plain(spark: SparkSession, query: Query) -> DataFrame:
+    frame = records(spark, query)
+    return frame.select("text", "key", F.col("of").alias("partition"))
+
+
+def copied(spark: SparkSession, query: Query, topic: int = 0) -> DataFrame:
+    return records(spark, query, topic).select("text", "key")
+
+
+def union(spark: SparkSession, query: Query) -> DataFrame:
+    return copied(spark, query).union(copied(spark, query, 1))
+
+
+def windowed(spark: SparkSession, query: Query) -> DataFrame:
+    counted = (
+        records(spark, query)
+        .withWatermark("at", f"{query['delay']} seconds")
+        .groupBy(F.window("at", f"{query['window']} seconds"), "key")
+        .agg(F.count("*").alias("count"))
+    )
+    start = (F.unix_timestamp("window.start") - FIRST_SECOND).alias("start")
+    named = counted.select("key", start, "count")
+    return named.select(
+        F.format_string("windowed/%s/%d=%d", "key", "start", "count").alias("text"), "key"
+    )
+
+
+def complete(spark: SparkSession, query: Query) -> DataFrame:
+    counted = records(spark, query).groupBy("key").agg(F.count("*").alias("count"))
+    return counted.select(F.format_string("complete/%s=%d", "key", "count").alias("text"), "key")
+
+
+def joined(spark: SparkSession, query: Query) -> DataFrame:
+    late = f"{query['delay']} seconds"
+    left = records(spark, query).withWatermark("at", late).alias("left")
+    right = records(spark, query, 1).withWatermark("at", late).alias("right")
+    same = F.expr(
+        "left.of = right.of AND left.number = right.number "
+        "AND right.at BETWEEN left.at AND left.at + INTERVAL 1 HOUR"
+    )
+    pairs = left.join(right, same).select("left.of", "left.number", "left.key")
+    return pairs.select(F.format_string("join/%d/%d", "of", "number").alias("text"), "key")
+
+
+def rate(spark: SparkSession, query: Query) -> DataFrame:
+    made = (
+        spark.readStream.format("rate-micro-batch")
+        .options(rowsPerBatch=query["rows_per_batch"], numPartitions=2)
+        .load()
+    )
+    return made.select(
+        F.format_string("rate/0/%d", "value").alias("text"),
+        F.col("value").cast("string").alias("key"),
+    )
+
+
+SHAPES: dict[str, Callable[[SparkSession, Query], DataFrame]] = {
+    "plain": plain,
+    "repartition": lambda spark, query: copied(spark, query).repartition(4),
+    "by-key": lambda spark, query: copied(spark, query).repartition(3, "key"),
+    "union": union,
+    "coalesce": lambda spark, query: copied(spark, query).coalesce(1),
+    "windowed": windowed,
+    "complete": complete,
+    "join": joined,
+    "rate": rate,
+}
+
+
+def tagged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """
+    Append the micro-batch and an id of this task attempt to each row.
+    """
+    import uuid
+
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    tag = f"|{batch}.{context.partitionId()}.{context.attemptNumber()}.{uuid.uuid4().hex[:8]}"
+    for rows in batches:
+        text = pc.binary_join_element_wise(rows.column("text"), pa.scalar(tag), "")
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        columns["value"] = text
+        del columns["text"]
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+# --- Running them ---------------------------------------------------------------------------------
+
+
+class Progress(StreamingQueryListener):
+    """
+    Writes each micro-batch to the events.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 (Spark's name)
+        """
+        Nothing: the query's own thread says so.
+        """
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 (likewise)
+        """
+        Nothing.
+        """
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 (likewise)
+        """
+        Nothing: the query's own thread says so.
+        """
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 (likewise)
+        progress = event.progress
+        self._events.add(
+            "progress",
+            query=progress.name,
+            batch=progress.batchId,
+            rows=progress.numInputRows,
+            seconds=progress.durationMs.get("triggerExecution", 0) / 1000,
+            late=sum(state.numRowsDroppedByWatermark for state in progress.stateOperators),
+        )
+
+
+class RunningQuery:
+    """
+    A thread that keeps a query running until it is told to finish or fails for good.
+    """
+
+    def __init__(self, spark: SparkSession, query: Query, events: Events) -> None:
+        self.query = query
+        self.active: StreamingQuery | None = None
+        self._spark, self._events = spark, events
+        self._name = query["name"]
+        self._finishing = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """
+        Write all that is there, also what follows from it, and stop; try again after a failure.
+        """
+        while self._thread.is_alive() and not self._finished():
+            time.sleep(POLL_SECONDS)
+        self._finishing.set()
+        while self._thread.is_alive():
+            if self.active is not None:
+                self.active.stop()
+            self._thread.join(POLL_SECONDS)
+        self._events.add("finished", query=self._name)
+
+    def _finished(self) -> bool:
+        if self.active is None:
+            return False
+        if self.query["shape"] == "rate":
+            return True
+        try:
+            self.active.processAllAvailable()
+        except Exception:  # noqa: BLE001 (reported by the thread, which restarts the query)
+            return False
+        return True
+
+    def _run(self) -> None:
+        try:
+            # Spark looks Python's formats up in the active session of the thread; this sets it.
+            self._spark.createDataFrame([], "value binary")
+            supervise(self._start, POLICY, self._report)
+        except Exception as error:  # noqa: BLE001 (part of the verdict)
+            self._events.add("ended", query=self._name, error=str(error), fatal=is_fatal(error))
+
+    def _report(self, attempt: Attempt) -> None:
+        if not self._finishing.is_set():
+            self._events.add(
+                "failure",
+                query=self._name,
+                error=str(attempt.error),
+                is_restarted=attempt.pause_seconds is not None,
+            )
+
+    def _start(self) -> StreamingQuery:
+        query = self.query
+        frame = SHAPES[query["shape"]](self._spark, query)
+        writer = self._kept(frame) if query["sink"] is None else self._written(frame, query["sink"])
+        writer = (
+            writer.option("checkpointLocation", query["checkpoint"])
+            .queryName(query["name"])
+            .outputMode("complete" if query["shape"] == "complete" else "append")
+            .trigger(processingTime=query["trigger"])
+        )
+        with STARTING:
+            self.active = writer.start()
+            self._events.add("started", query=self._name)
+            await_sources(self.active)
+        return self.active
+
+    def _written(self, frame: DataFrame, sink: dict[str, str]) -> Any:
+        partition = ", partition INT" if "partition" in frame.columns else ""
+        rows = frame.mapInArrow(tagged, f"key STRING{partition}, value STRING")
+        return rows.writeStream.format("pykafka").options(**sink)
+
+    def _kept(self, frame: DataFrame) -> Any:
+        return frame.select("text").writeStream.foreachBatch(
+            partial(keep, self.query, self._events)
+        )
+
+
+def await_sources(query: StreamingQuery) -> None:
+    """
+    Return once the sources are initialised, or the query has failed, or the time is over.
+    """
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and query.isActive:
+        if "Initializing" not in query.status["message"]:
+            return
+        time.sleep(START_POLL_SECONDS)
+
+
+def keep(query: Query, events: Events, frame: DataFrame, batch: int) -> None:
+    """
+    Keep a micro-batch in a file of its own; a replay must have the same rows.
+    """
+    rows = frame.toArrow().column("text").to_pylist()
+    file = Path(query["kept"]) / f"{batch}.json"
+    if file.exists():
+        if sorted(json.loads(file.read_text())) != sorted(rows):
+            events.add("replay differs", query=query["name"], batch=batch)
+        return
+    hidden = file.with_name(f".{batch}.{uuid.uuid4().hex}")
+    hidden.write_text(json.dumps(rows))
+    hidden.rename(file)
+
+
+def measured(spark: SparkSession) -> dict[str, int]:
+    """
+    Return the resources of this process and its JVM after a garbage collection in both.
+    """
+    gc.collect()
+    jvm: Any = spark.sparkContext._jvm
+    jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    java = psutil.Process(int(jvm.java.lang.ProcessHandle.current().pid()))
+    own = psutil.Process()
+    return {
+        "files": own.num_fds(),
+        "threads": own.num_threads(),
+        "megabytes": own.memory_info().rss // MEGABYTE,
+        "jvm_files": java.num_fds(),
+        "jvm_threads": java.num_threads(),
+        "jvm_heap_megabytes": (runtime.totalMemory() - runtime.freeMemory()) // MEGABYTE,
+    }
+
+
+def serve(spark: SparkSession, events: Events) -> None:
+    """
+    Do what the lines of standard input ask for, until it ends.
+    """
+    running: dict[str, RunningQuery] = {}
+    for line in sys.stdin:
+        command = json.loads(line)
+        name = command.get("name")
+        if command["do"] == "start":
+            running[name] = RunningQuery(spark, command["query"], events)
+            running[name].start()
+        elif command["do"] == "finish":
+            ending = running.pop(name)
+            threading.Thread(target=ending.finish, daemon=True).start()
+        elif command["do"] == "measure":
+            events.add("measured", id=command["id"], **measured(spark))
+
+
+def main() -> None:
+    """
+    Start Spark, say so, and serve.
+    """
+    arguments = json.loads(sys.argv[1])
+    builder = SparkSession.builder
+    for name, value in arguments["conf"].items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    events = Events(arguments["events"])
+    spark.streams.addListener(Progress(events))
+    events.add("ready")
+    serve(spark, events)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

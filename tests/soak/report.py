@@ -1,0 +1,249 @@
+"""
+Writes docs/proof.md from recorded results: ``python -m tests.soak.report SOAK.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.soak.charts import RESOURCES, TIMELINE, draw
+from tests.soak.rounds import DRAIN_SECONDS
+from tests.soak.verdicts import ANOMALY, CLEAN, ENOUGH_SAMPLES, VOID
+from tests.soak.workloads import MIN_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+ROOT = Path(__file__).parents[2]
+PAGE, PICTURES = ROOT / "docs" / "proof.md", ROOT / "docs" / "proof"
+RESULTS = Path(__file__).with_name("results")
+#: What a full soak has.
+FULL_ROUNDS = 30
+SOAK, SIMULATION = RESULTS / "soak.json", RESULTS / "simulation.json"
+
+_TEXT = """\
+# Proof
+
+This page is written by `make proof` from recorded results: of one run of the soak, and of the
+simulation.
+
+## The soak
+
+`make soak` runs all workloads at once, on three brokers behind proxies, a ZooKeeper, and two
+drivers with two executors each (`local-cluster[2,2,1024]`), while faults strike. In each round the
+seed draws the shape of each query, the driver that runs it, and the faults. The last quarter of a
+round is quiet. Then everything is healed, writing ends, and every query has {drain} s to write what
+is left.
+"""
+
+_WORKLOADS = """\
+### Verdicts
+
+A verdict is *clean* if nothing was lost, nothing was there twice, no aborted record was read, and
+nothing hung. Of `at-least-once`, a repeated row must come from another task attempt of the same
+micro-batch. A round in which a workload moved fewer than {least} records is *void*, and so is one
+in which the soak itself could not go on.
+"""
+
+_CHANGING = """\
+In `changing-log` the topic is deleted and created again, gets partitions, or loses its last records
+in an unclean election, and the query runs with `failOnDataLoss=false`: records that were written to
+a replica which then lost the election may be missing, all others may not.
+"""
+
+_NOT_SHOWN = """\
+## What is not promised
+
+- The soak runs on one machine. Its links fail by proxies, and its disks do not fail: a full disk is
+  a small file system in memory, and a *slow broker* is a process that is stopped nine tenths of the
+  time.
+- A clock jump shifts `time.time()` of the Python processes of drivers and executors. The clocks of
+  the JVMs stay.
+- At least once, records may be there twice. Exactly once holds for readers with
+  `isolation.level=read_committed`.
+- Records that the brokers lose are lost: with fewer than two in-sync replicas, or after an unclean
+  election.
+- TLS, SASL, quotas, tiered storage and the `librdkafka` engine are not part of the soak; the
+  [test suite](guarantees.md) has them.
+- Other shapes of queries, other sinks, longer runs. `pykafka verify` shows [your own
+  cluster](verify.md).
+"""
+
+
+def render(soak: dict[str, Any], simulation: Sequence[dict[str, Any]] | None) -> str:
+    """
+    Return the page; the simulation's results are those of `python -m tests.simulation --results`.
+    """
+    parts = [
+        _TEXT.format(drain=f"{DRAIN_SECONDS:g}"),
+        _table(("", ""), _run_rows(soak)),
+        f"![Throughput, lag and faults of the run](proof/{TIMELINE})\n",
+        "Throughput counts each row of each micro-batch; lag is the sum over all queries.\n",
+        _WORKLOADS.format(least=MIN_ROWS),
+        _table(
+            ("Workload", "Rounds", "Clean", "Anomaly", "Void", "Records", "Repeats", "Restarts"),
+            _workload_rows(soak),
+        ),
+        _CHANGING,
+        *_anomalies(soak),
+        "### Query shapes\n",
+        _table(("Workload", "Shapes, and in how many rounds"), _shape_rows(soak)),
+        "### Faults\n",
+        _table(("Fault", "Times"), _fault_rows(soak)),
+        *_impossible(soak),
+        "### Resources\n",
+        _resources(soak),
+        f"![Threads, files and memory of the driver](proof/{RESOURCES})\n",
+        "## The simulation\n",
+        *_simulation(simulation),
+        _NOT_SHOWN,
+    ]
+    return "\n".join(parts)
+
+
+def write(soak: dict[str, Any], simulation: Sequence[dict[str, Any]] | None) -> None:
+    """
+    Write the page and its pictures.
+    """
+    draw(soak, PICTURES)
+    PAGE.write_text(render(soak, simulation))
+
+
+# --- Parts ----------------------------------------------------------------------------------------
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
+
+
+def _run_rows(soak: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    versions, machine = soak["environment"]["versions"], soak["environment"]["machine"]
+    day = time.strftime("%Y-%m-%d", time.gmtime(soak["start"]))
+    names = ("pykafka", "commit", "spark", "kafka", "confluent-kafka", "pyarrow", "python", "java")
+    yield "Run", f"{day}, {(soak['end'] - soak['start']) / 60:.0f} minutes, seed {soak['seed']}"
+    yield "Versions", ", ".join(f"{name} {versions[name]}" for name in names)
+    gigabytes = machine["memory_bytes"] / 2**30
+    yield "Machine", f"{machine['cores']} cores, {gigabytes:.0f} GB, {machine['cpu']}"
+    rounds = soak["rounds"]
+    seconds = f"{soak['round_seconds']:g} s of faults and quiet each"
+    yield "Rounds", f"{len(rounds)}, {seconds}; {len(soak['broken'])} more were broken off"
+    if len(rounds) < FULL_ROUNDS:
+        yield "", f"**This is less than a full soak**, which has {FULL_ROUNDS} rounds"
+    loads = [each["load"] for each in rounds] or [0.0]
+    yield "Load", f"load averages from {min(loads):.0f} to {max(loads):.0f}, other work included"
+    yield "Written", f"{sum(each['written'] for each in rounds):,} acknowledged records"
+    workloads = [w for each in rounds for w in each["workloads"]]
+    yield "Checked", f"{sum(w['records'] for w in workloads):,} records, once for each workload"
+    yield "Micro-batches", f"{sum(each['batches'] for each in rounds):,}"
+    yield "Faults", sum(len(each["faults"]) for each in rounds)
+    outcomes = Counter(w["outcome"] for w in workloads)
+    yield "Verdicts", ", ".join(f"{outcomes[name]} {name}" for name in (CLEAN, ANOMALY, VOID))
+
+
+def _by_workload(soak: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for each in soak["rounds"]:
+        for workload in each["workloads"]:
+            found[workload["workload"]].append(workload)
+    return dict(found)
+
+
+def _workload_rows(soak: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+    for name, results in _by_workload(soak).items():
+        outcomes = Counter(result["outcome"] for result in results)
+        totals = [sum(result[key] for result in results) for key in ("records", "repeats")]
+        restarts = sum(result["failures"] for result in results)
+        counts = [outcomes[outcome] for outcome in (CLEAN, ANOMALY, VOID)]
+        yield f"`{name}`", len(results), *counts, *(f"{total:,}" for total in totals), restarts
+
+
+def _anomalies(soak: dict[str, Any]) -> Iterator[str]:
+    for each in soak["rounds"]:
+        for workload in each["workloads"]:
+            for kind, texts in workload["anomalies"].items():
+                where = f"Round {each['number']}, `{workload['workload']}` ({workload['shape']})"
+                yield f"- {where}: **{kind}**: {_inline(texts[0])}\n"
+        for kind, texts in each["brokers"].items():
+            yield f"- Round {each['number']}, the brokers: **{kind}**: {_inline(texts[0])}\n"
+        for text in each["trouble"]:
+            yield f"- Round {each['number']}, the soak itself: {_inline(text)}\n"
+    for text in soak["broken"]:
+        yield f"- The soak itself: {_inline(text)}\n"
+
+
+def _inline(text: str) -> str:
+    return "`" + " ".join(text.replace("`", "'").split())[:300] + "`"
+
+
+def _shape_rows(soak: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, results in _by_workload(soak).items():
+        shapes = Counter(result["shape"] for result in results)
+        yield f"`{name}`", ", ".join(f"{shape} {count}" for shape, count in shapes.most_common())
+
+
+def _fault_rows(soak: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    kinds = Counter(fault["kind"] for each in soak["rounds"] for fault in each["faults"])
+    yield from sorted(kinds.items())
+
+
+def _impossible(soak: dict[str, Any]) -> Iterator[str]:
+    if soak["impossible_faults"]:
+        yield f"Not possible on that machine: {', '.join(soak['impossible_faults'])}.\n"
+
+
+def _resources(soak: dict[str, Any]) -> str:
+    count = len(soak["footprints"])
+    times = "once" if count == 1 else f"{count} times"
+    measured = (
+        f"One driver is never killed. It was measured {times}, between rounds, after a "
+        "garbage collection in its Python and its JVM."
+    )
+    if count < ENOUGH_SAMPLES:
+        return f"{measured} That is too little for a verdict.\n"
+    if soak["leaks"]:
+        grown = "; ".join(f"{name} {text}" for name, text in soak["leaks"].items())
+        return f"{measured} It has grown: {grown}.\n"
+    return (
+        f"{measured} Nothing grew beyond what Spark itself keeps for each start of a query: a "
+        "thread for each start of a Python source or of `foreachBatch`, and the connection to it.\n"
+    )
+
+
+def _simulation(results: Sequence[dict[str, Any]] | None) -> Iterator[str]:
+    if results is None:
+        yield "No results of `make simulate` are recorded yet. [What it is](simulation.md).\n"
+        return
+    commits = ", ".join(sorted({str(each["commit"]) for each in results}))
+    yield f"The histories of [the simulation](simulation.md), at commit {commits}.\n"
+    rows = [(f"`{r['workload']}`", *(f"{_count(r[key]):,}" for key in _FIGURES)) for r in results]
+    yield _table(("Workload", "Seeds", "Records", "Faults", "Failed"), rows)
+
+
+_FIGURES = ("seeds", "records", "faults", "failed")
+
+
+def _count(value: Any) -> int:
+    return len(value) if isinstance(value, list) else int(value)
+
+
+def main() -> None:
+    """
+    Copy results into the tree if they are named, and write the page from those in the tree.
+    """
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.report", description=__doc__)
+    parser.add_argument("results", nargs="?", type=Path, help="a new file of results")
+    new = parser.parse_args().results
+    if new is not None:
+        SOAK.write_text(json.dumps(json.loads(new.read_text()), indent=1) + "\n")
+    simulation = json.loads(SIMULATION.read_text()) if SIMULATION.exists() else None
+    write(json.loads(SOAK.read_text()), simulation)
+
+
+if __name__ == "__main__":
+    main()

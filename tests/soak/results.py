@@ -1,0 +1,32 @@
+"""
+The results of a run as a document: what it ran on, and its totals.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from bench.versions import machine, versions
+
+
+def environment() -> dict[str, Any]:
+    """
+    Return versions, commit and machine.
+    """
+    return {"versions": versions(), "machine": machine()}
+
+
+def totals(document: dict[str, Any]) -> str:
+    """
+    Return the totals of a run in a line.
+    """
+    workloads = [workload for each in document["rounds"] for workload in each["workloads"]]
+    outcomes = Counter(workload["outcome"] for workload in workloads)
+    faults = sum(len(each["faults"]) for each in document["rounds"])
+    records = sum(workload["records"] for workload in workloads)
+    return (
+        f"{len(document['rounds'])} rounds, {records} records, {faults} faults; "
+        f"verdicts: {dict(outcomes)}; broken rounds: {len(document['broken'])}; "
+        f"leaks: {document['leaks'] or 'none'}"
+    )

@@ -1,0 +1,207 @@
+"""
+What a round of a workload shows: nothing lost, nothing doubled, each double explained, no hang.
+
+The comparison of rows is that of `pykafka verify`. It does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.verify.checker import COMMITTED, Verdict, check_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tests.soak.truth import OutputRow, Truth
+
+    from pyspark_pykafka.verify.records import ReadRow
+
+CLEAN, ANOMALY, VOID = "clean", "anomaly", "void"
+_SHOWN = 5
+
+
+@dataclass
+class WorkloadResult:
+    """
+    One workload in one round: its figures and its verdict.
+    """
+
+    workload: str
+    shape: str
+    guarantee: str
+    driver: str
+    records: int = 0
+    rows: int = 0
+    repeats: int = 0
+    failures: int = 0
+    drained_seconds: float = 0.0
+    anomalies: dict[str, list[str]] = field(default_factory=dict)
+    #: Why the round shows nothing of it.
+    void: str | None = None
+
+    @property
+    def outcome(self) -> str:
+        """
+        CLEAN, ANOMALY or VOID.
+        """
+        if self.anomalies:
+            return ANOMALY
+        return CLEAN if self.void is None else VOID
+
+    def add(self, verdict: Verdict) -> None:
+        """
+        Add what the checker found.
+        """
+        self.records += verdict.records
+        self.repeats += verdict.repeats
+        for kind, items in verdict.anomalies.items():
+            shown = [str(item) for item in items[:_SHOWN]]
+            self.anomalies.setdefault(kind, []).extend([f"{len(items)} in all", *shown])
+
+    def anomaly(self, kind: str, text: str) -> None:
+        """
+        Add an anomaly that is no row.
+        """
+        self.anomalies.setdefault(kind, []).append(text)
+
+
+def check_output(
+    truth: Truth,
+    rows: Sequence[OutputRow],
+    *,
+    exactly_once: bool,
+    is_ordered: bool,
+    is_through: bool,
+) -> Verdict:
+    """
+    Compare an output topic, read committed, with the truth; at least once, doubles need a reason.
+    """
+    verdict = Verdict()
+    found = [each.row for each in rows]
+    batches: Sequence[Sequence[ReadRow]] = [[row] for row in found] if is_ordered else [found]
+    check_source(verdict, truth, batches, exactly_once=exactly_once, is_through=is_through)
+    if not exactly_once:
+        verdict.add("unexplained duplicate", unexplained(rows))
+    return verdict
+
+
+def unexplained(rows: Iterable[OutputRow]) -> list[tuple[str, int, int]]:
+    """
+    Return the rows of which two copies come from one task attempt, or from two micro-batches.
+
+    A retried task, a restarted query or a replay writes a row again: always in another attempt of
+    the same micro-batch.
+    """
+    copies: defaultdict[tuple[str, int, int], list[OutputRow]] = defaultdict(list)
+    for each in rows:
+        copies[each.row.topic, each.row.partition, each.row.offset].append(each)
+    return [
+        place
+        for place, same in copies.items()
+        if len({each.attempt for each in same}) < len(same)
+        or len({each.batch for each in same}) > 1
+    ]
+
+
+def check_kept(
+    truth: Truth, batches: Sequence[Sequence[ReadRow]], *, is_ordered: bool, is_through: bool
+) -> Verdict:
+    """
+    Compare micro-batches that a sink has kept once with the truth.
+    """
+    verdict = Verdict()
+    found = batches if is_ordered else [[row for rows in batches for row in rows]]
+    check_source(verdict, truth, found, is_through=is_through)
+    return verdict
+
+
+def check_acknowledged(verdict: Verdict, written: Truth, read: set[tuple[str, int, int]]) -> None:
+    """
+    Add what the brokers acknowledged to the plain producer but do not have: no fault of ours.
+    """
+    lost = [
+        (*place, record.offset)
+        for place, records in written.items()
+        for record in records
+        if record.state == COMMITTED and (*place, record.offset) not in read
+    ]
+    verdict.add("lost by the brokers", lost)
+
+
+# --- Progress -------------------------------------------------------------------------------------
+
+Offsets = dict[int, int]
+
+
+@dataclass
+class ProgressWatch:
+    """
+    Samples of recorded progress, each with what Spark had committed when it was looked up after it.
+    """
+
+    recorded: Offsets = field(default_factory=dict)
+    anomalies: dict[str, list[str]] = field(default_factory=dict)
+    samples: int = 0
+
+    def add(self, recorded: Offsets, committed: Mapping[int, int]) -> None:
+        """
+        Add a sample: recorded offsets never move back, and are never ahead.
+        """
+        self.samples += 1
+        for partition, offset in recorded.items():
+            before = self.recorded.get(partition, 0)
+            if offset < before:
+                self._add("went back", f"partition {partition} from {before} to {offset}")
+            if offset > committed.get(partition, 0):
+                ahead = f"partition {partition}: {offset}, committed {committed.get(partition, 0)}"
+                self._add("ahead", ahead)
+        self.recorded = {**self.recorded, **recorded}
+
+    def _add(self, kind: str, text: str) -> None:
+        self.anomalies.setdefault(f"progress {kind}", []).append(text)
+
+
+# --- Resources ------------------------------------------------------------------------------------
+
+Sample = dict[str, int]
+
+#: Growth that is normal over a run: pools and caches fill up. Each start of a query may cost more:
+#: Spark 4.2 leaks a connection and threads for each start of a Python source or of foreachBatch.
+ROOM: Sample = {
+    "files": 20,
+    "threads": 20,
+    "megabytes": 60,
+    "jvm_files": 60,
+    "jvm_threads": 60,
+    "jvm_heap_megabytes": 80,
+}
+PER_START: Sample = {
+    "files": 1,
+    "threads": 1,
+    "megabytes": 1,
+    "jvm_files": 2,
+    "jvm_threads": 2,
+    "jvm_heap_megabytes": 1,
+}
+#: Fewer samples show no trend.
+ENOUGH_SAMPLES = 3
+
+
+def check_footprint(samples: Sequence[Sample], starts: Sequence[int]) -> dict[str, Any]:
+    """
+    Return the resources that have grown beyond their limits, from the first sample to the last.
+
+    ``starts`` are the starts of queries until each sample.
+    """
+    if len(samples) < ENOUGH_SAMPLES:
+        return {}
+    grown = {}
+    for name, room in ROOM.items():
+        growth = samples[-1][name] - samples[0][name]
+        limit = room + PER_START[name] * (starts[-1] - starts[0])
+        if growth > limit:
+            grown[name] = f"grew by {growth}, limit {limit}: {[sample[name] for sample in samples]}"
+    return grown

@@ -1,0 +1,156 @@
+"""
+The report of the soak: a page and pictures from recorded results.
+"""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.soak.charts import RESOURCES, TIMELINE, draw
+from tests.soak.report import PAGE, SIMULATION, SOAK, render
+from tests.soak.verdicts import ROOM
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def workload(outcome: str, **more: Any) -> dict[str, Any]:
+    return {
+        "workload": "exactly-once",
+        "shape": "join",
+        "outcome": outcome,
+        "records": 1_000,
+        "repeats": 0,
+        "failures": 2,
+        "anomalies": {},
+        **more,
+    }
+
+
+@pytest.fixture
+def soak() -> dict[str, Any]:
+    """
+    Return the results of a round with a clean verdict and one with a loss.
+    """
+    samples = [{"at": 10.0 + at, "processed": 100 * at, "lag": 7} for at in range(3)]
+    fault = {"kind": "broker killed", "target": "broker 2", "start": 11.0, "end": 12.0}
+    clean = {
+        "number": 0,
+        "start": 10.0,
+        "written": 1_200,
+        "batches": 40,
+        "load": 3.0,
+        "faults": [fault],
+        "samples": samples,
+        "workloads": [workload("clean")],
+        "brokers": {},
+        "trouble": [],
+    }
+    lost = {"lost": ["1 in all", "('a', 0, 7)"]}
+    versions = (
+        "pykafka",
+        "commit",
+        "spark",
+        "kafka",
+        "confluent-kafka",
+        "pyarrow",
+        "python",
+        "java",
+    )
+    return {
+        "seed": 7,
+        "round_seconds": 120,
+        "start": 0.0,
+        "end": 600.0,
+        "environment": {
+            "versions": dict.fromkeys(versions, "1"),
+            "machine": {"cores": 2, "memory_bytes": 2**34, "cpu": "a CPU"},
+        },
+        "impossible_faults": ["disk full"],
+        "rounds": [
+            clean,
+            {**clean, "number": 1, "workloads": [workload("anomaly", anomalies=lost)]},
+        ],
+        "broken": [],
+        "footprints": [dict.fromkeys(ROOM, 10)] * 3,
+        "query_starts": [0, 8, 16],
+        "leaks": {},
+    }
+
+
+def test_page_shows_verdicts_and_faults(soak: dict[str, Any]) -> None:
+    """
+    Rounds, verdicts, faults, and what could not be done are on the page.
+    """
+    page = render(soak, None)
+
+    assert "| `exactly-once` | 2 | 1 | 1 | 0 | 2,000 | 0 | 4 |" in page
+    assert "| broker killed | 2 |" in page
+    assert "Round 1, `exactly-once` (join): **lost**: `1 in all`" in page
+    assert "Not possible on that machine: disk full." in page
+    assert "No results of `make simulate`" in page
+    assert "Nothing grew" in page
+    assert "**This is less than a full soak**" in page
+
+
+def test_few_measurements_are_no_verdict(soak: dict[str, Any]) -> None:
+    """
+    Two measurements show no trend, so nothing is claimed.
+    """
+    page = render({**soak, "footprints": [dict.fromkeys(ROOM, 10)] * 2}, None)
+
+    assert "It was measured 2 times" in page
+    assert "That is too little for a verdict." in page
+
+
+def test_page_shows_a_leak(soak: dict[str, Any]) -> None:
+    """
+    Resources that grew are named.
+    """
+    page = render({**soak, "leaks": {"threads": "grew by 99, limit 20"}}, None)
+
+    assert "It has grown: threads grew by 99, limit 20." in page
+
+
+def test_page_shows_the_simulation(soak: dict[str, Any]) -> None:
+    """
+    The simulation's results are a row for each workload; seeds may be a list or their number.
+    """
+    results = [
+        {
+            "workload": "source",
+            "seeds": 10_000,
+            "records": 123_456,
+            "faults": 99,
+            "failed": [],
+            "commit": "abc",
+        }
+    ]
+
+    page = render(soak, results)
+
+    assert "at commit abc." in page
+    assert "| `source` | 10,000 | 123,456 | 99 | 0 |" in page
+
+
+def test_pictures_are_the_same_for_the_same_results(soak: dict[str, Any], tmp_path: Path) -> None:
+    """
+    The SVG files contain no date and no random name.
+    """
+    first = [path.read_text() for path in draw(soak, tmp_path / "a")]
+    second = [path.read_text() for path in draw(deepcopy(soak), tmp_path / "b")]
+
+    assert first == second
+    assert [path.name for path in sorted((tmp_path / "a").iterdir())] == [RESOURCES, TIMELINE]
+
+
+def test_page_in_the_tree_is_that_of_the_recorded_results() -> None:
+    """
+    docs/proof.md is what the results in the tree say.
+    """
+    simulation = json.loads(SIMULATION.read_text()) if SIMULATION.exists() else None
+
+    assert PAGE.read_text() == render(json.loads(SOAK.read_text()), simulation)
