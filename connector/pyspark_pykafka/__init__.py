@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
     from pyspark_pykafka.failures.foreach_batch import isolate_poison
     from pyspark_pykafka.failures.restarts import RestartPolicy, supervise
+    from pyspark_pykafka.metrics.listener import MetricsListener
     from pyspark_pykafka.progress.listener import ProgressListener
     from pyspark_pykafka.spark.datasource import DefaultSource, register
 
@@ -28,6 +29,7 @@ __all__ = [
     "Auditor",
     "DeadLetterTopic",
     "DefaultSource",
+    "MetricsListener",
     "PoisonPolicy",
     "ProgressListener",
     "RestartPolicy",
@@ -43,6 +45,7 @@ _MODULES = {
     "Auditor": "audit.observer",
     "DeadLetterTopic": "failures.dead_letters",
     "DefaultSource": "spark.datasource",
+    "MetricsListener": "metrics.listener",
     "PoisonPolicy": "failures.bisection",
     "ProgressListener": "progress.listener",
     "RestartPolicy": "failures.restarts",

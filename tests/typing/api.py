@@ -11,6 +11,7 @@ from pyspark_pykafka import (
     Auditor,
     DeadLetterTopic,
     DefaultSource,
+    MetricsListener,
     PoisonPolicy,
     ProgressListener,
     RestartPolicy,
@@ -25,6 +26,8 @@ from pyspark_pykafka.testing import KafkaCluster, Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from opentelemetry.metrics import Meter
+    from prometheus_client import CollectorRegistry
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryListener
     from pyspark.sql.streaming.query import StreamingQuery
@@ -96,6 +99,25 @@ def audit_query(frame: DataFrame) -> tuple[DataFrame, StreamingQueryListener]:
 def record_end_of_query(spark: SparkSession) -> None:
     listener: StreamingQueryListener = ProgressListener(OPTIONS)
     spark.streams.addListener(listener)
+
+
+def export_metrics(spark: SparkSession, registry: CollectorRegistry, meter: Meter) -> int | None:
+    spark.streams.addListener(MetricsListener())
+    metrics = MetricsListener(
+        port=0,
+        host="0.0.0.0",  # noqa: S104
+        registry=registry,
+        meter=meter,
+        log_seconds=None,
+        options=OPTIONS,
+        refresh_seconds=5.0,
+        max_partitions=10,
+    )
+    isolate_poison(print, metrics.count_dead_letters(DeadLetterTopic("t.dead", OPTIONS)))
+    AuditListener(Auditor("t"), on_report=metrics.record_audit)
+    lags: list[int | None] = [query.lag for query in metrics.snapshot().queries]
+    metrics.close()
+    return metrics.port if lags else None
 
 
 def start_broker() -> list[Record]:

@@ -28,6 +28,7 @@ SPARK_ADAPTERS = {
         "spark",
         "audit.observer",
         "failures.foreach_batch",
+        "metrics.listener",
         "progress.listener",
         "testing",
         "verify",

@@ -53,6 +53,7 @@ FOR_DRIVER_PROGRAMS = {
     "pyspark_pykafka.audit.observer",
     "pyspark_pykafka.failures.restarts",
     "pyspark_pykafka.failures.bisection",
+    "pyspark_pykafka.metrics.listener",
     "pyspark_pykafka.progress.listener",
 }
 
@@ -96,6 +97,7 @@ def test_public_names() -> None:
         "Auditor",
         "DeadLetterTopic",
         "DefaultSource",
+        "MetricsListener",
         "PoisonPolicy",
         "ProgressListener",
         "RestartPolicy",

@@ -1,0 +1,3 @@
+"""
+Metrics of streaming queries, made from Spark's progress: for Prometheus, OpenTelemetry and the log.
+"""

@@ -1,0 +1,124 @@
+"""
+Reads from the brokers what Spark's progress does not show: the present end offsets, and how old
+the first unread record is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.offsets import LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.source.factory import fetch_settings, metadata_client
+from pyspark_pykafka.source.subscription import matches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark_pykafka.metrics.query_metrics import QueryMetrics
+    from pyspark_pykafka.options import SourceOptions
+
+logger = logging.getLogger("pyspark_pykafka")
+
+_POSITION_AND_TIME = pa.schema([(name, SOURCE_TYPES[name]) for name in ("offset", "timestamp")])
+
+
+class UnreadRecords:
+    """
+    Reads the timestamps of records that a query has not read yet.
+    """
+
+    def __init__(self, options: SourceOptions, now: Callable[[], float] = time.time) -> None:
+        # A record that retention deletes meanwhile is no error here.
+        self._settings = replace(
+            fetch_settings(options, _POSITION_AND_TIME), fail_on_data_loss=False
+        )
+        self._now = now
+
+    def first(self, tp: TopicPartition, position: int) -> tuple[int, float]:
+        """
+        Return the offset and the timestamp of the first record from a position on.
+
+        If there is none any more, the present: nothing is known of its age.
+        """
+        for batch in fetch(OffsetRange(tp, position, LATEST), self._settings):
+            if batch.num_rows:
+                offset, timestamp = (batch.column(i)[0].as_py() for i in range(2))
+                return offset, timestamp.timestamp()
+        return position, self._now()
+
+
+class BrokerOffsets:
+    """
+    Updates the lags of the partitions that the options subscribe to.
+
+    Each refresh is one ListOffsets request to each leader. The first unread record of a partition
+    is read only if it is older than what is known, so about once in a run with a backlog. Raises
+    :class:`~pyspark_pykafka.errors.OptionsError` for wrong options.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        metrics: QueryMetrics,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        source = parse_stream_source(options)
+        self._is_subscribed = partial(matches, source.strategy)
+        self._client = metadata_client(source)
+        self._unread = UnreadRecords(source, now)
+        self._metrics = metrics
+        self._now = now
+
+    def refresh(self) -> None:
+        """
+        Read the end offsets, and the times of old unread records; raise the brokers' errors.
+        """
+        ends = self._client.end_offsets(self._metrics.partitions(self._is_subscribed))
+        self._metrics.observe_ends(ends, self._now())
+        positions = self._metrics.undated(self._is_subscribed)
+        self._metrics.date({tp: self._unread.first(tp, at) for tp, at in positions.items()})
+
+
+class BrokerOffsetsThread:
+    """
+    Refreshes in the background until it is closed; an outage is logged once, and ends nothing.
+    """
+
+    def __init__(self, offsets: BrokerOffsets, seconds: float) -> None:
+        self._offsets = offsets
+        self._seconds = seconds
+        self._closed = threading.Event()
+        self._is_failing = False
+        # A daemon: it must not keep the driver alive.
+        self._thread = threading.Thread(target=self._run, name="pykafka-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """
+        Stop refreshing; a request that is in flight ends by its own timeout.
+        """
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._seconds):
+            try:
+                self._offsets.refresh()
+            except PykafkaError as error:
+                if not self._is_failing:
+                    logger.warning("The lag cannot be read at the moment: %s", error)
+                self._is_failing = True
+            else:
+                if self._is_failing:
+                    logger.info("The lag is read again")
+                self._is_failing = False

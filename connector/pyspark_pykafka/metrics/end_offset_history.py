@@ -1,0 +1,91 @@
+"""
+Dates the records of a partition by the history of its end offset, without reading them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+_MAX_OBSERVATIONS = 128
+
+
+@dataclass(slots=True)
+class EndOffsetHistory:
+    """
+    When the end offset of a partition was seen to have each of some values, oldest first.
+
+    A record arrived between the last observation that does not include it and the first that does.
+    Between the two the arrival is interpolated, so it is wrong by at most the time between them.
+    Old observations are thinned out.
+    """
+
+    _ends: list[int] = field(default_factory=list)
+    _times: list[float] = field(default_factory=list)
+    _is_dated: bool = False
+
+    def observe(self, end: int, at: float) -> bool:
+        """
+        Record that the log ended at ``end`` at the time ``at``; return whether it is news.
+
+        An observation that is older than the last one is none. A smaller end than before means
+        another log: the topic was recreated, or truncated.
+        """
+        if self._times and at < self._times[-1]:
+            return False
+        if self._ends and end < self._ends[-1]:
+            self._ends, self._times, self._is_dated = [], [], False
+        if len(self._ends) >= 2 and self._ends[-2] == end:
+            self._times[-1] = at
+            return True
+        self._ends.append(end)
+        self._times.append(at)
+        if len(self._ends) > _MAX_OBSERVATIONS:
+            self._thin_out()
+        return True
+
+    def date(self, offset: int, at: float) -> None:
+        """
+        Record that the record at ``offset`` arrived at ``at``, before the first observation.
+
+        A time after it, from a producer whose clock is fast, is ignored.
+        """
+        self._is_dated = True
+        if offset < self._ends[0] and at <= self._times[0]:
+            self._ends.insert(0, offset + 1)
+            self._times.insert(0, at)
+
+    def needs_date(self, position: int) -> bool:
+        """
+        Whether the first unread record is older than the history, and its age has not been read.
+        """
+        return bool(self._ends) and not self._is_dated and position < self._ends[0]
+
+    def forget_before(self, position: int) -> None:
+        """
+        Drop the observations that are not needed to date records from ``position`` on.
+        """
+        count = max(bisect_right(self._ends, position) - 1, 0)
+        del self._ends[:count], self._times[:count]
+
+    def arrival(self, offset: int) -> float | None:
+        """
+        Return the time at which the record at ``offset`` arrived; None if it has not.
+
+        For a record older than the history that is the first observation: it is at least that old.
+        """
+        # The first observation whose end is greater than the offset includes the record.
+        index = bisect_right(self._ends, offset)
+        if index == len(self._ends):
+            return None
+        if index == 0:
+            return self._times[0]
+        before, after = self._ends[index - 1], self._ends[index]
+        share = (offset + 1 - before) / (after - before)
+        return self._times[index - 1] + share * (self._times[index] - self._times[index - 1])
+
+    def _thin_out(self) -> None:
+        """
+        Drop every other observation except the first and the last.
+        """
+        del self._ends[1:-1:2], self._times[1:-1:2]

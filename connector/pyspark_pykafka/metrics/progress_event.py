@@ -1,0 +1,154 @@
+"""
+What Spark reports of a finished micro-batch, as values. Pure: no Spark, no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.errors import OffsetsError
+from pyspark_pykafka.offsets import INITIAL, Offsets, offsets_from_json
+from pyspark_pykafka.source.micro_batch_stream import LOST
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Spark's name of the duration of the whole trigger.
+TRIGGER = "triggerExecution"
+
+#: Spark's name of the phase that determines the end of a new micro-batch.
+LATEST = "latestOffset"
+
+# Spark plans a batch in these phases. A batch that an earlier run has planned skips them.
+_PLANNING = frozenset({LATEST, "walCommit"})
+
+_PYKAFKA_ERROR = re.compile(r"pyspark_pykafka\.errors\.(\w+)")
+_ERROR_NAME = re.compile(r"\A(?:[\w$]+\.)*([\w$]*(?:Exception|Error))\b")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBatch:
+    """
+    What one Kafka source of a query delivered in a micro-batch.
+
+    ``latest`` is None if Spark does not report the latest offsets: before 4.2, and for a batch that
+    an earlier run had planned. ``lost`` counts the offsets lost since the run began.
+    """
+
+    index: int
+    start: Offsets
+    end: Offsets
+    latest: Offsets | None
+    lost: Offsets
+    rows: int
+    input_rate: float
+    processed_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """
+    A finished micro-batch; ``seconds`` holds the duration of each of Spark's phases.
+    """
+
+    query_id: str
+    query_name: str
+    run_id: str
+    batch_id: int
+    seconds: Mapping[str, float]
+    sources: tuple[SourceBatch, ...]
+
+    @property
+    def was_planned_before(self) -> bool:
+        """
+        Whether an earlier run planned the batch and did not finish it.
+        """
+        return TRIGGER in self.seconds and not _PLANNING & self.seconds.keys()
+
+    @property
+    def seconds_since_planning(self) -> float:
+        """
+        The time between the planning of the batch and its end.
+        """
+        return max(self.seconds.get(TRIGGER, 0.0) - self.seconds.get(LATEST, 0.0), 0.0)
+
+
+def parse_batch(text: str) -> Batch:
+    """
+    Parse the JSON of Spark's StreamingQueryProgress; sources other than Kafka are left out.
+    """
+    fields = json.loads(text)
+    sources = (_source(index, each) for index, each in enumerate(fields["sources"]))
+    return Batch(
+        query_id=fields["id"],
+        query_name=fields.get("name") or "",
+        run_id=fields["runId"],
+        batch_id=fields["batchId"],
+        seconds={name: ms / 1000 for name, ms in fields.get("durationMs", {}).items()},
+        sources=tuple(source for source in sources if source is not None),
+    )
+
+
+def _source(index: int, fields: Mapping[str, Any]) -> SourceBatch | None:
+    end_document = _document(fields.get("endOffset"))
+    end = _offsets(end_document)
+    if end_document is None or not end:
+        return None
+    start_document = _document(fields.get("startOffset")) or end_document.get(INITIAL)
+    latest_document = _document(fields.get("latestOffset"))
+    return SourceBatch(
+        index=index,
+        start=_offsets(start_document),
+        end=end,
+        latest=_offsets(latest_document) or None,
+        lost=_offsets((latest_document or {}).get(LOST)),
+        rows=fields.get("numInputRows", 0),
+        input_rate=_rate(fields.get("inputRowsPerSecond")),
+        processed_rate=_rate(fields.get("processedRowsPerSecond")),
+    )
+
+
+def _document(value: object) -> dict[str, Any] | None:
+    """
+    Return an offset document, which Spark reports as an object or as JSON text; None if it is none.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _offsets(document: Mapping[str, Any] | None) -> Offsets:
+    """
+    Return the offsets in a document, none if it is that of another kind of source.
+    """
+    try:
+        return offsets_from_json(document or {})
+    except OffsetsError:
+        return {}
+
+
+def _rate(value: object) -> float:
+    """
+    Return a rate; Spark reports one that it cannot compute as text or not at all.
+    """
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def error_name(text: str, condition: str | None) -> str:
+    """
+    Return a short name of the error that ended a query: the connector's own class, Spark's
+    condition, or the class at the beginning of the text.
+    """
+    own = _PYKAFKA_ERROR.search(text)
+    if own is not None:
+        return own[1]
+    if condition:
+        return condition
+    match = _ERROR_NAME.match(text)
+    return match[1] if match else "unknown"

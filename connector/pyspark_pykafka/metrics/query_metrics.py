@@ -1,0 +1,315 @@
+"""
+What is known of running and ended queries: takes Spark's events, gives snapshots. No I/O.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.metrics.end_offset_history import EndOffsetHistory
+from pyspark_pykafka.metrics.snapshot import (
+    PartitionSnapshot,
+    QuerySnapshot,
+    Snapshot,
+    SourceSnapshot,
+    limit_dead_letters,
+    limit_partitions,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyspark_pykafka.metrics.progress_event import Batch, SourceBatch
+    from pyspark_pykafka.offsets import TopicPartition
+
+#: Ended queries that are kept; a job that starts ever new queries must not fill the memory.
+MAX_ENDED = 20
+
+# Distinct names of errors for a query; the others count as this one.
+_MAX_ERRORS = 20
+_OTHER_ERRORS = "other"
+
+_MAX_ERROR_LENGTH = 300
+
+
+@dataclass(slots=True)
+class _Partition:
+    position: int
+    end: int | None = None
+    read: int = 0
+    lost: int = 0
+    lost_in_run: int = 0
+    history: EndOffsetHistory = field(default_factory=EndOffsetHistory)
+
+    def observe_end(self, end: int, at: float) -> None:
+        if self.history.observe(end, at):
+            self.end = end
+            self.history.forget_before(self.position)
+
+    def advance(self, start: int, end: int) -> None:
+        self.read += max(end - start, 0)
+        self.position = end
+
+    def count_lost(self, lost_in_run: int) -> None:
+        """
+        Add what the run has lost since its last report.
+        """
+        self.lost += max(lost_in_run - self.lost_in_run, 0)
+        self.lost_in_run = lost_in_run
+
+    def snapshot(self, source: int, tp: TopicPartition, now: float) -> PartitionSnapshot:
+        lag = None if self.end is None else max(self.end - self.position, 0)
+        return PartitionSnapshot(
+            source=source,
+            topic=tp.topic,
+            partition=str(tp.partition),
+            position=self.position,
+            end=self.end,
+            lag=lag,
+            lag_seconds=self._lag_seconds(lag, now),
+            read=self.read,
+            lost=self.lost,
+        )
+
+    def _lag_seconds(self, lag: int | None, now: float) -> float | None:
+        if not lag:
+            return None if lag is None else 0.0
+        arrival = self.history.arrival(self.position)
+        return None if arrival is None else max(now - arrival, 0.0)
+
+
+@dataclass(slots=True)
+class _Source:
+    rows: int = 0
+    input_rate: float = 0.0
+    processed_rate: float = 0.0
+    partitions: dict[TopicPartition, _Partition] = field(default_factory=dict)
+
+    def add(self, batch: SourceBatch, planned_at: float) -> None:
+        self.rows += batch.rows
+        self.input_rate, self.processed_rate = batch.input_rate, batch.processed_rate
+        # Partitions that have left the query's subscription are not shown any more.
+        for tp in self.partitions.keys() - batch.end.keys():
+            del self.partitions[tp]
+        for tp, end in batch.end.items():
+            partition = self.partitions.setdefault(tp, _Partition(end))
+            # A partition that is new in this batch starts wherever retention had left its log.
+            partition.advance(batch.start.get(tp, end), end)
+            if tp in batch.lost:
+                partition.count_lost(batch.lost[tp])
+            if batch.latest is not None and tp in batch.latest:
+                partition.observe_end(batch.latest[tp], planned_at)
+
+
+@dataclass(slots=True)
+class _Query:
+    id: str
+    name: str
+    is_running: bool = False
+    starts: int = 0
+    batches: int = 0
+    replays: int = 0
+    is_first_batch_of_run: bool = True
+    batch_id: int | None = None
+    last_batch_time: float | None = None
+    last_event_time: float | None = None
+    last_error: str | None = None
+    failures: dict[str, int] = field(default_factory=dict)
+    last_seconds: Mapping[str, float] = field(default_factory=dict)
+    total_seconds: dict[str, float] = field(default_factory=dict)
+    sources: dict[int, _Source] = field(default_factory=dict)
+    dead_letters: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def start(self, now: float) -> None:
+        self.is_running, self.is_first_batch_of_run = True, True
+        self.starts += 1
+        self.last_event_time = now
+        for partition in self._partitions():
+            partition.lost_in_run = 0
+
+    def add(self, batch: Batch, now: float) -> None:
+        self.is_running = True
+        self.batches += 1
+        if self.is_first_batch_of_run and batch.was_planned_before:
+            self.replays += 1
+        self.is_first_batch_of_run = False
+        self.batch_id, self.last_seconds = batch.batch_id, batch.seconds
+        self.last_batch_time = self.last_event_time = now
+        for phase, seconds in batch.seconds.items():
+            self.total_seconds[phase] = self.total_seconds.get(phase, 0.0) + seconds
+        planned_at = now - batch.seconds_since_planning
+        for source in batch.sources:
+            self.sources.setdefault(source.index, _Source()).add(source, planned_at)
+
+    def end(self, error: tuple[str, str] | None, now: float) -> None:
+        self.is_running = False
+        self.last_event_time = now
+        if error is None:
+            return
+        name, text = error
+        if name not in self.failures and len(self.failures) >= _MAX_ERRORS:
+            name = _OTHER_ERRORS
+        self.failures[name] = self.failures.get(name, 0) + 1
+        self.last_error = text[:_MAX_ERROR_LENGTH]
+
+    def snapshot(self, now: float, max_partitions: int) -> QuerySnapshot:
+        partitions = tuple(
+            partition.snapshot(index, tp, now)
+            for index, source in sorted(self.sources.items())
+            for tp, partition in sorted(source.partitions.items())
+        )
+        return QuerySnapshot(
+            id=self.id,
+            name=self.name,
+            is_running=self.is_running,
+            starts=self.starts,
+            batches=self.batches,
+            replays=self.replays,
+            batch_id=self.batch_id,
+            last_batch_time=self.last_batch_time,
+            last_event_time=self.last_event_time,
+            last_error=self.last_error,
+            failures=dict(self.failures),
+            last_seconds=dict(self.last_seconds),
+            total_seconds=dict(self.total_seconds),
+            sources=tuple(
+                SourceSnapshot(index, source.rows, source.input_rate, source.processed_rate)
+                for index, source in sorted(self.sources.items())
+            ),
+            partitions=limit_partitions(partitions, max_partitions),
+            dead_letters=limit_dead_letters(self.dead_letters, max_partitions),
+        )
+
+    def _partitions(self) -> Iterable[_Partition]:
+        return (each for source in self.sources.values() for each in source.partitions.values())
+
+
+class QueryMetrics:
+    """
+    Collects the metrics of all queries of a session; its methods may be called from any thread.
+
+    Queries are kept by id, which the restarts of a checkpoint share, so counters go on. A snapshot
+    has at most ``max_partitions`` entries for the partitions of a query.
+    """
+
+    def __init__(self, max_partitions: int) -> None:
+        self._max_partitions = max_partitions
+        self._lock = threading.Lock()
+        self._queries: dict[str, _Query] = {}
+        self._audits: dict[tuple[str, str], int] = {}
+
+    def start(self, query_id: str, name: str, now: float) -> None:
+        """
+        Count a new run of a query.
+        """
+        with self._lock:
+            self._query(query_id, name).start(now)
+
+    def add(self, batch: Batch, now: float) -> None:
+        """
+        Count a finished micro-batch.
+        """
+        with self._lock:
+            self._query(batch.query_id, batch.query_name).add(batch, now)
+
+    def record_idle(self, query_id: str, now: float) -> None:
+        """
+        Record that a query has looked for new records and found none.
+        """
+        with self._lock:
+            if query_id in self._queries:
+                self._queries[query_id].last_event_time = now
+
+    def end(self, query_id: str, error: tuple[str, str] | None, now: float) -> None:
+        """
+        Count the end of a run; ``error`` is (name, text) of the error that ended it.
+        """
+        with self._lock:
+            if query_id not in self._queries:
+                return
+            # The last to end is the last to be forgotten.
+            query = self._queries[query_id] = self._queries.pop(query_id)
+            query.end(error, now)
+            ended = [each.id for each in self._queries.values() if not each.is_running]
+            for forgotten in ended[:-MAX_ENDED]:
+                del self._queries[forgotten]
+
+    def count_dead_letters(self, query_id: str, positions: Iterable[TopicPartition]) -> None:
+        """
+        Count records that were set aside, given the partition of each.
+        """
+        with self._lock:
+            counts = self._query(query_id, "").dead_letters
+            for tp in positions:
+                counts[tp] = counts.get(tp, 0) + 1
+
+    def count_audit(self, auditor: str, verdict: str) -> None:
+        """
+        Count an audited micro-batch.
+        """
+        with self._lock:
+            key = (auditor, verdict)
+            self._audits[key] = self._audits.get(key, 0) + 1
+
+    def observe_ends(self, ends: Mapping[TopicPartition, int], now: float) -> None:
+        """
+        Record end offsets that the brokers have returned.
+        """
+        with self._lock:
+            for tp, partition in self._running_partitions():
+                if tp in ends:
+                    partition.observe_end(ends[tp], now)
+
+    def partitions(self, matches: Callable[[TopicPartition], bool]) -> list[TopicPartition]:
+        """
+        Return the matching partitions that running queries read.
+        """
+        with self._lock:
+            return sorted({tp for tp, _ in self._running_partitions() if matches(tp)})
+
+    def undated(self, matches: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
+        """
+        Return the positions of matching partitions whose first unread record is older than the
+        history of their end offsets.
+        """
+        with self._lock:
+            return {
+                tp: partition.position
+                for tp, partition in self._running_partitions()
+                if matches(tp) and partition.history.needs_date(partition.position)
+            }
+
+    def date(self, times: Mapping[TopicPartition, tuple[int, float]]) -> None:
+        """
+        Record the timestamps of unread records, as (offset, time) by partition.
+        """
+        with self._lock:
+            for tp, partition in self._running_partitions():
+                if tp in times:
+                    partition.history.date(*times[tp])
+
+    def snapshot(self, now: float) -> Snapshot:
+        """
+        Return the state of all queries.
+        """
+        with self._lock:
+            queries = tuple(
+                query.snapshot(now, self._max_partitions) for query in self._queries.values()
+            )
+            return Snapshot(queries, dict(self._audits))
+
+    def _query(self, query_id: str, name: str) -> _Query:
+        query = self._queries.setdefault(query_id, _Query(query_id, name))
+        query.name = name or query.name
+        return query
+
+    def _running_partitions(self) -> list[tuple[TopicPartition, _Partition]]:
+        return [
+            pair
+            for query in self._queries.values()
+            if query.is_running
+            for source in query.sources.values()
+            for pair in source.partitions.items()
+        ]

@@ -1,0 +1,172 @@
+"""
+The state of all queries at one moment, as frozen values: what exporters and the page show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyspark_pykafka.offsets import TopicPartition
+
+#: Stands for the partition, or topic, of an entry that sums up several.
+ALL = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSnapshot:
+    """
+    One partition of one of a query's Kafka sources.
+
+    ``position`` is the next offset to read. ``lag`` counts offsets. ``end``, ``lag`` and
+    ``lag_seconds`` are None while the latest offsets are unknown. An entry that sums up partitions
+    has the partition :data:`ALL`, or the topic as well, and neither position nor end.
+    """
+
+    source: int
+    topic: str
+    partition: str
+    position: int | None
+    end: int | None
+    lag: int | None
+    lag_seconds: float | None
+    read: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSnapshot:
+    """
+    One Kafka source of a query; the rates are those of the last micro-batch.
+    """
+
+    index: int
+    rows: int
+    input_rate: float
+    processed_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySnapshot:
+    """
+    One query since the listener was added; times are in seconds since 1970.
+
+    ``last_seconds`` and ``total_seconds`` hold the durations of Spark's phases: of the last
+    micro-batch, and of all. ``failures`` counts the errors that ended runs, by name,
+    ``dead_letters`` the records set aside by (topic, partition).
+    """
+
+    id: str
+    name: str
+    is_running: bool
+    starts: int
+    batches: int = 0
+    replays: int = 0
+    batch_id: int | None = None
+    last_batch_time: float | None = None
+    last_event_time: float | None = None
+    last_error: str | None = None
+    failures: Mapping[str, int] = field(default_factory=dict)
+    last_seconds: Mapping[str, float] = field(default_factory=dict)
+    total_seconds: Mapping[str, float] = field(default_factory=dict)
+    sources: tuple[SourceSnapshot, ...] = ()
+    partitions: tuple[PartitionSnapshot, ...] = ()
+    dead_letters: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def lag(self) -> int | None:
+        """
+        The sum of the partitions' lags; None if none is known.
+        """
+        return _total(each.lag for each in self.partitions)
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """
+        The longest lag of a partition; None if none is known.
+        """
+        return _longest(each.lag_seconds for each in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """
+    All queries, and the number of audited micro-batches by (auditor, verdict).
+    """
+
+    queries: tuple[QuerySnapshot, ...] = ()
+    audits: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+def limit_partitions(
+    partitions: tuple[PartitionSnapshot, ...], maximum: int
+) -> tuple[PartitionSnapshot, ...]:
+    """
+    Return at most ``maximum`` entries: if there are more, one for each topic, or one for each
+    source if there are still more.
+
+    Counts and lags in offsets are sums, lags in seconds the longest. The number of sources is that
+    of the query.
+    """
+    if len(partitions) <= maximum:
+        return partitions
+    by_topic = _summed(partitions, lambda each: (each.source, each.topic))
+    if len(by_topic) <= maximum:
+        return by_topic
+    return tuple(replace(e, topic=ALL) for e in _summed(partitions, lambda each: (each.source,)))
+
+
+def limit_dead_letters(
+    counts: Mapping[TopicPartition, int], maximum: int
+) -> dict[tuple[str, str], int]:
+    """
+    Return the counts by (topic, partition), summed up in the same way.
+    """
+    labels: tuple[Callable[[TopicPartition], tuple[str, str]], ...] = (
+        lambda tp: (tp.topic, str(tp.partition)),
+        lambda tp: (tp.topic, ALL),
+        lambda _: (ALL, ALL),
+    )
+    limited: dict[tuple[str, str], int] = {}
+    for label in labels:
+        limited = {}
+        for tp, count in counts.items():
+            limited[label(tp)] = limited.get(label(tp), 0) + count
+        if len(limited) <= maximum:
+            break
+    return limited
+
+
+def _summed(
+    partitions: Iterable[PartitionSnapshot],
+    key: Callable[[PartitionSnapshot], tuple[object, ...]],
+) -> tuple[PartitionSnapshot, ...]:
+    groups: dict[tuple[object, ...], list[PartitionSnapshot]] = {}
+    for each in partitions:
+        groups.setdefault(key(each), []).append(each)
+    return tuple(
+        PartitionSnapshot(
+            source=group[0].source,
+            topic=group[0].topic,
+            partition=ALL,
+            position=None,
+            end=None,
+            lag=_total(each.lag for each in group),
+            lag_seconds=_longest(each.lag_seconds for each in group),
+            read=sum(each.read for each in group),
+            lost=sum(each.lost for each in group),
+        )
+        for group in groups.values()
+    )
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _longest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,67 @@
+"""
+The page of a driver program: made from the metrics of its queries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.metrics.progress_event import TRIGGER
+from pyspark_pykafka.ui.page_data import (
+    PageData,
+    PageDeadLetter,
+    PageError,
+    PagePartition,
+    PageQuery,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.metrics.snapshot import QuerySnapshot, Snapshot
+
+
+def page_of_driver(snapshot: Snapshot) -> PageData:
+    """
+    Return what the page shows of a session's queries, those that run first.
+    """
+    queries = sorted(snapshot.queries, key=lambda query: not query.is_running)
+    return PageData(
+        source="driver program",
+        queries=tuple(_query(query) for query in queries if query.id),
+        errors=tuple(error for query in queries for error in _errors(query)),
+        dead_letters=tuple(
+            PageDeadLetter(topic, partition, count, query.name or query.id)
+            for query in queries
+            for (topic, partition), count in query.dead_letters.items()
+        ),
+    )
+
+
+def _query(query: QuerySnapshot) -> PageQuery:
+    ended = "failed" if query.last_error else "ended"
+    return PageQuery(
+        id=query.id,
+        name=query.name or query.id,
+        state="running" if query.is_running else ended,
+        partitions=tuple(
+            PagePartition(p.topic, p.partition, p.position, p.end, p.lag, p.lag_seconds)
+            for p in query.partitions
+        ),
+        batch=query.batch_id,
+        batch_seconds=query.last_seconds.get(TRIGGER),
+        rows_per_second=sum(source.processed_rate for source in query.sources),
+        replays=query.replays,
+        lost=sum(each.lost for each in query.partitions),
+        dead_letters=sum(query.dead_letters.values()),
+        failures=sum(query.failures.values()),
+        last_event=query.last_event_time,
+    )
+
+
+def _errors(query: QuerySnapshot) -> Iterator[PageError]:
+    name = query.name or query.id
+    for error, count in query.failures.items():
+        yield PageError(name, count, error)
+    if query.last_error:
+        yield PageError(name, 1, f"the last: {query.last_error}")

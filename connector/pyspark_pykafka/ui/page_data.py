@@ -1,0 +1,96 @@
+"""
+What the page shows, as values: the same for a driver program and for a cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PagePartition:
+    """
+    One partition of a query, or a sum of several; None for what is unknown.
+    """
+
+    topic: str
+    partition: str
+    position: int | None
+    end: int | None
+    lag: int | None
+    lag_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuery:
+    """
+    One query; None for what is unknown.
+
+    ``state`` is running, ended, failed or recorded: for a store, which does not show whether a
+    query runs. ``replays`` counts micro-batches that were read again, or the attempts at the one
+    that is failing. Times are in seconds since 1970.
+    """
+
+    id: str
+    name: str
+    state: str
+    partitions: tuple[PagePartition, ...]
+    batch: int | None = None
+    batch_seconds: float | None = None
+    rows_per_second: float | None = None
+    replays: int | None = None
+    lost: int | None = None
+    dead_letters: int | None = None
+    failures: int | None = None
+    last_event: float | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """
+        The sum over the partitions whose lag is known.
+        """
+        lags = [each.lag for each in self.partitions if each.lag is not None]
+        return sum(lags) if lags else None
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """
+        The longest lag of a partition.
+        """
+        lags = (each.lag_seconds for each in self.partitions)
+        return max((lag for lag in lags if lag is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class PageError:
+    """
+    An error of a query: how often it occurred, and its text.
+    """
+
+    query: str
+    count: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageDeadLetter:
+    """
+    Records set aside: one of a dead-letter topic with its error, or a number from a partition.
+    """
+
+    topic: str
+    partition: str
+    records: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageData:
+    """
+    All that the page shows at one moment; ``source`` says where it is from.
+    """
+
+    source: str
+    queries: tuple[PageQuery, ...] = ()
+    errors: tuple[PageError, ...] = ()
+    dead_letters: tuple[PageDeadLetter, ...] = ()

@@ -1,0 +1,288 @@
+"""
+Serves the page, its data and the metrics, with Python's own HTTP server.
+
+Only GET and HEAD are answered, and nothing can be changed. A server on a loopback address answers
+only requests that name it so: otherwise a page from elsewhere could read it by a name of its own
+that resolves to 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+import json
+import logging
+import re
+import socket
+import threading
+import time
+from dataclasses import asdict
+from functools import cached_property
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from socketserver import TCPServer
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark_pykafka.errors import OptionsError, PykafkaError
+from pyspark_pykafka.ui.lag_history import LagHistory
+from pyspark_pykafka.ui.page_data import PageData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+logger = logging.getLogger("pyspark_pykafka")
+
+REQUEST_SECONDS = 30
+_MAX_PROBLEM_LENGTH = 300
+
+
+class Content(NamedTuple):
+    """
+    A response: its media type, and its body.
+    """
+
+    media_type: str
+    body: bytes
+
+
+class PageServer:
+    """
+    Serves until it is closed, and reads the data from ``source`` every ``seconds``.
+
+    ``metrics`` returns what ``/metrics`` shows. If the source raises an error of the connector, the
+    page shows it beside the last data. Raises :class:`~pyspark_pykafka.errors.OptionsError` if the
+    address cannot be served; port 0 chooses a free one.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[], PageData],
+        host: str,
+        port: int,
+        *,
+        seconds: float,
+        metrics: Callable[[], Content] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._source = source
+        self._seconds = seconds
+        self._metrics = metrics
+        self._now = now
+        self._history = LagHistory()
+        self._data = PageData("nothing yet")
+        self._problem: str | None = None
+        self._closed = threading.Event()
+        self._server = _listen(host, port, self._content)
+        self.port = int(self._server.server_port)
+        self.url = f"http://{_in_url(host)}:{self.port}/"
+        self._threads = [
+            threading.Thread(target=target, name="pykafka-page", daemon=True)
+            for target in (self._server.serve_forever, self._refresh_until_closed)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """
+        Stop serving, and free the port.
+        """
+        self._closed.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def refresh(self) -> None:
+        """
+        Read the data once.
+        """
+        try:
+            self._data = self._source()
+        except PykafkaError as error:
+            problem = str(error).split("\n", 1)[0][:_MAX_PROBLEM_LENGTH]
+            if self._problem is None:
+                logger.warning("The data of the page cannot be read at the moment: %s", problem)
+            self._problem = problem
+        else:
+            self._problem = None
+            self._history.add(self._data, self._now())
+
+    def _refresh_until_closed(self) -> None:
+        self.refresh()
+        while not self._closed.wait(self._seconds):
+            self.refresh()
+
+    def _content(self, path: str) -> Content | None:
+        """
+        Return the response for a path, None for one that does not exist.
+        """
+        if path == "/":
+            return _PAGE.content
+        if path == "/data.json":
+            return Content("application/json", json.dumps(self._document()).encode())
+        if path == "/metrics" and self._metrics is not None:
+            return self._metrics()
+        return None
+
+    def _document(self) -> dict[str, Any]:
+        data = self._data
+        document = asdict(data)
+        for fields, query in zip(document["queries"], data.queries, strict=True):
+            fields |= {
+                "lag": query.lag,
+                "lag_seconds": query.lag_seconds,
+                "history": list(self._history.points(query.id)),
+            }
+        return {
+            **document,
+            "time": self._now(),
+            "refresh_seconds": self._seconds,
+            "problem": self._problem,
+        }
+
+
+class _Page:
+    """
+    The page's file, and the policy that allows the browser its own script and style only.
+    """
+
+    @cached_property
+    def content(self) -> Content:
+        body = (files("pyspark_pykafka.ui") / "page.html").read_bytes()
+        return Content("text/html; charset=utf-8", body)
+
+    @cached_property
+    def policy(self) -> str:
+        text = self.content.body.decode()
+        script, style = (_hash_of(text, tag) for tag in ("script", "style"))
+        return (
+            f"default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; "
+            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+
+
+def _hash_of(text: str, tag: str) -> str:
+    match = re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+    assert match is not None
+    digest = hashlib.sha256(match[1].encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+_PAGE = _Page()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """
+    Answers GET and HEAD; the server's subclass has the contents.
+    """
+
+    server_version = "pykafka"
+    sys_version = ""
+    timeout = REQUEST_SECONDS
+    get_content: Callable[[str], Content | None]
+    host_names: frozenset[str] | None
+
+    def do_GET(self) -> None:
+        """
+        Send the content of the path.
+        """
+        content = self._respond()
+        if content is not None:
+            self.wfile.write(content.body)
+
+    def do_HEAD(self) -> None:
+        """
+        Send the headers only.
+        """
+        self._respond()
+
+    def _respond(self) -> Content | None:
+        if not self._names_this_server():
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "Use the address of the server")
+            return None
+        content = type(self).get_content(self.path.partition("?")[0])
+        if content is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", content.media_type)
+        self.send_header("Content-Length", str(len(content.body)))
+        self.end_headers()
+        return content
+
+    def end_headers(self) -> None:
+        """
+        Add the headers that every response has.
+        """
+        for name, value in _SAFE_HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Security-Policy", _PAGE.policy)
+        super().end_headers()
+
+    def _names_this_server(self) -> bool:
+        if self.host_names is None:
+            return True
+        name = re.sub(r":\d+\Z", "", self.headers.get("Host", "")).lower()
+        return name in self.host_names
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 (the base's name)
+        """
+        Log requests for debugging only.
+        """
+        logger.debug("page: %s", format % arguments)
+
+
+_SAFE_HEADERS: Mapping[str, str] = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        """
+        Bind without the look-up of the host's name that HTTPServer makes.
+        """
+        TCPServer.server_bind(self)
+        host, self.server_port = self.server_address[:2]
+        self.server_name = str(host)
+
+
+class _ServerOnIPv6(_Server):
+    address_family = socket.AF_INET6
+
+
+def _listen(host: str, port: int, content: Callable[[str], Content | None]) -> _Server:
+    attributes = {"get_content": staticmethod(content), "host_names": _host_names(host)}
+    handler = type("Handler", (_Handler,), attributes)
+    try:
+        return (_ServerOnIPv6 if ":" in host else _Server)((host, port), handler)
+    except (OSError, OverflowError) as cause:
+        msg = f"port is {port}, and {host}:{port} cannot be served: {cause}; use a free port"
+        raise OptionsError((msg,)) from cause
+
+
+def _host_names(host: str) -> frozenset[str] | None:
+    """
+    Return the names by which a loopback server may be called; None for any other, which may be
+    behind names that it does not know.
+    """
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host == "localhost"
+    return (
+        frozenset({"localhost", "127.0.0.1", "[::1]", _in_url(host).lower()})
+        if is_loopback
+        else None
+    )
+
+
+def _in_url(host: str) -> str:
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 (compared)
+        return "localhost"
+    return f"[{host}]" if ":" in host else host

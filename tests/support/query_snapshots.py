@@ -1,0 +1,42 @@
+"""
+The metrics of a query that has been through everything, for exporters and pages.
+"""
+
+from __future__ import annotations
+
+from tests.support.progress_events import REPLAYED_BATCH, progress
+
+from pyspark_pykafka.metrics.progress_event import parse_batch
+from pyspark_pykafka.metrics.query_metrics import QueryMetrics
+from pyspark_pykafka.offsets import TopicPartition
+
+
+def eventful_metrics(query_id: str = "q", name: str = "flights") -> QueryMetrics:
+    """
+    Return metrics of a running query with a sample of each metric, at the time 100.
+    """
+    metrics = QueryMetrics(max_partitions=100)
+    metrics.start(query_id, name, 10.0)
+    metrics.end(query_id, ("DataLossError", "records were lost"), 20.0)
+    metrics.start(query_id, name, 30.0)
+    replayed = progress(
+        {"t": {"0": 7, "1": 5}},
+        start={"t": {"0": 3, "1": 5}},
+        phases=REPLAYED_BATCH,
+        query_id=query_id,
+        name=name,
+    )
+    metrics.add(parse_batch(replayed), 40.0)
+    latest = {"t": {"0": 107, "1": 5}, "@lost": {"t": {"0": 2}}}
+    new = progress(
+        {"t": {"0": 17, "1": 5}},
+        start={"t": {"0": 7, "1": 5}},
+        latest=latest,
+        batch_id=1,
+        query_id=query_id,
+        name=name,
+    )
+    metrics.add(parse_batch(new), 50.0)
+    metrics.count_dead_letters(query_id, [TopicPartition("t", 0)] * 3)
+    metrics.count_audit("audited", "complete")
+    return metrics

@@ -1,0 +1,176 @@
+"""
+Spark's events as the listener takes them, and what its arguments may be.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.support.progress_events import progress
+
+from pyspark_pykafka.audit.report import WHOLE_BATCH, Checksum, report
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.metrics.listener import MetricsListener
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def listener() -> Iterator[MetricsListener]:
+    """
+    Return a listener that exports nothing.
+    """
+    made = MetricsListener()
+    yield made
+    made.close()
+
+
+def send(listener: MetricsListener, *, error: str | None = None) -> None:
+    """
+    Send the events of a query with one micro-batch; with an error it ends.
+    """
+    listener.onQueryStarted(event(id="q", name="flights"))
+    listener.onQueryProgress(event(progress=event(json=progress({"t": {"0": 7}}))))
+    listener.onQueryIdle(event(id="q"))
+    if error is not None:
+        listener.onQueryTerminated(event(id="q", exception=error, errorClassOnException="C"))
+
+
+def event(**fields: Any) -> Any:
+    return SimpleNamespace(**fields)
+
+
+def test_events_are_counted(listener: MetricsListener) -> None:
+    """
+    Start, micro-batch, idle trigger and end of a query are in the snapshot.
+    """
+    send(listener, error="org.X: no\nat org.X")
+
+    (query,) = listener.snapshot().queries
+    assert (query.name, query.starts, query.batches) == ("flights", 1, 1)
+    assert (query.failures, query.last_error) == ({"C": 1}, "org.X: no")
+    assert query.last_event_time is not None
+    assert query.last_batch_time is not None
+    assert query.last_event_time >= query.last_batch_time
+
+
+def test_stopped_query_is_no_failure(listener: MetricsListener) -> None:
+    """
+    A query that ends without an error has failed in nothing.
+    """
+    send(listener)
+    listener.onQueryTerminated(event(id="q", exception=None))
+
+    (query,) = listener.snapshot().queries
+    assert (query.is_running, query.failures) == (False, {})
+
+
+def test_audit_verdicts_are_counted(listener: MetricsListener) -> None:
+    """
+    A micro-batch counts with the first verdict that is not complete, that of a partition included.
+    """
+    complete = {WHOLE_BATCH: Checksum(2, 5), "t-0": Checksum(1, 2)}
+    left = {WHOLE_BATCH: Checksum(2, 5), "t-0": Checksum(0, 0)}
+    listener.record_audit(report("audited", 0, complete, [complete]))
+    listener.record_audit(report("audited", 1, complete, [left]))
+
+    audits = listener.snapshot().audits
+    assert audits == {("audited", "complete"): 1, ("audited", "missing"): 1}
+
+
+def test_each_query_is_logged_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    The first micro-batch is logged, and the next one only after `log_seconds`.
+    """
+    with caplog.at_level("INFO", "pyspark_pykafka"):
+        send(quiet := MetricsListener(log_seconds=3600))
+        send(quiet)
+        assert len([r for r in caplog.records if "query flights" in r.message]) == 1
+        send(MetricsListener(log_seconds=None))
+        assert len([r for r in caplog.records if "query flights" in r.message]) == 1
+        send(loud := MetricsListener(log_seconds=0))
+        send(loud)
+    assert len([r for r in caplog.records if "query flights" in r.message]) == 3
+
+
+def test_registry_of_the_program() -> None:
+    """
+    A registry that the program serves itself gets the metrics.
+    """
+    registry = CollectorRegistry()
+    send(MetricsListener(registry=registry))
+
+    labels = {"query_id": "q", "query_name": "flights"}
+    assert registry.get_sample_value("pykafka_batches_total", labels) == 1
+
+
+def test_metrics_are_served_on_a_port_until_closed() -> None:
+    """
+    `port=0` chooses a free port on loopback; after `close` nothing listens there.
+    """
+    listener = MetricsListener(port=0)
+    send(listener)
+
+    with urlopen(f"http://127.0.0.1:{listener.port}/metrics", timeout=30) as response:
+        assert b'pykafka_query_running{query_id="q",query_name="flights"} 1.0' in response.read()
+    listener.close()
+    assert listener.port is not None
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", listener.port)) != 0
+
+
+def test_port_in_use() -> None:
+    """
+    A port that is in use is refused with its number.
+    """
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OptionsError, match=rf"port is {port}, .* use a free port"):
+            MetricsListener(port=port)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"log_seconds": -1}, "log_seconds is -1; it must be: at least 0, or None"),
+        ({"refresh_seconds": 0}, "refresh_seconds is 0; it must be: more than 0"),
+        ({"max_partitions": 0}, "max_partitions is 0; it must be: at least 1"),
+        ({"port": 70_000}, "port is 70000"),
+        ({"options": {"subscribe": "t"}}, "kafka.bootstrap.servers is missing"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+    """
+    A wrong argument is named with what it must be.
+    """
+    with pytest.raises(OptionsError, match=message):
+        MetricsListener(**arguments)
+
+
+def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without prometheus-client the error says what to install.
+    """
+    monkeypatch.setitem(sys.modules, "prometheus_client.core", None)
+    monkeypatch.delitem(sys.modules, "pyspark_pykafka.metrics.prometheus", raising=False)
+
+    with pytest.raises(OptionsError, match=r"install 'pyspark-pykafka\[metrics\]'"):
+        MetricsListener(port=0)
+
+
+def test_listener_stays_in_the_driver(listener: MetricsListener) -> None:
+    """
+    A listener that would be sent to another process, as foreachBatch is on Spark Connect, says so.
+    """
+    with pytest.raises(OptionsError, match="cannot leave the driver"):
+        pickle.dumps(listener)

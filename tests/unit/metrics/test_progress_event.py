@@ -1,0 +1,90 @@
+"""
+The values that are read from Spark's progress events.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.support.progress_events import NEW_BATCH, REPLAYED_BATCH, progress
+
+from pyspark_pykafka.metrics.progress_event import error_name, parse_batch
+from pyspark_pykafka.offsets import TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+def test_offsets_of_a_batch() -> None:
+    """
+    Start, end and latest offsets are read by partition, and the lost offsets beside the latest.
+    """
+    latest = {"t": {"0": 9}, "@lost": {"t": {"0": 2}}}
+    batch = parse_batch(progress({"t": {"0": 7}}, start={"t": {"0": 3}}, latest=latest))
+
+    (source,) = batch.sources
+    assert (source.start, source.end, source.latest) == ({TP: 3}, {TP: 7}, {TP: 9})
+    assert source.lost == {TP: 2}
+    assert (batch.query_id, batch.query_name, batch.batch_id) == ("q", "flights", 0)
+
+
+def test_first_batch_starts_at_its_initial_offset() -> None:
+    """
+    Spark reports no start of a query's first batch; the batch's end offset holds it.
+    """
+    batch = parse_batch(progress({"t": {"0": 7}, "@initial": {"t": {"0": 4}}}))
+
+    assert batch.sources[0].start == {TP: 4}
+
+
+def test_offsets_as_json_text() -> None:
+    """
+    Offsets may come as JSON text, as Spark Connect and PySpark's own objects pass them.
+    """
+    batch = parse_batch(progress(json.dumps({"t": {"0": 7}})))
+
+    assert batch.sources[0].end == {TP: 7}
+
+
+@pytest.mark.parametrize("end", [12, {"logOffset": 3}, "None", None, {}])
+def test_other_sources_are_left_out(end: object) -> None:
+    """
+    A source whose offsets are not those of topics, such as files or rates, has no metrics here.
+    """
+    document = json.loads(progress({}))
+    document["sources"][0]["endOffset"] = end
+
+    assert parse_batch(json.dumps(document)).sources == ()
+
+
+def test_replayed_batch_is_one_that_this_run_did_not_plan() -> None:
+    """
+    Spark determines no end and writes no offset log for a batch that an earlier run has planned.
+    """
+    assert parse_batch(progress({}, phases=REPLAYED_BATCH)).was_planned_before
+    assert not parse_batch(progress({}, phases=NEW_BATCH)).was_planned_before
+    assert not parse_batch(progress({}, phases={})).was_planned_before
+
+
+def test_time_since_planning() -> None:
+    """
+    The latest offsets were read when planning ended: before the rest of the trigger.
+    """
+    assert parse_batch(progress({})).seconds_since_planning == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "condition", "name"),
+    [
+        ("x\npyspark_pykafka.errors.DataLossError: [KAFKA_DATA_LOSS] 3", "C", "DataLossError"),
+        ("[FOREACH_BATCH] failed", "FOREACH_BATCH", "FOREACH_BATCH"),
+        ("org.apache.spark.SparkException: Job aborted", None, "SparkException"),
+        ("java.lang.OutOfMemoryError", "", "OutOfMemoryError"),
+        ("something else", None, "unknown"),
+    ],
+)
+def test_error_name(text: str, condition: str | None, name: str) -> None:
+    """
+    An error is named by the connector's class, else by Spark's condition, else by its class.
+    """
+    assert error_name(text, condition) == name

@@ -1,0 +1,203 @@
+"""
+The state of queries after Spark's events.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.progress_events import REPLAYED_BATCH, progress
+
+from pyspark_pykafka.metrics.progress_event import parse_batch
+from pyspark_pykafka.metrics.query_metrics import MAX_ENDED, QueryMetrics
+from pyspark_pykafka.offsets import TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+def metrics_of(*texts: str, max_partitions: int = 100) -> QueryMetrics:
+    """
+    Return the metrics of a query after these progress events, ten seconds apart.
+    """
+    metrics = QueryMetrics(max_partitions)
+    metrics.start("q", "flights", 0.0)
+    for number, text in enumerate(texts, 1):
+        metrics.add(parse_batch(text), 10.0 * number)
+    return metrics
+
+
+def test_batches_add_up() -> None:
+    """
+    Rows, offsets and durations are summed; position, end and rates are those of the last batch.
+    """
+    metrics = metrics_of(
+        progress({"t": {"0": 7}}, start={"t": {"0": 3}}, latest={"t": {"0": 9}}),
+        progress({"t": {"0": 9}}, start={"t": {"0": 7}}, latest={"t": {"0": 9}}, batch_id=1),
+    )
+
+    (query,) = metrics.snapshot(25.0).queries
+    assert (query.batches, query.batch_id, query.replays, query.starts) == (2, 1, 0, 1)
+    assert query.total_seconds["triggerExecution"] == pytest.approx(3.0)
+    assert query.sources[0].rows == 20
+    (partition,) = query.partitions
+    assert (partition.position, partition.end, partition.lag) == (9, 9, 0)
+    assert (partition.read, partition.lag_seconds) == (6, 0.0)
+
+
+def test_lag_grows_with_time() -> None:
+    """
+    An unread record ages while the query is busy: the lag in seconds is that of the snapshot.
+    """
+    metrics = metrics_of(
+        progress({"t": {"0": 7}}, start={"t": {"0": 3}}, latest={"t": {"0": 7}}),
+        progress({"t": {"0": 7}}, start={"t": {"0": 7}}, latest={"t": {"0": 8}}),
+    )
+
+    (query,) = metrics.snapshot(118.8).queries
+    assert query.lag == 1
+    # The latest offsets were read 1.2 seconds before the end of the batch, at 18.8.
+    assert query.lag_seconds == pytest.approx(100.0)
+
+
+def test_lag_is_unknown_without_latest_offsets() -> None:
+    """
+    Before Spark 4.2 the progress has no latest offsets: the lag is unknown, and not zero.
+    """
+    (query,) = metrics_of(progress({"t": {"0": 7}})).snapshot(20.0).queries
+
+    assert query.lag is None
+    assert query.lag_seconds is None
+
+
+def test_ends_from_brokers_replace_those_of_the_progress() -> None:
+    """
+    End offsets that the brokers returned later than the last planning are the newer ones.
+    """
+    metrics = metrics_of(progress({"t": {"0": 7}}, latest={"t": {"0": 7}}))
+    metrics.observe_ends({TP: 17}, 30.0)
+
+    (query,) = metrics.snapshot(30.0).queries
+    assert query.lag == 10
+    assert query.lag_seconds == pytest.approx(30.0 - (8.8 + 2.12), abs=0.01)
+
+
+def test_replay_is_the_first_batch_of_a_run_that_it_did_not_plan() -> None:
+    """
+    A replayed batch counts once, and only as the first batch of a run.
+    """
+    replayed = progress({"t": {"0": 7}}, phases=REPLAYED_BATCH)
+    metrics = metrics_of(replayed, replayed)
+
+    assert metrics.snapshot(20.0).queries[0].replays == 1
+    metrics.start("q", "flights", 30.0)
+    metrics.add(parse_batch(replayed), 40.0)
+    assert metrics.snapshot(40.0).queries[0].replays == 2
+
+
+def test_lost_offsets_are_counted_over_restarts() -> None:
+    """
+    Spark's progress counts lost offsets from zero in each run; the metric goes on.
+    """
+
+    def lost(count: int) -> str:
+        return progress({"t": {"0": 7}}, latest={"t": {"0": 7}, "@lost": {"t": {"0": count}}})
+
+    metrics = metrics_of(lost(2), lost(5))
+    metrics.start("q", "flights", 30.0)
+    metrics.add(parse_batch(lost(1)), 40.0)
+
+    assert metrics.snapshot(40.0).queries[0].partitions[0].lost == 6
+
+
+def test_failures_are_counted_by_a_bounded_number_of_names() -> None:
+    """
+    Errors beyond the twentieth name count as one; a run that was stopped counts as none.
+    """
+    metrics = metrics_of()
+    for number in range(30):
+        metrics.end("q", (f"Error{number}", "text"), 1.0)
+    metrics.end("q", None, 2.0)
+
+    (query,) = metrics.snapshot(3.0).queries
+    assert len(query.failures) == 21
+    assert query.failures["other"] == 10
+    assert (query.last_error, query.is_running) == ("text", False)
+
+
+def test_long_ended_queries_are_forgotten() -> None:
+    """
+    A program that starts ever new queries keeps the last that ended, and all that run.
+    """
+    metrics = metrics_of()
+    for number in range(MAX_ENDED + 5):
+        metrics.start(f"ended-{number}", "", 1.0)
+        metrics.end(f"ended-{number}", None, 2.0)
+
+    ids = [query.id for query in metrics.snapshot(3.0).queries]
+    assert ids == ["q", *(f"ended-{number}" for number in range(5, MAX_ENDED + 5))]
+
+
+def test_partitions_that_are_not_read_any_more_are_dropped() -> None:
+    """
+    A partition that left the query's subscription has no lag.
+    """
+    metrics = metrics_of(
+        progress({"t": {"0": 7}, "u": {"0": 1}}), progress({"t": {"0": 7}}, batch_id=1)
+    )
+
+    assert [each.topic for each in metrics.snapshot(20.0).queries[0].partitions] == ["t"]
+
+
+def test_partitions_to_date() -> None:
+    """
+    A backlog from before the first observation is dated once, by its first record's timestamp.
+    """
+    metrics = metrics_of(progress({"t": {"0": 7}}, latest={"t": {"0": 107}}))
+
+    assert metrics.undated(lambda tp: tp == TP) == {TP: 7}
+    assert metrics.undated(lambda tp: tp != TP) == {}
+    metrics.date({TP: (7, -3600.0)})
+    assert metrics.undated(lambda tp: tp == TP) == {}
+    assert metrics.snapshot(0.0).queries[0].lag_seconds == pytest.approx(3600.0)
+
+
+def test_idle_query_is_alive() -> None:
+    """
+    A query without new records reports that it looked for them.
+    """
+    metrics = metrics_of(progress({"t": {"0": 7}}))
+    metrics.record_idle("q", 50.0)
+    metrics.record_idle("unknown", 50.0)
+
+    (query,) = metrics.snapshot(60.0).queries
+    assert (query.last_batch_time, query.last_event_time) == (10.0, 50.0)
+
+
+def test_many_partitions_are_summed_by_topic() -> None:
+    """
+    A query with too many partitions has one entry for each topic: sums, and the longest lag in
+    seconds; with too many topics it has one entry.
+    """
+    ends = {topic: {str(p): 10 for p in range(50)} for topic in "abc"}
+    latest = {topic: {str(p): 10 + p for p in range(50)} for topic in "abc"}
+    texts = (progress(ends, start=ends, latest=ends), progress(ends, start=ends, latest=latest))
+
+    (query,) = metrics_of(*texts, max_partitions=10).snapshot(30.0).queries
+    assert [(e.topic, e.partition, e.lag) for e in query.partitions] == [
+        (topic, "", sum(range(50))) for topic in "abc"
+    ]
+    (entry,) = metrics_of(*texts, max_partitions=2).snapshot(30.0).queries[0].partitions
+    assert (entry.topic, entry.partition, entry.lag) == ("", "", 3 * sum(range(50)))
+    assert entry.lag_seconds == max(each.lag_seconds or 0 for each in query.partitions)
+    assert query.lag == entry.lag
+
+
+def test_dead_letters_are_summed_by_topic() -> None:
+    """
+    Dead letters of too many partitions are counted by topic, too.
+    """
+    metrics = metrics_of(max_partitions=3)
+    metrics.count_dead_letters("q", [TopicPartition("t", p) for p in range(3)])
+    assert len(metrics.snapshot(0.0).queries[0].dead_letters) == 3
+
+    metrics.count_dead_letters("q", [TopicPartition("t", p) for p in range(5)])
+    assert metrics.snapshot(0.0).queries[0].dead_letters == {("t", ""): 8}

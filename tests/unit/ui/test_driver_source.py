@@ -1,0 +1,42 @@
+"""
+The page of a driver program.
+"""
+
+from __future__ import annotations
+
+from tests.support.query_snapshots import eventful_metrics
+
+from pyspark_pykafka.ui.driver_source import page_of_driver
+
+
+def test_query_of_a_driver() -> None:
+    """
+    A query has its state, lag, counts and partitions; its errors and dead letters are listed.
+    """
+    page = page_of_driver(eventful_metrics().snapshot(100.0))
+
+    (query,) = page.queries
+    assert (query.name, query.state, query.batch) == ("flights", "running", 1)
+    assert (query.lag, query.replays, query.lost) == (90, 1, 2)
+    assert (query.failures, query.dead_letters) == (1, 3)
+    assert [each.partition for each in query.partitions] == ["0", "1"]
+    assert [(e.query, e.count, e.text) for e in page.errors] == [
+        ("flights", 1, "DataLossError"),
+        ("flights", 1, "the last: records were lost"),
+    ]
+    assert [(e.topic, e.partition, e.records) for e in page.dead_letters] == [("t", "0", 3)]
+
+
+def test_ended_queries_come_last() -> None:
+    """
+    Running queries are first; one that has ended without an error has not failed.
+    """
+    metrics = eventful_metrics()
+    metrics.end("q", ("X", "text"), 60.0)
+    metrics.start("stopped", "", 70.0)
+    metrics.end("stopped", None, 80.0)
+    metrics.start("new", "", 90.0)
+    metrics.count_dead_letters("", [])
+
+    states = [(query.name, query.state) for query in page_of_driver(metrics.snapshot(99)).queries]
+    assert states == [("new", "running"), ("flights", "failed"), ("stopped", "ended")]

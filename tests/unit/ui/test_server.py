@@ -1,0 +1,205 @@
+"""
+What the page's server answers, and to whom.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import json
+import re
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.page_data import MARKUP, full_page
+
+from pyspark_pykafka.errors import BrokerUnavailableError
+from pyspark_pykafka.ui.server import Content, PageServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark_pykafka.ui.page_data import PageData
+
+HOUR = 3600.0
+PAGE = (files("pyspark_pykafka.ui") / "page.html").read_text()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., PageServer]]:
+    """
+    Return a function that starts a server on loopback, which only reads data when it is told to.
+    """
+    servers: list[PageServer] = []
+
+    def start(source: Callable[[], PageData], **arguments: Any) -> PageServer:
+        servers.append(PageServer(source, "127.0.0.1", 0, **{"seconds": HOUR, **arguments}))
+        servers[-1].refresh()
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def request(
+    server: PageServer, path: str, method: str = "GET", **headers: str
+) -> tuple[http.client.HTTPResponse, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    try:
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        return response, response.read()
+    finally:
+        connection.close()
+
+
+def page() -> PageData:
+    return full_page(1000.0)
+
+
+def test_page_and_data(serve: Callable[..., PageServer]) -> None:
+    """
+    The page is at /, and its data at /data.json: queries with their lag, errors, dead letters.
+    """
+    server = serve(page, now=lambda: 2000.0)
+
+    response, body = request(server, "/?x=1")
+    assert (response.status, body.decode()) == (200, PAGE)
+    document = json.loads(request(server, "/data.json")[1])
+    assert (document["time"], document["problem"], document["refresh_seconds"]) == (
+        2000,
+        None,
+        HOUR,
+    )
+    first = document["queries"][0]
+    assert (first["name"], first["lag"], first["lag_seconds"]) == ("flights-to-lake", 357, 34.0)
+    assert first["history"][-1] == [2000.0, 357, 34.0]
+    assert document["queries"][2]["lag"] is None
+    assert [error["count"] for error in document["errors"]] == [2, 8]
+
+
+def test_other_paths_and_methods(serve: Callable[..., PageServer]) -> None:
+    """
+    Nothing else exists, HEAD has no body, and there is no method that could change anything.
+    """
+    server = serve(page)
+
+    assert request(server, "/page.html")[0].status == 404
+    assert request(server, "/metrics")[0].status == 404
+    assert request(server, "/", "HEAD")[1] == b""
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert request(server, "/", method)[0].status == 501
+
+
+def test_metrics_are_served(serve: Callable[..., PageServer]) -> None:
+    """
+    A server with metrics serves them to Prometheus, with their media type.
+    """
+    server = serve(page, metrics=lambda: Content("text/plain; version=1.0.0", b"x 1\n"))
+
+    response, body = request(server, "/metrics")
+    assert (response.getheader("Content-Type"), body) == ("text/plain; version=1.0.0", b"x 1\n")
+
+
+def test_only_the_own_script_and_style_are_allowed(serve: Callable[..., PageServer]) -> None:
+    """
+    The policy has the hashes of the page's script and style, and lets it fetch from its own server
+    only.
+    """
+    policy = request(serve(page), "/")[0].getheader("Content-Security-Policy") or ""
+
+    for tag in ("script", "style"):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", PAGE, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert "connect-src 'self'" in policy
+
+
+def test_page_names_no_other_address() -> None:
+    """
+    The page loads nothing: the only address in it is the name of the SVG vocabulary.
+    """
+    assert re.findall(r"\w+://[^\"' ]*", PAGE) == ["http://www.w3.org/2000/svg"]
+    assert re.findall(r"(?:src|href)=\"([^\"]*)\"", PAGE) == ["data:,", "#main", "data.json"]
+    assert "innerHTML" not in PAGE
+
+
+@pytest.mark.parametrize("name", ["evil.example", "127.0.0.1.evil.example:80", ""])
+def test_loopback_is_called_by_its_own_names(serve: Callable[..., PageServer], name: str) -> None:
+    """
+    A page from elsewhere whose name resolves to 127.0.0.1 cannot read the data.
+    """
+    server = serve(page)
+
+    assert request(server, "/data.json", Host=name)[0].status == 421
+    for own in ("localhost", f"127.0.0.1:{server.port}", "[::1]:80", "LOCALHOST:1"):
+        assert request(server, "/data.json", Host=own)[0].status == 200
+
+
+def test_other_addresses_may_have_any_name() -> None:
+    """
+    A server on all addresses, which a user has to ask for, is called by names that it cannot know.
+    """
+    server = PageServer(page, "0.0.0.0", 0, seconds=HOUR)  # noqa: S104
+    try:
+        assert server.url == f"http://localhost:{server.port}/"
+        assert request(server, "/data.json", Host="driver-17.cluster")[0].status == 200
+    finally:
+        server.close()
+
+
+def test_outage_is_shown_beside_the_last_data(serve: Callable[..., PageServer]) -> None:
+    """
+    When the brokers do not answer, the page has the error in one line and the last data; both are
+    as usual afterwards.
+    """
+    failing = [False]
+
+    def source() -> PageData:
+        if failing[0]:
+            msg = f"no broker\n{'at x ' * 100}"
+            raise BrokerUnavailableError(msg)
+        return page()
+
+    server = serve(source)
+    failing[0] = True
+    server.refresh()
+    document = json.loads(request(server, "/data.json")[1])
+    assert document["problem"].endswith("no broker")
+    assert len(document["queries"]) == 3
+
+    failing[0] = False
+    server.refresh()
+    assert json.loads(request(server, "/data.json")[1])["problem"] is None
+
+
+def test_history_is_bounded(serve: Callable[..., PageServer]) -> None:
+    """
+    After 5,000 refreshes a query has few points, from the first to the last.
+    """
+    clock = iter(range(10_000))
+    server = serve(page, now=lambda: float(next(clock)))
+    for _ in range(5000):
+        server.refresh()
+
+    history = json.loads(request(server, "/data.json")[1])["queries"][0]["history"]
+    assert len(history) <= 600
+    times = [point[0] for point in history]
+    assert times == sorted(times)
+    assert times[0] <= 1
+    assert times[-1] >= 5000
+
+
+def test_names_are_data_and_no_markup(serve: Callable[..., PageServer]) -> None:
+    """
+    A query's name that looks like markup stays text in a JSON document.
+    """
+    response, body = request(serve(page), "/data.json")
+
+    assert json.loads(body)["queries"][2]["name"] == MARKUP
+    assert response.getheader("Content-Type") == "application/json"
+    assert response.getheader("X-Content-Type-Options") == "nosniff"
