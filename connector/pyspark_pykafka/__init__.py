@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.metrics.listener import MetricsListener
     from pyspark_pykafka.progress.listener import ProgressListener
     from pyspark_pykafka.spark.datasource import DefaultSource, register
+    from pyspark_pykafka.spark.topic_views import mount
 
 __all__ = [
     "AuditListener",
@@ -34,6 +35,7 @@ __all__ = [
     "ProgressListener",
     "RestartPolicy",
     "isolate_poison",
+    "mount",
     "register",
     "supervise",
 ]
@@ -50,6 +52,7 @@ _MODULES = {
     "ProgressListener": "progress.listener",
     "RestartPolicy": "failures.restarts",
     "isolate_poison": "failures.foreach_batch",
+    "mount": "spark.topic_views",
     "register": "spark.datasource",
     "supervise": "failures.restarts",
 }

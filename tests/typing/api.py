@@ -16,6 +16,7 @@ from pyspark_pykafka import (
     ProgressListener,
     RestartPolicy,
     isolate_poison,
+    mount,
     register,
     supervise,
 )
@@ -53,6 +54,11 @@ def register_format(spark: SparkSession) -> str:
     register(spark)
     spark.dataSource.register(Renamed)
     return DefaultSource.name()
+
+
+def mount_topics(spark: SparkSession) -> tuple[str, ...]:
+    mount(spark, OPTIONS)
+    return mount(spark, OPTIONS, pattern="flights", prefix="kafka_", schema="value string")
 
 
 def run_supervised(start: Callable[[], StreamingQuery]) -> None:

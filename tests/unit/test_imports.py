@@ -102,6 +102,7 @@ def test_public_names() -> None:
         "ProgressListener",
         "RestartPolicy",
         "isolate_poison",
+        "mount",
         "register",
         "supervise",
     ]

@@ -7,11 +7,18 @@ from __future__ import annotations
 import difflib
 import logging
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.options.option import SCOPE_NAMES, Option, Scope, scope_names
-from pyspark_pykafka.options.table import BY_KEY, SPARK_OPTIONS
+from pyspark_pykafka.options.table import (
+    ASSIGN,
+    BY_KEY,
+    SINK_TOPIC,
+    SPARK_OPTIONS,
+    SUBSCRIBE,
+    SUBSCRIBE_PATTERN,
+)
 from pyspark_pykafka.options.value_parsers import InvalidOptionError
 from pyspark_pykafka.settings import KNOWN_NAMES, KafkaSettings, Role, translate
 
@@ -41,6 +48,10 @@ class OptionReader:
         self._texts = {
             name.strip().lower(): str(text) for name, text in options.items() if text is not None
         }
+        # A temporary view of SQL that is read and written has one set of options for both.
+        self._is_for_both = SINK_TOPIC.key in self._texts and any(
+            option.key in self._texts for option in (ASSIGN, SUBSCRIBE, SUBSCRIBE_PATTERN)
+        )
         for key in sorted(self._texts):
             if key not in SPARK_OPTIONS and not key.startswith(_PREFIX):
                 self._check_name(key)
@@ -118,11 +129,22 @@ class OptionReader:
             self.mistakes.append(_unknown(key))
         elif self._scope in option.no_effect:
             log_no_effect(option.name, scope_names(self._scope))
-        elif not option.scope & self._scope:
+        elif not option.scope & self._scope and not self._is_of_other_direction(option):
             self.mistakes.append(
                 f"'{option.name}' is not valid in a {scope_names(self._scope)}; "
                 f"it applies to: {scope_names(option.scope)}"
             )
+
+    def _is_of_other_direction(self, option: Option[Any]) -> bool:
+        """
+        Whether the options are those of a view for reading and writing, and this one is for what
+        the query does not do. Streaming queries have no such views.
+        """
+        if not self._is_for_both:
+            return False
+        if self._scope & Scope.BATCH_READ:
+            return not option.scope & Scope.READ
+        return bool(self._scope & Scope.BATCH_WRITE) and not option.scope & Scope.WRITE
 
 
 def _short(text: str) -> str:

@@ -1,6 +1,8 @@
 """
-Rejects tables of a catalog (``CREATE TABLE ... USING pykafka``): Spark passes their options to no
-reader or writer, from 4.0 to 4.3. Temporary views keep theirs.
+Rejects the options of tables (``CREATE TABLE ... USING pykafka OPTIONS ...``).
+
+Spark 4.0 to 4.3 pass them to no reader or writer. Temporary views keep their options, and a query
+on a table can give some.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _WAY = (
-    "a table of a catalog cannot be used, since Spark does not pass its options on; use CREATE "
-    "TEMPORARY VIEW name USING pykafka OPTIONS (...) in SQL, or spark.read.format('pykafka')"
+    "Spark does not pass the options of a table on; use CREATE TEMPORARY VIEW name USING pykafka "
+    "OPTIONS (...), give the options in the query, as in SELECT ... FROM name WITH (...), or use "
+    "spark.read.format('pykafka')"
 )
 
 # Spark adds the table's properties to the options when it requests the schema of a new table.

@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.options import SinkOptions, parse_sink
+from pyspark_pykafka.options import SinkOptions, parse_batch_source, parse_sink, parse_source
 from pyspark_pykafka.sink.delivery import (
     AtLeastOnce,
     ExactlyOnceBatch,
@@ -85,6 +85,30 @@ def test_invalid_sink_options_are_reported(options: dict[str, str], text: str) -
 
     (mistake,) = caught.value.mistakes
     assert text in mistake
+
+
+def test_a_view_for_both_directions_has_both_sets_of_options() -> None:
+    """
+    With topic and a selection of topics, a batch query ignores the options of the other direction,
+    and still reports unknown names and its own mistakes.
+    """
+    both = {
+        **SERVERS,
+        "subscribe": "in",
+        "topic": "out",
+        "startingOffsets": "earliest",
+        "deliveryGuarantee": "exactly-once",
+        "kafka.acks": "all",
+        "kafka.fetch.max.bytes": "1000000",
+    }
+
+    assert parse_sink(both, streaming=False).topic == "out"
+    assert parse_source(both).strategy == parse_batch_source(both).strategy
+    for wrong in ({"topik": "x"}, {"startingOffsets": "soon"}):
+        with pytest.raises(OptionsError):
+            parse_batch_source({**both, **wrong})
+    with pytest.raises(OptionsError, match="'subscribe' is not valid in a streaming write"):
+        parse_sink(both, streaming=True)
 
 
 def test_exactly_once_rejects_librdkafka() -> None:

@@ -1,0 +1,67 @@
+"""
+Makes a temporary view of each topic, so that SQL finds topics by their names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.options import parse_batch_source
+from pyspark_pykafka.source.factory import metadata_client
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+_ALL_TOPICS = "^(?!__)"
+_SELECTION = ("assign", "subscribe", "subscribepattern")
+
+
+def mount(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    *,
+    pattern: str = _ALL_TOPICS,
+    prefix: str = "",
+    schema: str | None = None,
+) -> tuple[str, ...]:
+    """
+    Make a temporary view of each topic whose name contains a match of ``pattern``.
+
+    A view has the topic's name after ``prefix``; one with dots or dashes needs backticks in SQL. It
+    replaces a view of the same name. ``pattern`` is a regular expression as in
+    ``subscribePattern``; without it, topics whose names begin with ``__`` are left out. ``options``
+    are those of ``spark.read``, without a selection of topics. ``schema`` names the columns, as in
+    ``spark.read.schema``. Returns the names of the views, in order.
+
+    Spark passes the options of a table in a database to no data source, so the views are those of
+    the session ``spark``. Each query on a view plans its offsets anew::
+
+        from pyspark_pykafka import mount
+
+        options = {"kafka.bootstrap.servers": "localhost:9092"}
+        mount(spark, options, prefix="kafka_", schema="key string, value string")
+        spark.sql("SELECT key, count(*) FROM kafka_flights GROUP BY key")
+
+    Raises :class:`~pyspark_pykafka.errors.OptionsError` if an option is wrong, and
+    :class:`~pyspark_pykafka.errors.BrokerUnavailableError` if no broker answers the caller.
+    """
+    selection = sorted(name for name in options if name.lower() in _SELECTION)
+    if selection:
+        msg = f"{selection[0]} is set; mount() selects topics by its argument pattern"
+        raise OptionsError((msg,))
+    names = []
+    for topic in _topics(options, pattern):
+        reader = spark.read.format("pykafka").options(**options).option("subscribe", topic)
+        frame = (reader if schema is None else reader.schema(schema)).load()
+        names.append(f"{prefix}{topic}")
+        frame.createOrReplaceTempView(f"`{names[-1]}`")
+    return tuple(names)
+
+
+def _topics(options: Mapping[str, str], pattern: str) -> list[str]:
+    source = parse_batch_source({**options, "subscribePattern": pattern})
+    assignment = metadata_client(source).assignment(source.strategy)
+    return sorted({tp.topic for tp in assignment.partitions})

@@ -1,0 +1,171 @@
+"""
+SQL: views and tables of the format, and each statement of the page on SQL.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_pykafka import mount
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.testing import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pyspark_pykafka.testing import KafkaCluster
+
+RECORDS = [
+    Record(key=key, value=value)
+    for key, value in ((b"AA", b"one"), (b"AA", b"two"), (b"UA", b"three"))
+]
+PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
+BLOCK = re.compile(r"```(sql|python)\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture
+def sql(spark: SparkSession) -> Iterator[Callable[[str], DataFrame]]:
+    """
+    Return ``spark.sql``; what it creates is dropped afterwards.
+    """
+    before = {table.name for table in spark.catalog.listTables()}
+    yield spark.sql
+    for table in spark.catalog.listTables():
+        if table.name not in before:
+            kind = "VIEW" if table.isTemporary else "TABLE"
+            spark.sql(f"DROP {kind} `{table.name}`")
+    spark.catalog.dropGlobalTempView("shared")
+
+
+def values(cluster: KafkaCluster, name: str) -> list[bytes | None]:
+    return sorted((record.value for record in cluster.consume(name)), key=lambda v: v or b"")
+
+
+@pytest.mark.smoke
+def test_the_page_on_sql(
+    spark: SparkSession, sql: Callable[[str], DataFrame], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Each statement of docs/sql.md runs as it stands, with the address of a broker that exists.
+    """
+    for name in ("flights", "copies"):
+        kafka_cluster.create_topic(name)
+    kafka_cluster.produce("flights", RECORDS)
+    results = []
+    for language, text in BLOCK.findall(PAGE.read_text()):
+        code = text.replace("localhost:9092", kafka_cluster.bootstrap)
+        if language == "python":
+            exec(code, {"spark": spark})  # noqa: S102 (our own page)
+        else:
+            results.append(sql(code).collect())
+
+    assert sorted(tuple(row) for row in results[1]) == [("AA", 2), ("UA", 1)]
+    assert values(kafka_cluster, "copies") == [b"ONE", b"THREE", b"TWO", b"v"]
+    assert [row.value for row in sql("SELECT value FROM log").collect()].count("v") == 1
+    sql("INSERT INTO log VALUES ('k', 'w')")
+    assert values(kafka_cluster, "copies")[-1] == b"w"
+    with pytest.raises(Exception, match="the save mode is 'overwrite'; it must be 'append'"):
+        sql("INSERT OVERWRITE log VALUES ('k', 'x')")
+
+
+def test_a_mounted_topic_is_queried_by_its_name(
+    spark: SparkSession,
+    sql: Callable[[str], DataFrame],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+) -> None:
+    """
+    Each topic that matches has a view, internal topics have none, and a view sees new records.
+    """
+    first, second = topic(), topic()
+    options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
+
+    views = mount(spark, options, pattern=f"^({first}|{second})$", prefix="k-")
+    assert views == tuple(sorted((f"k-{first}", f"k-{second}")))
+    assert sql(f"TABLE `k-{second}`").count() == 0
+    kafka_cluster.produce(second, [Record(value=b"new")])
+    assert sql(f"TABLE `k-{second}`").count() == 1
+    assert not [name for name in mount(spark, options) if name.startswith("__")]
+    with pytest.raises(OptionsError, match="assign is set; mount.. selects topics by"):
+        mount(spark, {**options, "assign": "{}"})
+
+
+def test_tables_take_the_options_of_a_query(
+    spark: SparkSession,
+    sql: Callable[[str], DataFrame],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+) -> None:
+    """
+    The API's ways to read and write a table with options, and saveAsTable, move each row once.
+    """
+    name = topic()
+    read = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
+    write = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "topic": name}
+    row = spark.createDataFrame([("k", "a")], "key string, value string")
+
+    sql("CREATE TABLE written (key STRING, value STRING) USING pykafka")
+    row.writeTo("written").options(**write).append()
+    row.write.format("pykafka").options(**write).mode("append").saveAsTable("saved")
+
+    assert values(kafka_cluster, name) == [b"a", b"a"]
+    assert spark.read.options(**read).table("written").count() == 2
+    with pytest.raises(Exception, match="there are no options"):
+        spark.table("saved").collect()
+
+
+def test_a_global_view_is_for_all_sessions(
+    spark: SparkSession,
+    sql: Callable[[str], DataFrame],
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+) -> None:
+    """
+    Another session of the application reads it.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(value=b"a")])
+    sql(
+        f"CREATE GLOBAL TEMPORARY VIEW shared USING pykafka OPTIONS "
+        f"(`kafka.bootstrap.servers` '{kafka_cluster.bootstrap}', subscribe '{name}')"
+    )
+
+    assert spark.newSession().sql("SELECT * FROM global_temp.shared").count() == 1
+
+
+def test_a_write_from_another_thread(
+    spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    A thread that is not the main one writes its rows, and an error reaches it.
+    """
+    name = topic()
+    results: list[str] = []
+
+    def write(value: str, **options: str) -> None:
+        writer = spark.createDataFrame([(value,)], "value string").write.format("pykafka")
+        options["kafka.bootstrap.servers"] = kafka_cluster.bootstrap
+        try:
+            writer.options(**options).mode("append").save()
+        except Exception as error:  # noqa: BLE001 (judged below)
+            results.append(str(error))
+
+    threads = [
+        threading.Thread(target=write, args=("a",), kwargs={"topic": name}),
+        threading.Thread(target=write, args=("b",), kwargs={"topik": name}),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+
+    assert values(kafka_cluster, name) == [b"a"]
+    (error,) = results
+    assert "did you mean 'topic'" in error
