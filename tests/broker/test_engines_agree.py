@@ -34,7 +34,7 @@ def table(
     """
     Read a range with one engine, in batches of few bytes, and check the arrays as a whole.
     """
-    how = settings(
+    fetch_settings = settings(
         cluster.bootstrap,
         engine,
         schema=schema,
@@ -44,7 +44,7 @@ def table(
         end_retry_ms=200,
         memory_bytes=1 << 20,
     )
-    columns = pa.Table.from_batches(fetch(offset_range, how), schema)
+    columns = pa.Table.from_batches(fetch(offset_range, fetch_settings), schema)
     columns.validate(full=True)
     rows: list[dict[str, Any]] = columns.to_pylist()
     return rows

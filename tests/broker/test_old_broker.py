@@ -94,8 +94,8 @@ def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
     assert backend.offsets_for_leader_epochs({tp: 0}) == known
     # With the old format the offsets have an epoch, but the log has none: no data loss.
     seen = OffsetRange(tp, 1, 3, None, start_epoch=0, end_epoch=0)
-    how = fetching.settings(kafka.bootstrap, engine, schema=fetching.VALUES)
-    assert sum(batch.num_rows for batch in fetch(seen, how)) == 2
+    fetch_settings = fetching.settings(kafka.bootstrap, engine, schema=fetching.VALUES)
+    assert sum(batch.num_rows for batch in fetch(seen, fetch_settings)) == 2
 
 
 @pytest.mark.side_by_side
@@ -136,8 +136,8 @@ def read_alike(spark: SparkSession, kafka: OldBroker, topic: str, **options: str
     """
     where = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic}
     expected, *others = [
-        in_order(spark.read.format(name).options(**where, **how, **options).load())
-        for name, how in CONNECTORS
+        in_order(spark.read.format(name).options(**where, **connector_options, **options).load())
+        for name, connector_options in CONNECTORS
     ]
     for rows, connector in zip(others, CONNECTORS[1:], strict=True):
         assert rows == expected, connector

@@ -156,7 +156,7 @@ def test_lines_become_records(
         (["--partition", "1"], ["v1", "v3", "v5"]),
     ],
 )
-def test_a_peek_begins_where_it_is_told(
+def test_peek_starts_at_the_requested_position(
     run: Run, topic: TopicFactory, kafka_cluster: KafkaCluster, start: list[str], values: list[str]
 ) -> None:
     """

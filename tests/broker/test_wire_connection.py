@@ -330,15 +330,15 @@ def test_checks_can_be_switched_off(secured: Secured, off: dict[str, str]) -> No
     connection.close()
 
 
-def own_certificate(files: Path, how: str) -> dict[str, str]:
+def own_certificate(files: Path, form: str) -> dict[str, str]:
     """
     Return the settings of a client's certificate, in one of the supported forms.
     """
-    if how == "store":
+    if form == "store":
         return {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(files / "store.pem")}
     certificate, key = files / "client.pem", files / "client.key"
     locked = {"ssl_key_password": KEY_PASSWORD}
-    if how == "files":
+    if form == "files":
         return {
             **locked,
             "ssl_certificate_location": str(certificate),
@@ -351,12 +351,12 @@ def own_certificate(files: Path, how: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("how", ["files", "texts", "store"])
-def test_tls_with_a_client_certificate(secured: Secured, how: str) -> None:
+@pytest.mark.parametrize("form", ["files", "texts", "store"])
+def test_tls_with_a_client_certificate(secured: Secured, form: str) -> None:
     """
     With a plain and with an encrypted private key.
     """
-    connection = secured.open("MUTUAL", **secured.trusting(**own_certificate(secured.files, how)))
+    connection = secured.open("MUTUAL", **secured.trusting(**own_certificate(secured.files, form)))
 
     assert topics(connection).brokers
     connection.close()

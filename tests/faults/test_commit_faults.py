@@ -132,22 +132,22 @@ def test_a_late_commit_does_not_contradict_the_error(three: ProxiedCluster) -> N
     assert seen(three, topic) == 0
 
 
-@pytest.mark.parametrize("how", ["drop_syns", "refuse_connections"])
-def test_an_unreachable_broker_that_is_not_needed(three: ProxiedCluster, how: str) -> None:
+@pytest.mark.parametrize("fault", ["drop_syns", "refuse_connections"])
+def test_an_unreachable_broker_that_is_not_needed(three: ProxiedCluster, fault: str) -> None:
     """
     It holds no row, ledger or coordinator: micro-batches and writes commit without it.
     """
-    warm = three.kafka.create_topic(f"warm-{how}".replace("_", "-"), 1)
+    warm = three.kafka.create_topic(f"warm-{fault}".replace("_", "-"), 1)
     commit_one(three, warm)
     coordinator = leader(three, "__transaction_state")
     spare = next(node for node in three.proxies if node != coordinator)
-    topic = f"needed-{how}".replace("_", "-")
+    topic = f"needed-{fault}".replace("_", "-")
     create_topic_on(three, topic, coordinator)
     create_topic_on(three, f"{topic}-ledger", coordinator)
     wait_until(lambda: None if leader(three, topic) == coordinator else "no leader", SECONDS)
     stream(three, topic, 0)
     proxy = three.proxies[spare]
-    getattr(proxy, how)()
+    getattr(proxy, fault)()
     proxy.disconnect()
     try:
         begun = time.monotonic()

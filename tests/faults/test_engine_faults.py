@@ -81,13 +81,15 @@ def filled(cluster: KafkaCluster, name: str, replication_factor: int = -1) -> Of
 
 
 def read(
-    offset_range: OffsetRange, how: FetchSettings, between: Callable[[int], Any] = lambda _: None
+    offset_range: OffsetRange,
+    fetch_settings: FetchSettings,
+    between: Callable[[int], Any] = lambda _: None,
 ) -> list[int]:
     """
     Return the offsets that are read; a callback runs after each batch.
     """
     offsets: list[int] = []
-    for number, batch in enumerate(fetch(offset_range, how)):
+    for number, batch in enumerate(fetch(offset_range, fetch_settings)):
         offsets += batch["offset"].to_pylist()
         values = [int(v.split(b".")[0]) for v in batch["value"].to_pylist()]
         assert values == batch["offset"].to_pylist()
@@ -152,8 +154,8 @@ def test_frozen_leader(three: KafkaCluster) -> None:
             three.pause(frozen[0])
 
     try:
-        how = settings(three, "wire", socket_timeout_ms="2000")
-        assert read(offset_range, how, freeze) == list(range(RECORDS))
+        fetch_settings = settings(three, "wire", socket_timeout_ms="2000")
+        assert read(offset_range, fetch_settings, freeze) == list(range(RECORDS))
     finally:
         for node in frozen:
             three.resume(node)
@@ -229,9 +231,9 @@ def test_near_replica(three: KafkaCluster) -> None:
     offset_range = filled(three, "near")
     first = leader(three, offset_range.tp.topic)
     near = next(node for node in (1, 2, 3) if node != first)
-    how = settings(three, "wire", client_rack=f"rack-{near}")
+    fetch_settings = settings(three, "wire", client_rack=f"rack-{near}")
 
-    cluster = Cluster(wire_config(how.kafka))
+    cluster = Cluster(wire_config(fetch_settings.kafka))
     client = PartitionFetcher(cluster, offset_range.tp, "read_uncommitted")
     deadline = Deadline.after(30)
     client.send_fetch(0, 100_000, 1000, deadline)
@@ -244,11 +246,11 @@ def test_near_replica(three: KafkaCluster) -> None:
     assert not named.records
     assert served_by == near
     assert second.records
-    assert read(offset_range, how) == list(range(RECORDS))
+    assert read(offset_range, fetch_settings) == list(range(RECORDS))
     killed = [near]
     three.kill(near)
     try:
-        assert read(offset_range, how) == list(range(RECORDS))
+        assert read(offset_range, fetch_settings) == list(range(RECORDS))
     finally:
         three.restart(killed[0])
 

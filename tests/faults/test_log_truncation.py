@@ -74,10 +74,14 @@ def read(
     """
     Return the values that a task reads.
     """
-    how = fetching.settings(
+    fetch_settings = fetching.settings(
         cluster.bootstrap, engine, schema=fetching.VALUES, fail_on_data_loss=fail
     )
-    return [value for batch in fetch(offset_range, how) for value in batch["value"].to_pylist()]
+    return [
+        value
+        for batch in fetch(offset_range, fetch_settings)
+        for value in batch["value"].to_pylist()
+    ]
 
 
 def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> MicroBatchStream:

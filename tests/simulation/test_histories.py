@@ -1,5 +1,5 @@
 """
-Simulated histories: what must hold under faults holds for every seed, and planted faults are found.
+Simulated histories: no seed shows an anomaly, and planted faults are detected.
 
 ``python -m tests.simulation WORKLOAD --seeds SEED --trace`` shows the history of a seed that fails.
 """
@@ -56,7 +56,7 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.parametrize("workload", sorted(WORKLOADS))
 def test_no_history_shows_an_anomaly(workload: str, first: int) -> None:
     """
-    Nothing is lost, duplicated, read although aborted, or stuck, whatever fails.
+    No fault makes a record lost, duplicated, stuck, or visible although it was aborted.
     """
     outcomes = [run_seed(workload, seed) for seed in range(first, first + _CHUNK)]
 
@@ -90,7 +90,7 @@ def first_failure(fault: str, seeds: int) -> str:
 @pytest.mark.parametrize("fault", sorted(PLANTED))
 def test_a_fault_can_be_planted(fault: str) -> None:
     """
-    What a fault replaces is still there, under the name that the fault has for it.
+    Every function that a planted fault replaces still exists under that name.
     """
     replacements = PLANTED[fault].plant(simulated_connector())
     before = [replacement.get_original()[0] for replacement in replacements]

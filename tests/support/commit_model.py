@@ -125,7 +125,7 @@ class World:
         """
         Write rows and their marker into a transaction.
         """
-        transaction = self._held(prepared)
+        transaction = self._transaction_of(prepared)
         if transaction.state not in {TransactionState.EMPTY, TransactionState.ONGOING}:
             raise FencedError(str(prepared))
         transaction.state = TransactionState.ONGOING
@@ -138,7 +138,7 @@ class World:
         End a transaction, or find it ended in this way.
         """
         end_state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-        transaction = self._held(prepared)
+        transaction = self._transaction_of(prepared)
         if transaction.state not in {TransactionState.ONGOING, end_state}:
             raise FencedError(str(prepared))
         self._finish(transaction, end_state)
@@ -207,7 +207,7 @@ class World:
         ]
         return Counter(row for transaction in done for at, row in transaction.rows if at == batch)
 
-    def _held(self, prepared: PreparedTransaction) -> Open:
+    def _transaction_of(self, prepared: PreparedTransaction) -> Open:
         transaction = self.names.get(prepared.transactional_id)
         if transaction is None or transaction.prepared != prepared:
             raise FencedError(str(prepared))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MAX_FETCH_SIZE = 5_000
 
 # The first request's timeout, doubled with each: librdkafka looks for a coordinator for ever, and
-# does not say that the user has no right to the group.
+# does not report that the user lacks permission for the group.
 _FIRST_ATTEMPT_SECONDS = 2.0
 
 

@@ -47,14 +47,14 @@ def check_ledger_not_emptied(
 
 
 def ledger_lost_error(
-    prefix: str, query: str, topic: str, known: str, how: str
+    prefix: str, query: str, topic: str, known: str, state: str
 ) -> ExactlyOnceError:
     """
     Return the error for a ledger that is missing or empty, although ``known`` was committed.
     """
     msg = (
-        f"the topic {topic} {how}, in which the query {query} recorded what it has committed, "
-        f"{known} among it: whether this micro-batch is already committed can no longer be known. "
+        f"the topic {topic} {state}. The query {query} recorded its committed transactions in it, "
+        f"{known} among them, so it is unknown whether this micro-batch is already committed. "
         "Nothing of this write is visible. Restore the topic; or, if the rows of the last "
         "micro-batch may be repeated, or are known to be missing, start a new ledger: pykafka "
         f"transactions release --prefix {prefix}; or give the query another transactionalIdPrefix"

@@ -1,5 +1,5 @@
 """
-What the command line does with a transactional-id prefix: describe, release or complete its batch.
+The commands on a transactional-id prefix: describe, release or complete its last batch.
 """
 
 from __future__ import annotations

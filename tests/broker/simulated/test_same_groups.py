@@ -98,7 +98,7 @@ def test_members_share_partitions(cluster: KafkaAccess, request: pytest.FixtureR
         poll_until(first, lambda _: owns(first, 2))
 
 
-def test_a_member_goes_on_where_the_last_one_ended(cluster: KafkaAccess, topic: str) -> None:
+def test_a_member_continues_at_the_committed_offset(cluster: KafkaAccess, topic: str) -> None:
     """
     A member reads from the offset that the group has committed.
     """

@@ -141,7 +141,7 @@ class _Fetch:
 
     def _is_tiered(self, topic: str) -> bool:
         """
-        Return whether this read finds no records although there are some, as tiered reads do.
+        Return whether this read returns no records although there are some, as in tiered storage.
         """
         node = self._call.node
         probability = node.world.empty_reads.get(topic, 0.0)

@@ -126,7 +126,7 @@ def _group(call: Call, requested: Any) -> Any:
 
 def _fetched(call: Call, group: str, topics: Any) -> tuple[Code, dict[str, list[dict[str, Any]]]]:
     """
-    Return the offsets of the wanted partitions, or of all that the group has.
+    Return the offsets of the requested partitions, or all offsets of the group.
     """
     try:
         committed = coordinator(call, group).committed(group)

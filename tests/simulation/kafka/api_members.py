@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 _Left = LeaveGroupResponse.MemberResponse
 _Described = DescribeGroupsResponse.DescribedGroup
-#: From this version on a new member is given its id first (KIP-394).
+#: From this version on, a new member joins again with the id that it is assigned (KIP-394).
 _ID_REQUIRED = 4
 _LEAVES_MANY = 3
-_SAYS_NOT_FOUND = 6
+_REPORTS_MISSING_GROUPS = 6
 
 
 def join_group(call: Call) -> None:
@@ -200,7 +200,7 @@ def _described(call: Call, name: str) -> Any:
         if group_coordinator.exists(name):
             group = group_coordinator.group(name)
             state = group.state
-        elif call.version >= _SAYS_NOT_FOUND:
+        elif call.version >= _REPORTS_MISSING_GROUPS:
             code = Code.GROUP_ID_NOT_FOUND
     except RequestError as error:
         code, state = error.code, ""

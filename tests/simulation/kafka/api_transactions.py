@@ -1,5 +1,5 @@
 """
-The requests of transactional producers, and those that look transactions up.
+The requests of transactional producers, and the admin requests on transactions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _coordinator(call: Call, name: str) -> TransactionCoordinator:
 
 def _for_version(code: Code, version: int, first: int) -> Code:
     """
-    Return what clients before KIP-588 get instead of PRODUCER_FENCED.
+    Return the error code that clients before KIP-588 get instead of PRODUCER_FENCED.
     """
     fenced = code == Code.PRODUCER_FENCED and version < first
     return Code.INVALID_PRODUCER_EPOCH if fenced else code

@@ -1,5 +1,5 @@
 """
-Record batches as a log keeps them: their bytes, and the fields of their header (magic 2).
+Record batches as stored in a log: their bytes, and the fields of their header (magic 2).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def parse_batch(data: bytes) -> StoredBatch:
     """
     Return the only batch of a Produce request.
 
-    Raises :class:`RequestError` as a broker refuses it.
+    Raises :class:`RequestError` if a broker would reject it.
     """
     if len(data) < HEADER_SIZE:
         raise RequestError(Code.CORRUPT_MESSAGE, "the batch is shorter than its header")

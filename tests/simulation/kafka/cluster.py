@@ -1,5 +1,5 @@
 """
-The simulated cluster: requests, faults, and the truth about what it holds.
+The simulated cluster: requests, faults, and access to its true state.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ EMPTY, PREPARING, COMPLETING, STABLE = (
 
 class Joined(NamedTuple):
     """
-    The answer to JoinGroup; only the leader gets the members.
+    The response to JoinGroup; only the leader gets the members.
     """
 
     code: Code
@@ -36,7 +36,7 @@ class Joined(NamedTuple):
 @dataclass(frozen=True)
 class Member:
     """
-    A member as it has joined last; ``protocols`` holds its metadata by the assignor's name.
+    The last JoinGroup of a member; ``protocols`` holds its metadata by the assignor's name.
     """
 
     member_id: str
@@ -79,7 +79,7 @@ class ConsumerGroup:
     protocol: str | None = None
     leader: str = ""
     members: dict[str, Member] = field(default_factory=dict)
-    #: Ids that have been given to members that have yet to join with them.
+    #: Assigned ids whose members have not joined yet.
     expected: set[str] = field(default_factory=set)
     _joining: dict[str, Callable[[Joined], None]] = field(default_factory=dict)
     _syncing: dict[str, Callable[[Code, bytes], None]] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class ConsumerGroup:
 
     def join(self, member: Member, protocol_type: str, respond: Callable[[Joined], None]) -> None:
         """
-        Handle JoinGroup of a member that has an id; the answer comes after the rebalance.
+        Handle JoinGroup of a member that has an id; the response follows the rebalance.
         """
         if self.members and protocol_type != self.protocol_type:
             raise RequestError(Code.INCONSISTENT_GROUP_PROTOCOL)
@@ -130,7 +130,7 @@ class ConsumerGroup:
 
     def _replace(self, old: Member, new: Member, respond: Callable[[Joined], None]) -> None:
         """
-        Let a static member that has restarted take its earlier place, without a rebalance.
+        Replace a static member that has restarted, without a rebalance.
         """
         previous_leader = self.leader
         del self.members[old.member_id]
@@ -186,7 +186,7 @@ class ConsumerGroup:
 
     def check(self, member_id: str, instance_id: str | None, generation: int) -> None:
         """
-        Raise :class:`RequestError` unless this is a member of the present generation.
+        Raise :class:`RequestError` unless this is a member of the current generation.
         """
         static = self.of_instance(instance_id)
         if static is not None and static.member_id != member_id:
@@ -301,7 +301,7 @@ class ConsumerGroup:
             if current is None:
                 return
             if member.member_id in self._joining:
-                # The coordinator owes it an answer.
+                # A response to this member is pending.
                 self._seen[member.member_id] = self.now()
             remaining = self._seen[member.member_id] + current.session_seconds - self.now()
             if remaining <= 0:

@@ -1,5 +1,5 @@
 """
-The controller: which brokers are alive, who leads what, and which replicas are in sync.
+The controller: live brokers, leaders and in-sync replicas.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Controller:
 
     def lost(self, node: Node) -> None:
         """
-        Fence a node once its session expires, unless it comes back before that.
+        Fence a node once its session expires, unless it returns earlier.
         """
         loss = node.losses
 
@@ -109,7 +109,7 @@ class Controller:
 
     def fence(self, node_id: int) -> None:
         """
-        Take a node for dead: elect other leaders, and remove it from the in-sync replicas.
+        Mark a node as dead: elect other leaders, and remove it from the in-sync replicas.
         """
         image = replace(self.image, brokers=self.image.brokers - {node_id})
         for partition, state in image.partitions():
@@ -121,7 +121,7 @@ class Controller:
 
     def register(self, node_id: int) -> None:
         """
-        Take a node for alive; it may lead what has no leader.
+        Mark a node as alive; it may lead partitions that have no leader.
         """
         image = replace(self.image, brokers=self.image.brokers | {node_id})
         for partition, state in image.partitions():

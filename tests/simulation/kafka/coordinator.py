@@ -1,5 +1,5 @@
 """
-Coordinators: which broker has which, and what transactions' and groups' have in common.
+The common base of transaction and group coordinators, and their placement on brokers.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class Coordinator:
 
     def resign(self) -> None:
         """
-        End what waits for this coordinator.
+        End the requests that wait for this coordinator.
         """
 
 
 def coordinate(node: Node, image: Image) -> None:
     """
-    Begin and end a broker's roles as the image says.
+    Begin and end a broker's coordinators as the metadata image demands.
     """
     from tests.simulation.kafka.group_coordinator import GroupCoordinator
     from tests.simulation.kafka.transaction_coordinator import TransactionCoordinator

@@ -1,5 +1,5 @@
 """
-What can happen to a simulated cluster.
+The faults of a simulated cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Faults(Truth):
     """
-    Faults of brokers, partitions and coordinators; each returns at once and takes effect in time.
+    Faults of brokers, partitions and coordinators; each call returns at once, its effect follows.
     """
 
     # --- Brokers ----------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Faults(Truth):
 
     def tiered(self, topic: str, probability: float) -> None:
         """
-        Let reads that should find records answer with none, as reads of tiered storage may.
+        Let some reads return no records although there are some, as reads of tiered storage may.
         """
         self._world.empty_reads[topic] = probability
 

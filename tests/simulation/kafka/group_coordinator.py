@@ -24,7 +24,7 @@ MAX_METADATA_BYTES = 4096
 
 class CommittedOffset(NamedTuple):
     """
-    A committed offset, with the leader epoch and the text that a member gave.
+    A committed offset, with its leader epoch and metadata.
     """
 
     offset: int
@@ -34,7 +34,7 @@ class CommittedOffset(NamedTuple):
 
 class GroupCoordinator(Coordinator):
     """
-    ``offsets`` is what has been replicated, by group and partition.
+    ``offsets`` holds the replicated offsets, by group and partition.
     """
 
     def __init__(self, node: Node, slot: Slot, epoch: int) -> None:

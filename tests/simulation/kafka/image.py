@@ -35,7 +35,7 @@ class Slot(NamedTuple):
 
 class Leadership(NamedTuple):
     """
-    The node that leads, -1 for none, and how often that has changed.
+    The leading node, -1 for none, and the number of leader changes.
     """
 
     node: int
@@ -45,7 +45,7 @@ class Leadership(NamedTuple):
 @dataclass(frozen=True)
 class PartitionState:
     """
-    A partition's replicas, in the order of preference, and who leads them.
+    A partition's replicas, in the order of preference, and its leader.
     """
 
     replicas: tuple[int, ...]
@@ -71,7 +71,7 @@ class TopicState:
 @dataclass(frozen=True)
 class Image:
     """
-    All metadata at one moment; ``brokers`` are the nodes that the controller takes for alive.
+    All metadata at one moment; ``brokers`` are the nodes that the controller considers alive.
     """
 
     topics: Mapping[str, TopicState]

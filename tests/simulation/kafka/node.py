@@ -1,5 +1,5 @@
 """
-One broker: whether it runs and whom it reaches, its replicas, and its open requests.
+One broker: its process, connectivity, replicas and open requests.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Reply:
 
 class Node:
     """
-    ``image`` is what the broker knows of the cluster, which is old while it is isolated.
+    ``image`` holds the metadata that the broker knows, which are old while it is isolated.
     """
 
     def __init__(self, node_id: int, world: World) -> None:
@@ -56,7 +56,7 @@ class Node:
         self.isolated = False
         self.paused = False
         self.throttle_ms = 0
-        #: Counts starts, so that what an earlier process began is not continued.
+        #: Counts starts, so that actions of an earlier process are not continued.
         self.incarnation = 0
         #: Counts the times that the controller could no longer reach it.
         self.losses = 0
@@ -116,7 +116,7 @@ class Node:
 
     def lose(self) -> None:
         """
-        Note that the controller does not reach this node any more.
+        Record that the controller no longer reaches this node.
         """
         self.losses += 1
         self.world.controller.lost(self)
@@ -126,7 +126,7 @@ class Node:
         self.paused = False
         self._after_resume.clear()
         self.incarnation += 1
-        # First, so that no request that waits is looked at again.
+        # First, so that no waiting request is checked again.
         for reply in list(self.requests):
             reply(None)
         self.image = None
@@ -136,7 +136,7 @@ class Node:
 
     def apply(self, image: Image) -> None:
         """
-        Take over the controller's decisions.
+        Apply the controller's decisions.
         """
         from tests.simulation.kafka.coordinator import coordinate
 

@@ -1,5 +1,5 @@
 """
-What a log knows of the producers that wrote to it: sequences, epochs and transactions.
+The state of a log's producers: sequences, epochs and transactions.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-A replica of a partition: as the leader it appends and counts copies, as a follower it fetches.
+A replica of a partition: a leader appends and counts acknowledgements, a follower fetches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MANY_WAITING = 64
 @dataclass
 class Follower:
     """
-    What a leader knows of a follower: the end of its log, and when that was the leader's end.
+    A leader's view of a follower: its log end, and when it last equalled the leader's.
     """
 
     end: int
@@ -137,7 +137,7 @@ class Replica:
 
     def advance(self) -> None:
         """
-        Raise the high watermark to what all in-sync replicas have.
+        Raise the high watermark to the lowest log end of the in-sync replicas.
         """
         world = self.node.world
         if not self.leads or len(self.isr) < self.min_isr or world.now() < self.holds_until:
@@ -170,7 +170,7 @@ class Replica:
 
     def fetched_by(self, follower: int, end: int) -> None:
         """
-        Note how far a follower has come, and let it join the in-sync replicas.
+        Record a follower's log end, and add it to the in-sync replicas once it has caught up.
         """
         now = self.node.world.now()
         known = self._followers.setdefault(follower, Follower(end, now))
@@ -284,7 +284,7 @@ class Replica:
 
     def _truncate_to(self, log: ReplicaLog) -> None:
         """
-        Remove what the leader does not have: batches of leaders that were replaced.
+        Remove the batches that the leader lacks: those of replaced leaders.
         """
         kept = self.log.appended
         count = len(kept)

@@ -58,7 +58,7 @@ class ReplicaLog:
 
     def assign_epoch(self, epoch: int, offset: int) -> None:
         """
-        Note that an epoch starts here, unless it is known.
+        Record that an epoch starts here, unless it is known.
         """
         if not self.epochs or self.epochs[-1].epoch < epoch:
             self.epochs = [e for e in self.epochs if e.offset < offset]

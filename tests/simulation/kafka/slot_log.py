@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS = 5.0
 @dataclass
 class Write:
     """
-    Values that are on their way to the replicas together; None deletes.
+    Values in flight to the replicas together; None deletes.
     """
 
     values: dict[Any, Any]
@@ -33,7 +33,7 @@ class Write:
 @dataclass
 class SlotLog:
     """
-    ``values`` holds what is replicated, by key; only the leader of ``epoch`` can write.
+    ``values`` holds the replicated values by key; only the leader of ``epoch`` can write.
     """
 
     world: World

@@ -1,5 +1,5 @@
 """
-The coordinator of transactional ids: Kafka's states, as clients of transactions v1 drive them.
+The coordinator of transactional ids, with the states of Kafka's transactions (version 1).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 class TransactionCoordinator(Coordinator):
     """
-    ``states`` is what has been replicated; an id whose next state is being written is pending.
+    ``states`` holds the replicated states; an id whose next state is being written is pending.
     """
 
     def __init__(self, node: Node, slot: Slot, epoch: int) -> None:

@@ -27,7 +27,7 @@ def write_marker(
     written: Written,
 ) -> None:
     """
-    Write a marker after a delay, again and again until the partition's replicas have it.
+    Write a marker after a delay, and retry until the partition's replicas have it.
     """
     world = coordinator.node.world
 

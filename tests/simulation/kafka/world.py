@@ -1,5 +1,5 @@
 """
-What all parts of a simulated cluster share: time, randomness, settings, nodes and the controller.
+The shared state of a simulated cluster: time, randomness, settings, nodes and the controller.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class World:
 
     def replicate_all(self) -> None:
         """
-        Let every follower fetch, since something that stopped it may be over.
+        Let every follower fetch, since an obstacle may be gone.
         """
         for node in self.nodes.values():
             for replica in node.replicas.values():

@@ -1,8 +1,8 @@
 """
 The standard modules that a simulated process sees: clocks, threads, queues, random numbers.
 
-Each has what the connector uses, with the semantics of CPython's; anything else is an
-AttributeError, so that nothing real is reached unnoticed.
+Each offers what the connector uses, with CPython's semantics. Any other attribute is an
+AttributeError, so that nothing real is used unnoticed.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class Thread:
 
 class Local:
     """
-    Attributes that each thread has of its own.
+    Thread-local attributes.
     """
 
     def __init__(self, world: World) -> None:
@@ -314,7 +314,7 @@ class Caches:
 
 class WorldProxy:
     """
-    Stands for the world of the present history, so that modules are loaded once for all.
+    Stands for the world of the current history, so that modules are loaded once for all.
     """
 
     #: The world, set for each history.
@@ -343,7 +343,7 @@ class WorldProxy:
 
 class _Namespace(SimpleNamespace):
     """
-    A module with these attributes alone.
+    A module with only these attributes.
     """
 
 

@@ -29,7 +29,7 @@ _LATENCY_SECONDS = 5e-4
 
 class Server(Protocol):
     """
-    What listens at the nodes' addresses.
+    The handler of all requests to the nodes' addresses.
     """
 
     def handle(self, node_id: int, frame: bytes, reply: Callable[[bytes | None], None]) -> None:
@@ -44,7 +44,7 @@ class Link:
     The path between one process, or all, and one node.
     """
 
-    #: Nothing arrives in either direction, and nobody is told.
+    #: Nothing arrives in either direction, and no error is reported.
     is_cut: bool = False
     #: Nothing arrives from the node.
     drops_responses: bool = False
@@ -98,7 +98,7 @@ class Network:
 
     def heal(self) -> None:
         """
-        Remove all faults of links, and deliver what they kept.
+        Remove all faults of links, and deliver the delayed data.
         """
         self._links.clear()
         for connection in tuple(self.connections):
@@ -106,7 +106,7 @@ class Network:
 
     def reset(self, node: int, process: str | None = None) -> None:
         """
-        Reset the connections to a node, as its end or a firewall does.
+        Reset the connections to a node, as the node or a firewall would.
         """
         for connection in tuple(self.connections):
             if connection.node == node and process in {None, connection.process.name}:
@@ -151,7 +151,7 @@ class _Direction:
     """
 
     arrives_at: float = 0.0
-    held: deque[Callable[[], None]] = field(default_factory=deque)
+    delayed: deque[Callable[[], None]] = field(default_factory=deque)
 
 
 class Connection:
@@ -204,8 +204,8 @@ class Connection:
 
     def _drop(self) -> None:
         self._is_reset = True
-        self._to_node.held.clear()
-        self._to_client.held.clear()
+        self._to_node.delayed.clear()
+        self._to_client.delayed.clear()
         self._requests.clear()
 
     def flush(self) -> None:
@@ -213,17 +213,17 @@ class Connection:
         Deliver the data that a cut link had delayed.
         """
         for direction in (self._to_node, self._to_client):
-            held, direction.held = direction.held, deque()
-            for action in held:
+            delayed, direction.delayed = direction.delayed, deque()
+            for action in delayed:
                 self._deliver(direction, action)
 
     def _deliver(self, direction: _Direction, action: Callable[[], None]) -> None:
         faults = self.network.faults(self)
         if faults.is_cut or (faults.drops_responses and direction is self._to_client):
-            direction.held.append(action)
+            direction.delayed.append(action)
             return
-        if direction.held:
-            direction.held.append(action)
+        if direction.delayed:
+            direction.delayed.append(action)
             return
         world = self.network.world
         at = max(world.elapsed + self.network.latency() + faults.delay, direction.arrives_at + 1e-9)
@@ -235,7 +235,7 @@ class Connection:
             return
         faults = self.network.faults(self)
         if faults.is_cut or (faults.drops_responses and direction is self._to_client):
-            direction.held.append(action)
+            direction.delayed.append(action)
         else:
             action()
 

@@ -89,7 +89,7 @@ class Process:
         #: Saves and restores the state of the connector's modules (see ``loading``).
         self.state: Any = None
         self._is_paused = False
-        self._held: deque[Task] = deque()
+        self._suspended: deque[Task] = deque()
 
     def __repr__(self) -> str:
         return f"<Process {self.pid} {self.name}>"
@@ -132,17 +132,17 @@ class Process:
 
     def holds(self, task: Task) -> bool:
         """
-        Return whether the process is paused, and keep the thread for later.
+        Return whether the process is paused, and suspend the thread until it is resumed.
         """
         if self._is_paused:
-            self._held.append(task)
+            self._suspended.append(task)
         return self._is_paused
 
     def _resume(self) -> None:
         self._is_paused = False
         self.world.trace("resumed %s", self.name)
-        held, self._held = self._held, deque()
-        for task in held:
+        suspended, self._suspended = self._suspended, deque()
+        for task in suspended:
             self.world.wake(task, again=True)
 
 

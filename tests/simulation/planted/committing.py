@@ -42,7 +42,7 @@ def late_fence(connector: Connector) -> list[Any]:
 
 def no_roll_forward(connector: Connector) -> list[Any]:
     """
-    A restart aborts what a dead driver had decided to commit, and compares markers instead.
+    A restart aborts the transactions that a dead driver had decided to commit.
     """
     module = connector.module("sink.micro_batch_committer")
     return [patch.object(module, "roll_forward", lambda *_: [])]
@@ -50,7 +50,7 @@ def no_roll_forward(connector: Connector) -> list[Any]:
 
 def counts_for_rows(connector: Connector) -> list[Any]:
     """
-    As before the hash: equal counts pass for equal rows, and nothing is rolled forward.
+    Equal counts pass for equal rows, as before rows were hashed, and nothing is rolled forward.
     """
     module = connector.module("sink.replay")
     original = module._check_same_rows
@@ -120,7 +120,7 @@ def ledger_shows_open_markers(connector: Connector) -> list[Any]:
 
 def late_intent(connector: Connector) -> list[Any]:
     """
-    The intent of a dead driver that is appended after the first look at the ledger is not seen.
+    An intent that a dead driver's request appends after the ledger was first read is missed.
     """
     module = connector.module("sink.micro_batch_committer")
     original = module._committed_before
@@ -163,7 +163,7 @@ def late_end_is_not_fenced(connector: Connector) -> list[Any]:
 
 def commit_is_not_checked(connector: Connector) -> list[Any]:
     """
-    A batch write does not look whether all of its transactions are still open.
+    A batch write does not check whether all of its transactions are still open.
     """
     module = connector.module("sink.batch_committer")
     return [

@@ -1,5 +1,5 @@
 """
-A known fault of the connector, put back on purpose.
+A known fault of the connector, reintroduced on purpose.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def planned_batch_is_recorded(connector: Connector) -> list[Any]:
 
 def old_process_writes_on(connector: Connector) -> list[Any]:
     """
-    A process that was replaced claims the store again, and writes what it has completed.
+    A process that was replaced claims the store again, and continues to write.
     """
     store = connector.module("progress.store")
     session = connector.module("progress.store_session")

@@ -17,7 +17,7 @@ _WIRE = "engines.wire"
 
 def error_is_an_acknowledgement(connector: Connector) -> list[Any]:
     """
-    A writer takes a retriable error for success.
+    A writer treats a retriable error as success.
     """
     handler = connector.module(f"{_WIRE}.producer.response_handler").ResponseHandler
     return [

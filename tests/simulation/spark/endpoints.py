@@ -36,7 +36,7 @@ _SINK_ARROW = pa.schema(
 
 class Row(NamedTuple):
     """
-    A row between source and sink; a record's position is None for rows of other sources.
+    A row between source and sink; the position is None for rows that are not Kafka records.
     """
 
     value: bytes

@@ -56,7 +56,7 @@ class StoppedTaskError(Exception):
 @dataclass
 class Checkpoint:
     """
-    What survives the driver: the ends of planned micro-batches, and which of them are complete.
+    The state that survives the driver: the ends of planned micro-batches, and the completed ones.
     """
 
     query: str

@@ -1,5 +1,5 @@
 """
-Exactly-once batch writes, one after another: what each reports must be true for ever.
+Exactly-once batch writes, one after another; the outcome that each reports must stay true.
 """
 
 from __future__ import annotations

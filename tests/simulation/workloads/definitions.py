@@ -70,9 +70,9 @@ def source(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
 
 def batch(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
-    Batch reads from the earliest to the latest offsets, each a process that knows nothing yet.
+    Batch reads from the earliest to the latest offsets, each in a new process.
 
-    A read has all records that were visible when it began.
+    A read returns all records that were visible at its start.
     """
     with History(seed, is_traced=is_traced) as history:
         partitions = history.draw.choice((1, 3))
@@ -94,7 +94,7 @@ def batch(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
 
 def exactly_once(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
-    A stream from a source that is not ours into an exactly-once sink.
+    A stream from a source other than Kafka into an exactly-once sink.
     """
     return _sink(seed, "exactly-once", is_traced=is_traced)
 

@@ -47,12 +47,12 @@ _QUERY_ERRORS = (QueryFailedError, ProcessLostError, ConcurrentUpdateError)
 
 class Cluster(SimulatedCluster):
     """
-    Adds questions of the nemesis and of the connector's stand-ins.
+    Adds lookups for the nemesis and the connector's stand-ins.
     """
 
     def is_alive(self, node: int) -> bool:
         """
-        Return whether the controller takes a node for alive.
+        Return whether the controller considers a node alive.
         """
         return node in self._world.controller.image.brokers
 
@@ -171,7 +171,7 @@ class History:
 
     def _raise_model_errors(self) -> None:
         """
-        Raise what failed outside of the connector: a fault of the simulation itself.
+        Raise errors from outside the connector: they are faults of the simulation itself.
         """
         for process in self.world.processes:
             for task in process.tasks:

@@ -1,5 +1,5 @@
 """
-The faults of each kind of workload, by the names that the nemesis has for them.
+The faults of each kind of workload, by the names that the nemesis uses.
 """
 
 from __future__ import annotations

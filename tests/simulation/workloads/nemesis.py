@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MEAN_PAUSE_SECONDS = 4.0
 _END_TXN = 26
-# Most of what can go wrong goes wrong between the first and the last EndTxn.
+# Most faults matter between the first and the last EndTxn.
 _COMMIT_WEIGHT = 6.0
 
 
@@ -261,7 +261,8 @@ class Nemesis:
 
     def _replace_driver(self) -> None:
         """
-        Start a second driver while the first is paused: a scheduler that takes it for dead.
+        Start a second driver while the first is paused, as a scheduler that considers it dead
+        would.
         """
         for query in self._queries():
             self._replace(query)
@@ -311,7 +312,7 @@ class Nemesis:
 
     def _strike_driver(self, query: Query) -> None:
         """
-        Kill a driver, with or without what it has sent, or start another one beside it.
+        Kill a driver, with or without its data in flight, or start another one beside it.
         """
         history = self.history
         if query.is_done or self._is_healed:

@@ -1,8 +1,8 @@
 """
-Producers that are not the connector's: they fill the topics that the source workloads read.
+Independent producers, which fill the topics that the source workloads read.
 
-Their requests are built with kafka-python and go to the brokers without a network between, since
-the reader is under test. Each history has plain, idempotent and transactional producers.
+Their requests are built with kafka-python and reach the brokers without faults of the network,
+since the reader is under test. Each history has plain, idempotent and transactional producers.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class SimulatedStore:
 
     def _call(self, action: Callable[[], Any]) -> Any:
         """
-        Take effect after a while; then answer, or not.
+        Take effect after a delay, then respond or fail.
         """
         server = self._server
         world = server.connector.world()

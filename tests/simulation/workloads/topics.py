@@ -1,5 +1,5 @@
 """
-The topics of a history: their producers, what they hold, and when they are at rest.
+The topics of a history: their producers and contents, and whether they have settled.
 """
 
 from __future__ import annotations

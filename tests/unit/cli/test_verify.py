@@ -43,7 +43,7 @@ def stub(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> list[run.Plan]:
 @pytest.mark.parametrize(
     ("verdict", "code"), [(Verdict(), 0), (Verdict({"duplicate": [("t", 0, 1)]}), 1)]
 )
-def test_exit_code_says_the_verdict(
+def test_exit_code_follows_the_verdict(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     verdict: Verdict,

@@ -153,7 +153,7 @@ def test_only_members_commit(groups: Groups) -> None:
     assert groups.commit(1, joined.generation_id, member) == Code.NONE
 
 
-def test_a_new_member_is_given_its_id_first(groups: Groups) -> None:
+def test_a_new_member_needs_an_assigned_id(groups: Groups) -> None:
     """
     A dynamic member joins only with the id that the coordinator assigned to it.
     """

@@ -232,7 +232,7 @@ def test_tiered_reads_may_be_empty(kafka: SimulatedKafka) -> None:
     assert (answer.error_code, answer.records, answer.high_watermark) == (Code.NONE, b"", 1)
 
 
-def test_a_throttled_broker_says_so(kafka: SimulatedKafka) -> None:
+def test_responses_of_a_throttled_broker_carry_the_time(kafka: SimulatedKafka) -> None:
     """
     A throttled broker's responses have a throttle time.
     """

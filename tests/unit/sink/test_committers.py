@@ -455,9 +455,9 @@ def test_an_abort_that_meets_a_commit_raises(verb: str) -> None:
     assert "1 of the 2 transactions that were to be aborted are committed, w-0-0" in str(error)
 
 
-def test_an_abort_of_what_is_gone_is_no_error() -> None:
+def test_an_abort_of_an_ended_transaction_is_no_error() -> None:
     """
-    The transactions' time is over, or another attempt has their names.
+    Transactions that timed out, or whose ids another attempt has taken over, count as aborted.
     """
     coordination = Coordination()
     waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
@@ -487,7 +487,7 @@ def test_one_that_is_not_open_lets_none_be_committed() -> None:
 
 
 @pytest.mark.parametrize(("partitions", "warned"), [(50, False), (51, True)])
-def test_many_markers_are_warned_of(
+def test_many_markers_cause_a_warning(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     partitions: int,

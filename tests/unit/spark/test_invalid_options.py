@@ -42,7 +42,7 @@ def test_load_reports_what_is_wrong_in_batches_and_streams(wrong: dict[str, str]
         {"includeheaders": "true", "path": "p"},
     ],
 )
-def test_load_accepts_what_only_one_of_them_rejects(right: dict[str, str]) -> None:
+def test_load_accepts_options_of_either_kind_of_read(right: dict[str, str]) -> None:
     """
     At load() a read may still become a batch or a stream.
     """

@@ -1,5 +1,5 @@
 """
-Why librdkafka reaches no broker: it retries each reason for ever, and reports a timeout.
+Finds out why librdkafka reaches no broker: it retries every error, and reports only a timeout.
 """
 
 from __future__ import annotations

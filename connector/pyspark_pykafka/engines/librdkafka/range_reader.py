@@ -1,5 +1,5 @@
 """
-One read of a range: its position, and what librdkafka's events say of the log.
+Reads one range with librdkafka: the position, and the handling of librdkafka's events.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ class RangeReader:
 
     def _on_truncated(self, error: KafkaError) -> None:
         """
-        Go on with the present log if data loss is allowed; do not check this start again.
+        Continue with the current log if data loss is allowed; do not check this start again.
         """
         epoch_end = _EPOCH_END.search(error.str())
         if epoch_end is None or int(epoch_end[1]) >= 0:

@@ -99,9 +99,9 @@ def read(stubs: StubCluster, requested: OffsetRange, **changes: Any) -> list[int
     """
     Return the offsets that a task reads.
     """
-    how = fetching.settings(stubs.bootstrap, "wire", schema=fetching.VALUES, **changes)
+    fetch_settings = fetching.settings(stubs.bootstrap, "wire", schema=fetching.VALUES, **changes)
     carried: OffsetRange = pickle.loads(pickle.dumps(requested))  # noqa: S301 - our own bytes
-    return [at for batch in fetch(carried, how) for at in batch["offset"].to_pylist()]
+    return [at for batch in fetch(carried, fetch_settings) for at in batch["offset"].to_pylist()]
 
 
 def planned(epoch: int, start: int = 0, end: int = 1000) -> OffsetRange:

@@ -59,7 +59,7 @@ def tls_address() -> Iterator[Address]:
         thread.join(5)
 
 
-def test_a_tls_listener_that_says_nothing_is_recognised(tls_address: Address) -> None:
+def test_a_silent_tls_listener_is_recognised(tls_address: Address) -> None:
     """
     It answers a TLS handshake, so that no retry without TLS can succeed.
     """
