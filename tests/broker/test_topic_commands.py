@@ -222,3 +222,20 @@ def test_a_misspelt_topic_is_an_error(run: Run, arguments: list[str], text: str,
     The message names it, and the exit code says whether the name is wrong or the topic is missing.
     """
     assert text in run(*arguments, code=code)
+
+
+def test_doctor_finds_nothing_wrong(run: Run, topic: TopicFactory) -> None:
+    """
+    Everything that an exactly-once query needs is there on a broker without ACLs.
+    """
+    name = topic(2)
+    query = ["--read", name, "--write", name, "--group", name, "--prefix", name]
+
+    findings = json.loads(run("doctor", "--json", *query))["findings"]
+
+    checks = {finding["check"]: finding for finding in findings}
+    assert checks[f"topic {name}"]["text"] == "2 partitions, WRITE allowed"
+    assert checks[f"ledger {name}-ledger"]["text"] == "does not exist; a stream creates it"
+    assert checks[f"transactional ids {name}*"]["status"] == "ok"
+    assert checks["engine"]["text"] == "wire, for reads and writes"
+    assert checks["broker version"]["text"].startswith("Kafka ")

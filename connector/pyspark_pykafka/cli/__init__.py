@@ -14,6 +14,7 @@ from pyspark_pykafka.cli.completion import COMPLETION
 from pyspark_pykafka.cli.config import CONFIG
 from pyspark_pykafka.cli.deadletter import DEADLETTER
 from pyspark_pykafka.cli.dev import DEV
+from pyspark_pykafka.cli.doctor import DOCTOR
 from pyspark_pykafka.cli.exit_codes import ExitCode, exit_code
 from pyspark_pykafka.cli.options import OPTIONS_COMMAND
 from pyspark_pykafka.cli.peek import PEEK
@@ -36,7 +37,7 @@ _DISTRIBUTION = "pyspark-pykafka"
 
 COMMANDS = (
     *(DEV, TOPIC, PRODUCE, PEEK, PROGRESS, LAG, DEADLETTER, TRANSACTIONS, PLAIN_CHECKPOINT, VERIFY),
-    *(OPTIONS_COMMAND, CONFIG, COMPLETION),
+    *(DOCTOR, OPTIONS_COMMAND, CONFIG, COMPLETION),
 )
 
 

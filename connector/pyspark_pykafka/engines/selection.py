@@ -8,6 +8,7 @@ import logging
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyspark_pykafka.errors import OptionsError
@@ -18,7 +19,7 @@ from pyspark_pykafka.settings.wire_support import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -202,6 +203,39 @@ def wire_write_unavailable(kafka: KafkaSettings) -> str | None:
     Return why the wire engine cannot write in this process, or None if it can.
     """
     return _not_compiled(_ENCODER) or wire_write_unsupported_reason(kafka)
+
+
+def missing_compiled_modules() -> dict[str, str]:
+    """
+    Return why compiled modules of the wire engine cannot be used, by module.
+    """
+    reasons = {module: _cannot_import(module) for module in (_DECODER, _ENCODER)}
+    return {module.rpartition(".")[2]: reason for module, reason in reasons.items() if reason}
+
+
+def _cannot_import(module: str) -> str | None:
+    try:
+        import_module(module)
+    except ImportError as error:
+        built = Path(__file__).parent / "wire" / "records"
+        others = sorted(path.name for path in built.glob(f"{module.rpartition('.')[2]}.*.so"))
+        if others and find_spec(module) is None:
+            return f"compiled for another Python: {', '.join(others)}"
+        return str(error) if others else "it was not compiled when the package was installed"
+    return None
+
+
+def broker_versions(kafka: KafkaSettings) -> Mapping[int, tuple[int, int]] | None:
+    """
+    Return the versions of each API that a broker supports, by API key; None if that is not known.
+
+    It is not known with settings that only librdkafka supports.
+    """
+    if wire_unsupported_reason(kafka) is not None:
+        return None
+    from pyspark_pykafka.engines.wire.network.bootstrap_check import bootstrap_versions
+
+    return bootstrap_versions(kafka)
 
 
 def _not_compiled(module: str) -> str | None:

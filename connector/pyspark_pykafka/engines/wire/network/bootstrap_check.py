@@ -14,6 +14,8 @@ from pyspark_pykafka.settings.wire_config import wire_config
 from pyspark_pykafka.settings.wire_support import wire_unsupported_reason
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark_pykafka.settings import KafkaSettings
 
 _ATTEMPT_SECONDS = 3.0
@@ -45,3 +47,20 @@ def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
         else:
             return None
     return error
+
+
+def bootstrap_versions(kafka: KafkaSettings) -> Mapping[int, tuple[int, int]] | None:
+    """
+    Return the API versions of the first bootstrap server that answers, or None if none does.
+    """
+    config = wire_config(kafka)
+    for address in config.bootstrap:
+        try:
+            connection = Connection.open(address, config, Deadline.after(_ATTEMPT_SECONDS))
+        except PykafkaError:
+            continue
+        try:
+            return connection.api_versions
+        finally:
+            connection.close()
+    return None

@@ -35,7 +35,7 @@ from pyspark_pykafka.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark_pykafka.engines.wire.network.transport import Transport
     from pyspark_pykafka.engines.wire.network.wire_log import WireLog
@@ -206,6 +206,13 @@ class Connection:
         ``request`` is an :class:`ApiSpec` or one of kafka-python's request classes.
         """
         return self._versions.latest_usable(request, max_version)
+
+    @property
+    def api_versions(self) -> Mapping[int, tuple[int, int]]:
+        """
+        The lowest and highest version of each API that the broker supports, by API key.
+        """
+        return self._versions.ranges
 
     def supports(self, request: Api) -> bool:
         """

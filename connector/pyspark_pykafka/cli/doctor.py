@@ -1,0 +1,105 @@
+"""`pykafka doctor`: says what keeps a query from working, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.cli.arguments import add_brokers, add_json, broker_options
+from pyspark_pykafka.cli.client_config import BOOTSTRAP, client_settings
+from pyspark_pykafka.cli.command import Command
+from pyspark_pykafka.cli.exit_codes import ExitCode
+from pyspark_pykafka.cli.output import print_json
+from pyspark_pykafka.doctor.finding import Finding, Status, skipped
+from pyspark_pykafka.doctor.machine import check_machine, spark_defaults
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.options import parse_stream_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MARKS = {
+    Status.OK: "ok     ",
+    Status.WARNING: "WARNING",
+    Status.FAILED: "FAILED ",
+    Status.SKIPPED: "skipped",
+}
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    findings = []
+    for finding in _findings(arguments):
+        findings.append(finding)
+        if not arguments.json:
+            _print(finding)
+    counts = Counter(finding.status for finding in findings)
+    if arguments.json:
+        print_json({"findings": [asdict(finding) for finding in findings], "counts": counts})
+    else:
+        print(", ".join(f"{counts[status]} {status}" for status in Status if counts[status]))
+    return ExitCode.FAILED if counts[Status.FAILED] else ExitCode.DONE
+
+
+def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
+    yield from check_machine({**spark_defaults(), **dict(arguments.conf)})
+    if BOOTSTRAP not in client_settings(arguments):
+        advice = "give --bootstrap-server or --cluster to check the brokers, too"
+        yield skipped("brokers", "none are given", advice)
+        return
+    # A Kafka client, which the checks of the machine do not need.
+    from pyspark_pykafka.doctor.cluster import Request, check_cluster
+    from pyspark_pykafka.doctor.permissions import Needs
+
+    try:
+        kafka = parse_stream_source({**broker_options(arguments), "subscribePattern": "."}).kafka
+    except OptionsError as error:
+        for mistake in error.mistakes:
+            yield Finding("kafka settings", Status.FAILED, mistake, "correct the setting")
+        return
+    needs = Needs(tuple(arguments.read), tuple(arguments.write), arguments.group, arguments.prefix)
+    yield from check_cluster(Request(kafka, needs))
+
+
+def _print(finding: Finding) -> None:
+    print(f"{_MARKS[finding.status]}  {finding.check}: {finding.text}", flush=True)
+    if finding.advice:
+        print(f"         -> {finding.advice}", flush=True)
+
+
+def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--read", action="append", default=[], metavar="TOPIC", help="a topic that a query reads"
+    )
+    parser.add_argument(
+        "--write", action="append", default=[], metavar="TOPIC", help="a topic that a query writes"
+    )
+    parser.add_argument("--group", help="a query's kafka.group.id")
+    parser.add_argument("--prefix", help="an exactly-once write's transactionalIdPrefix")
+    parser.add_argument(
+        "--conf",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a Spark setting of yours, besides those of spark-defaults.conf",
+    )
+    add_brokers(parser)
+    add_json(parser)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        msg = f"{text!r} is not valid; it must be NAME=VALUE"
+        raise argparse.ArgumentTypeError(msg)
+    return name, value
+
+
+DOCTOR = Command(
+    "doctor",
+    "Check this machine, the brokers and the rights of a query, and say what to do.",
+    _add_doctor_arguments,
+    _doctor,
+)

@@ -1,0 +1,204 @@
+"""
+Checks the brokers: reachable, login, version, limits of transactions, replicas, clocks.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.doctor.finding import Finding, failed, ok, skipped, warning
+from pyspark_pykafka.doctor.permissions import Needs, check_rights
+from pyspark_pykafka.engines.librdkafka.inspection import ClusterInspection
+from pyspark_pykafka.engines.selection import (
+    broker_versions,
+    metadata_backend,
+    wire_read_unavailable,
+    wire_write_unavailable,
+)
+from pyspark_pykafka.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    PykafkaError,
+    TlsError,
+)
+from pyspark_pykafka.settings.librdkafka_config import transaction_timeout_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark_pykafka.engines.librdkafka.inspection import ClusterDescription
+    from pyspark_pykafka.settings import KafkaSettings
+
+_FETCH = 1
+#: The first Fetch version that each release has; older ones than the last are not supported.
+_RELEASES = (
+    (18, "4.1 or newer"),
+    (17, "3.9 or 4.0"),
+    (16, "3.7 or 3.8"),
+    (15, "3.5 or 3.6"),
+    (13, "3.1 to 3.4"),
+    (12, "2.7 to 3.0"),
+    (11, "2.4 to 2.6"),
+)
+_MAX_CLOCK_SECONDS = 60
+_DAY_MS = 86_400_000
+_INTERNAL_TOPICS = (
+    ("offsets.topic.replication.factor", "consumer groups cannot record progress"),
+    ("transaction.state.log.replication.factor", "exactly-once writes wait until they time out"),
+)
+
+
+class Request(NamedTuple):
+    """
+    The settings of the brokers, and what a query needs.
+    """
+
+    kafka: KafkaSettings
+    needs: Needs
+
+
+def check_cluster(request: Request, now: Callable[[], float] = time.time) -> Iterator[Finding]:
+    """
+    Yield the findings; after brokers that cannot be reached there is nothing more to check.
+    """
+    unreachable = _check_contact(request.kafka)
+    if unreachable is not None:
+        yield unreachable
+        return
+    yield from _check_engines(request.kafka)
+    yield from _check_versions(request.kafka)
+    inspection = ClusterInspection(request.kafka)
+    try:
+        cluster = inspection.describe_cluster()
+    except PykafkaError as error:
+        yield skipped("brokers", str(error), "allow Describe on the cluster to check more")
+        return
+    brokers = ", ".join(f"{id_} {host}" for id_, host in sorted(cluster.brokers.items()))
+    yield ok("brokers", f"cluster {cluster.cluster_id}: {brokers}")
+    yield from _check_settings(inspection, cluster, request)
+    yield from check_rights(inspection, cluster, request.kafka, request.needs)
+    yield from _check_clocks(inspection, request.needs, now)
+
+
+def _check_contact(kafka: KafkaSettings) -> Finding | None:
+    try:
+        metadata_backend(kafka, "read_uncommitted", "auto").describe_topics(())
+    except (AuthenticationError, AuthorizationError) as error:
+        return failed("login", str(error), "correct the kafka.sasl.* settings, or the permissions")
+    except TlsError as error:
+        return failed("login", str(error), "correct kafka.security.protocol or kafka.ssl.*")
+    except PykafkaError as error:
+        advice = "correct kafka.bootstrap.servers, or open the way to the brokers"
+        return failed("brokers", str(error), advice)
+    return None
+
+
+def _check_engines(kafka: KafkaSettings) -> Iterator[Finding]:
+    protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
+    yield ok("login", f"{protocol}: the brokers accept it")
+    reasons = {wire_read_unavailable(kafka), wire_write_unavailable(kafka)} - {None}
+    if reasons:
+        text = f"the engine librdkafka is used: {'; '.join(sorted(filter(None, reasons)))}"
+        yield warning("engine", text, "change this if you need speed or exactly-once writes")
+    else:
+        yield ok("engine", "wire, for reads and writes")
+
+
+def _check_versions(kafka: KafkaSettings) -> Iterator[Finding]:
+    ranges = broker_versions(kafka)
+    if ranges is None:
+        return
+    newest = ranges.get(_FETCH, (0, 0))[1]
+    release = next((name for version, name in _RELEASES if newest >= version), None)
+    if release is None:
+        text = f"the brokers support Fetch up to version {newest} only"
+        yield failed("broker version", text, "use Kafka 2.4 or newer")
+    else:
+        yield ok("broker version", f"Kafka {release}")
+
+
+def _check_settings(
+    inspection: ClusterInspection, cluster: ClusterDescription, request: Request
+) -> Iterator[Finding]:
+    try:
+        settings = inspection.broker_settings(min(cluster.brokers))
+    except PykafkaError as error:
+        advice = "allow DescribeConfigs on the cluster to check these"
+        yield skipped("broker settings", str(error), advice)
+        return
+    yield check_transaction_timeout(settings, transaction_timeout_ms(request.kafka))
+    yield check_id_expiration(settings)
+    yield from check_internal_topics(settings, len(cluster.brokers))
+
+
+def check_transaction_timeout(settings: Mapping[str, str], timeout_ms: int) -> Finding:
+    """
+    Check that the brokers allow the timeout of exactly-once writes.
+    """
+    allowed = int(settings.get("transaction.max.timeout.ms", timeout_ms))
+    text = f"kafka.transaction.timeout.ms is {timeout_ms}, the brokers allow {allowed}"
+    if timeout_ms <= allowed:
+        return ok("transactions", text)
+    return failed(
+        "transactions",
+        text,
+        "lower kafka.transaction.timeout.ms, or raise the brokers' transaction.max.timeout.ms",
+    )
+
+
+def check_id_expiration(settings: Mapping[str, str]) -> Finding:
+    """
+    Check that a stopped exactly-once stream is remembered long enough.
+    """
+    remembered = int(settings.get("transactional.id.expiration.ms", 7 * _DAY_MS))
+    text = f"transactional ids are remembered for {remembered / _DAY_MS:g} days"
+    if remembered >= _DAY_MS:
+        return ok("transactions", text)
+    advice = "raise the brokers' transactional.id.expiration.ms above the longest pause of a query"
+    return warning("transactions", text, advice)
+
+
+def check_internal_topics(settings: Mapping[str, str], brokers: int) -> Iterator[Finding]:
+    """
+    Yield the internal topics that need more brokers than there are.
+    """
+    for name, effect in _INTERNAL_TOPICS:
+        replicas = int(settings.get(name, 1))
+        text = f"{name} is {replicas}, with {brokers} broker{'s' if brokers > 1 else ''}"
+        yield (
+            ok("replicas", text)
+            if replicas <= brokers
+            else failed("replicas", f"{text}: {effect}", f"start more brokers, or lower {name}")
+        )
+
+
+def _check_clocks(
+    inspection: ClusterInspection, needs: Needs, now: Callable[[], float]
+) -> Iterator[Finding]:
+    for topic in needs.read:
+        try:
+            partitions = inspection.describe_topic(topic).partitions
+            newest = inspection.newest_timestamp(topic, partitions)
+        except PykafkaError:
+            # The finding on the rights to the topic says it.
+            continue
+        if newest is not None:
+            yield check_clock(topic, newest / 1000, now())
+
+
+def check_clock(topic: str, newest: float, present: float) -> Finding:
+    """
+    Check that no record is from the future: then this clock or a producer's is wrong.
+    """
+    at = datetime.fromtimestamp(newest, tz=UTC).isoformat(timespec="seconds")
+    ahead = newest - present
+    if ahead <= _MAX_CLOCK_SECONDS:
+        return ok("clock", f"the newest record of {topic} is from {at}")
+    return warning(
+        "clock",
+        f"the newest record of {topic} is from {at}, {ahead:.0f} s later than this machine's clock",
+        "correct the clock of this machine or of the producers: starts and ends by time depend on "
+        "both",
+    )

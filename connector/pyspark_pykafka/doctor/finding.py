@@ -1,0 +1,59 @@
+"""
+What a check found, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """
+    Whether a query can work: it cannot if a check has failed.
+    """
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    The result of one check; ``advice`` says what to do, and is empty where nothing is to be done.
+    """
+
+    check: str
+    status: Status
+    text: str
+    advice: str = ""
+
+
+def ok(check: str, text: str) -> Finding:
+    """
+    Return that nothing is to be done.
+    """
+    return Finding(check, Status.OK, text)
+
+
+def warning(check: str, text: str, advice: str) -> Finding:
+    """
+    Return what can become a problem.
+    """
+    return Finding(check, Status.WARNING, text, advice)
+
+
+def failed(check: str, text: str, advice: str) -> Finding:
+    """
+    Return what keeps a query from working.
+    """
+    return Finding(check, Status.FAILED, text, advice)
+
+
+def skipped(check: str, text: str, advice: str) -> Finding:
+    """
+    Return why a check was not made.
+    """
+    return Finding(check, Status.SKIPPED, text, advice)

@@ -1,0 +1,220 @@
+"""
+Checks this machine: Python, Spark, the workers' Python, Java, compiled modules, Spark's settings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.doctor.finding import Finding, failed, ok, warning
+from pyspark_pykafka.engines.selection import missing_compiled_modules
+from pyspark_pykafka.testing.java import java_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_DISTRIBUTION = "pyspark-pykafka"
+_SECONDS = 60
+_SPARK_VERSIONS = (4, 5)
+_PASSES_START_OFFSET = (4, 2)
+_JAVA_VERSIONS = (17, 21)
+_DEFAULTS = "spark-defaults.conf"
+_WORKER_PROGRAM = """
+import json, sys
+from importlib import import_module
+from importlib.metadata import version
+import pyspark_pykafka
+print(json.dumps([list(sys.version_info[:2]), version("pyspark-pykafka")]))
+"""
+#: Spark settings worth changing: the first version that has them, their value, and the reason.
+_SETTINGS = {
+    "spark.sql.python.filterPushdown.enabled": (
+        (4, 1),
+        "true",
+        "batch reads then fetch only what filters on topic, partition, offset and timestamp leave",
+    ),
+    "spark.python.unix.domain.socket.enabled": (
+        (4, 1),
+        "true",
+        "records of 1 KB and more then move faster between Python and Java",
+    ),
+}
+_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+
+
+def check_machine(
+    settings: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
+    """
+    Yield the findings; ``settings`` are Spark's, given or from :func:`spark_defaults`.
+    """
+    environment = os.environ if environment is None else environment
+    yield ok("connector", f"pyspark-pykafka {version(_DISTRIBUTION)}")
+    yield ok("python", f"Python {platform.python_version()}, {sys.executable}")
+    spark = installed_spark()
+    yield check_spark(spark)
+    yield check_worker_python(environment)
+    yield check_java(environment)
+    yield check_compiled(missing_compiled_modules())
+    yield from check_settings(settings, _numbers(spark))
+
+
+def installed_spark() -> str | None:
+    """
+    Return the version of PySpark, or None.
+    """
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:
+        # A cluster's own Spark is often on the path only.
+        if find_spec("pyspark") is None:
+            return None
+        return str(import_module("pyspark.version").__version__)
+
+
+def check_spark(spark: str | None) -> Finding:
+    """
+    Check the version of Spark.
+    """
+    if spark is None:
+        return failed("spark", "PySpark is not installed", "pip install 'pyspark>=4.0,<5'")
+    low, high = _SPARK_VERSIONS
+    numbers = _numbers(spark)
+    if not (low,) <= numbers < (high,):
+        advice = "install the version of your cluster: pip install 'pyspark>=4.0,<5'"
+        return failed("spark", f"Spark {spark} has no data source that fits: 4.0 to 4.3 do", advice)
+    if numbers < _PASSES_START_OFFSET:
+        return warning(
+            "spark",
+            f"Spark {spark} runs availableNow and once as one batch, whatever limits are set",
+            "use Spark 4.2 or newer if a stream has maxOffsetsPerTrigger or another limit",
+        )
+    return ok("spark", f"Spark {spark}")
+
+
+def check_worker_python(environment: Mapping[str, str]) -> Finding:
+    """
+    Check that the Python of Spark's workers has the connector, in the same version.
+    """
+    check = "worker python"
+    name = environment.get("PYSPARK_PYTHON") or "python3"
+    source = "PYSPARK_PYTHON" if environment.get("PYSPARK_PYTHON") else "python3 of the PATH"
+    advice = f"export PYSPARK_PYTHON={sys.executable}, or install pyspark-pykafka there"
+    python = shutil.which(name, path=environment.get("PATH"))
+    if python is None:
+        return failed(check, f"{name} ({source}) does not exist", advice)
+    try:
+        done = subprocess.run(
+            [python, "-c", _WORKER_PROGRAM],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            env=dict(environment),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return failed(check, f"{python} ({source}) does not run: {error}", advice)
+    if done.returncode:
+        reason = done.stderr.strip().rpartition("\n")[2]
+        return failed(check, f"{python} ({source}) cannot import the connector: {reason}", advice)
+    python_version, connector = json.loads(done.stdout)
+    if tuple(python_version) != sys.version_info[:2]:
+        text = f"{python} ({source}) is Python {'.'.join(map(str, python_version))}"
+        return failed(check, f"{text}, this one is {platform.python_version()}", advice)
+    if connector != version(_DISTRIBUTION):
+        return failed(check, f"{python} ({source}) has pyspark-pykafka {connector}", advice)
+    return ok(check, f"{python} ({source})")
+
+
+def check_java(environment: Mapping[str, str]) -> Finding:
+    """
+    Check the Java that Spark's driver starts here: that of JAVA_HOME, otherwise that of the PATH.
+    """
+    home = environment.get("JAVA_HOME")
+    java = (
+        str(Path(home) / "bin" / "java")
+        if home
+        else shutil.which("java", path=environment.get("PATH"))
+    )
+    advice = "install Java 17 or 21 and set JAVA_HOME, or: pip install 'pyspark-pykafka[java]'"
+    if java is None:
+        return failed("java", "no Java: JAVA_HOME is not set, and no java is on the PATH", advice)
+    number = java_version(Path(java))
+    if number in _JAVA_VERSIONS:
+        return ok("java", f"Java {number}, {java}")
+    if not number:
+        return failed("java", f"{java} does not run", advice)
+    if number < min(_JAVA_VERSIONS):
+        return failed("java", f"{java} is Java {number}, which is too old for Spark 4", advice)
+    return warning("java", f"{java} is Java {number}, which Spark 4 is not tested with", advice)
+
+
+def check_compiled(missing: Mapping[str, str]) -> Finding:
+    """
+    Check the modules of the fast engine; ``missing`` has a reason for each that cannot be used.
+    """
+    if not missing:
+        return ok("compiled modules", "the engine wire is compiled")
+    reasons = "; ".join(f"{module}: {reason}" for module, reason in missing.items())
+    return warning(
+        "compiled modules",
+        f"the slower engine librdkafka does the work, without exactly-once: {reasons}",
+        "install a wheel of pyspark-pykafka for this platform, or a C compiler and Python's "
+        "headers, and then: pip install --force-reinstall --no-deps --no-cache-dir pyspark-pykafka",
+    )
+
+
+def check_settings(settings: Mapping[str, str], spark: tuple[int, ...]) -> Iterator[Finding]:
+    """
+    Yield the Spark settings worth changing.
+    """
+    for name, (since, value, reason) in _SETTINGS.items():
+        if spark < since:
+            continue
+        present = settings.get(name, "").lower()
+        text = f"{name} is {present or 'not set'}"
+        yield (
+            ok("spark setting", text)
+            if present == value
+            else warning("spark setting", text, f"set it to {value}: {reason}")
+        )
+    if settings.get(_WRAPPER, "").lower() == "true":
+        yield warning(
+            "spark setting",
+            f"{_WRAPPER} is true",
+            "remove it: a restarted stream with limits is refused with it before Spark 4.2",
+        )
+
+
+def spark_defaults(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """
+    Return the settings of spark-defaults.conf, which SPARK_CONF_DIR or SPARK_HOME names.
+    """
+    environment = os.environ if environment is None else environment
+    folder = environment.get("SPARK_CONF_DIR")
+    home = environment.get("SPARK_HOME")
+    if folder is None and home is None:
+        return {}
+    path = Path(folder or Path(str(home)) / "conf") / _DEFAULTS
+    if not path.exists():
+        return {}
+    lines = (line.strip() for line in path.read_text().splitlines())
+    pairs = (
+        line.replace("=", " ", 1).split(None, 1) for line in lines if line[:1] not in ("", "#")
+    )
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+
+
+def _numbers(spark: str | None) -> tuple[int, ...]:
+    parts = (spark or "0").split(".")[:2]
+    return tuple(int(part) for part in parts if part.isdigit())

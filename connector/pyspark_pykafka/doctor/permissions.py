@@ -1,0 +1,119 @@
+"""
+Checks the rights that a query needs on its topics, its group and its transactional ids.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.doctor.finding import Finding, failed, ok, warning
+from pyspark_pykafka.engines.selection import transaction_client
+from pyspark_pykafka.errors import AuthorizationError, PykafkaError, UnknownTopicError
+from pyspark_pykafka.sink.ledger_entries import ledger_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.engines.librdkafka.inspection import ClusterDescription, ClusterInspection
+    from pyspark_pykafka.settings import KafkaSettings
+
+_READ, _WRITE, _CREATE = "READ", "WRITE", "CREATE"
+
+
+class Needs(NamedTuple):
+    """
+    The topics that a query reads and writes, its consumer group and its transactional-id prefix.
+    """
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    group: str | None = None
+    prefix: str | None = None
+
+
+def check_rights(
+    inspection: ClusterInspection,
+    cluster: ClusterDescription,
+    kafka: KafkaSettings,
+    needs: Needs,
+) -> Iterator[Finding]:
+    """
+    Yield what the user lacks, and what is there.
+    """
+    for topic in needs.read:
+        yield _check_topic(inspection, topic, {_READ})
+    for topic in needs.write:
+        yield _check_topic(inspection, topic, {_WRITE})
+    if needs.group is not None:
+        yield _check_group(inspection, needs.group)
+    if needs.prefix is not None:
+        yield _check_transactional_ids(kafka, needs.prefix)
+        yield _check_ledger(inspection, cluster, ledger_topic(needs.prefix))
+
+
+def _check_topic(inspection: ClusterInspection, topic: str, needed: set[str]) -> Finding:
+    check = f"topic {topic}"
+    try:
+        description = inspection.describe_topic(topic)
+    except UnknownTopicError as error:
+        return failed(check, str(error), f"correct the name, or: pykafka topic create {topic}")
+    except PykafkaError as error:
+        return failed(check, str(error), f"allow {_listed(needed)} on the topic")
+    missing = needed - description.operations
+    if missing:
+        return failed(check, f"no right to {_listed(missing)}", f"allow {_listed(missing)} on it")
+    return ok(check, f"{description.partitions} partitions, {_listed(needed)} allowed")
+
+
+def _check_group(inspection: ClusterInspection, group: str) -> Finding:
+    check = f"group {group}"
+    advice = "allow READ on the consumer group"
+    try:
+        operations = inspection.group_operations(group)
+    except PykafkaError as error:
+        return failed(check, str(error), advice)
+    if operations is None:
+        return ok(check, "does not exist yet; a query creates it, if READ is allowed")
+    if _READ in operations:
+        return ok(check, "READ allowed")
+    return failed(check, "no right to READ", advice)
+
+
+def _check_transactional_ids(kafka: KafkaSettings, prefix: str) -> Finding:
+    check = f"transactional ids {prefix}*"
+    advice = f"allow DESCRIBE and WRITE on transactional ids with the prefix {prefix}"
+    try:
+        with transaction_client(kafka) as transactions:
+            transactions.describe_all([f"{prefix}-doctor"])
+    except AuthorizationError as error:
+        return failed(check, str(error), advice)
+    except PykafkaError as error:
+        return failed(check, str(error), "see the error; exactly-once writes need this")
+    return ok(check, "DESCRIBE allowed; WRITE is only known when a query writes")
+
+
+def _check_ledger(
+    inspection: ClusterInspection, cluster: ClusterDescription, ledger: str
+) -> Finding:
+    check = f"ledger {ledger}"
+    try:
+        description = inspection.describe_topic(ledger)
+    except UnknownTopicError:
+        if _CREATE in cluster.operations:
+            return ok(check, "does not exist; a stream creates it")
+        return warning(
+            check,
+            "does not exist, and the user has no right to CREATE topics on the cluster",
+            f"allow CREATE, READ and WRITE on the topic {ledger}, or create it with one partition "
+            "and cleanup.policy=compact",
+        )
+    except PykafkaError as error:
+        return failed(check, str(error), f"allow READ and WRITE on the topic {ledger}")
+    missing = {_READ, _WRITE} - description.operations
+    if missing:
+        return failed(check, f"no right to {_listed(missing)}", f"allow {_listed(missing)} on it")
+    return ok(check, "READ and WRITE allowed")
+
+
+def _listed(operations: set[str]) -> str:
+    return " and ".join(sorted(operations))

@@ -1,0 +1,147 @@
+"""
+What brokers say about themselves and about a user's rights; for people, not for queries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
+
+from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
+from pyspark_pykafka.errors import UnknownTopicError
+from pyspark_pykafka.retry import RetryPolicy, retry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from concurrent.futures import Future
+
+    from confluent_kafka.admin import AdminClient
+
+    from pyspark_pykafka.settings import KafkaSettings
+
+_THE_CLUSTER = "cluster"
+_LOADING = RetryPolicy(attempts=10, interval_seconds=0.5)
+
+
+class ClusterDescription(NamedTuple):
+    """
+    The brokers of a cluster by id, and what the user may do with the cluster.
+    """
+
+    cluster_id: str
+    brokers: dict[int, str]
+    operations: frozenset[str]
+
+
+class TopicDescription(NamedTuple):
+    """
+    The number of partitions of a topic, and what the user may do with it.
+    """
+
+    partitions: int
+    operations: frozenset[str]
+
+
+class ClusterInspection:
+    """
+    Requests of an admin client; each raises the errors of :mod:`pyspark_pykafka.errors`.
+    """
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._admin = RetryingAdmin(kafka)
+
+    def describe_cluster(self) -> ClusterDescription:
+        """
+        Return the brokers, and the operations that the user may use on the cluster.
+        """
+
+        def describe(client: AdminClient, seconds: float) -> dict[Any, Future[Any]]:
+            future = client.describe_cluster(
+                include_authorized_operations=True, request_timeout=seconds
+            )
+            return {_THE_CLUSTER: future}
+
+        cluster = self._admin.call(describe, "describing the cluster")[_THE_CLUSTER]
+        brokers = {node.id: f"{node.host}:{node.port}" for node in cluster.nodes}
+        return ClusterDescription(
+            cluster.cluster_id, brokers, _names(cluster.authorized_operations)
+        )
+
+    def broker_settings(self, broker: int) -> dict[str, str]:
+        """
+        Return the settings of a broker; needs the right to describe the cluster's configuration.
+        """
+
+        def describe(client: AdminClient, seconds: float) -> dict[Any, Future[Any]]:
+            resource = ConfigResource(ResourceType.BROKER, str(broker))
+            futures: dict[Any, Future[Any]] = client.describe_configs(
+                [resource], request_timeout=seconds
+            )
+            return futures
+
+        action = f"describing the settings of broker {broker}"
+        (entries,) = self._admin.call(describe, action).values()
+        return {name: str(entry.value) for name, entry in entries.items()}
+
+    def describe_topic(self, topic: str) -> TopicDescription:
+        """
+        Return the partitions of a topic, and the operations that the user may use on it.
+        """
+
+        def describe(client: AdminClient, seconds: float) -> dict[Any, Future[Any]]:
+            futures: dict[Any, Future[Any]] = client.describe_topics(
+                TopicCollection([topic]),
+                include_authorized_operations=True,
+                request_timeout=seconds,
+            )
+            return futures
+
+        descriptions = self._admin.call(describe, f"describing the topic {topic}")
+        if topic not in descriptions:
+            msg = f"the brokers do not have the topic '{topic}'"
+            raise UnknownTopicError(msg)
+        description = descriptions[topic]
+        operations = _names(description.authorized_operations)
+        return TopicDescription(len(description.partitions), operations)
+
+    def group_operations(self, group: str) -> frozenset[str] | None:
+        """
+        Return the operations that the user may use on a consumer group, or None if it is unknown.
+
+        Coordinators that load their groups are waited for, as on brokers that have just started.
+        """
+        return retry(lambda: self._describe_group(group), _LOADING)
+
+    def _describe_group(self, group: str) -> frozenset[str] | None:
+
+        def describe(client: AdminClient, seconds: float) -> dict[Any, Future[Any]]:
+            futures: dict[Any, Future[Any]] = client.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=seconds
+            )
+            return futures
+
+        descriptions = self._admin.call(describe, f"describing the consumer group {group}")
+        description = descriptions.get(group)
+        return None if description is None else _names(description.authorized_operations)
+
+    def newest_timestamp(self, topic: str, partitions: int) -> int | None:
+        """
+        Return the highest timestamp of a topic's records in ms, or None if it has none.
+        """
+
+        def find(client: AdminClient, seconds: float) -> dict[Any, Future[Any]]:
+            requests = {
+                TopicPartition(topic, number): OffsetSpec.max_timestamp()
+                for number in range(partitions)
+            }
+            futures: dict[Any, Future[Any]] = client.list_offsets(requests, request_timeout=seconds)
+            return futures
+
+        results = self._admin.call(find, f"looking for the newest record of {topic}").values()
+        return max((r.timestamp for r in results if r.timestamp >= 0), default=None)
+
+
+def _names(operations: Iterable[Any] | None) -> frozenset[str]:
+    return frozenset(operation.name for operation in operations or ())

@@ -1,0 +1,130 @@
+"""
+What `pykafka doctor` says of brokers; tests/broker has the rights.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.cli.exit_codes import ExitCode
+from pyspark_pykafka.doctor.cluster import (
+    check_clock,
+    check_id_expiration,
+    check_internal_topics,
+    check_transaction_timeout,
+)
+from pyspark_pykafka.doctor.finding import Status
+from pyspark_pykafka.engines import first_contact
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(autouse=True)
+def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let the command see no configuration of whoever runs the tests.
+    """
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("PYKAFKA_KAFKA_BOOTSTRAP_SERVERS", raising=False)
+
+
+def findings(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    """
+    Run the command, and return its exit code and its findings by check.
+    """
+    code = main(["doctor", "--json", *arguments])
+    document = json.loads(capsys.readouterr().out)
+    return code, {finding["check"]: finding for finding in document["findings"]}
+
+
+def test_without_brokers_the_machine_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    The checks of the brokers are skipped, which is no failure.
+    """
+    code, by_check = findings(capsys)
+
+    assert code == ExitCode.DONE
+    assert by_check["brokers"]["status"] == "skipped"
+    assert by_check["python"]["status"] == "ok"
+
+
+def test_unreachable_brokers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    They are named with the reason, and nothing more is asked of them.
+    """
+    monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", 500)
+
+    code, by_check = findings(capsys, "--bootstrap-server", "127.0.0.1:1", "--read", "t")
+
+    assert code == ExitCode.FAILED
+    assert by_check["brokers"]["status"] == "failed"
+    assert "127.0.0.1:1: connecting failed" in by_check["brokers"]["text"]
+    assert "topic t" not in by_check
+
+
+def test_wrong_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    A mistake in the settings is a finding with its text.
+    """
+    code, by_check = findings(capsys, "--bootstrap-server", "kafka://b:1")
+
+    assert code == ExitCode.FAILED
+    assert "give host:port only" in by_check["kafka settings"]["text"]
+
+
+def test_the_timeout_of_transactions() -> None:
+    """
+    The brokers must allow it, otherwise the first task of a write fails.
+    """
+    settings = {"transaction.max.timeout.ms": "60000"}
+
+    assert check_transaction_timeout(settings, 60_000).status is Status.OK
+    assert check_transaction_timeout({}, 900_000).status is Status.OK
+    refused = check_transaction_timeout(settings, 900_000)
+    assert (refused.status, "the brokers allow 60000" in refused.text) == (Status.FAILED, True)
+
+
+def test_how_long_transactional_ids_are_remembered() -> None:
+    """
+    Less than a day is too short for a query that is stopped over night.
+    """
+    short = {"transactional.id.expiration.ms": str(DAY_MS // 2)}
+
+    assert check_id_expiration({}).status is Status.OK
+    assert check_id_expiration(short).text == "transactional ids are remembered for 0.5 days"
+    assert check_id_expiration(short).status is Status.WARNING
+
+
+def test_internal_topics_need_their_replicas() -> None:
+    """
+    One broker with the default of three replicas can record no progress and end no transaction.
+    """
+    settings = {
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "3",
+    }
+
+    group, transactions = check_internal_topics(settings, 1)
+
+    assert (group.status, transactions.status) == (Status.OK, Status.FAILED)
+    assert "is 3, with 1 broker: exactly-once writes wait" in transactions.text
+
+
+@pytest.mark.parametrize(("ahead", "status"), [(-5, Status.OK), (30, Status.OK), (90, "warning")])
+def test_records_from_the_future(ahead: float, status: str) -> None:
+    """
+    A record far ahead of this clock means that a clock is wrong.
+    """
+    finding = check_clock("t", 1_000_000 + ahead, 1_000_000)
+
+    assert finding.status == status
+    assert ("90 s later than this machine's clock" in finding.text) == (ahead == 90)
