@@ -6,6 +6,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,11 +19,13 @@ from tests.support.group_tool import describe_group
 from tests.support.streams import values
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.cli.progress import DIGEST_VARIABLE
+from pyspark_pykafka.cli.progress_store import DIGEST_VARIABLE
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store
-from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
+from pyspark_pykafka.progress.record import FailedAttempts, Owner
+from pyspark_pykafka.progress.record import Record as RecordedOffset
+from pyspark_pykafka.testing import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,8 +73,8 @@ def _leave_behind(name: str, options: dict[str, str]) -> None:
     store = make_progress_store(parse_stream_source(options))
     owner = store.claim(Owner("q", "1 on x", 0), [name]).owner
     records = {
-        TopicPartition(name, 0): Record(2, owner, 4, failing=FailedAttempts(5, 3, "boom")),
-        TopicPartition(name, 1): Record(1, owner, 4),
+        TopicPartition(name, 0): RecordedOffset(2, owner, 4, failing=FailedAttempts(5, 3, "boom")),
+        TopicPartition(name, 1): RecordedOffset(1, owner, 4),
     }
     store.write(records)
     store.close()
@@ -189,6 +197,111 @@ def test_reset_deletes_all_records(
         assert output.out == ""
 
 
+def test_lag_in_seconds(
+    topic: TopicFactory, kafka_cluster: KafkaCluster, run: Callable[..., str]
+) -> None:
+    """
+    The age of the first record that the group has not read; a partition that is read has none.
+    """
+    name = topic(3)
+    hour_ago = int((time.time() - 3600) * 1000)
+    old = [Record(b"a", partition=0, timestamp=hour_ago)]
+    kafka_cluster.produce(name, [*old, Record(b"b", partition=1)])
+    arguments = ["--bootstrap-server", kafka_cluster.bootstrap, "--group", name]
+    run("progress", "set", *arguments, f"{name}=earliest", f"{name}:1=latest", "--execute")
+
+    report = json.loads(run("lag", *arguments, "--json"))
+    behind = [line.split()[5:] for line in run("lag", *arguments).splitlines()[1:4]]
+
+    first, second, third = (at["seconds"] for at in report["partitions"])
+    assert 3600 <= first == report["seconds"]
+    assert (second, third) == (0.0, 0.0)
+    assert [words[1] for words in behind] == ["h", "s", "s"]
+
+
+def test_watch_on_a_terminal(
+    topic: TopicFactory, kafka_cluster: KafkaCluster, run: Callable[..., str]
+) -> None:
+    """
+    The screen shows the lag and follows it, and Ctrl-C ends it.
+    """
+    name = topic()
+    kafka_cluster.produce(name, values(0, 3))
+    arguments = ["--bootstrap-server", kafka_cluster.bootstrap, "--group", name]
+    run("progress", "set", *arguments, f"{name}=earliest", "--execute")
+    master, terminal = pty.openpty()
+    command = [sys.executable, "-m", "pyspark_pykafka.cli", "lag", *arguments, "--watch", "1"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+    watch = subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment
+    )
+    os.close(terminal)
+    screen = ""
+
+    def read_until(text: str) -> None:
+        nonlocal screen
+        while text not in screen:
+            screen += os.read(master, 65_536).decode(errors="replace")
+
+    try:
+        read_until("total lag 3")
+        kafka_cluster.produce(name, values(3, 5))
+        read_until("total lag 5")
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(60) == 130
+    finally:
+        watch.kill()
+        watch.wait()
+        os.close(master)
+    assert "reading 0 offsets a second" in screen
+    assert "Traceback" not in screen
+
+
+def test_set_to_positions_in_words(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
+    """
+    A topic or a partition moves to its last offsets, or to a time.
+    """
+    name, arguments = place
+
+    run("progress", "set", *arguments, f"{name}=-3", f"{name}:1=2020-01-01T00:00Z", "--execute")
+
+    assert _exported(run, arguments) == {name: {"0": 7, "1": 0}}
+
+
+def test_replay_moves_the_store_back(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
+    """
+    The estimate shows what is read again; only --execute moves the recorded offsets.
+    """
+    name, arguments = place
+    run("progress", "set", *arguments, f"{name}=latest", "--execute")
+
+    text = run("replay", *arguments, "--from=-4")
+    before = _exported(run, arguments)
+    report = json.loads(run("replay", *arguments, "--from=-4", "--execute", "--json"))
+
+    assert before == {name: {"0": 10, "1": 10}}
+    assert "To read again: at most 8 records, about" in text
+    assert text.splitlines()[-1].startswith("Dry run: nothing was changed.")
+    assert (report["offsets"], report["executed"], report["bytes"] > 0) == (8, True, True)
+    assert report["startingOffsets"] == _exported(run, arguments) == {name: {"0": 6, "1": 6}}
+    assert report["endingOffsets"] == before
+
+
+def test_replay_of_a_topic(
+    topic: TopicFactory, kafka_cluster: KafkaCluster, run: Callable[..., str]
+) -> None:
+    """
+    Without a store the options for reading again are printed, up to the present end.
+    """
+    name = topic()
+    kafka_cluster.produce(name, values(0, 5))
+
+    text = run("replay", "--bootstrap-server", kafka_cluster.bootstrap, "--topic", name, "--from=2")
+
+    assert f'startingOffsets={{"{name}": {{"0": 2}}}}' in text
+    assert f'endingOffsets={{"{name}": {{"0": 5}}}}' in text
+
+
 @pytest.mark.parametrize(
     ("position", "text", "code"),
     [
@@ -197,7 +310,8 @@ def test_reset_deletes_all_records(
             "is not a valid position; it must be: TOPIC:PARTITION=OFFSET or TOPIC=OFFSET",
             2,
         ),
-        ("{name}:0=-1", "is not a valid position; it must be", 2),
+        ("{name}:0=-1", "is not a valid position; '-1' is ambiguous", 2),
+        ("{name}:0=yesterday", "is not a valid position; it must be: an offset, earliest", 2),
         ("{name}:7=1", "the brokers do not have {name}-7", 2),
         ("no-such-topic:0=1", "the brokers do not have the topic 'no-such-topic'", 3),
     ],

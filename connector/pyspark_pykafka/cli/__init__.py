@@ -16,10 +16,12 @@ from pyspark_pykafka.cli.deadletter import DEADLETTER
 from pyspark_pykafka.cli.dev import DEV
 from pyspark_pykafka.cli.doctor import DOCTOR
 from pyspark_pykafka.cli.exit_codes import ExitCode, exit_code
+from pyspark_pykafka.cli.lag import LAG
 from pyspark_pykafka.cli.options import OPTIONS_COMMAND
 from pyspark_pykafka.cli.peek import PEEK
 from pyspark_pykafka.cli.produce import PRODUCE
-from pyspark_pykafka.cli.progress import LAG, PROGRESS
+from pyspark_pykafka.cli.progress import PROGRESS
+from pyspark_pykafka.cli.replay import REPLAY
 from pyspark_pykafka.cli.topic import TOPIC
 from pyspark_pykafka.cli.transactions import TRANSACTIONS
 from pyspark_pykafka.cli.verify import VERIFY
@@ -36,7 +38,19 @@ __all__ = ["COMMANDS", "main", "make_parser"]
 _DISTRIBUTION = "pyspark-pykafka"
 
 COMMANDS = (
-    *(DEV, TOPIC, PRODUCE, PEEK, PROGRESS, LAG, DEADLETTER, TRANSACTIONS, PLAIN_CHECKPOINT, VERIFY),
+    *(
+        DEV,
+        TOPIC,
+        PRODUCE,
+        PEEK,
+        PROGRESS,
+        LAG,
+        REPLAY,
+        DEADLETTER,
+        TRANSACTIONS,
+        PLAIN_CHECKPOINT,
+        VERIFY,
+    ),
     *(DOCTOR, OPTIONS_COMMAND, CONFIG, COMPLETION),
 )
 

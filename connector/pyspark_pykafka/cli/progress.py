@@ -1,9 +1,8 @@
-"""`pykafka progress` and `pykafka lag`: shows and changes the records of a progress store."""
+"""`pykafka progress`: shows and changes the records of a progress store."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from contextlib import closing
@@ -11,12 +10,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
+from pyspark_pykafka.cli.arguments import add_execute
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_json, print_table
-from pyspark_pykafka.engines.metadata import MetadataClient
-from pyspark_pykafka.engines.selection import metadata_backend
-from pyspark_pykafka.errors import OptionsError, ProgressError
+from pyspark_pykafka.cli.progress_store import (
+    DRY_RUN,
+    add_store_arguments,
+    existing_records,
+    no_store_error,
+    store_options,
+)
+from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import (
     Assignment,
     Offsets,
@@ -25,80 +29,25 @@ from pyspark_pykafka.offsets import (
     offsets_from_json,
     offsets_to_json,
 )
-from pyspark_pykafka.options import Subscribe, ZooKeeperNodes, parse_stream_source
-from pyspark_pykafka.progress.factory import make_progress_store, process_name, read_records
+from pyspark_pykafka.options import Subscribe
+from pyspark_pykafka.options.json_offsets import parse_position
+from pyspark_pykafka.progress.factory import make_progress_store, process_name
 from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.source.factory import metadata_client
+from pyspark_pykafka.source.offset_limits import offsets_at
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
     from pyspark_pykafka.options import SourceOptions
-    from pyspark_pykafka.progress.store import Records
 
-# A password on the command line would be visible to everyone who can list processes.
-DIGEST_VARIABLE = "PYKAFKA_ZOOKEEPER_DIGEST"
-
-DRY_RUN = "Dry run: nothing was changed. Use --execute to"
-
-_POSITION = re.compile(
-    r"(?P<topic>[A-Za-z0-9._-]+)(:(?P<partition>[0-9]+))?=(?P<offset>[0-9]+|earliest|latest)"
-)
-
-
-def _add_store_arguments(parser: argparse.ArgumentParser) -> None:
-    add_brokers(parser)
-    add_json(parser)
-    store = parser.add_mutually_exclusive_group(required=True)
-    store.add_argument("--group", help="the consumer group of the query")
-    store.add_argument("--zookeeper", metavar="HOSTS", help="the ZooKeeper servers of the query")
-    parser.add_argument("--id", help="the query's zookeeperId; with --zookeeper")
-    parser.add_argument("--root", help="the query's zookeeperRoot; default: /pykafka")
-    parser.epilog = f"ZooKeeper credentials are read from {DIGEST_VARIABLE}, as user:password."
-
-
-def _options(arguments: argparse.Namespace) -> SourceOptions:
-    options = {**broker_options(arguments), "subscribePattern": "."}
-    if arguments.group is not None:
-        options |= {"progressStore": "consumerGroup", "kafka.group.id": arguments.group}
-    else:
-        store_options = {
-            "progressStore": "zookeeper",
-            "zookeeperHosts": arguments.zookeeper,
-            "zookeeperId": arguments.id,
-            "zookeeperRoot": arguments.root,
-            "zookeeperDigest": os.environ.get(DIGEST_VARIABLE),
-        }
-        options |= {name: value for name, value in store_options.items() if value is not None}
-    return parse_stream_source(options)
-
-
-def _existing_records(options: SourceOptions) -> Records:
-    """
-    Return the records of the store; raise :class:`ProgressError` if it has none.
-    """
-    records = read_records(options)
-    if not records:
-        raise _no_store_error(options)
-    return records
-
-
-def _no_store_error(options: SourceOptions) -> ProgressError:
-    """
-    Return the error for a store without records: brokers do not report whether a group exists.
-    """
-    store = options.progress_store
-    name, argument = (
-        (f"the ZooKeeper node {store.root}/{store.id}", "--id and --root")
-        if isinstance(store, ZooKeeperNodes)
-        else (f"the consumer group '{options.kafka.get('group.id')}'", "--group")
-    )
-    msg = f"{name} does not exist, or has no recorded offsets; correct {argument}"
-    return ProgressError("PROGRESS_NOT_FOUND", msg)
+_POSITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)(:(?P<partition>[0-9]+))?=(?P<position>.+)")
+_FORMS = "TOPIC:PARTITION=OFFSET or TOPIC=OFFSET"
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    records = _existing_records(_options(arguments))
+    records = existing_records(store_options(arguments))
     if arguments.json:
         print_json([_as_json(tp, records[tp]) for tp in sorted(records)])
         return 0
@@ -123,7 +72,7 @@ def _attempts(record: Record) -> int | None:
 
 
 def _set(arguments: argparse.Namespace) -> int:
-    options = _options(arguments)
+    options = store_options(arguments)
     return _move(arguments, options, _parse_positions(options, arguments.position))
 
 
@@ -143,12 +92,12 @@ def _import(arguments: argparse.Namespace) -> int:
     ]
     if negative:
         raise OptionsError(tuple(negative))
-    return _move(arguments, _options(arguments), offsets)
+    return _move(arguments, store_options(arguments), offsets)
 
 
 def _export(arguments: argparse.Namespace) -> int:
     """Print the offsets in the form of startingOffsets."""
-    records = _existing_records(_options(arguments))
+    records = existing_records(store_options(arguments))
     print(json.dumps(offsets_to_json({tp: record.offset for tp, record in records.items()})))
     return 0
 
@@ -189,11 +138,11 @@ def _report(
 
 
 def _reset(arguments: argparse.Namespace) -> int:
-    options = _options(arguments)
+    options = store_options(arguments)
     with closing(make_progress_store(options)) as store:
         stored = store.read()
         if not stored:
-            raise _no_store_error(options)
+            raise no_store_error(options)
         rows = [(*tp, stored[tp].offset) for tp in sorted(stored)]
         if not arguments.json:
             print_table(("TOPIC", "PARTITION", "OFFSET"), rows)
@@ -204,62 +153,31 @@ def _reset(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _lag(arguments: argparse.Namespace) -> int:
-    options = _options(arguments)
-    records = _existing_records(options)
-    client = _metadata_client(options)
-    ends = client.end_offsets(client.partitions_for({tp.topic for tp in records}))
-    lags = {tp: end - records[tp].offset for tp, end in ends.items() if tp in records}
-    if arguments.json:
-        partitions = [
-            {**tp._asdict(), "offset": _offset(records, tp), "end": ends[tp], "lag": lags.get(tp)}
-            for tp in sorted(ends)
-        ]
-        print_json({"partitions": partitions, "lag": sum(lags.values())})
-        return 0
-    print_table(
-        ("TOPIC", "PARTITION", "OFFSET", "END", "LAG"),
-        [(*tp, _offset(records, tp), ends[tp], lags.get(tp)) for tp in sorted(ends)],
-    )
-    print(f"Total lag: {sum(lags.values())}")
-    return 0
-
-
-def _offset(records: Records, tp: TopicPartition) -> int | None:
-    return records[tp].offset if tp in records else None
-
-
 def _parse_positions(options: SourceOptions, positions: Sequence[str]) -> Offsets:
-    """Parse TOPIC:PARTITION=OFFSET and TOPIC=OFFSET; OFFSET may be earliest or latest."""
-    client = _metadata_client(options)
+    """Parse TOPIC:PARTITION=POSITION and TOPIC=POSITION."""
+    client = metadata_client(options)
     offsets: Offsets = {}
     for text in positions:
         match = _POSITION.fullmatch(text)
         if match is None:
-            msg = (
-                f"'{text}' is not a valid position; it must be: TOPIC:PARTITION=OFFSET or "
-                "TOPIC=OFFSET, where OFFSET is a number, earliest or latest"
-            )
-            raise OptionsError((msg,))
-        topic, partition, offset = match["topic"], match["partition"], match["offset"]
+            raise OptionsError((f"'{text}' is not a valid position; it must be: {_FORMS}",))
+        topic, partition = match["topic"], match["partition"]
+        try:
+            position = parse_position(match["position"])
+        except ValueError as cause:
+            raise OptionsError((f"'{text}' is not a valid position; {cause}",)) from cause
         tps = (
             client.partitions_for([topic])
             if partition is None
             else [TopicPartition(topic, int(partition))]
         )
-        offsets |= _resolve(client, tps, offset)
+        offsets |= offsets_at(dict.fromkeys(tps, position), client)
     return offsets
-
-
-def _resolve(client: MetadataClient, tps: list[TopicPartition], offset: str) -> Offsets:
-    if offset == "earliest":
-        return client.log_start_offsets(tps)
-    return client.end_offsets(tps) if offset == "latest" else dict.fromkeys(tps, int(offset))
 
 
 def _existing_partitions(options: SourceOptions, requested: Iterable[TopicPartition]) -> Assignment:
     """Return the existing partitions of the topics; raise if a requested one is missing."""
-    assignment = _metadata_client(options).assignment(
+    assignment = metadata_client(options).assignment(
         Subscribe(tuple(sorted({tp.topic for tp in requested})))
     )
     missing = set(requested) - set(assignment.partitions)
@@ -268,17 +186,13 @@ def _existing_partitions(options: SourceOptions, requested: Iterable[TopicPartit
     return assignment
 
 
-def _metadata_client(options: SourceOptions) -> MetadataClient:
-    backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
-    return MetadataClient(backend, options.fetch_offset_retry)
-
-
 def _add_positions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "position",
         nargs="+",
-        metavar="TOPIC[:PARTITION]=OFFSET",
-        help="the new offset of a partition or a whole topic: a number, earliest or latest",
+        metavar="TOPIC[:PARTITION]=POSITION",
+        help="the new position of a partition or a whole topic: an offset, earliest, latest, "
+        "'-10 minutes', -100, or a time with a zone",
     )
 
 
@@ -300,12 +214,6 @@ _ACTIONS = (
 PROGRESS = Command(
     "progress",
     "Show, set, delete or copy the records of a query's progress store.",
-    lambda parser: add_actions(parser, _ACTIONS, _add_store_arguments),
+    lambda parser: add_actions(parser, _ACTIONS, add_store_arguments),
     run_action,
-)
-LAG = Command(
-    "lag",
-    "Show the lag of a query: the number of offsets it has not read.",
-    _add_store_arguments,
-    _lag,
 )

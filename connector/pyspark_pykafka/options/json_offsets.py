@@ -58,6 +58,20 @@ def _read_offsets(text: str) -> Earliest | Latest | SpecificOffsets | Position:
     return SpecificOffsets(tuple(sorted(offsets.items())), tuple(sorted(topics.items())))
 
 
+def parse_position(text: str) -> int | Position:
+    """
+    Return an offset, EARLIEST, LATEST or a position in words; raise ValueError for anything else.
+    """
+    word = text.strip()
+    try:
+        return int(word) if word.isdecimal() and word.isascii() else _word(word)
+    except InvalidOptionError:
+        raise
+    except ValueError as cause:
+        msg = f"it must be: an offset, earliest, latest, {POSITION_FORMS}"
+        raise InvalidOptionError(msg) from cause
+
+
 def _everywhere(text: str) -> Earliest | Latest | Position:
     keyword = text.strip().lower()
     if keyword in _KEYWORDS:

@@ -204,6 +204,16 @@ def resolve_positions(
     return resolved
 
 
+def offsets_at(positions: Mapping[TopicPartition, int | Position], source: OffsetSource) -> Offsets:
+    """
+    Return the present offset at each position: the end where no record is that late.
+    """
+    resolved = resolve_positions(positions, source)
+    return resolve_sentinels(
+        {tp: LATEST if offset is None else offset for tp, offset in resolved.items()}, source
+    )
+
+
 def _last_offsets(counts: Offsets, source: OffsetSource) -> Offsets:
     log_starts, log_ends = source.log_start_offsets(counts), source.end_offsets(counts)
     existing = [tp for tp in counts if tp in log_starts and tp in log_ends]

@@ -1,0 +1,220 @@
+"""`pykafka lag`: how far a query is behind, in offsets and in seconds."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from pyspark_pykafka.cli.arguments import seconds
+from pyspark_pykafka.cli.command import Command
+from pyspark_pykafka.cli.output import print_json, print_table
+from pyspark_pykafka.cli.progress_store import (
+    add_store_arguments,
+    existing_records,
+    store_options,
+)
+from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.errors import AuthorizationError, OptionsError
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.source.factory import fetch_settings, metadata_client
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from rich.table import Table
+
+    from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.options import SourceOptions
+
+_SCHEMA = pa.schema([("timestamp", SOURCE_TYPES["timestamp"])])
+# One record of each partition is needed.
+_MEMORY_BYTES = 1 << 20
+_WATCH_SECONDS = 2.0
+_HEAD = ("TOPIC", "PARTITION", "OFFSET", "END", "LAG", "BEHIND")
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+
+class PartitionLag(NamedTuple):
+    """
+    The lag of a partition; None for what is not recorded or not known.
+
+    ``seconds`` is the age of the first record that the query has not read.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    end: int
+    lag: int | None
+    seconds: float | None
+
+
+class LagReader:
+    """Reads the lag of a query, again and again."""
+
+    def __init__(self, options: SourceOptions, now: Callable[[], float] = time.time) -> None:
+        self._options = options
+        self._client = metadata_client(options)
+        settings = fetch_settings(options, _SCHEMA)
+        self._settings: FetchSettings | None = replace(
+            settings, memory_bytes=_MEMORY_BYTES, fail_on_data_loss=False
+        )
+        self._now = now
+
+    def read(self) -> list[PartitionLag]:
+        """Return the lag of each partition of the topics that the store knows."""
+        records = existing_records(self._options)
+        tps = self._client.partitions_for({tp.topic for tp in records})
+        ends, log_starts = self._client.end_offsets(tps), self._client.log_start_offsets(tps)
+        lags = []
+        for tp in sorted(ends):
+            if tp not in records:
+                lags.append(PartitionLag(*tp, None, ends[tp], None, None))
+                continue
+            offset = records[tp].offset
+            start = max(offset, log_starts.get(tp, offset))
+            behind = self._seconds_behind(tp, start, ends[tp])
+            lags.append(PartitionLag(*tp, offset, ends[tp], ends[tp] - offset, behind))
+        return lags
+
+    def _seconds_behind(self, tp: TopicPartition, start: int, end: int) -> float | None:
+        if start >= end:
+            return 0.0
+        if self._settings is None:
+            return None
+        try:
+            batches = fetch(OffsetRange(tp, start, end), self._settings)
+            first = next((batch for batch in batches if batch.num_rows), None)
+        except AuthorizationError as error:
+            print(f"pykafka lag: no seconds are shown: {error}", file=sys.stderr)
+            self._settings = None
+            return None
+        if first is None:
+            # Only gaps: control records, or records that compaction has removed.
+            return 0.0
+        timestamp: float = first.column(0)[0].as_py().timestamp()
+        return max(self._now() - timestamp, 0.0)
+
+
+def total_lag(lags: list[PartitionLag]) -> int:
+    """Return the number of offsets that the query has not read."""
+    return sum(at.lag for at in lags if at.lag is not None)
+
+
+def _lag(arguments: argparse.Namespace) -> int:
+    reader = LagReader(store_options(arguments))
+    if arguments.watch is None:
+        _show(reader.read(), arguments)
+    elif arguments.json:
+        watch_as_json(reader, arguments.watch)
+    else:
+        watch_on_screen(reader, arguments.watch)
+    return 0
+
+
+def _show(lags: list[PartitionLag], arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print_json(_as_json(lags))
+        return
+    print_table(_HEAD, [_cells(at) for at in lags])
+    print(f"Total lag: {total_lag(lags)}")
+
+
+def _as_json(lags: list[PartitionLag]) -> dict[str, Any]:
+    return {
+        "partitions": [at._asdict() for at in lags],
+        "lag": total_lag(lags),
+        "seconds": max((at.seconds for at in lags if at.seconds is not None), default=None),
+    }
+
+
+def _cells(at: PartitionLag) -> tuple[object, ...]:
+    return (*at[:5], None if at.seconds is None else format_duration(at.seconds))
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration for people: 42 s, 3 min 20 s, 5 h 10 min, 2 d 3 h."""
+    whole = int(seconds)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    if whole < _DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
+    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+
+
+def watch_as_json(reader: LagReader, interval: float, stop: threading.Event | None = None) -> None:
+    """Print a line of JSON every ``interval`` seconds, until Ctrl-C or ``stop``."""
+    stop = stop or threading.Event()
+    while True:
+        print(json.dumps(_as_json(reader.read())), flush=True)
+        if stop.wait(interval):
+            return
+
+
+def watch_on_screen(
+    reader: LagReader, interval: float, stop: threading.Event | None = None
+) -> None:
+    """Show a table that changes every ``interval`` seconds, until Ctrl-C or ``stop``."""
+    try:
+        from rich.live import Live
+    except ImportError as cause:
+        msg = "--watch needs the package rich; use: pip install 'pyspark-pykafka[cli]'"
+        raise OptionsError((msg,)) from cause
+    stop = stop or threading.Event()
+    lags, at = reader.read(), time.monotonic()
+    with Live(_table(lags, None), auto_refresh=False, screen=sys.stdout.isatty()) as live:
+        live.refresh()
+        while not stop.wait(interval):
+            earlier, earlier_at = lags, at
+            lags, at = reader.read(), time.monotonic()
+            rate = _offsets_between(earlier, lags) / (at - earlier_at)
+            live.update(_table(lags, rate), refresh=True)
+
+
+def _table(lags: list[PartitionLag], rate: float | None) -> Table:
+    from rich.table import Table
+
+    speed = "" if rate is None else f", reading {rate:,.0f} offsets a second"
+    caption = f"{time.strftime('%H:%M:%S')}: total lag {total_lag(lags):,}{speed}; Ctrl-C ends"
+    table = Table(*_HEAD, caption=caption, caption_justify="left")
+    for partition in lags:
+        table.add_row(*("-" if cell is None else str(cell) for cell in _cells(partition)))
+    return table
+
+
+def _offsets_between(earlier: list[PartitionLag], later: list[PartitionLag]) -> int:
+    """Return how many offsets the query has read in between."""
+    known = {at[:2]: at.offset for at in earlier if at.offset is not None}
+    return sum(
+        at.offset - known[at[:2]] for at in later if at.offset is not None and at[:2] in known
+    )
+
+
+def _add_lag_arguments(parser: argparse.ArgumentParser) -> None:
+    add_store_arguments(parser)
+    parser.add_argument(
+        "--watch",
+        type=seconds,
+        nargs="?",
+        const=_WATCH_SECONDS,
+        metavar="SECONDS",
+        help="show it again and again until Ctrl-C; default: every 2 seconds",
+    )
+
+
+LAG = Command(
+    "lag",
+    "Show how far a query is behind: the offsets it has not read, and the age of the first.",
+    _add_lag_arguments,
+    _lag,
+)

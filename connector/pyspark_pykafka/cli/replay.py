@@ -1,0 +1,212 @@
+"""`pykafka replay`: what reading again from a position costs, and how to do it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from pyspark_pykafka.cli.arguments import add_execute
+from pyspark_pykafka.cli.command import Command
+from pyspark_pykafka.cli.output import print_json, print_table
+from pyspark_pykafka.cli.progress_store import (
+    add_store_arguments,
+    existing_records,
+    store_options,
+)
+from pyspark_pykafka.engines.selection import bytes_per_offset, wire_read_unavailable
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.offsets import TopicPartition, offsets_to_json
+from pyspark_pykafka.options import Subscribe
+from pyspark_pykafka.options.json_offsets import parse_position
+from pyspark_pykafka.progress.factory import make_progress_store, process_name
+from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.source.factory import fetch_settings, metadata_client
+from pyspark_pykafka.source.offset_limits import offsets_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_pykafka.offsets import Offsets
+    from pyspark_pykafka.options import Position, SourceOptions
+
+_SCHEMA = pa.schema([("offset", SOURCE_TYPES["offset"])])
+_SAMPLES = 3
+_KIB = 1024
+
+
+class Replay(NamedTuple):
+    """
+    The offsets to read again, [start, end) of each partition, and what the store has recorded.
+
+    Without a store ``recorded`` is None, and the end is the end of the log.
+    """
+
+    starts: Offsets
+    ends: Offsets
+    recorded: Offsets | None
+    topic_ids: Mapping[str, str]
+
+    def size(self, tp: TopicPartition) -> int:
+        """Return the number of offsets to read again in a partition."""
+        return max(self.ends[tp] - self.starts[tp], 0)
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets to read again."""
+        return sum(map(self.size, self.starts))
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    has_store = arguments.group is not None or arguments.zookeeper is not None
+    if not has_store and not arguments.topic:
+        msg = "nothing to read again is given; use --group, --zookeeper or --topic"
+        raise OptionsError((msg,))
+    if arguments.execute and not has_store:
+        msg = "--execute moves what a store has recorded; it needs --group or --zookeeper"
+        raise OptionsError((msg,))
+    options = store_options(arguments)
+    replay = _plan(arguments, options, has_store=has_store)
+    size = _estimate_bytes(replay, options)
+    if arguments.execute:
+        _move(options, replay)
+    if arguments.json:
+        print_json(_as_json(replay, size, executed=arguments.execute))
+    else:
+        _show(replay, size)
+        _show_next_step(replay, executed=arguments.execute)
+    return 0
+
+
+def _plan(arguments: argparse.Namespace, options: SourceOptions, *, has_store: bool) -> Replay:
+    client = metadata_client(options)
+    recorded = None
+    topics = set(arguments.topic)
+    if has_store:
+        recorded = {tp: record.offset for tp, record in existing_records(options).items()}
+        topics = topics or {tp.topic for tp in recorded}
+    assignment = client.assignment(Subscribe(tuple(sorted(topics))))
+    tps = assignment.partitions
+    starts = offsets_at(dict.fromkeys(tps, arguments.start), client)
+    log_starts, log_ends = client.log_start_offsets(tps), client.end_offsets(tps)
+    starts = {
+        tp: min(max(start, log_starts[tp]), log_ends[tp])
+        for tp, start in starts.items()
+        if tp in log_starts and tp in log_ends
+    }
+    ends = log_ends if recorded is None else recorded
+    ends = {tp: ends.get(tp, start) for tp, start in starts.items()}
+    return Replay(starts, ends, recorded, assignment.topic_ids)
+
+
+def _estimate_bytes(replay: Replay, options: SourceOptions) -> int | None:
+    """Return about how many bytes are read again, or None if the engine cannot tell."""
+    if wire_read_unavailable(options.kafka) is not None:
+        return None
+    settings = fetch_settings(options, _SCHEMA)
+    total = 0.0
+    for part in range(_SAMPLES):
+        positions = {
+            tp: start + replay.size(tp) * part // _SAMPLES
+            for tp, start in replay.starts.items()
+            if replay.size(tp)
+        }
+        densities = bytes_per_offset(positions, settings) if positions else {}
+        total += sum(densities.get(tp, 0.0) * replay.size(tp) for tp in positions)
+    return round(total / _SAMPLES)
+
+
+def _move(options: SourceOptions, replay: Replay) -> None:
+    with closing(make_progress_store(options)) as store:
+        owner = Owner("pykafka replay", process_name(), 0)
+        claimed = store.claim(owner, {tp.topic for tp in replay.starts}).owner
+        ids = replay.topic_ids
+        store.write(
+            {
+                tp: Record(start, claimed, topic_id=ids.get(tp.topic))
+                for tp, start in replay.starts.items()
+            }
+        )
+
+
+def _as_json(replay: Replay, size: int | None, *, executed: bool) -> dict[str, Any]:
+    return {
+        "startingOffsets": offsets_to_json(replay.starts),
+        "endingOffsets": offsets_to_json(replay.ends),
+        "offsets": replay.offsets,
+        "bytes": size,
+        "executed": executed,
+    }
+
+
+def _show(replay: Replay, size: int | None) -> None:
+    recorded = replay.recorded or {}
+    rows = [
+        (*tp, recorded.get(tp), start, replay.ends[tp], replay.size(tp))
+        for tp, start in sorted(replay.starts.items())
+    ]
+    print_table(("TOPIC", "PARTITION", "RECORDED", "START", "END", "OFFSETS"), rows)
+    text = "of unknown size" if size is None else f"about {format_bytes(size)} in the log"
+    print(f"To read again: at most {replay.offsets:,} records, {text}.")
+
+
+def _show_next_step(replay: Replay, *, executed: bool) -> None:
+    if replay.recorded is None:
+        starts, ends = (json.dumps(offsets_to_json(at)) for at in (replay.starts, replay.ends))
+        print(f"Read them with startingOffsets={starts}")
+        print(f"           and endingOffsets={ends}")
+    elif executed:
+        print(
+            "Changed. A query with startingOffsets=committed and a new checkpointLocation starts "
+            "there; with its old checkpoint it continues where it was."
+        )
+    else:
+        print("Dry run: nothing was changed. Use --execute to move the recorded offsets to START.")
+
+
+def format_bytes(count: int) -> str:
+    """Return a number of bytes for people."""
+    if count < _KIB:
+        return f"{count} B"
+    size, unit = count / _KIB, "KiB"
+    for larger in ("MiB", "GiB", "TiB"):
+        if size < _KIB:
+            break
+        size, unit = size / _KIB, larger
+    return f"{size:.1f} {unit}"
+
+
+def _position(text: str) -> int | Position:
+    try:
+        return parse_position(text)
+    except ValueError as cause:
+        msg = f"{text!r} is not valid; {cause}"
+        raise argparse.ArgumentTypeError(msg) from cause
+
+
+def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=_position,
+        required=True,
+        metavar="POSITION",
+        help="where to read again from: --from='-2 hours', a time with a zone, an offset, earliest",
+    )
+    parser.add_argument(
+        "--topic", action="append", default=[], help="default: all topics of the store"
+    )
+    add_store_arguments(parser, required=False)
+    add_execute(parser)
+
+
+REPLAY = Command(
+    "replay",
+    "Estimate what reading again from a position costs, and move a query's recorded offsets there.",
+    _add_replay_arguments,
+    _replay,
+)
