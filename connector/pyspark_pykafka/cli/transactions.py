@@ -2,219 +2,50 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
+from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
-from pyspark_pykafka.cli.output import print_json, print_table
-from pyspark_pykafka.engines.selection import metadata_backend, transaction_client
-from pyspark_pykafka.engines.wire.transactions.values import TransactionState
-from pyspark_pykafka.options import parse_sink
-from pyspark_pykafka.sink.ledger_entries import ledger_topic
-from pyspark_pykafka.sink.ledger_topic import (
-    LedgerTopic,
-    is_ledger_empty,
-    ledger_exists,
-    recreate_ledger,
-)
-from pyspark_pykafka.sink.prefix_commands import (
-    complete_batch,
-    find_partly_committed,
-    read_batch_state,
-    read_prefix_owner,
-    release_prefix,
-)
-from pyspark_pykafka.sink.transactional_ids import (
-    any_query_pattern,
-    prefix_pattern,
-    starting_with_pattern,
-)
+from pyspark_pykafka.engines.selection import missing_compiled_modules
+from pyspark_pykafka.errors import OptionsError
 
 if TYPE_CHECKING:
     import argparse
-
-    from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-    from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
-    from pyspark_pykafka.settings import KafkaSettings
-    from pyspark_pykafka.sink.ledger_entries import Marker
-    from pyspark_pykafka.sink.replay import BatchState
-
-_OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
-
-
-def _settings(arguments: argparse.Namespace) -> KafkaSettings:
-    kafka = parse_sink(broker_options(arguments), streaming=False).kafka
-    # Fails soon if no broker answers; the requests for transactions wait for kafka.max.block.ms.
-    metadata_backend(kafka, "read_uncommitted", "auto").describe_topics(())
-    return kafka
+    from types import ModuleType
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    with transaction_client(_settings(arguments)) as transactions:
-        ids = transactions.list_ids(
-            starting_with_pattern(arguments.prefix), () if arguments.all else _OPEN
-        )
-        descriptions = [
-            transaction
-            for transaction in transactions.describe_all(ids).values()
-            if transaction is not None
-        ]
-    if arguments.json:
-        print_json([_as_json(transaction) for transaction in descriptions])
-        return 0
-    head = ("TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "EPOCH", "PARTITIONS", "SINCE")
-    print_table(head, [_row(transaction) for transaction in descriptions])
-    return 0
-
-
-def _row(transaction: TransactionDescription) -> tuple[object, ...]:
-    since = None
-    if transaction.started_ms > 0:
-        at = datetime.fromtimestamp(transaction.started_ms / 1000, tz=UTC)
-        since = at.isoformat(timespec="seconds")
-    identity = (
-        transaction.transactional_id,
-        transaction.state.value,
-        transaction.producer_id,
-        transaction.epoch,
-    )
-    return (*identity, transaction.partitions, since)
-
-
-def _as_json(transaction: TransactionDescription) -> dict[str, Any]:
-    return {**transaction._asdict(), "state": transaction.state.value}
+    return int(_actions().list_transactions(arguments))
 
 
 def _abort(arguments: argparse.Namespace) -> int:
-    with transaction_client(_settings(arguments)) as transactions:
-        open_ids = transactions.list_ids(prefix_pattern(arguments.prefix), _OPEN)
-        partly_committed = _partly_committed(transactions, arguments.prefix, open_ids)
-        names = [name for name in open_ids if name not in partly_committed]
-        if arguments.execute:
-            transactions.abort_ids(names)
-    if arguments.json:
-        ids = {"aborted": names, "committedInPart": sorted(partly_committed)}
-        print_json({**ids, "executed": arguments.execute})
-        return 0
-    for name in names:
-        print(f"{'aborted' if arguments.execute else 'would abort'} {name}")
-    for name in sorted(partly_committed):
-        print(f"left open {name}: its micro-batch is committed in part")
-    if partly_committed:
-        print(
-            "The next run of the query commits these, and so does pykafka transactions complete. "
-            "Aborting them would lose their rows, or stop the query; release does so."
-        )
-    if names and not arguments.execute:
-        print("Dry run: nothing was changed. Use --execute when no write uses these transactions.")
-    return 0
-
-
-def _partly_committed(transactions: Transactions, prefix: str, names: list[str]) -> set[str]:
-    """
-    Return the ids of open transactions of a micro-batch that is committed in part.
-    """
-    if not any(map(any_query_pattern(prefix).matches, names)):
-        return set()
-    if not ledger_exists(transactions, ledger_topic(prefix)):
-        return set()
-    return {
-        transaction.transactional_id for transaction in find_partly_committed(transactions, prefix)
-    }
-
-
-def _release(arguments: argparse.Namespace) -> int:
-    with transaction_client(_settings(arguments)) as transactions:
-        if is_ledger_empty(transactions, ledger_topic(arguments.prefix)):
-            return _renew(transactions, arguments)
-        owner = read_prefix_owner(transactions, arguments.prefix)
-        if owner is None:
-            return _report_no_query(arguments)
-        if arguments.execute:
-            release_prefix(transactions, owner, arguments.prefix)
-    if arguments.json:
-        print_json({**_owner_as_json(owner), "executed": arguments.execute})
-        return 0
-    verb = "released" if arguments.execute else "would release"
-    print(f"{verb} {arguments.prefix} from the query {owner.query}, last batch {owner.batch}")
-    if not arguments.execute:
-        print("Dry run: nothing was changed. Use --execute when that query is stopped.")
-    return 0
+    return int(_actions().abort_transactions(arguments))
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    with transaction_client(_settings(arguments)) as transactions:
-        owner = read_prefix_owner(transactions, arguments.prefix)
-        if owner is None:
-            return _report_no_query(arguments)
-        batch = read_batch_state(transactions, owner, arguments.prefix)
-    if arguments.json:
-        print_json({**_owner_as_json(owner), **_state_as_json(batch)})
-        return 0
-    state = "complete" if batch.is_whole else "in part"
-    print(f"query {owner.query}, batch {owner.batch}, {state}: {batch}")
-    if not batch.is_whole:
-        print(
-            "The next run of the query completes it if the decided transactions are still open, or "
-            "if the tasks have the same rows. Otherwise let it be written whole, which repeats the "
-            "visible rows (release), or count it as done, which gives up the rest (complete)."
-        )
-    return 0
+    return int(_actions().describe_batch(arguments))
 
 
 def _complete(arguments: argparse.Namespace) -> int:
-    with transaction_client(_settings(arguments)) as transactions:
-        owner = read_prefix_owner(transactions, arguments.prefix)
-        if owner is None:
-            return _report_no_query(arguments)
-        act = complete_batch if arguments.execute else read_batch_state
-        batch = act(transactions, owner, arguments.prefix)
-    if arguments.json:
-        state = {**_owner_as_json(owner), **_state_as_json(batch)}
-        print_json({**state, "executed": arguments.execute})
-        return 0
-    verb = "completed" if arguments.execute else "would complete"
-    print(f"{verb} batch {owner.batch} of the query {owner.query}: {batch}")
-    if not arguments.execute:
-        print("Dry run: nothing was changed. Use --execute when that query is stopped.")
-    return 0
+    return int(_actions().complete_last_batch(arguments))
 
 
-def _report_no_query(arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        print_json({"query": None})
-    else:
-        print(f"No query has the prefix {arguments.prefix}.")
-    return 0
+def _release(arguments: argparse.Namespace) -> int:
+    return int(_actions().release(arguments))
 
 
-def _owner_as_json(owner: Marker) -> dict[str, Any]:
-    return {"query": owner.query, "batch": owner.batch}
-
-
-def _state_as_json(state: BatchState) -> dict[str, Any]:
-    return {"complete": state.is_whole, "tasks": state.tasks, "rows": state.records}
-
-
-def _renew(transactions: Transactions, arguments: argparse.Namespace) -> int:
+def _actions() -> ModuleType:
     """
-    Start a new ledger if the brokers know of committed transactions that it does not record.
+    Import the actions: they need compiled modules, and no other command may fail without these.
     """
-    known = transactions.list_committed_ids(any_query_pattern(arguments.prefix))
-    topic = LedgerTopic(ledger_topic(arguments.prefix))
-    if not known:
-        return _report_no_query(arguments)
-    if arguments.execute:
-        recreate_ledger(transactions, _settings(arguments), topic)
-    if arguments.json:
-        print_json({"newLedger": topic.name, "executed": arguments.execute})
-        return 0
-    verb = "started" if arguments.execute else "would start"
-    print(f"{verb} a new ledger {topic.name}: it does not record {known[0]}, which is committed")
-    if not arguments.execute:
-        print("Dry run: nothing was changed. With --execute rows of the last batch may repeat.")
-    return 0
+    missing = missing_compiled_modules()
+    if missing:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        msg = f"transactions need the compiled modules ({reasons}); pykafka doctor says what to do"
+        raise OptionsError((msg,))
+    from pyspark_pykafka.cli import transaction_actions
+
+    return transaction_actions
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

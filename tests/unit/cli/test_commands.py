@@ -94,6 +94,41 @@ def test_exit_codes_tell_errors_apart(error: Exception, code: ExitCode) -> None:
     assert exit_code(error) == code
 
 
+WITHOUT_COMPILED = """
+import sys
+for module in ("_decoder", "_encoder"):
+    sys.modules[f"pyspark_pykafka.engines.wire.records.{module}"] = None
+from pyspark_pykafka.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--version"], ExitCode.DONE, ""),
+        (["doctor"], ExitCode.DONE, ""),
+        (
+            ["transactions", "list", "--prefix", "p", "--bootstrap-server", "b:1"],
+            ExitCode.WRONG_ARGUMENTS,
+            "transactions need the compiled modules (_decoder: ",
+        ),
+    ],
+)
+def test_commands_without_compiled_modules(arguments: list[str], code: ExitCode, text: str) -> None:
+    """
+    Only the commands that need these modules fail, with the reason.
+    """
+    command = [sys.executable, "-c", WITHOUT_COMPILED, *arguments]
+
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    assert ended.returncode == code, ended.stderr
+    assert text in ended.stderr
+    if arguments == ["doctor"]:
+        assert "WARNING  compiled modules: the slower engine librdkafka" in ended.stdout
+
+
 def test_the_page_lists_the_exit_codes() -> None:
     """
     docs/commands.md has a row for each code.
