@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SEEDS = 30
 _CHUNK = 10
-#: Found within some seeds; the search of the others is part of ``make soak``.
+#: Found within some seeds; the search of the others is part of ``make slow``.
 _SOON = (
     "aborted-records-are-read",
     "commit-is-not-checked",

@@ -46,6 +46,9 @@ class MetadataClient:
         self._retry = retry
         self._committed = committed
 
+    def __repr__(self) -> str:
+        return f"<MetadataClient {type(self._backend).__name__}, {self._retry.attempts} attempts>"
+
     def assignment(self, strategy: Strategy) -> Assignment:
         """
         Return the existing partitions that a strategy selects, in order, and their topic ids.

@@ -60,6 +60,10 @@ class RetryingAdmin:
         self._fatal = FatalErrors()
         self._client: AdminClient | None = None
 
+    def __repr__(self) -> str:
+        state = "not connected" if self._client is None else "connected"
+        return f"<RetryingAdmin {self._kafka.get('bootstrap.servers')}, {state}>"
+
     @property
     def timeout_seconds(self) -> float:
         """

@@ -35,6 +35,13 @@ class BrokerRotation:
         self._demoted_until: dict[Address, float] = {}
         self._requests = 0
 
+    def __repr__(self) -> str:
+        now = self._now()
+        demoted = [str(each) for each, until in self._demoted_until.items() if until > now]
+        return (
+            f"<BrokerRotation {self._requests} requests, demoted: {', '.join(demoted) or 'none'}>"
+        )
+
     def ordered(self, addresses: Iterable[Address], ready: Collection[Address]) -> list[Address]:
         """
         Return all addresses: ``ready`` ones first, then others, demoted ones, unreachable ones.

@@ -30,6 +30,12 @@ class Reachability:
         self._unreachable_until: dict[Hashable, float] = {}
         self._silent_since = -math.inf
 
+    def __repr__(self) -> str:
+        unreachable = [
+            str(each) for each in list(self._unreachable_until) if self.is_unreachable(each)
+        ]
+        return f"<Reachability unreachable: {', '.join(unreachable) or 'none'}>"
+
     def record_failure(self, address: Hashable) -> None:
         """
         Record that an address could not be reached.

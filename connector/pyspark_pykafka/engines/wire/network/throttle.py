@@ -42,6 +42,9 @@ class Throttle:
         self._sleep = sleep
         self.until = 0.0
 
+    def __repr__(self) -> str:
+        return f"<Throttle {self._address}, {max(self.until - self._now(), 0.0):.1f} s left>"
+
     def record(self, frame: Frame, throttle_time_ms: int) -> None:
         """
         Record the throttle time that a response carries.

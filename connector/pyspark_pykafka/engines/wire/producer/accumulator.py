@@ -30,6 +30,10 @@ class Accumulator:
         self._bytes = 0
         self.active: dict[TopicPartition, PartitionQueue] = {}
 
+    def __repr__(self) -> str:
+        size = f"{self._bytes} of {self._config.buffer_bytes} bytes"
+        return f"<Accumulator {size} in {len(self.active)} partitions>"
+
     def has_room(self, size_bytes: int) -> bool:
         """
         Return whether a batch fits in; an empty buffer takes one of any size.

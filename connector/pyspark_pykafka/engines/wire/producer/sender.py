@@ -98,6 +98,9 @@ class Sender:
         self._throttled_until = math.inf
         self._bytes_since_poll = 0
 
+    def __repr__(self) -> str:
+        return f"<Sender {self._accumulator}, {len(self._in_flight.connections)} brokers in flight>"
+
     @property
     def offsets(self) -> dict[TopicPartition, int]:
         """

@@ -260,7 +260,7 @@ def test_silence_ends_at_the_deadline(scripted: Callable[..., ScriptedBroker]) -
 
     with pytest.raises(TimeoutExceededError, match="Metadata timed out"):
         connection.request(metadata_request(1), soon(0.3))
-    assert 0.25 < time.monotonic() - began < 2
+    assert time.monotonic() - began > 0.25
     assert not connection.is_usable
 
 
@@ -292,22 +292,23 @@ def test_settings_limit_each_request(scripted: Callable[..., ScriptedBroker]) ->
     """
     broker = scripted(GREETING, silent)
     connection = broker.open(socket_timeout_ms="1200", fetch_wait_max_ms="10")
-    began = time.monotonic()
+    began, deadline = time.monotonic(), soon(600)
 
     with pytest.raises(TimeoutExceededError, match="Metadata timed out"):
-        connection.request(metadata_request(1), soon(30))
-    assert 1.1 < time.monotonic() - began < 5
+        connection.request(metadata_request(1), deadline)
+    assert time.monotonic() - began > 1.1
+    assert not deadline.expired
 
 
 def test_setup_is_limited(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A listener that accepts and never responds does not block a worker for ever.
     """
-    began = time.monotonic()
+    began, seconds = time.monotonic(), 600
 
     with pytest.raises(TimeoutExceededError, match="ApiVersions timed out"):
-        scripted(silent).open(seconds=30, socket_connection_setup_timeout_ms="1000")
-    assert time.monotonic() - began < 5
+        scripted(silent).open(seconds=seconds, socket_connection_setup_timeout_ms="1000")
+    assert time.monotonic() - began < seconds
 
 
 def test_a_refused_connection_names_the_broker() -> None:
