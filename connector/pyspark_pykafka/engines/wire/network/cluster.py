@@ -39,8 +39,8 @@ T = TypeVar("T")
 # The timeout of further metadata requests once there is a response.
 _CONFIRMATION_SECONDS = 5.0
 
-# Other brokers' metadata is waited for as long in total once the metadata is complete: if no other
-# broker responds, the first response is used, and no second one is waited for during a while.
+# Once one broker's metadata are complete, the plan waits this long in total for those of others. If
+# none respond, it uses the first response, and further plans do not wait for a while.
 _SECOND_RESPONSE_SECONDS = 2.0
 _SECOND_RESPONSES = Reachability()
 

@@ -172,15 +172,16 @@ def test_next_bootstrap_host_overtakes_a_dead_one(stub: StubCluster, dead: Proxy
 
 def test_a_silent_host_is_overtaken(stub: StubCluster) -> None:
     """
-    A host that accepts the connection, but never responds.
+    A host that accepts the connection but never responds does not take up the whole deadline.
     """
     with Proxy(("127.0.0.1", stub.ports[0])) as hole:
         hole.black_hole()
         cluster = cluster_of(f"{hole.address},{stub.bootstrap}")
-        took = timed(lambda: cluster.leader(TopicPartition("t", 0), soon()))
+        deadline = soon(600)
+        cluster.leader(TopicPartition("t", 0), deadline)
         cluster.close()
 
-    assert took < 5
+    assert not deadline.expired
 
 
 def test_bootstrap_hosts_are_tried_in_random_order() -> None:

@@ -204,15 +204,23 @@ def test_topics_are_confirmed_once(stubs: StubCluster) -> None:
     assert len(stubs.get("metadata_nodes")) <= before + 1
 
 
-def test_a_single_broker_gets_one_request() -> None:
+def test_a_single_broker_gets_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     No second response is waited for where no second broker exists.
     """
+    wait_for_responses(monkeypatch, 300.0)
     with StubCluster(Stale(brokers=1, topics={"t": 1})) as alone:
-        began = time.monotonic()
+        # A wait would exceed the time of the test.
         assert planned_end(bootstrap(alone, 0)) == 100
         assert len(alone.get("metadata_nodes")) == 1
-    assert time.monotonic() - began < 2
+
+
+def wait_for_responses(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """
+    Set how long a plan waits for the response of a second broker.
+    """
+    monkeypatch.setattr(network_cluster, "_SECOND_RESPONSE_SECONDS", seconds)
+    monkeypatch.setattr(network_cluster, "_CONFIRMATION_SECONDS", seconds)
 
 
 class Silent(Behaviour):
@@ -238,16 +246,20 @@ def planning_seconds(servers: str, **strategy: str) -> float:
 
 
 @pytest.mark.parametrize("apis", [(METADATA, API_VERSIONS), (METADATA,)])
-def test_a_silent_second_broker_delays_one_plan(apis: tuple[int, ...]) -> None:
+def test_a_silent_second_broker_delays_one_plan(
+    apis: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     Other new topics are not confirmed for a while, and a pattern without topics is not either.
     """
     topics = {"t": 1, "u": 1, "v": 1}
     with StubCluster(Silent(brokers=2, topics=topics, silent=(1,), silent_apis=apis)) as stubs:
         servers = bootstrap(stubs, 0)
-        assert 1.5 < planning_seconds(servers, subscribe="t") < 3
+        assert planning_seconds(servers, subscribe="t") > 1.5
+        wait_for_responses(monkeypatch, 300.0)
+        # Another wait would exceed the time of the test.
         for strategy in ({"subscribe": "u"}, {"subscribe": "v"}, {"subscribePattern": "w.*"}):
-            assert planning_seconds(servers, **strategy) < 1
+            planning_seconds(servers, **strategy)
 
 
 def test_a_silent_second_broker_behind_an_alias() -> None:
@@ -409,11 +421,10 @@ def test_an_unknown_topic_fails_soon(stubs: StubCluster) -> None:
     A misspelt name is an error as soon as several brokers have reported it as missing.
     """
     cluster = cluster_of(bootstrap(stubs, STALE, 1, 2))
-    began = time.monotonic()
-
+    deadline = Deadline.after(600)
     with pytest.raises(UnknownTopicError, match="do not have the topic misspelt"):
-        cluster.leader(TopicPartition("misspelt", 0), soon())
-    assert time.monotonic() - began < 5
+        cluster.leader(TopicPartition("misspelt", 0), deadline)
+    assert not deadline.expired
     cluster.close()
     assert sorted(stubs.get("metadata_nodes")) == [0, 1, 2]
 
