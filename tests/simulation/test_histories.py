@@ -84,7 +84,7 @@ def first_failure(fault: str, seeds: int) -> str:
     with planted(fault):
         outcomes = (run_seed(PLANTED[fault].workload, seed) for seed in range(seeds))
         failures = (outcome.failure for outcome in outcomes)
-        return next((text for text in failures if PLANTED[fault].anomaly in text), "")
+        return next((text for text in failures if PLANTED[fault].explains(text)), "")
 
 
 @pytest.mark.parametrize("fault", sorted(PLANTED))

@@ -17,8 +17,17 @@ if TYPE_CHECKING:
 class Fault:
     """
     A planted fault: the workload that shows it, the anomaly, and the replacements that make it.
+
+    Some faults show another anomaly as well, by the options of the history.
     """
 
     workload: str
     anomaly: str
     plant: Callable[[Connector], list[Any]]
+    other_anomaly: str | None = None
+
+    def explains(self, failure: str) -> bool:
+        """
+        Return whether a failed history shows an anomaly of this fault.
+        """
+        return self.anomaly in failure or bool(self.other_anomaly and self.other_anomaly in failure)

@@ -122,7 +122,8 @@ def new_partitions_start_at_the_end(connector: Connector) -> list[Any]:
 
 FAULTS = {
     "empty-response-is-a-gap": Fault("source", "lost", empty_response_is_a_gap),
-    "high-watermark-is-the-end": Fault("source", "data loss", high_watermark_is_the_end),
+    # With failOnDataLoss it is a false report, and without it the records are skipped.
+    "high-watermark-is-the-end": Fault("source", "data loss", high_watermark_is_the_end, "lost"),
     "aborted-records-are-read": Fault("source", "aborted read", aborted_records_are_read),
     "only-new-aborts-count": Fault("source", "aborted read", only_new_aborts_count),
     "stale-broker-is-believed": Fault("batch", "lost", stale_broker_is_believed),
