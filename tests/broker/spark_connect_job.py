@@ -1,0 +1,173 @@
+"""
+Runs the connector through Spark Connect: what clients of a server do in one session, as JSON.
+
+A process of its own, since a Python process has either a session of its own or one of a server.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from pyspark_pykafka import (
+    AuditListener,
+    Auditor,
+    DeadLetterTopic,
+    ProgressListener,
+    isolate_poison,
+    mount,
+    supervise,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from pyspark_pykafka.audit.report import AuditReport
+
+AUDIT_SECONDS = 60
+
+
+class Job:
+    """
+    The steps of one session; each returns what the test compares.
+    """
+
+    def __init__(self, spark: SparkSession, servers: str, names: dict[str, str]) -> None:
+        self.spark = spark
+        self.brokers = {"kafka.bootstrap.servers": servers}
+        self.names = names
+        self.read = {**self.brokers, "subscribe": names["source"]}
+        self.stream = {**self.read, "startingOffsets": "earliest"}
+
+    def batch_read(self) -> int:
+        return self.spark.read.format("pykafka").options(**self.read).load().count()
+
+    def sql(self) -> int:
+        (view,) = mount(self.spark, self.brokers, pattern=f"^{self.names['source']}$", prefix="k_")
+        return int(self.spark.sql(f"SELECT count(*) FROM `{view}`").collect()[0][0])  # noqa: S608
+
+    def batch_write(self) -> None:
+        self._save("from the main thread")
+        thread = threading.Thread(target=self._save, args=("from another thread",))
+        thread.start()
+        thread.join()
+
+    def exactly_once(self) -> str:
+        rows = self._load().select("key", "value")
+        writer = rows.writeStream.format("pykafka").options(
+            **self.brokers,
+            topic=self.names["once"],
+            deliveryGuarantee="exactly-once",
+            checkpointLocation=self._folder("once"),
+        )
+        return _ended(writer.trigger(availableNow=True).start())
+
+    def poison(self) -> str:
+        folder, session = self._folder("rows"), self.brokers
+
+        def sink(frame: DataFrame, _: int) -> None:
+            # A record that no integer can be made of fails the write.
+            frame.selectExpr("cast(cast(value as string) as int) AS number").write.mode(
+                "append"
+            ).parquet(folder)
+
+        dead = DeadLetterTopic(self.names["dead"], session)
+        writer = self._load().writeStream.foreachBatch(isolate_poison(sink, dead))
+        writer = writer.option("checkpointLocation", self._folder("poison"))
+        ended = _ended(writer.trigger(availableNow=True).start())
+        return f"{ended} {self.spark.read.parquet(folder).count()}"
+
+    def listeners(self) -> dict[str, Any]:
+        options = {**self.stream, "kafka.group.id": self.names["group"]}
+        options["progressStore"] = "consumerGroup"
+        reports: list[AuditReport] = []
+        reported = threading.Event()
+
+        def on_report(report: AuditReport) -> None:
+            reports.append(report)
+            reported.set()
+
+        auditor = Auditor("connect", options=options)
+        listeners = [ProgressListener(options), AuditListener(auditor, on_report=on_report)]
+        for listener in listeners:
+            self.spark.streams.addListener(listener)
+        source = self.spark.readStream.format("pykafka").options(**options).load()
+        rows = auditor.sink(auditor.source(source))
+        writer = rows.writeStream.format("noop")
+        writer = writer.option("checkpointLocation", self._folder("audit"))
+        ended = _ended(writer.trigger(availableNow=True).start())
+        in_time = reported.wait(AUDIT_SECONDS)
+        for listener in listeners:
+            self.spark.streams.removeListener(listener)
+        return {"ended": ended, "in_time": in_time, "complete": [r.is_complete for r in reports]}
+
+    def supervised(self) -> int:
+        starts = []
+
+        def start() -> Any:
+            starts.append(1)
+            writer = self._load().writeStream.format("noop")
+            writer = writer.option("checkpointLocation", self._folder("supervised"))
+            return writer.trigger(availableNow=True).start()
+
+        supervise(start)
+        return len(starts)
+
+    def misspelt(self) -> str:
+        self.spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")
+        reader = self.spark.read.format("pykafka").options(**self.read, startingOffset="earliest")
+        try:
+            reader.load().collect()
+        except Exception as error:  # noqa: BLE001 (what the client sees)
+            return str(error)
+        return "no error"
+
+    def _load(self) -> DataFrame:
+        return self.spark.readStream.format("pykafka").options(**self.stream).load()
+
+    def _save(self, value: str) -> None:
+        frame = self.spark.createDataFrame([(value,)], "value string")
+        options = {**self.brokers, "topic": self.names["written"]}
+        frame.write.format("pykafka").options(**options).mode("append").save()
+
+    def _folder(self, name: str) -> str:
+        return str(Path(self.names["folder"]) / name)
+
+
+def _ended(query: Any) -> str:
+    query.awaitTermination()
+    error = query.exception()
+    return "ended" if error is None else str(error)
+
+
+def main() -> None:
+    """
+    Run all steps and print their results.
+    """
+    servers, names = sys.argv[1], json.loads(sys.argv[2])
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    job = Job(spark, servers, names)
+    steps: list[Callable[[], Any]] = [
+        job.batch_read,
+        job.sql,
+        job.batch_write,
+        job.exactly_once,
+        job.poison,
+        job.listeners,
+        job.supervised,
+        job.misspelt,
+    ]
+    results = {step.__name__: step() for step in steps}
+    spark.stop()
+    sys.stdout.write(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
