@@ -21,7 +21,7 @@ SIMULATE_SEEDS ?= 0-9999
 SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix simulate matrix matrix-smoke installs slow soak proof bench bench-quick fuzz docs clean
+.PHONY: help demo test lint fix simulate matrix matrix-smoke installs slow soak proof browser bench bench-quick fuzz docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -63,6 +63,9 @@ soak: $(READY)  ## run all workloads at once while faults strike, for an hour; S
 
 proof: $(READY)  ## write docs/proof.md from soak.json, or from the results in the tree
 	@$(RUN) python -m tests.soak.report $(wildcard soak.json)
+
+browser: $(READY)  ## look at the page in a headless Chromium, which must be installed
+	@$(RUN) python -m pytest --browser tests/browser $(ARGS)
 
 bench: $(READY)  ## measure against the JVM connector: an hour or more, on a machine that does nothing else
 	@$(RUN) python -m bench $(ARGS)

@@ -34,19 +34,23 @@ hypothesis.settings.load_profile("untimed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """
-    Add the option of `make slow`.
+    Add the options of `make slow` and `make browser`.
     """
     parser.addoption("--soak", action="store_true", help="run only the slow tests, marked soak")
+    parser.addoption(
+        "--browser", action="store_true", help="run only the tests in a browser, marked browser"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
-    Select the slow tests or the others, and deselect the side-by-side tests for Spark versions
-    without a published JVM connector.
+    Select the slow tests, those in a browser or the others, and deselect the side-by-side tests
+    for Spark versions without a published JVM connector.
     """
-    soak = config.getoption("--soak")
-    # Keywords contain the names of folders, too.
-    items[:] = [item for item in items if (item.get_closest_marker("soak") is not None) == soak]
+    for marker in ("soak", "browser"):
+        wanted = config.getoption(f"--{marker}")
+        # Keywords contain the names of folders, too.
+        items[:] = [i for i in items if (i.get_closest_marker(marker) is not None) == wanted]
     if pyspark.__version__ != JVM_CONNECTOR_SPARK:
         items[:] = [item for item in items if "side_by_side" not in item.keywords]
 

@@ -24,6 +24,7 @@ from pyspark_pykafka.cli.progress import PROGRESS
 from pyspark_pykafka.cli.replay import REPLAY
 from pyspark_pykafka.cli.topic import TOPIC
 from pyspark_pykafka.cli.transactions import TRANSACTIONS
+from pyspark_pykafka.cli.ui import UI
 from pyspark_pykafka.cli.verify import VERIFY
 from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.testing import FetchError, JavaNotFoundError, ServerError
@@ -51,7 +52,7 @@ COMMANDS = (
         PLAIN_CHECKPOINT,
         VERIFY,
     ),
-    *(DOCTOR, OPTIONS_COMMAND, CONFIG, COMPLETION),
+    *(DOCTOR, OPTIONS_COMMAND, CONFIG, COMPLETION, UI),
 )
 
 

@@ -139,6 +139,15 @@ class GroupStore:
             return self._committed(self._metadata.assignment(_ALL).partitions)
         return self._committed(self._metadata.partitions_for(topics))
 
+    def has_writer(self) -> bool:
+        """
+        Return whether a query records its progress in the group: a killed one counts until its
+        session expires.
+        """
+        groups = self._retry(self._describe)
+        members = groups[self._group].members if groups else []
+        return any(member.group_instance_id == INSTANCE for member in members)
+
     def delete_records(self) -> None:
         """
         Delete the group, once it has no members.

@@ -4,7 +4,8 @@ What the page shows, as values: the same for a driver program and for a cluster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +95,12 @@ class PageData:
     queries: tuple[PageQuery, ...] = ()
     errors: tuple[PageError, ...] = ()
     dead_letters: tuple[PageDeadLetter, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """
+        Return the fields as JSON, with the lags of each query.
+        """
+        document = asdict(self)
+        for fields, query in zip(document["queries"], self.queries, strict=True):
+            fields |= {"lag": query.lag, "lag_seconds": query.lag_seconds}
+        return document

@@ -17,7 +17,6 @@ import re
 import socket
 import threading
 import time
-from dataclasses import asdict
 from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -73,6 +72,7 @@ class PageServer:
         self._history = LagHistory()
         self._data = PageData("nothing yet")
         self._problem: str | None = None
+        self._read_at: float | None = None
         self._closed = threading.Event()
         self._server = _listen(host, port, self._content)
         self.port = int(self._server.server_port)
@@ -105,7 +105,8 @@ class PageServer:
             self._problem = problem
         else:
             self._problem = None
-            self._history.add(self._data, self._now())
+            self._read_at = self._now()
+            self._history.add(self._data, self._read_at)
 
     def _refresh_until_closed(self) -> None:
         self.refresh()
@@ -125,17 +126,13 @@ class PageServer:
         return None
 
     def _document(self) -> dict[str, Any]:
-        data = self._data
-        document = asdict(data)
-        for fields, query in zip(document["queries"], data.queries, strict=True):
-            fields |= {
-                "lag": query.lag,
-                "lag_seconds": query.lag_seconds,
-                "history": list(self._history.points(query.id)),
-            }
+        document = self._data.to_json()
+        for query in document["queries"]:
+            query["history"] = list(self._history.points(query["id"]))
         return {
             **document,
             "time": self._now(),
+            "read_at": self._read_at,
             "refresh_seconds": self._seconds,
             "problem": self._problem,
         }

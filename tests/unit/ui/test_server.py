@@ -165,11 +165,12 @@ def test_outage_is_shown_beside_the_last_data(serve: Callable[..., PageServer]) 
             raise BrokerUnavailableError(msg)
         return page()
 
-    server = serve(source)
+    server = serve(source, now=lambda: 1000.0)
     failing[0] = True
     server.refresh()
     document = json.loads(request(server, "/data.json")[1])
     assert document["problem"].endswith("no broker")
+    assert document["read_at"] == 1000.0
     assert len(document["queries"]) == 3
 
     failing[0] = False

@@ -171,6 +171,20 @@ class RetryingAdmin:
 
         return name in self.call(delete, f"deleting the topic {name}")
 
+    def list_groups(self) -> list[str]:
+        """
+        Return the ids of all consumer groups that the user may describe, in order.
+        """
+        action = "listing the consumer groups"
+
+        def list_all(client: AdminClient, seconds: float) -> Futures:
+            return {action: client.list_consumer_groups(request_timeout=seconds)}
+
+        listing = self.call(list_all, action)[action]
+        for error in listing.errors:
+            raise map_kafka_error(error.args[0], action)
+        return sorted(group.group_id for group in listing.valid)
+
     def _results(self, futures: Futures, deadline: Deadline, action: str) -> dict[Any, Any]:
         results = {}
         for subject, future in futures.items():

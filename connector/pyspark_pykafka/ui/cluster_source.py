@@ -1,0 +1,237 @@
+"""
+The page of a cluster: made from progress stores, end offsets and dead-letter topics, so that it
+shows any query that records its progress, wherever its driver runs.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.selection import metadata_backend
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.failures.dead_letters import dead_letter_fetch_settings, read_dead_letters
+from pyspark_pykafka.metrics.broker_offsets import UnreadRecords
+from pyspark_pykafka.metrics.end_offset_history import EndOffsetHistory
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.options import Subscribe, ZooKeeperNodes, parse_stream_source
+from pyspark_pykafka.progress.factory import make_progress_store
+from pyspark_pykafka.progress.group_store import GroupStore
+from pyspark_pykafka.ui.page_data import (
+    PageData,
+    PageDeadLetter,
+    PageError,
+    PagePartition,
+    PageQuery,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark_pykafka.failures.dead_letters import DeadLetter
+    from pyspark_pykafka.options import SourceOptions
+    from pyspark_pykafka.progress.record import FailedAttempts, Record
+    from pyspark_pykafka.progress.store import Records
+
+#: A cluster with more groups is not searched: each costs a request.
+MAX_GROUPS = 100
+
+#: How many of a partition's dead letters are looked through for the last error.
+_LAST_LETTERS = 10
+_MAX_TEXT_LENGTH = 200
+
+_REDISCOVER_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Store:
+    """
+    One progress store, and the history of the end offsets of its partitions.
+    """
+
+    options: SourceOptions
+    topics: frozenset[str] | None = None
+    histories: dict[TopicPartition, EndOffsetHistory] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        store = self.options.progress_store
+        if isinstance(store, ZooKeeperNodes):
+            return store.id
+        return self.options.kafka.get("group.id", "")
+
+
+class ClusterSource:
+    """
+    Reads what the page shows of a cluster, each time that it is called.
+
+    ``options`` are brokers and login, and ``stores`` the options of each progress store. Without
+    stores, the consumer groups are searched for those that queries of this connector write.
+    ``dead_letters`` are names of dead-letter topics.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        stores: Sequence[Mapping[str, str]] = (),
+        dead_letters: Sequence[str] = (),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._options = {**options, "subscribePattern": "."}
+        self._source = parse_stream_source(self._options)
+        self._is_searching = not stores
+        self._stores = {store.name: store for store in (self._store(options) for options in stores)}
+        self._dead_letters = tuple(dead_letters)
+        self._letter_settings = dead_letter_fetch_settings(self._options)
+        backend = metadata_backend(
+            self._source.kafka, self._source.isolation_level, self._source.engine
+        )
+        self._brokers = MetadataClient(backend, self._source.fetch_offset_retry)
+        self._unread = UnreadRecords(self._source, now)
+        self._now = now
+        self._searched_at: float | None = None
+
+    def __call__(self) -> PageData:
+        """
+        Return what the page shows; raise the errors of the brokers and stores.
+        """
+        if self._is_searching:
+            self._search()
+        shown = [(store, *self._read(store)) for store in self._stores.values()]
+        return PageData(
+            source=f"cluster {self._source.kafka.get('bootstrap.servers')}",
+            queries=tuple(self._query(store, records, active) for store, records, active in shown),
+            errors=tuple(
+                PageError(store.name, failing.attempts, _failure_text(failing))
+                for store, records, _ in shown
+                if (failing := _failing(records)) is not None
+            ),
+            dead_letters=tuple(
+                letter for topic in self._dead_letters for letter in self._letters(topic)
+            ),
+        )
+
+    def _store(self, options: Mapping[str, str]) -> _Store:
+        return _Store(parse_stream_source({**self._options, **options}))
+
+    def _search(self) -> None:
+        """
+        Look for groups of queries, at most once a minute.
+        """
+        if self._searched_at is not None and self._now() - self._searched_at < _REDISCOVER_SECONDS:
+            return
+        # Not at the top: only a search needs the admin client.
+        from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
+
+        groups = [
+            g for g in RetryingAdmin(self._source.kafka).list_groups() if g not in self._stores
+        ]
+        if len(groups) > MAX_GROUPS:
+            msg = (
+                f"the cluster has {len(groups)} consumer groups, which are too many to look for "
+                "those of queries; name yours with --group"
+            )
+            raise OptionsError((msg,))
+        for group in groups:
+            store = self._store({"progressStore": "consumerGroup", "kafka.group.id": group})
+            if any(record.owner is not None for record in self._read(store)[0].values()):
+                self._stores[group] = store
+        self._searched_at = self._now()
+
+    def _read(self, store: _Store) -> tuple[Records, bool | None]:
+        """
+        Return the records of a store, and whether a query writes there; None if unknown.
+        """
+        with closing(make_progress_store(store.options)) as opened:
+            records = opened.read(store.topics)
+            active = opened.has_writer() if isinstance(opened, GroupStore) else None
+        # The brokers are asked for these topics only from now on.
+        store.topics = frozenset(tp.topic for tp in records) or None
+        return records, active
+
+    def _query(self, store: _Store, records: Records, active: bool | None) -> PageQuery:
+        # After the positions, so that no lag is negative.
+        now = self._now()
+        ends = self._brokers.end_offsets(self._brokers.partitions_for(store.topics or ()))
+        failing = _failing(records)
+        batches = [record.batch for record in records.values() if record.batch is not None]
+        return PageQuery(
+            id=store.name,
+            name=store.name,
+            state=_state(active, failing),
+            partitions=tuple(
+                self._partition(store, tp, records.get(tp), end, now)
+                for tp, end in sorted(ends.items())
+            ),
+            batch=max(batches, default=None),
+            replays=0 if failing is None else failing.attempts,
+        )
+
+    def _partition(
+        self, store: _Store, tp: TopicPartition, record: Record | None, end: int, now: float
+    ) -> PagePartition:
+        if record is None:
+            return PagePartition(tp.topic, str(tp.partition), None, end, None, None)
+        position = record.offset
+        history = store.histories.setdefault(tp, EndOffsetHistory())
+        history.observe(end, now)
+        history.forget_before(position)
+        if history.needs_date(position):
+            history.date(*self._unread.first(tp, position))
+        arrival = history.arrival(position)
+        return PagePartition(
+            tp.topic,
+            str(tp.partition),
+            position,
+            end,
+            max(end - position, 0),
+            0.0 if arrival is None else max(now - arrival, 0.0),
+        )
+
+    def _letters(self, topic: str) -> Iterable[PageDeadLetter]:
+        """
+        Return the number of dead letters in each partition that are not replayed, and the last.
+        """
+        tps = self._brokers.assignment(Subscribe((topic,))).partitions
+        log_starts, ends = self._brokers.log_start_offsets(tps), self._brokers.end_offsets(tps)
+        replayed = self._replayed(topic)
+        for tp, end in sorted(ends.items()):
+            start = max(log_starts[tp], replayed[tp].offset if tp in replayed else 0)
+            if start < end:
+                last = self._last_letter(OffsetRange(tp, max(start, end - _LAST_LETTERS), end))
+                yield PageDeadLetter(topic, str(tp.partition), end - start, last)
+
+    def _replayed(self, topic: str) -> Records:
+        replay = {"progressStore": "consumerGroup", "kafka.group.id": f"{topic}-replay"}
+        with closing(make_progress_store(self._store(replay).options)) as store:
+            return store.read([topic])
+
+    def _last_letter(self, requested: OffsetRange) -> str:
+        letters = [*read_dead_letters([requested], self._letter_settings)]
+        return f"the last: {_letter_text(letters[-1])}" if letters else "no dead letters of queries"
+
+
+def _state(active: bool | None, failing: FailedAttempts | None) -> str:
+    if failing is not None:
+        return "failing"
+    if active is None:
+        return "recorded"
+    return "running" if active else "ended"
+
+
+def _failing(records: Records) -> FailedAttempts | None:
+    return next((each.failing for each in records.values() if each.failing is not None), None)
+
+
+def _failure_text(failing: FailedAttempts) -> str:
+    cause = f": {failing.cause}" if failing.cause else ""
+    return f"micro-batch {failing.batch} failed{cause}"[:_MAX_TEXT_LENGTH]
+
+
+def _letter_text(letter: DeadLetter) -> str:
+    reason = letter.reason
+    error = f"{reason.get('error.class')}: {reason.get('error.message')}".split("\n", 1)[0]
+    return f"{letter.source} at {letter.source_offset}, {error}"[:_MAX_TEXT_LENGTH]

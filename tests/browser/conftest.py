@@ -1,0 +1,149 @@
+"""
+A page with fixed data, and a headless Chromium to look at it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.page_data import full_page
+
+from pyspark_pykafka.testing.waiting import wait_until
+from pyspark_pykafka.ui.server import PageServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
+
+SECONDS = 60
+PROGRAMS = {
+    "chromium": ("chromium", "chromium-browser", "google-chrome"),
+    "driver": ("chromedriver",),
+}
+
+
+def find_program(kind: str) -> str:
+    """
+    Return the path of a program; fail if it is not installed, so that no test is left out.
+    """
+    for name in PROGRAMS[kind]:
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    pytest.fail(f"no {' or '.join(PROGRAMS[kind])}: install Debian's chromium and chromium-driver")
+
+
+@dataclass
+class Browser:
+    """
+    A browser with a window of some size, in a light or dark colour scheme.
+    """
+
+    driver: Chrome
+
+    def open(self, url: str, *, width: int = 1280, dark: bool = False) -> None:
+        """
+        Open the page, and wait until it shows its queries.
+        """
+        metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.driver.get(url)
+        self.wait_for("document.querySelectorAll('.query').length > 0")
+
+    def run(self, script: str) -> Any:
+        """
+        Return the value of an expression in the page.
+        """
+        return self.driver.execute_script(f"return {script}")
+
+    def wait_for(self, script: str) -> None:
+        """
+        Wait until an expression in the page is true.
+        """
+        wait_until(lambda: None if self.run(script) else f"not yet: {script}", SECONDS)
+
+    def press(self, *keys: str) -> WebElement:
+        """
+        Press keys where the focus is, and return the element that has it then.
+        """
+        from selenium.webdriver import ActionChains
+
+        actions = ActionChains(self.driver)
+        for key in keys:
+            actions.send_keys(key)
+        actions.perform()
+        return self.driver.switch_to.active_element
+
+    def problems(self) -> list[str]:
+        """
+        Return what the browser has logged: errors of the script, refused loads.
+        """
+        return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture(scope="session")
+def chrome() -> Iterator[Chrome]:
+    """
+    One headless browser for all tests.
+    """
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = find_program("chromium")
+    arguments = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage"]
+    if os.geteuid() == 0:
+        # Chromium refuses its sandbox to root, as which containers run.
+        arguments.append("--no-sandbox")
+    for argument in arguments:
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options, webdriver.ChromeService(find_program("driver")))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def browser(chrome: Chrome) -> Iterator[Browser]:
+    """
+    The browser, with an empty log.
+    """
+    opened = Browser(chrome)
+    opened.problems()
+    yield opened
+    chrome.get("about:blank")
+
+
+@dataclass
+class Site:
+    """
+    A served page, whose data a test can change.
+    """
+
+    lag: int = 340
+
+    def __post_init__(self) -> None:
+        self.server = PageServer(
+            lambda: full_page(time.time(), self.lag), "127.0.0.1", 0, seconds=1
+        )
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """
+    Return a page that is read anew each second.
+    """
+    opened = Site()
+    yield opened
+    opened.server.close()
