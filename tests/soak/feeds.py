@@ -208,7 +208,7 @@ class ChangingFeed(Feed):
         """
         self.stop()
         try:
-            wait_until(lambda: None if self.is_read() else "not read yet", SECONDS / 4)
+            wait_until(lambda: None if self.is_read() else "not read yet", SECONDS / 2)
         except NotReadyError:
             self.risky |= set(self._writers)
 
