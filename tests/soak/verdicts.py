@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.verify.checker import COMMITTED, Verdict, check_source
+from pyspark_pykafka.verify.checker import Verdict, check_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -116,19 +116,6 @@ def check_kept(
     found = batches if is_ordered else [[row for rows in batches for row in rows]]
     check_source(verdict, truth, found, is_through=is_through)
     return verdict
-
-
-def check_acknowledged(verdict: Verdict, written: Truth, read: set[tuple[str, int, int]]) -> None:
-    """
-    Add what the brokers acknowledged to the plain producer but do not have: no fault of ours.
-    """
-    lost = [
-        (*place, record.offset)
-        for place, records in written.items()
-        for record in records
-        if record.state == COMMITTED and (*place, record.offset) not in read
-    ]
-    verdict.add("lost by the brokers", lost)
 
 
 # --- Progress -------------------------------------------------------------------------------------

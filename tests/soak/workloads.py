@@ -62,7 +62,7 @@ class SoakQuery:
     feeds: list[Feed]
     source: dict[str, str]
     sink: dict[str, str] | None
-    #: Where events of the driver begin that are about this query.
+    #: The errors after which it was restarted.
     failures: list[str] = field(default_factory=list)
     ended: str | None = None
     is_finished: bool = False

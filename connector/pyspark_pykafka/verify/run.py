@@ -63,9 +63,9 @@ class Plan:
     @property
     def kafka(self) -> KafkaSettings:
         """
-        The settings of all clients of the run.
+        The settings of all clients of the run; librdkafka's log is off unless the user wants it.
         """
-        return parse_sink(self.options, streaming=False).kafka
+        return parse_sink({"kafka.log_level": "0", **self.options}, streaming=False).kafka
 
 
 def verify(plan: Plan, on_event: Callable[[str], None], nemesis: Nemesis | None = None) -> Report:

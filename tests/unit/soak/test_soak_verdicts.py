@@ -187,12 +187,6 @@ def test_wrong_progress_is_found(
 # --- Hangs, void rounds, leaks --------------------------------------------------------------------
 
 
-class Topic:
-    """
-    A rig whose output topic holds these records.
-    """
-
-
 def workload(folder: Path, driver: Driver, *, is_finished: bool) -> Workload:
     """
     Return a workload that keeps rows and has read nothing.
