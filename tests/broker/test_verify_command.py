@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.testing import KafkaCluster, Record
@@ -78,23 +79,31 @@ def test_clean_run_leaves_nothing_behind(
     wait_until(lambda: ", ".join(topics(kafka_cluster, "verify-clean")) or None, SECONDS)
 
 
-def test_planted_duplicate_and_phantom_are_found(
+def test_planted_duplicate_phantom_and_loss_are_found(
     spark: SparkSession, kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    A repeated record and a foreign record in the output topic are anomalies: exit code 1.
+    Repeated, foreign and deleted records in the output topic are anomalies: exit code 1.
     """
     assert spark.version
     prefix = "verify-planted"
 
     def plant() -> None:
         wait_until(
-            lambda: None if output_records(kafka_cluster, prefix) else "nothing copied", SECONDS
+            lambda: (
+                None
+                if {record.partition for record in output_records(kafka_cluster, prefix)} >= {0, 1}
+                else "nothing copied"
+            ),
+            SECONDS,
         )
         name = next(name for name in topics(kafka_cluster, prefix) if name.endswith("-output"))
         first = kafka_cluster.consume(name, COMMITTED)[0]
         copied = Record(first.value, partition=first.partition)
         kafka_cluster.produce(name, [copied, Record(b"of nobody", partition=0)])
+        admin = kafka_cluster.admin()
+        for future in admin.delete_records([TopicPartition(name, 1, 2)]).values():
+            future.result(SECONDS)
 
     planting = meanwhile(plant)
     code, report = verify(kafka_cluster, prefix, capsys, "--seconds", "6", "--rate", "100")
@@ -104,6 +113,7 @@ def test_planted_duplicate_and_phantom_are_found(
     assert {kind: len(anomalies) for kind, anomalies in report["anomalies"].items()} == {
         "duplicate": 1,
         "phantom": 1,
+        "lost": 2,
     }
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TRIGGER = "3 seconds"
 MAX_OFFSETS = 3_000
-#: What a query that reads must have read for a round to show something.
+#: What the queries of a workload must have read for a round to show something.
 MIN_ROWS = 100
 _REQUEST_SECONDS = 5.0
 
@@ -215,8 +215,8 @@ class Workload:
                 is_through=self.is_finished,
             )
         result.add(verdict)
-        if result.records < MIN_ROWS:
-            result.void = f"only {result.records} records"
+        if result.rows < MIN_ROWS or not result.records:
+            result.void = f"only {result.rows} rows were read, {result.records} were due"
         return result
 
     def _check_queries(self, result: WorkloadResult) -> None:

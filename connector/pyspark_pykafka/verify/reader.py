@@ -7,7 +7,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.verify.records import decode
@@ -24,7 +30,6 @@ _POLL_SECONDS = 0.1
 _MESSAGES = 1_000
 _FIXED = {
     "isolation.level": "read_committed",
-    "auto.offset.reset": "error",
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "log_level": 0,
@@ -62,7 +67,8 @@ class Tail:
 
     def _run(self) -> None:
         try:
-            with _Assigned(*self._arguments) as consumer:
+            # It shows how far the output is: records that are deleted under it are passed over.
+            with _Assigned(*self._arguments, reset="earliest") as consumer:
                 while not self._stopping.is_set():
                     for message in consumer.messages():
                         if message.error() is None:
@@ -100,9 +106,14 @@ class _Assigned:
     A consumer of all partitions from their start, without a group.
     """
 
-    def __init__(self, config: Mapping[str, Any], topic: str, partitions: int) -> None:
-        self._consumer = Consumer({**config, **_FIXED})
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    def __init__(
+        self, config: Mapping[str, Any], topic: str, partitions: int, reset: str = "error"
+    ) -> None:
+        self._consumer = Consumer({**config, **_FIXED, "auto.offset.reset": reset})
+        # Not offset 0: records that were deleted meanwhile are lost, which is a verdict.
+        self._consumer.assign(
+            [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
+        )
 
     def __enter__(self) -> Self:
         return self

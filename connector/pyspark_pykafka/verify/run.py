@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaException
+
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import NEVER, Deadline
@@ -72,10 +74,10 @@ def verify(plan: Plan, on_event: Callable[[str], None], nemesis: Nemesis | None 
     """
     Run, and return the report; ``on_event`` is called with a line of text for each event.
 
-
     Raises :class:`CannotRunError`, or another :class:`PykafkaError`, if the run cannot be made.
     """
     names = topics.Names.of(plan.topic_prefix)
+    topics.check_reachable(plan.kafka)
     with ExitStack() as cleanup:
         clean = _Cleanup(cleanup, on_event)
         if not plan.keep:
@@ -252,11 +254,15 @@ class _Run:
         if self.plan.guarantee == EXACTLY_ONCE:
             # An open transaction hides the records after it.
             topics.abort_open(self.plan.kafka, self.names)
-        return read_all(
-            _reader_config(self.plan.kafka),
-            *(self.names.output, self.names.source, self.plan.partitions),
-            Deadline.after(_READ_SECONDS),
-        )
+        try:
+            return read_all(
+                _reader_config(self.plan.kafka),
+                *(self.names.output, self.names.source, self.plan.partitions),
+                Deadline.after(_READ_SECONDS),
+            )
+        except KafkaException as error:
+            msg = f"reading {self.names.output} with a plain consumer failed: {error}"
+            raise CannotRunError(msg) from error
 
     def _report(self, *, is_through: bool) -> Report:
         written, query, rows = self.parts.writer.written, self.parts.query, self._rows()

@@ -58,7 +58,6 @@ def create_topics(
     """
     Create the input and the output topic.
     """
-    _check_reachable(kafka)
     for topic in (names.source, names.output):
         RetryingAdmin(kafka).create_topic(
             topic,
@@ -73,12 +72,12 @@ def delete_topics(kafka: KafkaSettings, names: Names) -> None:
     """
     Delete the topics that exist.
     """
-    _check_reachable(kafka)
+    check_reachable(kafka)
     for topic in names.topics:
         RetryingAdmin(kafka).delete_topic(topic)
 
 
-def _check_reachable(kafka: KafkaSettings) -> None:
+def check_reachable(kafka: KafkaSettings) -> None:
     """
     Report brokers that do not answer, without the log of librdkafka's attempts.
     """
