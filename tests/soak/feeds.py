@@ -45,6 +45,8 @@ class Feed:
     rate: float
     partitions: int = PARTITIONS
     risky: set[str] = field(default_factory=set)
+    #: Labels of a topic that was deleted since, so that the present one says nothing of them.
+    gone: set[str] = field(default_factory=set)
     _writers: dict[str, Writer] = field(default_factory=dict)
     _is_running: bool = False
 
@@ -115,19 +117,30 @@ class Feed:
         for label, writer in self._writers.items():
             for (_, partition), written in writer.written.records.items():
                 place = (label, partition)
-                truth[place] = []
-                for record in written:
-                    is_there = record.value in present
-                    state = record.state
-                    if label in self.risky:
-                        state = UNKNOWN if state != ABORTED else ABORTED
-                    elif state == COMMITTED and not is_there:
-                        brokers.add("lost by the brokers", [(*place, record.offset)])
-                        state = UNKNOWN
-                    elif state == UNKNOWN:
-                        state = COMMITTED if is_there else ABORTED
-                    truth[place].append(record._replace(state=state))
+                states = [self._state(label, r.state, r.value in present) for r in written]
+                truth[place] = [
+                    record._replace(state=state or UNKNOWN)
+                    for record, state in zip(written, states, strict=True)
+                ]
+                lost = [
+                    (*place, record.offset)
+                    for record, state in zip(written, states, strict=True)
+                    if state is None
+                ]
+                brokers.add("lost by the brokers", lost)
         return truth
+
+    def _state(self, label: str, state: str, is_there: bool) -> str | None:
+        """
+        Return what became of a record, or None if the brokers have lost it.
+        """
+        if label in self.risky:
+            return ABORTED if state == ABORTED else UNKNOWN
+        if label in self.gone or state == ABORTED:
+            return state
+        if is_there:
+            return COMMITTED
+        return None if state == COMMITTED else ABORTED
 
 
 @dataclass
@@ -139,7 +152,6 @@ class ChangingFeed(Feed):
     """
 
     is_read: Callable[[], bool] = lambda: True
-    has_lost: bool = False
 
     def create(self) -> None:
         """
@@ -158,6 +170,7 @@ class ChangingFeed(Feed):
         Delete the topic and create it again, with one partition less than it may have by then.
         """
         self._settle()
+        self.gone |= set(self._writers)
         admin = self.kafka.admin()
         admin.delete_topics([self.topic])[self.topic].result(SECONDS)
         wait_until(
@@ -199,7 +212,6 @@ class ChangingFeed(Feed):
         self.kafka.restart(FOLLOWER)
         wait_until(self._has_leader, _ELECTION_SECONDS)
         self.kafka.restart(FIRST_LEADER)
-        self.has_lost = True
         self.start()
 
     def _settle(self) -> None:

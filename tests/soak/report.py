@@ -164,6 +164,8 @@ def _workload_rows(soak: dict[str, Any]) -> Iterator[tuple[object, ...]]:
 
 
 def _anomalies(soak: dict[str, Any]) -> Iterator[str]:
+    for note in soak.get("notes", ()):
+        yield f"{note}\n"
     for each in soak["rounds"]:
         for workload in each["workloads"]:
             for kind, texts in workload["anomalies"].items():

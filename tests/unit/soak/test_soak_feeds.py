@@ -1,0 +1,79 @@
+"""
+What became of the records of an input topic, by its producers and by what is in the topic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from tests.soak.feeds import Feed
+from tests.soak.truth import SourceRecord
+
+from pyspark_pykafka.verify.checker import ABORTED, COMMITTED, UNKNOWN, Verdict
+from pyspark_pykafka.verify.records import Written, encode
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.verify.writer import Writer
+
+LABEL = "a0"
+
+
+class Wrote:
+    """
+    A producer that has written one record.
+    """
+
+    def __init__(self, state: str) -> None:
+        self.written = Written("topic", 1)
+        self.written.add(0, [(0, encode(LABEL, 0, 0))], state)
+
+
+def outcome(
+    state: str, *, is_there: bool, risky: bool = False, gone: bool = False
+) -> tuple[str, bool]:
+    """
+    Return what the feed says of the record, and whether the brokers have lost it.
+    """
+    feed = Feed(cast("KafkaCluster", None), "topic", "a", 1.0)
+    feed._writers[LABEL] = cast("Writer", Wrote(state))
+    feed.risky |= {LABEL} if risky else set()
+    feed.gone |= {LABEL} if gone else set()
+    brokers = Verdict()
+    there = [SourceRecord(0, 0, 0, encode(LABEL, 0, 0))] if is_there else []
+    (record,) = feed.truth(there, brokers)[LABEL, 0]
+    return record.state, not brokers.is_clean
+
+
+@pytest.mark.parametrize(
+    ("state", "is_there", "result", "is_lost"),
+    [
+        (COMMITTED, True, COMMITTED, False),
+        (COMMITTED, False, UNKNOWN, True),
+        (UNKNOWN, True, COMMITTED, False),
+        (UNKNOWN, False, ABORTED, False),
+        (ABORTED, False, ABORTED, False),
+    ],
+)
+def test_topic_settles_what_is_unknown(
+    state: str, is_there: bool, result: str, is_lost: bool
+) -> None:
+    """
+    An unanswered commit is decided by the topic; what was acknowledged and is gone, is lost.
+    """
+    assert outcome(state, is_there=is_there) == (result, is_lost)
+
+
+def test_records_of_a_deleted_topic_are_still_due() -> None:
+    """
+    They were read before the topic was deleted, so that the present topic says nothing of them.
+    """
+    assert outcome(COMMITTED, is_there=False, gone=True) == (COMMITTED, False)
+
+
+def test_records_written_to_a_replica_that_lost_the_election_are_not_due() -> None:
+    """
+    They may be read, or not.
+    """
+    assert outcome(COMMITTED, is_there=False, risky=True) == (UNKNOWN, False)
