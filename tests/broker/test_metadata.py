@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import NewPartitions
+from tests.support.metadata_backends import metadata_backend_of
 
 from pyspark_pykafka.engines.metadata import MetadataClient
-from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.errors import TimeoutExceededError, UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
@@ -41,7 +41,7 @@ def metadata(
     Return a metadata backend; settings have underscores for dots.
     """
     kafka = {name.replace("_", "."): value for name, value in more.items()}
-    return metadata_backend(
+    return metadata_backend_of(
         KafkaSettings.of({"bootstrap.servers": bootstrap, **kafka}), level, engine
     )
 

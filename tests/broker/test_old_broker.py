@@ -11,10 +11,11 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.broker.conftest import ENGINES, in_order
 from tests.support import fetching
 from tests.support.log_files import stored_batches
+from tests.support.metadata_backends import metadata_backend_of
 from tests.support.old_broker import old_broker
 from tests.support.producing import batch_of, placed, settings, write
 
-from pyspark_pykafka.engines.selection import fetch, metadata_backend, write_prepared
+from pyspark_pykafka.engines.selection import fetch, write_prepared
 from pyspark_pykafka.engines.transaction_contract import FallbackId
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
@@ -82,7 +83,7 @@ def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
     """
     topic = kafka.create_topic(f"epochs-{version}-{engine}", 1, {"message.format.version": version})
     kafka.produce(topic, [Record(b"v")] * 3)
-    backend = metadata_backend(settings(kafka.bootstrap), "read_uncommitted", engine)
+    backend = metadata_backend_of(settings(kafka.bootstrap), "read_uncommitted", engine)
     tp = TopicPartition(topic, 0)
     backend.describe_topics({topic})
 

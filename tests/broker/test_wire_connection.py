@@ -35,8 +35,9 @@ from cryptography.x509 import (
     RevokedCertificateBuilder,
     load_pem_x509_certificate,
 )
+from tests.support.metadata_backends import metadata_backend_of
 
-from pyspark_pykafka.engines.selection import check_topic, metadata_backend
+from pyspark_pykafka.engines.selection import check_topic
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.errors import (
     AuthenticationError,
@@ -476,7 +477,7 @@ def test_metadata_requests_fail_alike_on_a_bad_login(secured: Secured, engine: s
     """
     wrong = login("PLAIN", password="wrong-canary")  # noqa: S106
     config = secured.settings("PLAIN", **secured.trusting(**wrong))
-    backend = metadata_backend(KafkaSettings.of(config), "read_committed", engine)
+    backend = metadata_backend_of(KafkaSettings.of(config), "read_committed", engine)
 
     with pytest.raises(AuthenticationError, match="nvalid username or password") as caught:
         backend.describe_topics({"t"})
@@ -576,7 +577,7 @@ def test_a_wrong_listener_is_named_soon(secured: Secured, case: str, engine: str
     began = time.monotonic()
 
     with pytest.raises(kind, match=text) as raised:
-        metadata_backend(kafka, "read_uncommitted", engine).describe_topics(["t"])
+        metadata_backend_of(kafka, "read_uncommitted", engine).describe_topics(["t"])
     assert not raised.value.retriable
     assert time.monotonic() - began < 10
     with pytest.raises(kind, match=text):

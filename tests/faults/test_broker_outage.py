@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.metadata_backends import metadata_backend_of
 
 from pyspark_pykafka.engines.metadata import MetadataClient
-from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.testing import KafkaCluster, Record
@@ -98,7 +98,7 @@ def test_metadata_does_not_wait_for_a_lost_broker(engine: str) -> None:
         settings = KafkaSettings.of(
             {"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": "10000"}
         )
-        backends = [metadata_backend(settings, "read_uncommitted", engine) for _ in range(9)]
+        backends = [metadata_backend_of(settings, "read_uncommitted", engine) for _ in range(9)]
         clients = [MetadataClient(backend, RetryPolicy(1, 0)) for backend in backends]
         for client in clients:
             assert len(client.partitions_for(["t"])) == 3
@@ -119,7 +119,7 @@ def test_offsets_come_from_the_new_leaders(engine: str) -> None:
         cluster.produce("t", [Record(b"x", partition=partition) for partition in range(6)])
         settings = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
         client = MetadataClient(
-            metadata_backend(settings, "read_uncommitted", engine), RetryPolicy(1, 0)
+            metadata_backend_of(settings, "read_uncommitted", engine), RetryPolicy(1, 0)
         )
         tps = client.partitions_for(["t"])
         expected = dict.fromkeys(tps, 1)

@@ -4,6 +4,7 @@ A real broker that is cut off from its controllers, and that clients still reach
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,26 +111,37 @@ def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_cluster, "_SECOND_RESPONSES", Reachability())
 
 
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 @pytest.mark.parametrize("nodes", [(2,), (2, 1), (2, 3), (3, 2), (1, 2, 3)])
 def test_a_task_reads_to_the_new_leaders_end(
-    cluster: OneController, nodes: tuple[int, ...]
+    cluster: OneController, nodes: tuple[int, ...], engine: str
 ) -> None:
     """
     A task that resolves ``latest`` reads all records, whichever broker its list names first.
     """
     whole = OffsetRange(P0, EARLIEST, LATEST)
-    task = settings(cluster.servers(*nodes), "wire", schema=VALUES)
+    task = settings(cluster.servers(*nodes), engine, schema=VALUES)
     offsets = [at for batch in fetch(whole, task) for at in batch["offset"].to_pylist()]
 
     assert offsets == list(range(BEFORE + AFTER))
 
 
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+@pytest.mark.parametrize("fail", ["true", "false"])
 def test_a_batch_query_reads_to_the_new_leaders_end(
-    spark: SparkSession, cluster: OneController
+    spark: SparkSession, cluster: OneController, engine: str, fail: str
 ) -> None:
     """
     A batch query that knows only the broker that was cut off reads all records.
     """
-    options = {"kafka.bootstrap.servers": cluster.servers(CUT_OFF), "subscribe": "t"}
+    options = {
+        "kafka.bootstrap.servers": cluster.servers(CUT_OFF),
+        "subscribe": "t",
+        "engine": engine,
+        "failOnDataLoss": fail,
+    }
+    read = spark.read.format("pykafka").options(**options)
+    planned = read.option("endingOffsets", json.dumps({"t": {"0": BEFORE + AFTER}}))
 
-    assert spark.read.format("pykafka").options(**options).load().count() == BEFORE + AFTER
+    assert read.load().count() == BEFORE + AFTER
+    assert planned.load().count() == BEFORE + AFTER

@@ -13,14 +13,15 @@ import pytest
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import NewTopic
 from tests.support import fetching
+from tests.support.metadata_backends import metadata_backend_of
 from tests.support.streams import Stream
 
 from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED
+from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import DataLossError
 from pyspark_pykafka.offsets import LEADER_EPOCHS
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.source.factory import metadata_client
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
@@ -86,7 +87,7 @@ def read(
 
 def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> MicroBatchStream:
     """
-    Return the planning process of a stream.
+    Return the planning process of a stream, with the metadata of an engine.
     """
     source_options = {
         "kafka.bootstrap.servers": cluster.bootstrap,
@@ -96,7 +97,9 @@ def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> Micr
         **more,
     }
     options = parse_stream_source(source_options)
-    return MicroBatchStream(options, metadata_client(options), lambda _: {})
+    backend = metadata_backend_of(options.kafka, options.isolation_level, engine)
+    client = MetadataClient(backend, options.fetch_offset_retry)
+    return MicroBatchStream(options, client, lambda _: {})
 
 
 def numbered(what: str, start: int, end: int) -> list[Record]:
@@ -225,7 +228,7 @@ def test_task_detects_truncation_since_planning(scene: Scene) -> None:
 
 def test_librdkafka_task_detects_truncation_before_its_start(scene: Scene) -> None:
     """
-    Librdkafka checks by itself when it starts to read; the driver cannot check with it.
+    Librdkafka checks by itself when it starts to read; a driver that has to use it cannot check.
     """
     stream = scene.batches("librdkafka")
     end = stream.latest_offset(scene.seen["librdkafka"])

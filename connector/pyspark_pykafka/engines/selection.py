@@ -172,14 +172,16 @@ def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicP
 
 def metadata_backend(kafka: KafkaSettings, isolation_level: str, engine: str) -> MetadataBackend:
     """
-    Return the driver's client for partitions and offsets, chosen by the rule of :func:`fetch`.
+    Return the driver's client for partitions and offsets.
 
-    Raises :class:`OptionsError` if ``engine`` is ``wire`` and that engine cannot be used here.
+    It uses the wire engine's connections wherever the settings allow that, whichever engine reads
+    the records: librdkafka trusts one broker's metadata (invariant R18). Raises
+    :class:`OptionsError` if ``engine`` is ``wire`` and that engine cannot be used here.
     """
-    reason = None if engine == "librdkafka" else wire_read_unavailable(kafka)
-    if engine == "wire" and reason is not None:
+    if engine == "wire" and (reason := wire_read_unavailable(kafka)) is not None:
         raise _wire_unavailable_error(reason)
-    if engine == "librdkafka" or reason is not None:
+    # No compiled module is needed for this.
+    if wire_unsupported_reason(kafka) is not None:
         from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
 
         return AdminMetadata(kafka, isolation_level)

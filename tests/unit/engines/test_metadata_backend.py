@@ -50,16 +50,16 @@ def test_topic_ids_have_librdkafkas_form(topic_id: UUID) -> None:
     [
         (PLAIN, "auto", WireMetadata),
         (PLAIN, "wire", WireMetadata),
-        (PLAIN, "librdkafka", AdminMetadata),
+        (PLAIN, "librdkafka", WireMetadata),
         (KERBEROS, "auto", AdminMetadata),
         (KERBEROS, "librdkafka", AdminMetadata),
     ],
 )
-def test_metadata_uses_the_engine_of_reads(
+def test_metadata_uses_wire_wherever_the_settings_allow(
     options: dict[str, str], engine: str, kind: type
 ) -> None:
     """
-    The driver's metadata requests use the engine that reads.
+    The driver's metadata come from two brokers, whichever engine reads the records.
     """
     assert type(metadata_backend(KafkaSettings.of(options), "read_committed", engine)) is kind
 

@@ -4,21 +4,21 @@ Reads one range of offsets through librdkafka's consumer into Arrow batches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.contract import FetchSettings, resolve_range
 from pyspark_pykafka.engines.error_mapping import translating_errors
 from pyspark_pykafka.engines.librdkafka.client import Client, request_watermarks
+from pyspark_pykafka.engines.librdkafka.confirmed_end import ConfirmedEnd, confirm_end
 from pyspark_pykafka.engines.librdkafka.range_reader import RangeReader
+from pyspark_pykafka.offsets import LATEST, OffsetRange
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     import pyarrow as pa
-
-    from pyspark_pykafka.offsets import OffsetRange
 
 _pool: ClientPool[Client] = ClientPool(Client.close)
 
@@ -31,23 +31,71 @@ def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.Record
     otherwise logs the offsets that were skipped. Raises the other errors of
     :mod:`pyspark_pykafka.errors`.
     """
+    confirmed = None
+    if requested.end == LATEST:
+        confirmed = confirm_end(settings.kafka, requested.tp, settings.isolation_level)
+    rest = yield from _fetch(requested, settings, confirmed)
+    if rest is not None:
+        yield from _fetch(rest.range, settings, rest.confirmed, is_last=True)
+
+
+class _Rest(NamedTuple):
+    """
+    The rest of a range that seems to be lost, and the leader by the metadata of two brokers.
+    """
+
+    range: OffsetRange
+    confirmed: ConfirmedEnd
+
+
+def _fetch(
+    requested: OffsetRange,
+    settings: FetchSettings,
+    confirmed: ConfirmedEnd | None,
+    *,
+    is_last: bool = False,
+) -> Generator[pa.RecordBatch, None, _Rest | None]:
+    """
+    Yield the records that a client reads, and return what it would report as lost.
+
+    With ``is_last``, or if no other broker can confirm the loss, the loss is reported instead.
+    """
     config = consumer_config(
         settings.kafka, group_id=settings.group_id, isolation_level=settings.isolation_level
     )
     config.setdefault("queued.max.messages.kbytes", str(settings.fetch_bytes // 1024))
+    if confirmed is not None:
+        config["bootstrap.servers"] = confirmed.server
     key = frozenset(config.items())
     with (
         _pool.borrow(key, lambda: Client(config)) as client,
         translating_errors(f"reading {requested}"),
     ):
-        reader = RangeReader(client, settings, _resolve(requested, client, settings))
+        reader = RangeReader(
+            client, settings, _resolve(requested, client, settings, confirmed), is_last
+        )
         try:
             yield from reader.batches()
         finally:
             client.consumer.unassign()
+        if reader.unconfirmed_loss is None:
+            return None
+        confirmed = confirm_end(settings.kafka, requested.tp, settings.isolation_level)
+        if confirmed is not None:
+            return _Rest(reader.rest, confirmed)
+        reader.report_unconfirmed_loss()
+        return None
 
 
-def _resolve(requested: OffsetRange, client: Client, settings: FetchSettings) -> OffsetRange:
+def _resolve(
+    requested: OffsetRange,
+    client: Client,
+    settings: FetchSettings,
+    confirmed: ConfirmedEnd | None,
+) -> OffsetRange:
     if requested.resolved:
         return requested
-    return resolve_range(requested, request_watermarks(client, requested, settings))
+    watermarks = request_watermarks(client, requested, settings)
+    if confirmed is not None:
+        watermarks = watermarks._replace(visible_end=confirmed.offset)
+    return resolve_range(requested, watermarks)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, Message
@@ -79,6 +79,10 @@ class RangeReader:
     client: Client
     settings: FetchSettings
     range: OffsetRange
+    #: Whether several brokers have confirmed the metadata of the client.
+    is_confirmed: bool = True
+    #: Why the rest of the range would be lost, once the client's metadata need to be confirmed.
+    unconfirmed_loss: str | None = field(init=False, default=None)
     position: int = field(init=False)
     first_gap: int | None = field(init=False, default=None)
     short_log_seen: int = field(init=False, default=0)
@@ -94,6 +98,21 @@ class RangeReader:
     def __post_init__(self) -> None:
         self.position = self.range.start
         self.done = self.range.size == 0
+
+    @property
+    def rest(self) -> OffsetRange:
+        """
+        The range from the position on.
+        """
+        if self.position == self.range.start:
+            return self.range
+        return replace(self.range, start=self.position, start_epoch=NO_EPOCH)
+
+    def report_unconfirmed_loss(self) -> None:
+        """
+        Report the rest of the range as lost: no other broker can confirm it.
+        """
+        self._lose(self.unconfirmed_loss or "", self.range.end)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """
@@ -149,7 +168,7 @@ class RangeReader:
         Report data loss if the partition is still missing, else raise :class:`StalledReadError`.
         """
         if self.missing_reason is not None:
-            self._lose(self.missing_reason, self.range.end)
+            self._lose_rest(self.missing_reason)
             return
         msg = (
             f"no record of {self.range} arrived at offset {self.position} within "
@@ -281,7 +300,7 @@ class RangeReader:
     def _on_short_log(self, log_end: int) -> None:
         self.short_log_seen += 1
         if self.short_log_seen > self.settings.end_retries:
-            self._lose(f"the log ends at offset {log_end}", self.range.end)
+            self._lose_rest(f"the log ends at offset {log_end}")
             return
         if self._wait_for_more(log_end).visible_end > log_end:
             self.short_log_seen = 0
@@ -356,6 +375,16 @@ class RangeReader:
         log_start = request_watermarks(self.client, self.range, self.settings).log_start
         if log_start > gap:
             self._lose(f"the log now starts at offset {log_start}", self.position, since=gap)
+
+    def _lose_rest(self, reason: str) -> None:
+        """
+        Report the rest of the range as lost, or end the read so that other brokers are compared.
+        """
+        # Invariant R18 (no single broker).
+        if self.is_confirmed:
+            self._lose(reason, self.range.end)
+        else:
+            self.unconfirmed_loss, self.done = reason, True
 
     def _lose(self, reason: str, resume_at: int, since: int | None = None) -> None:
         start = self.position if since is None else since

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.listening import unused_address
+from tests.support.metadata_backends import metadata_backend_of
 from tests.support.proxy import Proxy
 from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.engines import first_contact
-from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.engines.wire.network import connect
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.connection import Connection
@@ -267,7 +267,7 @@ def test_an_answer_of_a_broker_is_the_first_contact(engine: str, stub: StubClust
     After it the driver waits through an outage as long as the settings say.
     """
     kafka = KafkaSettings.of({"bootstrap.servers": stub.bootstrap, "client.id": engine})
-    backend = metadata_backend(kafka, "read_uncommitted", engine)
+    backend = metadata_backend_of(kafka, "read_uncommitted", engine)
     first_contact._reached.discard(stub.bootstrap)
     before = backend.timeout_seconds
 

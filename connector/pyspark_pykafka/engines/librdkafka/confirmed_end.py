@@ -1,0 +1,49 @@
+"""
+Confirms the end of a log by several brokers: librdkafka trusts the first one that it reaches.
+
+A broker that is cut off from its controllers returns the leaders of the past, whose logs have
+stopped growing. So the wire engine's connections read the metadata of two brokers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.settings.wire_support import wire_unsupported_reason
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.settings import KafkaSettings
+
+
+class ConfirmedEnd(NamedTuple):
+    """
+    The end of a log, and the address of the leader that returned it.
+    """
+
+    offset: int
+    server: str
+
+
+def confirm_end(
+    kafka: KafkaSettings, tp: TopicPartition, isolation_level: str
+) -> ConfirmedEnd | None:
+    """
+    Return the end of a partition's log by the metadata of two brokers.
+
+    Returns None if the partition does not exist or has no leader, or if the wire engine does not
+    support the settings. Raises the errors of :mod:`pyspark_pykafka.errors`.
+    """
+    if wire_unsupported_reason(kafka) is not None:
+        return None
+    # Here, since other reads do not need the other engine's connections.
+    from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
+
+    # Invariant R18 (no single broker).
+    backend = WireMetadata(kafka, isolation_level)
+    leader = backend.leader_addresses([tp.topic]).get(tp)
+    offset = backend.log_ends([tp]).offsets.get(tp)
+    if leader is None or offset is None:
+        return None
+    host, port = leader
+    return ConfirmedEnd(offset, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")

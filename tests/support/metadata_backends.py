@@ -1,0 +1,22 @@
+"""
+The metadata backend of each engine, whichever of them the connector would choose.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
+from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.engines.metadata_contract import MetadataBackend
+    from pyspark_pykafka.settings import KafkaSettings
+
+
+def metadata_backend_of(kafka: KafkaSettings, isolation_level: str, engine: str) -> MetadataBackend:
+    """
+    Return the metadata backend of an engine.
+    """
+    backends = {"wire": WireMetadata, "librdkafka": AdminMetadata}
+    return backends[engine](kafka, isolation_level)
