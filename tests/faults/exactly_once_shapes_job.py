@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 START_SECONDS = 60.0
+# Spark's error if a Python worker takes more than ten seconds to start.
+NO_WORKER = "Python worker failed to connect back"
 # Spark drops events that are not newer than its first watermark, the start of 1970.
 FIRST_SECOND = 1_000_000_000
 
@@ -171,15 +173,16 @@ def started(query: Query) -> StreamingQuery:
     return running
 
 
-def finish(query: Query, running: StreamingQuery) -> bool:
+def finish(query: Query, running: StreamingQuery) -> bool | None:
     """
-    Wait until a query has written everything; return whether it succeeded.
+    Wait until a query has written everything; return whether it succeeded, or None if Spark could
+    not start a Python worker in time, so that the query has to be started again.
     """
     try:
         running.processAllAvailable()
         running.stop()
     except StreamingQueryException as error:
-        return failed(query, error)
+        return None if NO_WORKER in str(error) else failed(query, error)
     return True
 
 
@@ -206,5 +209,11 @@ with ThreadPoolExecutor(max(len(others), 1)) as pool:
     # Started by this thread: the session is not active in others.
     ended = [pool.submit(finish, query, started(query)) for query in others]
     well = [run_by_batch(query) for query in endless]
-    well += [each.result() for each in ended]
+    results = [each.result() for each in ended]
+# One at a time, so that their workers start in time.
+for query, result in zip(others, results, strict=True):
+    again = result
+    while again is None:
+        again = finish(query, started(query))
+    well.append(again)
 sys.exit(0 if all(well) else 1)
