@@ -4,6 +4,7 @@ A Kafka cluster as a worker process sees it: open connections, and partition lea
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, Unknown
 from pyspark_pykafka.settings.wire_config import Address, wire_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from contextlib import AbstractContextManager
     from uuid import UUID
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import WireConfig
 
 T = TypeVar("T")
+
+logger = logging.getLogger("pyspark_pykafka")
 
 # The timeout of further metadata requests once there is a response.
 _CONFIRMATION_SECONDS = 5.0
@@ -238,6 +241,31 @@ class Cluster:
         source = self._metadata_sources.pop(topic, None)
         if source is not None:
             self.demote(source)
+
+    def partitions_led_by_others(
+        self, address: Address, tps: Iterable[TopicPartition], deadline: Deadline
+    ) -> list[TopicPartition]:
+        """
+        Return the partitions that a broker no longer leads, by new metadata of another broker.
+
+        If no broker responds in time, or the topic is unknown, the known metadata is kept.
+        """
+        partitions = list(tps)
+        for topic in {tp.topic for tp in partitions}:
+            source = self._metadata_sources.get(topic)
+            if source is not None:
+                self.demote(source)
+            try:
+                self._update_topic(topic, deadline)
+            except PykafkaError as error:
+                if not error.retriable:
+                    raise
+                logger.info("%s; the leaders of %s are not known to have changed", error, topic)
+        return [tp for tp in partitions if self._leader_address(tp) not in {None, address}]
+
+    def _leader_address(self, tp: TopicPartition) -> Address | None:
+        leader = self._leaders.get(tp.topic, {}).get(tp.partition)
+        return None if leader is None else self._addresses.get(leader.node)
 
     def connection(self, node: int, deadline: Deadline) -> Connection:
         """

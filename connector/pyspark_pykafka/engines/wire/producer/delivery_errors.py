@@ -7,7 +7,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines import row_errors
-from pyspark_pykafka.errors import PykafkaError, RecordError, TimeoutExceededError
+from pyspark_pykafka.errors import (
+    BrokerUnavailableError,
+    PykafkaError,
+    RecordError,
+    TimeoutExceededError,
+)
+from pyspark_pykafka.offsets import format_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +44,16 @@ def request_timeout_error(address: Address, seconds: float) -> TimeoutExceededEr
     return TimeoutExceededError(
         f"{address}: no response to Produce within {milliseconds(seconds)} ms "
         "(kafka.request.timeout.ms)"
+    )
+
+
+def deposed_leader_error(address: Address, tps: Iterable[TopicPartition]) -> BrokerUnavailableError:
+    """
+    Return the error for a broker that does not answer, and leads these partitions no longer.
+    """
+    return BrokerUnavailableError(
+        f"{address}: no response to Produce yet, and other brokers know another leader of "
+        f"{format_partitions(tps)}"
     )
 
 

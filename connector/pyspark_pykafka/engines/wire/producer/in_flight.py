@@ -4,7 +4,8 @@ In-flight produce requests by connection, and when each times out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.connection import Connection
@@ -15,9 +16,17 @@ if TYPE_CHECKING:
     Batches = dict[TopicPartition, ProducerBatch]
 
 
-class _Request(NamedTuple):
+# The leaders of a request without a response are checked after so long, and whenever that time has
+# doubled: a broker that was cut off from its controllers waits in vain for its replicas.
+_CHECK_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class _Request:
     batches: Batches
+    sent_at: float
     expires_at: float
+    check_at: float
 
 
 class InFlight:
@@ -48,7 +57,7 @@ class InFlight:
         """
         Add a request that is being sent.
         """
-        request = _Request(batches, now + self._seconds)
+        request = _Request(batches, now, now + self._seconds, now + _CHECK_SECONDS)
         self._requests.setdefault(connection, []).append(request)
 
     def pop_oldest(self, connection: Connection) -> Batches:
@@ -66,6 +75,23 @@ class InFlight:
         Remove all requests of a connection that is lost, and return their batches.
         """
         return [request.batches for request in self._requests.pop(connection)]
+
+    def check_at(self, connection: Connection) -> float:
+        """
+        Return when to check whether the broker still leads the oldest request's partitions.
+        """
+        return self._requests[connection][0].check_at
+
+    def due_checks(self, now: float) -> dict[Connection, Batches]:
+        """
+        Return the batches of the oldest requests whose check is due, and schedule the next check.
+        """
+        due = {}
+        for connection, (oldest, *_) in self._requests.items():
+            if oldest.check_at <= now:
+                oldest.check_at = now + (now - oldest.sent_at)
+                due[connection] = oldest.batches
+        return due
 
     def expires_at(self, connection: Connection) -> float:
         """

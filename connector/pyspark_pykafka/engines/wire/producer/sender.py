@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _MAX_WAIT_SECONDS = 1.0
 
+# The timeout of a check whether a slow broker still leads its partitions.
+_CHECK_SECONDS = 2.0
+
 # The rest of a response that is arriving may take this long, even after its timeout.
 _REST_SECONDS = 1.0
 
@@ -154,6 +157,7 @@ class Sender:
         # A response that has arrived is in time, however long ago the last poll was.
         self._receive(0.0)
         self._expire()
+        self._check_leaders()
         self._send()
         if seconds > 0:
             self._receive(min(seconds, self._seconds_until_due()))
@@ -304,12 +308,30 @@ class Sender:
         """
         Drop a connection and retry its batches, which may or may not have been written.
         """
+        for tp in self._retry_all(connection, error):
+            self._cluster.invalidate_metadata(tp.topic)
+
+    def _retry_all(self, connection: Connection, error: PykafkaError) -> set[TopicPartition]:
         self._cluster.drop(connection)
         self._retry_policy.raise_if_fatal(error)
+        retried: set[TopicPartition] = set()
         for batches in self._in_flight.pop_all(connection):
             for tp, batch in batches.items():
-                self._cluster.invalidate_metadata(tp.topic)
                 self._responses.retry(self._accumulator.queue(tp), batch, error)
+            retried.update(batches)
+        return retried
+
+    def _check_leaders(self) -> None:
+        """
+        Leave brokers that do not answer, if other brokers know another leader.
+        """
+        # Invariant R18 (no single broker).
+        for connection, batches in self._in_flight.due_checks(self._now()).items():
+            deadline = Deadline.after(_CHECK_SECONDS, self._now)
+            deposed = self._cluster.partitions_led_by_others(connection.address, batches, deadline)
+            if deposed:
+                error = delivery_errors.deposed_leader_error(connection.address, deposed)
+                self._retry_all(connection, error)
 
     def _expire(self) -> None:
         for connection in self._in_flight.expired(self._now()):
@@ -338,6 +360,7 @@ class Sender:
         now = self._now()
         yield self._throttled_until
         yield from map(self._in_flight.expires_at, self._in_flight.connections)
+        yield from map(self._in_flight.check_at, self._in_flight.connections)
         for queue in self._accumulator.active.values():
             yield now + self._seconds_left(queue)
             # A queue without backoff waits for a response of its broker.

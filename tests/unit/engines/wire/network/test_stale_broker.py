@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.fetching import VALUES, settings
 from tests.support.listening import unused_address
-from tests.support.stub_behaviour import API_VERSIONS, METADATA, FetchAnswer
+from tests.support.stub_behaviour import API_VERSIONS, METADATA, PRODUCE, FetchAnswer
 from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.engines.selection import fetch
@@ -163,19 +163,42 @@ class StaleLog(Stale):
         answer = super().fetch(node, topic, partition, offset)
         return FetchAnswer(0, 100, answer.records) if node in self.stale else answer
 
+    def _on_2(self, node: int, request: Any) -> Any:
+        # A leader returns its own epoch.
+        self.metadata_node = node
+        return super()._on_2(node, request)
 
+
+def offsets_read(
+    offset_range: OffsetRange, engine: str, nodes: tuple[int, ...], **changes: Any
+) -> list[int]:
+    """
+    Return the offsets that a task reads beside a stale broker.
+    """
+    with StubCluster(StaleLog(brokers=3, topics={"t": 1}, high_watermark=200)) as stubs:
+        task = settings(bootstrap(stubs, *nodes), engine, schema=VALUES, **changes)
+        return [at for batch in fetch(offset_range, task) for at in batch["offset"].to_pylist()]
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 @pytest.mark.parametrize("nodes", [(STALE,), (STALE, 1), (STALE, 2), (2, STALE)])
-def test_a_task_reads_to_the_new_leaders_end(nodes: tuple[int, ...]) -> None:
+def test_a_task_reads_to_the_new_leaders_end(engine: str, nodes: tuple[int, ...]) -> None:
     """
     A task that resolves ``latest`` itself reads to the end of the log of the new leader.
     """
-    behaviour = StaleLog(brokers=3, topics={"t": 1}, high_watermark=200)
-    with StubCluster(behaviour) as stubs:
-        whole = OffsetRange(P0, EARLIEST, LATEST)
-        task = settings(bootstrap(stubs, *nodes), "wire", schema=VALUES)
-        offsets = [at for batch in fetch(whole, task) for at in batch["offset"].to_pylist()]
+    assert offsets_read(OffsetRange(P0, EARLIEST, LATEST), engine, nodes) == list(range(200))
 
-    assert offsets == list(range(200))
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_range_beyond_the_stale_leaders_end_is_read(engine: str, *, fail: bool) -> None:
+    """
+    A task loses nothing, and reports no loss, if the first broker that it reaches is stale.
+    """
+    offset_range = OffsetRange(P0, 50, 200)
+
+    offsets = offsets_read(offset_range, engine, (STALE,), fail_on_data_loss=fail)
+    assert offsets == list(range(50, 200))
 
 
 def test_a_pattern_finds_topics_that_the_first_broker_does_not_know(stubs: StubCluster) -> None:
@@ -538,3 +561,47 @@ def test_a_writer_leaves_a_leader_without_replicas(write: Callable[..., int]) ->
     with StubCluster(Alone(brokers=3)) as stubs:
         assert write(bootstrap(stubs, STALE)) == 1
         assert stubs.get("written") == (STALE, 1)
+
+
+class Unanswering(Alone):
+    """
+    A stale broker that waits for its replicas, as real ones do until the request times out.
+    """
+
+    def delay(self, node: int, api_key: int) -> float:
+        return 3600.0 if node in self.stale and api_key == PRODUCE else 0.0
+
+
+def test_a_writer_does_not_wait_for_a_deposed_leader(write: Callable[..., int]) -> None:
+    """
+    While a leader does not answer, the writer looks for another one: long before the request times
+    out, which takes 30 s.
+    """
+    with StubCluster(Unanswering(brokers=3)) as stubs:
+        began = time.monotonic()
+        assert write(bootstrap(stubs, STALE)) == 1
+        seconds = time.monotonic() - began
+        assert stubs.get("written") == (1,)
+
+    assert seconds < 15
+
+
+class SlowLeader(Behaviour):
+    """
+    A leader that takes its time.
+    """
+
+    def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002
+        return 5.0 if api_key == PRODUCE else 0.0
+
+
+def test_a_writer_waits_for_a_slow_leader(write: Callable[..., int]) -> None:
+    """
+    A leader that other brokers confirm gets no batch twice.
+    """
+    with StubCluster(SlowLeader(brokers=3)) as stubs:
+        assert write(stubs.all_brokers) == 1
+        stats = stubs.stats()
+
+    assert stats["requests"][PRODUCE] == 1
+    assert stats["closed"] == 0
