@@ -18,5 +18,6 @@ def metadata_backend_of(kafka: KafkaSettings, isolation_level: str, engine: str)
     """
     Return the metadata backend of an engine.
     """
-    backends = {"wire": WireMetadata, "librdkafka": AdminMetadata}
-    return backends[engine](kafka, isolation_level)
+    if engine == "librdkafka":
+        return AdminMetadata(kafka, isolation_level)
+    return WireMetadata(kafka, isolation_level)

@@ -60,14 +60,14 @@ class NewLeader(Behaviour):
 
     seconds = 1.5
     began = 0.0
+    unavailable = 0
 
     def _lags(self) -> bool:
         return bool(self.began) and time.monotonic() - self.began < self.seconds
 
-    def list_offsets(
-        self, node: int, topic: str, partition: int, timestamp: int
-    ) -> tuple[int, int]:
+    def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:
         if timestamp == LATEST and self._lags():
+            self.unavailable += 1
             return 78, -1
         return super().offsets(node, topic, partition, timestamp)
 
@@ -86,8 +86,10 @@ def test_high_watermark_of_a_new_leader_is_not_the_end() -> None:
     """
     with StubCluster(NewLeader(high_watermark=END)) as stubs:
         rows = read(stubs, OffsetRange(P0, 0, END), fail_on_data_loss=False, end_retries=0)
+        unavailable = stubs.get("unavailable")
 
     assert rows == list(range(END))
+    assert unavailable
 
 
 class Restarting(Behaviour):
@@ -258,6 +260,32 @@ def test_deleted_partition_has_no_start() -> None:
     query = MicroBatchStream(parse_stream_source(source_options), cluster, lambda _: {})
 
     assert query.initial_offset()["t"] == {"0": 10}
+
+
+class Starting(Behaviour):
+    """
+    A broker that has just started: it knows no broker and no topic yet.
+    """
+
+    began = 0.0
+
+    def _on_3(self, node: int, request: Any) -> Any:
+        self.began = self.began or time.monotonic()
+        response = super()._on_3(node, request)
+        if time.monotonic() - self.began < 4:
+            response.brokers, response.topics = [], []
+        return response
+
+
+def test_a_broker_that_knows_no_brokers_yet() -> None:
+    """
+    Its metadata do not show that a topic does not exist: the driver requests them again.
+    """
+    with StubCluster(Starting()) as stubs:
+        kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
+        topics = WireMetadata(kafka, "read_uncommitted").describe_topics(["t"])
+
+    assert list(topics) == ["t"]
 
 
 @pytest.mark.parametrize("sentinel", [-1, -2])

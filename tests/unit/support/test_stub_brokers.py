@@ -76,6 +76,23 @@ def test_a_behaviour_of_a_test_module_is_used() -> None:
         assert stubs.stats()["requests"][1] > 0
 
 
+class Misspelt(Behaviour):
+    """
+    Means to change the offsets.
+    """
+
+    def list_offset(self, node: int) -> int:
+        return node
+
+
+def test_a_method_that_overrides_nothing_is_refused() -> None:
+    """
+    A stub never calls it, so that a test with it would show nothing.
+    """
+    with pytest.raises(AssertionError, match="Misspelt overrides no method of a stub"):
+        StubCluster(Misspelt())
+
+
 def test_an_error_reaches_the_client() -> None:
     """
     A client receives the error that the behaviour returns.

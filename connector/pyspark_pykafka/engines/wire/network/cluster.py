@@ -192,6 +192,9 @@ class Cluster:
             if check.is_settled:
                 break
         metadata = check.result()
+        if not metadata.brokers:
+            msg = f"{self._last_source}: no brokers in the metadata; has that broker just started?"
+            raise BrokerUnavailableError(msg)
         self._addresses = {b.node_id: Address(b.host, b.port) for b in metadata.brokers}
         self._brokers.update_known_brokers(self._addresses.values())
         return metadata

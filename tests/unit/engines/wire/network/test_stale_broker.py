@@ -601,7 +601,6 @@ def test_a_writer_waits_for_a_slow_leader(write: Callable[..., int]) -> None:
     """
     with StubCluster(SlowLeader(brokers=3)) as stubs:
         assert write(stubs.all_brokers) == 1
-        stats = stubs.stats()
+        requests = stubs.stats()["requests"][PRODUCE]
 
-    assert stats["requests"][PRODUCE] == 1
-    assert stats["closed"] == 0
+    assert requests == 1
