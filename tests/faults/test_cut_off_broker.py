@@ -15,9 +15,14 @@ from tests.support.proxy import Proxy
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.engines.wire.network import cluster as network_cluster
 from pyspark_pykafka.engines.wire.network import metadata_freshness
+from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.network.metadata_freshness import LastSeenEpochs
 from pyspark_pykafka.engines.wire.network.reachability import Reachability
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.settings.wire_config import Address, wire_config
 from pyspark_pykafka.testing import KafkaCluster, Record
 from pyspark_pykafka.testing.ports import free_ports
 from pyspark_pykafka.testing.waiting import wait_until
@@ -96,10 +101,21 @@ def cluster() -> Iterator[OneController]:
 
 def leader(cluster: OneController, node: int) -> int:
     """
-    Return the leader of the partition, as one broker reports it.
+    Return the leader of the partition, as one broker reports it; -1 before it knows the topic.
+
+    A client of librdkafka would ask any broker.
     """
-    topics = cluster.admin(cluster.servers(node)).list_topics("t", timeout=30).topics
-    return int(topics["t"].partitions[0].leader)
+    host, port = cluster.servers(node).split(":")
+    config = wire_config(KafkaSettings.of({"bootstrap.servers": cluster.servers(node)}))
+    deadline = Deadline.after(SECONDS)
+    connection = Connection.open(Address(host, int(port)), config, deadline)
+    try:
+        version = connection.version(METADATA)
+        request = metadata_request(version, ("t",), allow_auto_topic_creation=False)
+        (topic,) = connection.request(request, deadline).topics
+    finally:
+        connection.close()
+    return topic.partitions[0].leader_id if topic.partitions else -1
 
 
 @pytest.fixture(autouse=True)

@@ -55,8 +55,8 @@ BATCHES = RECORDS // ROWS
 DRIVER_POINTS = ("before a task prepares", "all prepared", "some committed", "all committed")
 HOSTS = ("127.0.0.1", "127.0.0.2")
 COMMITTED = {"isolation.level": "read_committed"}
-#: How long a transaction may be open that nobody will end: longer than a micro-batch takes on a loaded
-#: machine.
+#: How long a transaction may be open that nobody will end: longer than a micro-batch takes on a
+#: loaded machine.
 SHORT = {"kafka.transaction.timeout.ms": "30000"}
 #: What is sent before a task has all its rows.
 SENT_EARLY = {"kafka.batch.size": "100"}
