@@ -10,15 +10,16 @@ from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.contract import FetchSettings, resolve_range
 from pyspark_pykafka.engines.error_mapping import translating_errors
 from pyspark_pykafka.engines.librdkafka.client import Client, request_watermarks
-from pyspark_pykafka.engines.librdkafka.confirmed_end import ConfirmedEnd, confirm_end
+from pyspark_pykafka.engines.librdkafka.confirmed_log import ConfirmedLog, confirm_log
 from pyspark_pykafka.engines.librdkafka.range_reader import RangeReader
-from pyspark_pykafka.offsets import LATEST, OffsetRange
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     import pyarrow as pa
+
+    from pyspark_pykafka.offsets import OffsetRange
 
 _pool: ClientPool[Client] = ClientPool(Client.close)
 
@@ -32,8 +33,8 @@ def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.Record
     :mod:`pyspark_pykafka.errors`.
     """
     confirmed = None
-    if requested.end == LATEST:
-        confirmed = confirm_end(settings.kafka, requested.tp, settings.isolation_level)
+    if not requested.resolved:
+        confirmed = confirm_log(settings.kafka, requested.tp, settings.isolation_level)
     rest = yield from _fetch(requested, settings, confirmed)
     if rest is not None:
         yield from _fetch(rest.range, settings, rest.confirmed, is_last=True)
@@ -45,13 +46,13 @@ class _Rest(NamedTuple):
     """
 
     range: OffsetRange
-    confirmed: ConfirmedEnd
+    confirmed: ConfirmedLog
 
 
 def _fetch(
     requested: OffsetRange,
     settings: FetchSettings,
-    confirmed: ConfirmedEnd | None,
+    confirmed: ConfirmedLog | None,
     *,
     is_last: bool = False,
 ) -> Generator[pa.RecordBatch, None, _Rest | None]:
@@ -65,7 +66,7 @@ def _fetch(
     )
     config.setdefault("queued.max.messages.kbytes", str(settings.fetch_bytes // 1024))
     if confirmed is not None:
-        config["bootstrap.servers"] = confirmed.server
+        config["bootstrap.servers"] = confirmed.leader
     key = frozenset(config.items())
     with (
         _pool.borrow(key, lambda: Client(config)) as client,
@@ -80,7 +81,7 @@ def _fetch(
             client.consumer.unassign()
         if reader.unconfirmed_loss is None:
             return None
-        confirmed = confirm_end(settings.kafka, requested.tp, settings.isolation_level)
+        confirmed = confirm_log(settings.kafka, requested.tp, settings.isolation_level)
         if confirmed is not None:
             return _Rest(reader.rest, confirmed)
         reader.report_unconfirmed_loss()
@@ -91,11 +92,10 @@ def _resolve(
     requested: OffsetRange,
     client: Client,
     settings: FetchSettings,
-    confirmed: ConfirmedEnd | None,
+    confirmed: ConfirmedLog | None,
 ) -> OffsetRange:
     if requested.resolved:
         return requested
-    watermarks = request_watermarks(client, requested, settings)
     if confirmed is not None:
-        watermarks = watermarks._replace(visible_end=confirmed.offset)
-    return resolve_range(requested, watermarks)
+        return resolve_range(requested, confirmed.watermarks)
+    return resolve_range(requested, request_watermarks(client, requested, settings))

@@ -1,5 +1,5 @@
 """
-Confirms the end of a log by several brokers: librdkafka trusts the first one that it reaches.
+Confirms the watermarks of a log by several brokers: librdkafka trusts the first that it reaches.
 
 A broker that is cut off from its controllers returns the leaders of the past, whose logs have
 stopped growing. So the wire engine's connections read the metadata of two brokers.
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_pykafka.engines.contract import Watermarks
+from pyspark_pykafka.offsets import EARLIEST
 from pyspark_pykafka.settings.wire_support import wire_unsupported_reason
 
 if TYPE_CHECKING:
@@ -16,20 +18,20 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings import KafkaSettings
 
 
-class ConfirmedEnd(NamedTuple):
+class ConfirmedLog(NamedTuple):
     """
-    The end of a log, and the address of the leader that returned it.
+    The watermarks of a log, and the address of the leader that returned them.
     """
 
-    offset: int
-    server: str
+    watermarks: Watermarks
+    leader: str
 
 
-def confirm_end(
+def confirm_log(
     kafka: KafkaSettings, tp: TopicPartition, isolation_level: str
-) -> ConfirmedEnd | None:
+) -> ConfirmedLog | None:
     """
-    Return the end of a partition's log by the metadata of two brokers.
+    Return the watermarks of a partition's log by the metadata of two brokers.
 
     Returns None if the partition does not exist or has no leader, or if the wire engine does not
     support the settings. Raises the errors of :mod:`pyspark_pykafka.errors`.
@@ -42,8 +44,10 @@ def confirm_end(
     # Invariant R18 (no single broker).
     backend = WireMetadata(kafka, isolation_level)
     leader = backend.leader_addresses([tp.topic]).get(tp)
-    offset = backend.log_ends([tp]).offsets.get(tp)
-    if leader is None or offset is None:
+    log_start = backend.list_offsets({tp: EARLIEST}).get(tp)
+    log_end = backend.log_ends([tp]).offsets.get(tp)
+    if leader is None or log_start is None or log_end is None:
         return None
     host, port = leader
-    return ConfirmedEnd(offset, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return ConfirmedLog(Watermarks(log_start, log_end), address)
