@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -175,27 +175,24 @@ def started(query: Query) -> StreamingQuery:
 
 def finish(query: Query, running: StreamingQuery) -> bool | None:
     """
-    Wait until a query has written everything; return whether it succeeded, or None if Spark could
-    not start a Python worker in time, so that the query has to be started again.
+    Wait until a query has written everything; return whether it succeeded, None to run it again.
     """
     try:
-        running.processAllAvailable()
-        running.stop()
+        if is_endless(query):
+            running.awaitTermination()
+        else:
+            running.processAllAvailable()
+            running.stop()
     except StreamingQueryException as error:
         return None if NO_WORKER in str(error) else failed(query, error)
-    return True
+    return None if is_endless(query) and committed(query) < query["last"] else True
 
 
-def run_by_batch(query: Query) -> bool:
+def is_endless(query: Query) -> bool:
     """
-    Run a query that never ends by itself, one batch each time; return whether it succeeded.
+    Return whether a query never ends by itself, so that it is run one batch each time.
     """
-    try:
-        while committed(query) < query["last"]:
-            write(query, availableNow=True).awaitTermination()
-    except StreamingQueryException as error:
-        return failed(query, error)
-    return True
+    return bool(query["shape"] == "rate")
 
 
 def failed(query: Query, error: StreamingQueryException) -> bool:
@@ -203,17 +200,22 @@ def failed(query: Query, error: StreamingQueryException) -> bool:
     return False
 
 
-endless = [query for query in arguments["queries"] if query["shape"] == "rate"]
-others = [query for query in arguments["queries"] if query not in endless]
-with ThreadPoolExecutor(max(len(others), 1)) as pool:
-    # Started by this thread: the session is not active in others.
-    ended = [pool.submit(finish, query, started(query)) for query in others]
-    well = [run_by_batch(query) for query in endless]
-    results = [each.result() for each in ended]
-# One at a time, so that their workers start in time.
-for query, result in zip(others, results, strict=True):
-    again = result
-    while again is None:
-        again = finish(query, started(query))
-    well.append(again)
-sys.exit(0 if all(well) else 1)
+with ThreadPoolExecutor(max(len(arguments["queries"]), 1)) as pool:
+    waiting: dict[Future[bool | None], Query] = {}
+    results: list[bool] = []
+
+    def run(query: Query) -> None:
+        # In this thread: the session is not active in others.
+        running = write(query, availableNow=True) if is_endless(query) else started(query)
+        waiting[pool.submit(finish, query, running)] = query
+
+    for query in arguments["queries"]:
+        run(query)
+    while waiting:
+        for each in wait(waiting, return_when=FIRST_COMPLETED).done:
+            query, result = waiting.pop(each), each.result()
+            if result is None:
+                run(query)
+            else:
+                results.append(result)
+sys.exit(0 if all(results) else 1)
