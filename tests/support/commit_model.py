@@ -455,10 +455,12 @@ class MemoryLedger(Ledger):
         end: int = self._call("end of the ledger", lambda world: len(world.log) - world.lag)
         return end
 
-    def wait_until_stable(self, offset: int) -> None:
+    def wait_until_stable(self, offset: int, unblock: Callable[[], None] | None = None) -> None:
         for _ in range(MAX_POLLS):
             if self.watermarks().visible_end >= offset:
                 return
+            if unblock is not None:
+                unblock()
         raise TimeoutExceededError("wait_until_stable")
 
     def append(self, entry: Entry, outdated: Sequence[Intent] = ()) -> int:  # noqa: ARG002

@@ -45,6 +45,8 @@ _MEMORY_BYTES = 64 * 2**20
 _INITIAL_BACKOFF_SECONDS = 0.005
 # The timeout of one ListOffsets request before a retry.
 _LIST_OFFSETS_MS = 5_000
+# How long to wait for transactions to end before those that nobody ends are looked up again.
+_UNBLOCK_SECONDS = 5.0
 
 # Entries are appended without sequence numbers: a duplicate entry has the same meaning.
 _NO_PRODUCER_ID = ProducerIdAndEpoch(-1, -1)
@@ -81,10 +83,14 @@ class Ledger:
         """
         return self._retry(lambda _: self._fetcher(_ALL).watermarks()).visible_end
 
-    def wait_until_stable(self, offset: int) -> None:
+    def wait_until_stable(self, offset: int, unblock: Callable[[], None] | None = None) -> None:
         """
         Return once every transaction before an offset has ended.
+
+        ``unblock`` ends transactions that nobody else will end. It is called again every few
+        seconds, since a broker that did not answer in time may have such transactions.
         """
+        unblock_at = Deadline.after(_UNBLOCK_SECONDS)
         deadline = Deadline.after(self.config.block_seconds)
         backoff = Backoff(_INITIAL_BACKOFF_SECONDS, self.config.wire.retry_backoff_max_seconds)
         while self.watermarks().visible_end < offset:
@@ -95,6 +101,9 @@ class Ledger:
                     "pykafka transactions list shows them"
                 )
                 raise TimeoutExceededError(msg)
+            if unblock is not None and unblock_at.expired:
+                unblock()
+                unblock_at = Deadline.after(_UNBLOCK_SECONDS)
             deadline.pause(backoff.next_pause())
 
     def read_committed(self, start: int, end: int) -> list[Entry]:

@@ -175,13 +175,17 @@ def _committed_before(
         ids = (batch.prefix, batch.query)
         decided = roll_forward(transactions, ledger, ids, log_start, (stable_end, first))
     start = first if batch.committables else stable_end
-    _abort_lost_attempts_if_alone(
-        transactions, ledger, batch, start, decided if stable_end < first else None
-    )
+
+    def abort_lost_attempts() -> None:
+        _abort_lost_attempts_if_alone(
+            transactions, ledger, batch, start, decided if stable_end < first else None
+        )
+
+    abort_lost_attempts()
     if stable_end < first:
         if prefix_owner(committed) is not None:
             _abort_foreign(transactions, ledger, batch, (stable_end, first))
-        ledger.wait_until_stable(first)
+        ledger.wait_until_stable(first, abort_lost_attempts)
         committed += ledger.read_committed(stable_end, first)
         check_owner(batch, committed)
     if batch.committables and not committed:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.commit_model import (
     PREFIX,
+    QUERY,
     MemoryLedger,
     MemoryTransactions,
     Process,
@@ -24,6 +25,7 @@ from tests.support.commit_model import (
     World,
     check_once,
     check_whole,
+    content,
     ledger_of,
     writes,
 )
@@ -42,7 +44,8 @@ from pyspark_pykafka.sink import (
     replay,
 )
 from pyspark_pykafka.sink.intents import named_transactions
-from pyspark_pykafka.sink.ledger_entries import Withdrawal
+from pyspark_pykafka.sink.ledger_entries import Marker, Withdrawal
+from pyspark_pykafka.sink.transactional_ids import stream_task_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -623,3 +626,25 @@ def test_a_planted_fault_is_found(
     plant(monkeypatch)
     with pytest.raises(AssertionError):
         FAULTS[plant]()
+
+
+def test_lost_attempts_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A broker that did not answer when open transactions were listed delays a commit, no more.
+    """
+    world = World()
+    lost = world.begin(stream_task_id(PREFIX, QUERY, 0, 0, 0))
+    world.write(lost, Marker(QUERY, 0, "lost", 0, 1, content("a")), "a")
+    answered: list[bool] = []
+    listed = MemoryTransactions.list_reachable_ids
+
+    def unreachable_at_first(self: MemoryTransactions, *arguments: Any) -> list[str]:
+        answered.append(bool(answered))
+        return listed(self, *arguments) if answered[-1] else []
+
+    monkeypatch.setattr(MemoryTransactions, "list_reachable_ids", unreachable_at_first)
+    process = start(world, "next", FIRST, batch=1).finish()
+
+    assert process.outcome == "done"
+    check_whole(world, 1, ROWS)
+    assert answered == [False, True]
