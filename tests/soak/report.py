@@ -135,8 +135,9 @@ def _run_rows(soak: dict[str, Any]) -> Iterator[tuple[str, object]]:
     yield "Rounds", f"{len(rounds)}, {seconds}; {len(soak['broken'])} more were broken off"
     if len(rounds) < FULL_ROUNDS:
         yield "", f"**This is less than a full soak**, which has {FULL_ROUNDS} rounds"
-    loads = [each["load"] for each in rounds] or [0.0]
-    yield "Load", f"load averages from {min(loads):.0f} to {max(loads):.0f}, other work included"
+    loads = [each["load"] for each in rounds if "load" in each]
+    if loads:
+        yield "Load", f"averages from {min(loads):.0f} to {max(loads):.0f}, other work included"
     yield "Written", f"{sum(each['written'] for each in rounds):,} acknowledged records"
     workloads = [w for each in rounds for w in each["workloads"]]
     yield "Checked", f"{sum(w['records'] for w in workloads):,} records, once for each workload"

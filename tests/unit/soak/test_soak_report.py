@@ -96,6 +96,25 @@ def test_page_shows_verdicts_and_faults(soak: dict[str, Any]) -> None:
     assert "**This is less than a full soak**" in page
 
 
+def test_load_is_shown_only_where_it_was_recorded(soak: dict[str, Any]) -> None:
+    """
+    Results without a load average get no row for it.
+    """
+    assert "| Load | averages from 3 to 3," in render(soak, None)
+    for each in soak["rounds"]:
+        each.pop("load", None)
+    assert "| Load |" not in render(soak, None)
+
+
+def test_notes_on_a_run_are_shown(soak: dict[str, Any]) -> None:
+    """
+    What whoever recorded a run has to say about it is on the page.
+    """
+    assert "Other work ran there, too." in render(
+        {**soak, "notes": ["Other work ran there, too."]}, None
+    )
+
+
 def test_few_measurements_are_no_verdict(soak: dict[str, Any]) -> None:
     """
     Two measurements show no trend, so nothing is claimed.
