@@ -92,5 +92,5 @@ $(READY): pyproject.toml $(SPARK) $(COMPILED)
 		if sys.version_info < (3, 11) else 0)'
 	@echo 'Setting up $(VENV) with Spark; this takes about two minutes once'
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint $(SPARK)
+	@$(BIN)/python scripts/set_up.py $(SPARK)
 	@touch $@

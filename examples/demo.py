@@ -18,20 +18,23 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from demo_flights import expected, unpack
-from demo_screen import bars, console, show, watched
+from demo_screen import bars, console, show, step, watched
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_pykafka.testing import KafkaCluster
+from pyspark_pykafka.testing.jars import cache_folder
 
 FLIGHTS, STATS = "flights", "flight_stats"
 FLIGHT = "carrier STRING, flight INT, origin STRING, dest STRING, dep_delay INT, arr_delay INT"
+FLIGHTS_PER_BATCH = 20_000
 TIMEOUT_SECONDS = 600
 STATISTIC = "flights BIGINT, arrived BIGINT, delay BIGINT, worst INT"
 SPARK_SETTINGS = {
@@ -70,6 +73,8 @@ def read_flights(spark: SparkSession, bootstrap_servers: str) -> DataFrame:
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("subscribe", FLIGHTS)
         .option("startingOffsets", "earliest")
+        # Small micro-batches, so that the progress bar moves.
+        .option("maxOffsetsPerTrigger", FLIGHTS_PER_BATCH)
         .load()
     )
     return records.select(F.from_json(records.value.cast("string"), FLIGHT).alias("f")).select(
@@ -191,9 +196,10 @@ def run(kafka: KafkaCluster, spark: SparkSession, folder: Path, limit: int) -> N
     """
     Run the three steps and the check.
     """
-    csv, names = unpack(folder)
-    flights = load_flights(spark, csv, limit)
-    total = flights.count()
+    with step("Loading the flights"):
+        csv, names = unpack(folder)
+        flights = load_flights(spark, csv, limit)
+        total = flights.count()
     # The timestamps of the records are of 2013, and brokers delete records after a week by default.
     kafka.create_topic(FLIGHTS, partitions=2, config={"retention.ms": -1})
     kafka.create_topic(STATS)
@@ -220,10 +226,12 @@ def main() -> None:
     )
     limit = parser.parse_args().flights
 
-    console.print("Starting a Kafka broker; the first time, its jars are downloaded")
-    with KafkaCluster() as kafka, tempfile.TemporaryDirectory() as folder:
-        console.print(f"Kafka is ready at {kafka.bootstrap}; starting Spark")
-        spark = start_spark()
+    with ExitStack() as servers:
+        with step("Starting a Kafka broker", downloads=cache_folder()):
+            kafka = servers.enter_context(KafkaCluster())
+        with step("Starting Spark"):
+            spark = start_spark()
+        folder = servers.enter_context(tempfile.TemporaryDirectory())
         run(kafka, spark, Path(folder), limit)
         spark.stop()
 

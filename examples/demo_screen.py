@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event
 
 from pyspark.sql import Row
@@ -16,6 +17,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    SpinnerColumn,
     Task,
     TextColumn,
     TimeElapsedColumn,
@@ -37,6 +39,41 @@ class Rate(ProgressColumn):
         """
         seconds = task.finished_time or task.elapsed or 1
         return Text(f"{task.completed / seconds:,.0f} records/s")
+
+
+@contextmanager
+def step(label: str, downloads: Path | None = None) -> Iterator[None]:
+    """
+    Show a step of the set-up with its duration, and how much a folder has grown meanwhile.
+    """
+    columns = (SpinnerColumn(finished_text="-"), TextColumn("{task.description}"))
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        task, done = progress.add_task(label, total=1), Event()
+        before = megabytes(downloads)
+
+        def follow() -> None:
+            while not done.wait(0.5):
+                grown = megabytes(downloads) - before
+                if grown >= 1:
+                    progress.update(task, description=f"{label}: {grown:.0f} MB downloaded")
+
+        with ThreadPoolExecutor(1) as pool:
+            following = pool.submit(follow)
+            try:
+                yield
+            finally:
+                done.set()
+            following.result()
+        progress.update(task, completed=1)
+
+
+def megabytes(folder: Path | None) -> float:
+    """
+    Return the size of the files in a folder, some of which may just be renamed.
+    """
+    if folder is None:
+        return 0.0
+    return sum(path.stat().st_size for path in folder.rglob("*.jar") if path.exists()) / 1e6
 
 
 def bars() -> Progress:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark_pykafka.cli.client_config import client_settings, require_brokers
+from pyspark_pykafka.options.json_offsets import parse_position
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.options import Position
 
 MIN_SECONDS, MAX_SECONDS = 1, 86_400
 _TIMEOUTS = ("default.api.timeout.ms", "max.block.ms", "delivery.timeout.ms")
@@ -71,6 +76,15 @@ def seconds(text: str) -> float:
         )
         raise argparse.ArgumentTypeError(msg)
     return number
+
+
+def position(text: str) -> int | Position:
+    """Parse a position in a log: an offset, earliest, latest, or everyday words."""
+    try:
+        return parse_position(text)
+    except ValueError as cause:
+        msg = f"{text!r} is not valid; {cause}"
+        raise argparse.ArgumentTypeError(msg) from cause
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from pyspark_pykafka.cli.arguments import (
-    add_brokers,
-    broker_options,
-)
+from pyspark_pykafka.cli.arguments import add_brokers, broker_options, position
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.cli.output import bytes_to_json, printable
 from pyspark_pykafka.engines.metadata import MetadataClient
@@ -25,6 +22,7 @@ from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import Subscribe, parse_stream_source
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.source.factory import fetch_settings
+from pyspark_pykafka.source.offset_limits import offsets_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +84,9 @@ def _peek(arguments: argparse.Namespace) -> int:
 def _limits(topic: _Topic, arguments: argparse.Namespace) -> tuple[Offsets, Offsets]:
     """Return the first offset to show and the current end, for each partition."""
     log_start, ends = topic.client.log_start_offsets(topic.tps), topic.client.end_offsets(topic.tps)
-    if arguments.from_end:
+    if arguments.from_position is not None:
+        starts = offsets_at(dict.fromkeys(topic.tps, arguments.from_position), topic.client)
+    elif arguments.from_end:
         starts = ends
     elif arguments.from_offset is not None:
         starts = dict.fromkeys(topic.tps, arguments.from_offset)
@@ -163,6 +163,13 @@ def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partition", type=int, help="default: all")
     start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--from",
+        dest="from_position",
+        type=position,
+        metavar="POSITION",
+        help="an offset, --from='-10 minutes', --from=-100, or a time with a zone",
+    )
     start.add_argument("--from-offset", type=int, metavar="N", help="default: the log's start")
     start.add_argument(
         "--from-time", type=_instant, metavar="TIME", help="such as 2026-11-24T09:00:00+01:00"

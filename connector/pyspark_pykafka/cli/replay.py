@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from pyspark_pykafka.cli.arguments import add_execute
+from pyspark_pykafka.cli.arguments import add_execute, position
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.cli.output import print_json, print_table
 from pyspark_pykafka.cli.progress_store import (
@@ -21,7 +20,6 @@ from pyspark_pykafka.engines.selection import bytes_per_offset, wire_read_unavai
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import TopicPartition, offsets_to_json
 from pyspark_pykafka.options import Subscribe
-from pyspark_pykafka.options.json_offsets import parse_position
 from pyspark_pykafka.progress.factory import make_progress_store, process_name
 from pyspark_pykafka.progress.record import Owner, Record
 from pyspark_pykafka.schema import SOURCE_TYPES
@@ -29,10 +27,11 @@ from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.offset_limits import offsets_at
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
 
     from pyspark_pykafka.offsets import Offsets
-    from pyspark_pykafka.options import Position, SourceOptions
+    from pyspark_pykafka.options import SourceOptions
 
 _SCHEMA = pa.schema([("offset", SOURCE_TYPES["offset"])])
 _SAMPLES = 3
@@ -180,19 +179,11 @@ def format_bytes(count: int) -> str:
     return f"{size:.1f} {unit}"
 
 
-def _position(text: str) -> int | Position:
-    try:
-        return parse_position(text)
-    except ValueError as cause:
-        msg = f"{text!r} is not valid; {cause}"
-        raise argparse.ArgumentTypeError(msg) from cause
-
-
 def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="start",
-        type=_position,
+        type=position,
         required=True,
         metavar="POSITION",
         help="where to read again from: --from='-2 hours', a time with a zone, an offset, earliest",

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.doctor.finding import Finding, failed, ok, warning
 from pyspark_pykafka.engines.selection import transaction_client
-from pyspark_pykafka.errors import AuthorizationError, PykafkaError, UnknownTopicError
+from pyspark_pykafka.errors import (
+    AuthorizationError,
+    OptionsError,
+    PykafkaError,
+    UnknownTopicError,
+)
 from pyspark_pykafka.sink.ledger_entries import ledger_topic
 
 if TYPE_CHECKING:
@@ -87,6 +92,8 @@ def _check_transactional_ids(kafka: KafkaSettings, prefix: str) -> Finding:
             transactions.describe_all([f"{prefix}-doctor"])
     except AuthorizationError as error:
         return failed(check, str(error), advice)
+    except OptionsError as error:
+        return failed(check, "; ".join(error.mistakes), "exactly-once writes need this")
     except PykafkaError as error:
         return failed(check, str(error), "see the error; exactly-once writes need this")
     return ok(check, "DESCRIBE allowed; WRITE is only known when a query writes")
