@@ -4,6 +4,7 @@ What the wire engine writes, read back by other clients, and its errors for what
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +24,9 @@ from tests.support.console_tool import consume
 from tests.support.log_files import stored_batches
 from tests.support.producing import batch_of, placed, write
 
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.cli.exit_codes import ExitCode
+from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.errors import (
     AuthorizationError,
     PykafkaError,
@@ -30,13 +34,14 @@ from pyspark_pykafka.errors import (
     UnknownTopicError,
 )
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.options import parse_sink, parse_stream_source
 from pyspark_pykafka.source.factory import metadata_client
 from pyspark_pykafka.testing import KAFKA_VERSION, KafkaCluster, Record
 from pyspark_pykafka.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import Row, SparkSession
 
@@ -588,6 +593,51 @@ def test_a_user_without_any_permission(guarded: Guarded) -> None:
 
     with pytest.raises(AuthorizationError, match="producer id.*CLUSTER_AUTHORIZATION_FAILED"):
         guarded.write("seen", **nobody, **PATIENT)
+
+
+@at_once
+def test_a_forbidden_transactional_id_fails_at_once(guarded: Guarded) -> None:
+    """
+    A missing right to describe a transaction is named, and not retried.
+    """
+    options = {f"kafka.{name.replace('_', '.')}": text for name, text in guarded.settings.items()}
+    kafka = parse_sink(options, streaming=False).kafka
+
+    refused = pytest.raises(AuthorizationError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+    with transaction_client(kafka) as transactions, refused:
+        transactions.describe_all(["secret-1", "secret-2"])
+
+
+def test_doctor_names_missing_rights(
+    guarded: Guarded, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """
+    `pykafka doctor` says which rights a query lacks, and what to allow.
+    """
+    file = tmp_path / "client.properties"
+    pairs = {name.replace("_", "."): text for name, text in guarded.settings.items()}
+    file.write_text("".join(f"{name}={text}\n" for name, text in pairs.items()))
+    allow(guarded.kafka, guarded.settings["sasl_username"], "read", AclOperation.READ)
+    guarded.kafka.create_topic("read")
+
+    code = main(
+        [
+            *("doctor", "--json", "--command-config", str(file), "--group", "g", "--prefix", "p"),
+            *("--read", "read", "--read", "seen", "--read", "hidden", "--write", "allowed"),
+        ]
+    )
+
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    checks = {finding["check"]: finding for finding in findings}
+    assert code == ExitCode.FAILED
+    statuses = {name: finding["status"] for name, finding in checks.items()}
+    ids = ("transactional ids p*", "ledger p-ledger")
+    lacking = {"topic seen", "topic hidden", "group g", *ids}
+    assert {name for name, status in statuses.items() if status == "failed"} == lacking
+    assert (statuses["topic read"], statuses["topic allowed"]) == ("ok", "ok")
+    assert checks["topic seen"]["advice"] == "allow READ on it"
+    assert "SASL_SSL" in checks["login"]["text"]
+    assert "password" not in json.dumps(findings)
 
 
 def test_committed_offsets_need_the_right_to_the_group(guarded: Guarded) -> None:

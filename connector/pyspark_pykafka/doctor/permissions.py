@@ -115,7 +115,7 @@ def _check_ledger(
             "and cleanup.policy=compact",
         )
     except PykafkaError as error:
-        return failed(check, str(error), f"allow READ and WRITE on the topic {ledger}")
+        return failed(check, str(error), f"allow CREATE, READ and WRITE on the topic {ledger}")
     missing = {_READ, _WRITE} - description.operations
     if missing:
         return failed(check, f"no right to {_listed(missing)}", f"allow {_listed(missing)} on it")

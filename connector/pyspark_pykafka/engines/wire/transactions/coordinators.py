@@ -167,14 +167,19 @@ class Coordinators:
         """
         Send each coordinator once the requests for all of its ids; return the responses.
 
-        ``request`` makes a request for several ids. Coordinators that fail are left out.
+        ``request`` makes a request for several ids. Coordinators that fail are left out. Raises the
+        error of an id whose coordinator the user may not know: no retry can help.
         """
+        by_address, errors = self._group_by_coordinator(transactional_ids, deadline)
+        for error in errors.values():
+            if not error.retriable:
+                raise error
         requested = {
             address: [
                 ((address, at), request(ids[at : at + _MAX_IDS_PER_REQUEST]))
                 for at in range(0, len(ids), _MAX_IDS_PER_REQUEST)
             ]
-            for address, ids in self._group_by_coordinator(transactional_ids, deadline)[0].items()
+            for address, ids in by_address.items()
         }
         done = request_pipelined(self.cluster, requested, deadline, self.config.request_seconds)
         self._on_failed(done.errors)
