@@ -18,7 +18,7 @@ from tests.simulation.workloads.definitions import WORKLOADS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SEEDS = 30
+_SEEDS = 60
 _CHUNK = 10
 #: Found within some seeds; the search of the others is part of ``make slow``.
 _SOON = (
@@ -34,6 +34,7 @@ _SOON = (
     "missed-marker",
     "only-new-aborts-count",
     "planned-batch-is-recorded",
+    "recreation-is-not-noticed",
     "replay-with-other-partitions",
     "retry-has-a-new-sequence",
     "stale-broker-is-believed",

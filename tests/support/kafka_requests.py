@@ -205,6 +205,18 @@ class KafkaRequests(ABC):
         )
         return int(self.request(node or self._coordinator(name), request, 4).error_code)
 
+    def end_and_raise(self, name: str, identity: tuple[int, int], *, commit: bool) -> Any:
+        """
+        Return the response of EndTxn version 5, which raises the epoch (KIP-890).
+        """
+        request = EndTxnRequest(
+            transactional_id=name,
+            producer_id=identity[0],
+            producer_epoch=identity[1],
+            committed=commit,
+        )
+        return self.request(self._coordinator(name), request, 5)
+
     def write(self, name: str, identity: tuple[int, int], *values: bytes, sequence: int = 0) -> Any:
         return self.produce(
             *values,

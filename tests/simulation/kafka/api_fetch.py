@@ -69,7 +69,16 @@ class _Fetch:
     def _finish(self) -> None:
         if not self._finished and self._call.reply.open:
             self._finished = True
-            self._call.respond(self._response(self._read()))
+            response, world = self._response(self._read()), self._call.node.world
+            slow = [
+                world.slow_reads.get(replica.partition.topic, 0) for replica in self._replicas()
+            ]
+            seconds = max(slow, default=0)
+            if seconds:
+                delay = world.random.uniform(0, seconds)
+                world.schedule.call_later(delay, lambda: self._call.respond(response))
+            else:
+                self._call.respond(response)
 
     def _check(self) -> bool:
         """

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tests.simulation.kafka.transaction_state import TransactionState
 
 _Added = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+#: From this version on, EndTxn raises the epoch (KIP-890).
+_RAISES_EPOCH = 5
 _Described = DescribeTransactionsResponse.TransactionState
 
 
@@ -129,17 +131,26 @@ def _added(topics: Any, errors: dict[Partition, Code]) -> Any:
 def end_txn(call: Call) -> None:
     request = call.request
 
-    def respond(code: Code) -> None:
-        code = _for_version(code, call.version, 2)
-        call.respond(EndTxnResponse(throttle_time_ms=0, error_code=code))
+    def respond(code: Code, producer_id: int = -1, epoch: int = -1) -> None:
+        call.respond(
+            EndTxnResponse(
+                throttle_time_ms=0,
+                error_code=_for_version(code, call.version, 2),
+                producer_id=producer_id,
+                producer_epoch=epoch,
+            )
+        )
 
-    identity = (request.producer_id, request.producer_epoch)
+    name, identity = request.transactional_id, (request.producer_id, request.producer_epoch)
     try:
-        coordinator = _coordinator(call, request.transactional_id)
+        coordinator = _coordinator(call, name)
     except RequestError as error:
         respond(error.code)
         return
-    coordinator.end(request.transactional_id, identity, respond, commit=request.committed)
+    if call.version >= _RAISES_EPOCH:
+        coordinator.end_and_raise(name, identity, respond, commit=request.committed)
+    else:
+        coordinator.end(name, identity, respond, commit=request.committed)
 
 
 def describe_transactions(call: Call) -> None:
@@ -198,7 +209,7 @@ def list_transactions(call: Call) -> None:
 APIS = [
     (InitProducerIdRequest, (0, 5), init_producer_id),
     (AddPartitionsToTxnRequest, (0, 3), add_partitions),
-    (EndTxnRequest, (0, 4), end_txn),
+    (EndTxnRequest, (0, 5), end_txn),
     (DescribeTransactionsRequest, (0, 0), describe_transactions),
     (ListTransactionsRequest, (0, 1), list_transactions),
 ]

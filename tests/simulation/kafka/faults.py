@@ -124,8 +124,8 @@ class Faults(Truth):
         chosen = others[0] if node_id is None and others else node_id
         if chosen is None:
             return None
-        if held_seconds:
-            replica = self._world.nodes[chosen].replicas[Partition(topic, partition)]
+        replica = self._world.nodes[chosen].replicas.get(Partition(topic, partition))
+        if held_seconds and replica is not None:
             replica.restart()
             replica.hold(held_seconds)
         self._world.controller.move_leader(Partition(topic, partition), chosen)
@@ -141,8 +141,9 @@ class Faults(Truth):
         """
         Stop a follower from fetching for a while; after the lag time it is not in sync.
         """
-        replica = self._world.nodes[node_id].replicas[Partition(topic, partition)]
-        replica.lags_until = self._world.now() + seconds
+        replica = self._world.nodes[node_id].replicas.get(Partition(topic, partition))
+        if replica is not None:
+            replica.lags_until = self._world.now() + seconds
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """
@@ -160,11 +161,14 @@ class Faults(Truth):
             if replica is not None and replica.high_watermark >= limit:
                 replica.log.compact(limit)
 
-    def tiered(self, topic: str, probability: float) -> None:
+    def tiered(self, topic: str, probability: float, seconds: float = 0.0) -> None:
         """
         Let some reads return no records although there are some, as reads of tiered storage may.
+
+        Each read takes up to ``seconds``.
         """
         self._world.empty_reads[topic] = probability
+        self._world.slow_reads[topic] = seconds
 
     # --- Coordinators -----------------------------------------------------------------
 

@@ -142,10 +142,9 @@ class Node:
 
         before, self.image = self.image, image
         self.answers.clear()
-        for partition in list(self.replicas):
-            old = None if before is None else before.topics.get(partition.topic)
-            new = image.topics.get(partition.topic)
-            if new is None or (old is not None and old.topic_id != new.topic_id):
+        for partition, replica in list(self.replicas.items()):
+            topic = image.topics.get(partition.topic)
+            if topic is None or topic.topic_id != replica.topic_id:
                 self.replicas.pop(partition).stop()
         for partition, state in image.partitions():
             if self.id in state.replicas:
@@ -156,5 +155,6 @@ class Node:
     def _apply(self, partition: Partition, state: PartitionState) -> None:
         replica = self.replicas.get(partition)
         if replica is None:
-            replica = self.replicas[partition] = Replica(self, partition)
+            topic_id = self.known.topics[partition.topic].topic_id
+            replica = self.replicas[partition] = Replica(self, partition, topic_id)
         replica.apply(state, self.known.topics[partition.topic].min_isr)

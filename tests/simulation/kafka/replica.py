@@ -12,6 +12,7 @@ from tests.simulation.kafka.replica_log import ReplicaLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
     from tests.simulation.kafka.batches import StoredBatch
     from tests.simulation.kafka.image import Partition, PartitionState
@@ -35,9 +36,10 @@ class Replica:
     ``epoch`` is the leader epoch that this broker knows; ``leads`` whether it leads in it.
     """
 
-    def __init__(self, node: Node, partition: Partition) -> None:
+    def __init__(self, node: Node, partition: Partition, topic_id: UUID | None = None) -> None:
         self.node = node
         self.partition = partition
+        self.topic_id = topic_id
         self.log = ReplicaLog()
         self.high_watermark = 0
         self.leads = False
@@ -245,6 +247,9 @@ class Replica:
             return None
         leader = world.nodes[self.leader].replicas.get(self.partition)
         if leader is None or not leader.leads or leader.epoch != self.epoch:
+            return None
+        if leader.topic_id != self.topic_id:
+            # One of them has not heard of a topic's deletion.
             return None
         return leader
 

@@ -1,5 +1,5 @@
 """
-The coordinator of transactional ids, with the states of Kafka's transactions (version 1).
+The coordinator of transactional ids, with the states of Kafka's transactions (versions 1 and 2).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tests.simulation.kafka.transaction_state import (
     EMPTY,
     LAST_EPOCH,
     ONGOING,
+    PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARED,
     TransactionState,
@@ -163,6 +164,45 @@ class TransactionCoordinator(Coordinator):
         else:
             done = COMPLETE_COMMIT if commit else COMPLETE_ABORT
             respond(Code.NONE if known.state == done else Code.INVALID_TXN_STATE)
+
+    def end_and_raise(
+        self,
+        name: str,
+        identity: tuple[int, int],
+        respond: Callable[[Code, int, int], None],
+        *,
+        commit: bool,
+    ) -> None:
+        """
+        Handle EndTxn of version 5, which also raises the epoch; its repetition has the former one.
+        """
+        known = self.states.get(name)
+        is_repeated = known is not None and identity == (known.producer_id, known.last_epoch)
+        code = Code.NONE if is_repeated else self._refusal(name, identity)
+        if code or known is None:
+            respond(code, -1, -1)
+        elif name in self._pending:
+            respond(Code.CONCURRENT_TRANSACTIONS, -1, -1)
+        elif is_repeated or known.state in PREPARED:
+            respond(*self._repeated_end(known, commit=commit))
+        elif known.state == ONGOING or not commit:
+            # Without a transaction, an abort raises the epoch all the same.
+            raised = known.raised()
+            self._prepare(
+                raised.ended(commit=commit),
+                lambda code: respond(code, raised.producer_id, raised.epoch),
+            )
+        else:
+            respond(Code.INVALID_TXN_STATE, -1, -1)
+
+    @staticmethod
+    def _repeated_end(known: TransactionState, *, commit: bool) -> tuple[Code, int, int]:
+        wanted = (PREPARE_COMMIT, COMPLETE_COMMIT) if commit else (PREPARE_ABORT, COMPLETE_ABORT)
+        if known.state not in wanted:
+            return Code.INVALID_TXN_STATE, -1, -1
+        if known.state in PREPARED:
+            return Code.CONCURRENT_TRANSACTIONS, -1, -1
+        return Code.NONE, known.producer_id, known.epoch
 
     def _refusal(self, name: str, identity: tuple[int, int]) -> Code:
         known = self.states.get(name)

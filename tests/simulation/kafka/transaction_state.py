@@ -43,6 +43,8 @@ class TransactionState:
     state: str = EMPTY
     partitions: frozenset[Partition] = field(default_factory=frozenset)
     started_ms: int = -1
+    #: The epoch before EndTxn raised it, -1 if it never did (KIP-890).
+    last_epoch: int = -1
 
     def fenced(self) -> TransactionState:
         """
@@ -52,6 +54,12 @@ class TransactionState:
 
     def ended(self, *, commit: bool) -> TransactionState:
         return replace(self, state=PREPARE_COMMIT if commit else PREPARE_ABORT)
+
+    def raised(self) -> TransactionState:
+        """
+        Return the state with the next epoch, in which the producer goes on.
+        """
+        return replace(self, epoch=self.epoch + 1, last_epoch=self.epoch)
 
     def completed(self) -> TransactionState:
         return replace(self, state=COMPLETED[self.state], partitions=frozenset())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulation.kafka.coordinator import slot_for
 from tests.simulation.kafka.image import NO_LEADER, TRANSACTIONS, Partition
+from tests.simulation.kafka.replica import Replica
 
 from pyspark_pykafka.verify.checker import ABORTED, COMMITTED, MARKER, OPEN
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from tests.simulation.kafka.batches import StoredBatch
     from tests.simulation.kafka.image import PartitionState, Slot
-    from tests.simulation.kafka.replica import Replica
     from tests.simulation.kafka.replica_log import ReplicaLog
     from tests.simulation.kafka.transaction_state import TransactionState
     from tests.simulation.kafka.world import World
@@ -137,5 +137,9 @@ class Truth:
     def _truth(self, topic: str, partition: int) -> Replica:
         state = self._state(topic, partition)
         nodes = state.isr if state.leader == NO_LEADER else (state.leader,)
-        replicas = [self._world.nodes[n].replicas[Partition(topic, partition)] for n in nodes]
+        found = (self._world.nodes[n].replicas.get(Partition(topic, partition)) for n in nodes)
+        replicas = [replica for replica in found if replica is not None]
+        if not replicas:
+            # None of the nodes has heard of a new topic.
+            return Replica(self._world.nodes[nodes[0]], Partition(topic, partition))
         return max(replicas, key=lambda replica: replica.log.end)

@@ -33,6 +33,8 @@ class World:
     next_producer_id: int = 0
     #: By topic: how likely a read answers without records although there are some.
     empty_reads: dict[str, float] = field(default_factory=dict)
+    #: By topic: the longest time that a read takes, as those of remote storage may.
+    slow_reads: dict[str, float] = field(default_factory=dict)
 
     def now(self) -> float:
         return self.schedule.now()

@@ -82,6 +82,8 @@ class Network:
         self.connections: dict[Connection, None] = {}
         #: Sees each request before its node does.
         self.on_request: Callable[[Connection, bytes], None] = _ignore
+        #: For how long a node handles no further request of a connection after a response.
+        self.muted_seconds: Callable[[int], float] = lambda _: 0.0
         world.on_kill.append(self._close_all)
 
     def node_at(self, address: tuple[str, int]) -> int | None:
@@ -282,6 +284,15 @@ class Connection:
         if response:
             data = _SIZE.pack(len(response)) + response
             self._deliver(self._to_client, lambda: self.client.received(data))
+        seconds = self.network.muted_seconds(self.node)
+        if seconds:
+            self._is_busy = True
+            self.network.world.call_later(seconds, self._unmute)
+        else:
+            self._next_request()
+
+    def _unmute(self) -> None:
+        self._is_busy = False
         self._next_request()
 
 

@@ -120,7 +120,16 @@ def new_partitions_start_at_the_end(connector: Connector) -> list[Any]:
     return [patch.object(module, "starting_new_partitions_at", starting_new)]
 
 
+def recreation_is_not_noticed(connector: Connector) -> list[Any]:
+    """
+    A topic is known by its name alone.
+    """
+    offset = connector.module("offsets").StreamOffset
+    return [patch.object(offset, "recreated_topics", lambda *_: frozenset())]
+
+
 FAULTS = {
+    "recreation-is-not-noticed": Fault("changing-log", "recreation", recreation_is_not_noticed),
     "empty-response-is-a-gap": Fault("source", "lost", empty_response_is_a_gap),
     # With failOnDataLoss it is a false report, and without it the records are skipped.
     "high-watermark-is-the-end": Fault("source", "data loss", high_watermark_is_the_end, "lost"),

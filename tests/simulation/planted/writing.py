@@ -60,7 +60,24 @@ def retry_has_a_new_sequence(connector: Connector) -> list[Any]:
     return [patch.object(queue, "_settle", settle)]
 
 
+def retries_are_reordered(connector: Connector) -> list[Any]:
+    """
+    Batches that are sent again come after those that wait, with new sequence numbers.
+    """
+    queue = connector.module(f"{_WIRE}.producer.partition_queue").PartitionQueue
+
+    def settle(self: Any) -> None:
+        if self.requeued and not self.in_flight:
+            for batch in self.requeued:
+                batch.sequence = None
+            self.waiting.extend(self.requeued)
+            self.requeued.clear()
+
+    return [patch.object(queue, "_settle", settle)]
+
+
 FAULTS = {
+    "retries-are-reordered": Fault("at-least-once", "non-monotonic", retries_are_reordered),
     "error-is-an-acknowledgement": Fault("at-least-once", "lost", error_is_an_acknowledgement),
     "timeout-is-an-acknowledgement": Fault("at-least-once", "lost", timeout_is_an_acknowledgement),
     "retry-has-a-new-sequence": Fault("exactly-once", "duplicate", retry_has_a_new_sequence),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.spark.shapes import Shape
 
 _MAX_TASK_FAILURES = 4
+_STAGE_RETRY_CHANCE = 0.2
 # Between two looks at a log without new records.
 _MEAN_IDLE_SECONDS = 0.5
 
@@ -200,10 +201,13 @@ class Query:
         self.world.trace("batch %d: %s to %s", batch, start, end)
         partitions = self._plan("partitions", lambda s: s.partitions(start, end))
         ids = (str(batch), self._checkpoint.query)
-        job = Job(self._connector, ids, self._executors, self._definition.speculation)
+        exchange = self._definition.shape.exchange
+        job = Job(
+            *(self._connector, ids, self._executors, self._definition.speculation),
+            has_shuffle=exchange is not None,
+        )
         other = self._definition.other_rows
         extra = [] if other is None else other(start, end)
-        exchange = self._definition.shape.exchange
         if exchange is None:
             inputs = [self._reading(partition) for partition in partitions]
             inputs += [partial(_whole, rows) for rows in extra]
@@ -376,7 +380,13 @@ class Job:
     """
 
     def __init__(
-        self, connector: Connector, ids: tuple[str, str], executors: Executors, speculation: float
+        self,
+        connector: Connector,
+        ids: tuple[str, str],
+        executors: Executors,
+        speculation: float,
+        *,
+        has_shuffle: bool = False,
     ) -> None:
         self._connector = connector
         self._world = connector.world()
@@ -384,6 +394,7 @@ class Job:
         self._ids = ids
         self._executors = executors
         self._speculation = speculation
+        self._has_shuffle = has_shuffle
 
     def run(
         self,
@@ -419,6 +430,13 @@ class Job:
                         self._stop([other for other in running if other.index == index])
                         continue
                     self._world.trace("task %d.%d failed: %r", index, attempt.number, error)
+                    if self._retries_stage(stage):
+                        # The attempts that still run are not stopped.
+                        numbers[:] = [0] * len(tasks)
+                        running.extend(
+                            self._launch(tasks, each, numbers, stage) for each in sorted(missing)
+                        )
+                        continue
                     failures[index] += 1
                     if failures[index] >= _MAX_TASK_FAILURES:
                         msg = f"task {index} failed {failures[index]} times: {error}"
@@ -428,6 +446,19 @@ class Job:
             if not self._world.is_closed:
                 self._stop(running)
         return results
+
+    def _retries_stage(self, stage: str) -> bool:
+        """
+        Return whether a task has failed for want of a shuffle's block.
+
+        Then Spark runs the stage again, and numbers the attempts from 0 again (SPARK-24552).
+        """
+        if not self._has_shuffle or stage != "write":
+            return False
+        retries = self._world.random.random() < _STAGE_RETRY_CHANCE
+        if retries:
+            self._world.trace("the stage is tried again")
+        return retries
 
     def _launch(
         self, tasks: Sequence[Callable[[Attempt], Any]], index: int, numbers: list[int], stage: str

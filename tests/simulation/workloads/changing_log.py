@@ -1,6 +1,6 @@
 """
-A stream from Kafka while the log itself changes: retention, compaction, unclean elections, and
-partitions that are added.
+A stream from Kafka while the log itself changes: retention, compaction, unclean elections,
+partitions that are added, and topics that are deleted and recreated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from tests.simulation.workloads.history import FAULT_SECONDS, History, Superviso
 from tests.simulation.workloads.kinds_of_faults import READ_FAULTS
 from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import read_options
-from tests.simulation.workloads.topics import INPUT, check_progress, fill, is_filled, stop, truth
+from tests.simulation.workloads.topics import (
+    INPUT,
+    check_progress,
+    fill,
+    have_ended,
+    is_settled,
+    stop,
+    truth,
+)
 
 from pyspark_pykafka.verify.checker import Verdict, check_rows
 
@@ -26,17 +34,22 @@ if TYPE_CHECKING:
     from tests.simulation.workloads.producers import PlainProducer
 
 RETENTION, COMPACTION, UNCLEAN, PARTITIONS = "retention", "compaction", "unclean", "partitions"
+RECREATION = "recreation"
+_KINDS = (RETENTION, COMPACTION, UNCLEAN, PARTITIONS, RECREATION)
 _MAX_PARTITIONS = 6
+_IDS = "@topicIds"
+# So that the last one is over when the faults end.
+_MAX_RECREATION_SECONDS = 3.0
 
 
 def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
-    A stream over a log that changes in one of four ways.
+    A stream over a log that changes in one of five ways.
     """
     with History(seed, is_traced=is_traced) as history:
-        change = Change(history, history.draw.choice((RETENTION, COMPACTION, UNCLEAN, PARTITIONS)))
+        change = Change(history, history.draw.choice(_KINDS))
         history.world.trace("the log changes by %s", change.kind)
-        history.may_lose = change.kind in {RETENTION, UNCLEAN}
+        history.may_lose = change.kind in {RETENTION, UNCLEAN, RECREATION}
         change.producers = fill(history, change.partitions)
         isolation = history.draw.choice(("read_committed", "read_uncommitted"))
         options = read_options(history, isolation)
@@ -75,6 +88,8 @@ class Change:
     history: History
     kind: str
     deleted: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: The records of the topics that were deleted.
+    former: list[dict[tuple[str, int], Any]] = field(default_factory=list)
     partitions: int = field(init=False)
     producers: list[PlainProducer] = field(default_factory=list)
 
@@ -85,7 +100,8 @@ class Change:
         """
         Change the log once, if a leader is there to do it.
         """
-        if self.history.world.elapsed > FAULT_SECONDS:
+        world, cluster = self.history.world, self.history.cluster
+        if world.elapsed > FAULT_SECONDS - _MAX_RECREATION_SECONDS or not cluster.has_topic(INPUT):
             return
         partition = self.history.draw.randrange(self.partitions)
         actions = {
@@ -93,6 +109,7 @@ class Change:
             COMPACTION: self._compact,
             UNCLEAN: self._elect_unclean,
             PARTITIONS: self._add_partition,
+            RECREATION: self._recreate,
         }
         actions[self.kind](partition)
 
@@ -119,6 +136,31 @@ class Change:
         for producer in self.producers:
             producer.add_partition((INPUT, self.partitions))
         self.partitions += 1
+
+    def _recreate(self, _: int) -> None:
+        """
+        Delete the topic, and create it again, at once or after a while.
+        """
+        history, cluster = self.history, self.history.cluster
+        if any(cluster.leader(INPUT, number) < 0 for number in range(self.partitions)):
+            return
+        self.former.append(self.appended())
+        history.world.trace("%s is deleted", INPUT)
+        cluster.delete_topic(INPUT)
+
+        def create() -> None:
+            history.world.trace("%s is created again", INPUT)
+            cluster.create_topic(INPUT, self.partitions)
+
+        seconds = history.draw.choice((0.0, history.draw.uniform(0, _MAX_RECREATION_SECONDS)))
+        history.world.call_later(seconds, create)
+
+    def appended(self) -> dict[tuple[str, int], Any]:
+        """
+        Return all records of the topic as it is, also those that were removed.
+        """
+        tps = [(INPUT, number) for number in range(self.partitions)]
+        return {tp: self.history.cluster.appended(*tp) for tp in tps}
 
     def _elect_unclean(self, partition: int) -> None:
         """
@@ -166,16 +208,22 @@ class _Outcome:
         Return whether nothing more can happen.
         """
         change, checkpoint = self.change, self.supervisor.checkpoint
-        if not is_filled(change.history, change.producers, change.partitions):
+        history, partitions = change.history, range(change.partitions)
+        if not have_ended(change.producers):
             return False
-        if self.fails and change.history.may_lose and self.has_failed:
+        if self.fails and history.may_lose and self.has_failed:
             return True
         end = (checkpoint.last_end or {}).get(INPUT, {})
-        cluster = change.history.cluster
-        return all(
-            end.get(str(number)) == cluster.log_end(INPUT, number)
-            for number in range(change.partitions)
+        if change.kind == UNCLEAN:
+            # A marker that was lost is not written again, and its transaction stays open.
+            return all(end.get(str(number)) in self._final_ends(number) for number in partitions)
+        return is_settled(history, INPUT, change.partitions) and all(
+            end.get(str(number)) == history.cluster.log_end(INPUT, number) for number in partitions
         )
+
+    def _final_ends(self, number: int) -> tuple[int, int]:
+        cluster = self.change.history.cluster
+        return cluster.last_stable_offset(INPUT, number), cluster.log_end(INPUT, number)
 
     def check(self, batches: Sequence[Sequence[Row]], *, committed_only: bool) -> None:
         """
@@ -185,12 +233,13 @@ class _Outcome:
         if self.has_failed:
             # The report is what was expected, even if nothing was read before it.
             verdict.records += 1
-        if change.kind == UNCLEAN and self.has_failed:
+        if change.kind in {UNCLEAN, RECREATION} and self.has_failed:
             # The log that was read is gone.
             return
-        cluster = change.history.cluster
-        tps = [(INPUT, number) for number in range(change.partitions)]
-        appended = {tp: cluster.appended(*tp) for tp in tps}
+        appended = change.appended()
+        if change.kind == RECREATION:
+            self._check_recreated(appended, batches, committed_only=committed_only)
+            return
         check_rows(verdict, appended, batches, committed_only=committed_only)
         seen = {(row.topic, row.partition, row.offset) for rows in batches for row in rows}
         ends = self._completed_ends()
@@ -207,6 +256,45 @@ class _Outcome:
             # Nothing is skipped in silence.
             verdict.add("lost", missing)
         verdict.add("lost", [key for key in missing if key[2] >= change.deleted.get(key[:2], 0)])
+
+    def _check_recreated(
+        self,
+        appended: dict[tuple[str, int], Any],
+        batches: Sequence[Sequence[Row]],
+        *,
+        committed_only: bool,
+    ) -> None:
+        """
+        Check that each row is of one of the topics, and that no record of the last one is missing.
+
+        Offsets do not tell the topics apart. A micro-batch that was planned before the deletion may
+        have read the new topic, whose records are then read again.
+        """
+        change, verdict = self.change, self.change.history.verdict
+        rows = {
+            (row.topic, row.partition, row.offset, row.value) for some in batches for row in some
+        }
+        known = {
+            (*tp, record.offset, record.value)
+            for topic in (*change.former, appended)
+            for tp, records in topic.items()
+            for record in records
+        }
+        verdict.add("phantom", rows - known)
+        wanted = {"committed"} if committed_only else {"committed", "aborted"}
+        expected = {
+            (*tp, record.offset, record.value)
+            for tp, records in appended.items()
+            for record in records
+            if record.state in wanted
+        }
+        # The last topic may have no records.
+        verdict.records += len(expected | rows)
+        verdict.add("lost", expected - rows)
+        checkpoint = self.supervisor.checkpoint
+        ids = [end.get(_IDS) for end in (checkpoint.initial, checkpoint.last_end)]
+        if self.fails and ids[0] != ids[1]:
+            verdict.add("unreported recreation", ids)
 
     def _completed_ends(self) -> dict[tuple[str, int], int]:
         checkpoint = self.supervisor.checkpoint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.spark.endpoints import Collector, KafkaSink, KafkaSource, PlainSource, Row
 from tests.simulation.spark.query import Definition
-from tests.simulation.spark.shapes import shapes
+from tests.simulation.spark.shapes import DIRECT, shapes
 from tests.simulation.workloads.batch_reads import BatchReads
 from tests.simulation.workloads.batch_writes import batch_write
 from tests.simulation.workloads.changing_log import changing_log
@@ -16,6 +16,7 @@ from tests.simulation.workloads.history import FAULT_SECONDS, History, Superviso
 from tests.simulation.workloads.kinds_of_faults import CLUSTER_FAULTS, READ_FAULTS, WRITE_FAULTS
 from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import read_options, write_options
+from tests.simulation.workloads.order import check_order, places_of
 from tests.simulation.workloads.progress import progress
 from tests.simulation.workloads.topics import (
     INPUT,
@@ -155,15 +156,16 @@ def _sink(seed: int, guarantee: str, *, is_traced: bool) -> tuple[Verdict, Histo
         written = history.draw.choice((1, 3, 5))
         history.cluster.create_topic(OUTPUT, written)
         plain = PlainSource(
-            max_rows=history.draw.choice((10, 40)), splits=history.draw.choice((1, 3, 5))
+            max_rows=history.draw.choice((10, 40, 200)), splits=history.draw.choice((1, 3, 5))
         )
         _append_rows(history, plain)
         options = write_options(history, guarantee)
+        shape = history.draw.choice(shapes())
         supervisor = history.supervise(
             Definition(
                 lambda: plain,
                 lambda: KafkaSink(history.connector, options),
-                shape=history.draw.choice(shapes()),
+                shape=shape,
                 speculation=history.draw.choice((0.0, 0.0, 0.05)),
                 has_executors=history.draw.random() < 0.5,
             )
@@ -178,13 +180,16 @@ def _sink(seed: int, guarantee: str, *, is_traced: bool) -> tuple[Verdict, Histo
             ),
         )
         if history.verdict.is_clean:
+            records = truth(history, OUTPUT, written)
             check_sink(
                 history.verdict,
                 [row.value for row in plain.rows],
-                truth(history, OUTPUT, written),
+                records,
                 exactly_once=guarantee == "exactly-once",
                 has_retried=nemesis.count > 0 or supervisor.runs > 1,
             )
+            if shape is DIRECT and history.verdict.is_clean:
+                check_order(history.verdict, records, places_of(plain, supervisor.checkpoint))
         check_progress(history.verdict)
         return history.verdict, history
 

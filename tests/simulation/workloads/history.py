@@ -56,6 +56,12 @@ class Cluster(SimulatedCluster):
         """
         return node in self._world.controller.image.brokers
 
+    def throttle_seconds(self, node: int) -> float:
+        """
+        Return for how long a node throttles its clients.
+        """
+        return self._world.nodes[node].throttle_ms / 1000
+
     def transactional_ids(self) -> list[str]:
         """
         Return all transactional ids.
@@ -95,6 +101,8 @@ class History:
         )
         by_address = {address: node for node, address in addresses.items()}
         self.network = Network(self.world, self.cluster, by_address)
+        # A throttled client that does not wait finds its connection muted (KIP-219).
+        self.network.muted_seconds = self.cluster.throttle_seconds
         self.connector = simulated_connector()
         self.connector.start(self.world, self.network, self.cluster)
         self.client = PlainClient(self.world, self.cluster, self.network.down)

@@ -17,9 +17,12 @@ CLUSTER_FAULTS = (
     "refuse",
     "slow",
     "reset",
+    "forget connections",
+    "black hole",
     "throttle",
 )
 PROCESS_FAULTS = (
+    "set clock",
     "kill worker",
     "pause worker",
     "kill driver",

@@ -85,6 +85,9 @@ class Nemesis:
             "refuse": lambda: self._link("refuses"),
             "slow": self._slow,
             "reset": self._reset,
+            "forget connections": self._forget_connections,
+            "black hole": self._black_hole,
+            "set clock": self._set_clock,
             "throttle": self._throttle,
             "tiered": self._tiered,
             "kill worker": self._kill_worker,
@@ -174,12 +177,14 @@ class Nemesis:
 
     def _throttle(self) -> None:
         node, seconds = self._node(), self.history.draw.uniform(1.0, 8.0)
-        self.history.cluster.throttle(node, self.history.draw.choice((20, 200, 1_000)))
+        self.history.cluster.throttle(node, self.history.draw.choice((20, 200, 1_000, 7_000)))
         self.history.world.call_later(seconds, lambda: self.history.cluster.throttle(node, 0))
 
     def _tiered(self) -> None:
         topic, _ = self._partition()
-        self.history.cluster.tiered(topic, self.history.draw.choice((0.3, 0.7, 0.95)))
+        draw = self.history.draw
+        chance, longest = draw.choice((0.3, 0.7, 0.95)), draw.choice((0.0, 0.0, 1.0, 6.0))
+        self.history.cluster.tiered(topic, chance, longest)
         seconds = self.history.draw.uniform(1.0, 6.0)
         self.history.world.call_later(seconds, lambda: self.history.cluster.tiered(topic, 0.0))
 
@@ -230,7 +235,48 @@ class Nemesis:
     def _reset(self) -> None:
         self.history.network.reset(self._node())
 
+    def _forget_connections(self) -> None:
+        """
+        Drop all that is sent on open connections, as a firewall does that has lost their state.
+        """
+        self._forget(self._node(), self.history.draw.choice([None, *self._process_names()]))
+
+    def _black_hole(self) -> None:
+        """
+        Drop all packets for a while; what was sent is never delivered.
+        """
+        history = self.history
+        node, process = self._node(), history.draw.choice([None, *self._process_names()])
+        link = history.network.link(node, process)
+        link.is_cut = True
+        history.world.trace("black hole: %s, broker %d", process, node)
+
+        def restore() -> None:
+            link.is_cut = False
+            self._forget(node, process)
+
+        history.world.call_later(history.draw.choice((1.0, 8.0, 25.0)), restore)
+
+    def _forget(self, node: int, process: str | None) -> None:
+        for connection in tuple(self.history.network.connections):
+            if connection.node == node and process in {None, connection.process.name}:
+                connection.lose()
+
     # --- Processes --------------------------------------------------------------------------------
+
+    def _set_clock(self) -> None:
+        """
+        Let the wall clock of a process jump, or those of all.
+        """
+        history = self.history
+        processes = [process for q in self._queries() for process in (q.planner, q.committer)]
+        processes += history.executors.workers()
+        if history.draw.random() < 0.5:
+            processes = processes and [history.draw.choice(processes)]
+        jump = history.draw.choice((-1800.0, -20.0, 20.0, 1800.0))
+        for process in processes:
+            process.clock_offset += jump
+            history.world.trace("clock of %s: %+.0f s", process.name, process.clock_offset)
 
     def _process_names(self) -> list[str]:
         names = ["planner", "committer"]

@@ -44,8 +44,8 @@ def write_options(history: History, guarantee: str) -> dict[str, str]:
     if guarantee == "exactly-once":
         options["transactionalIdPrefix"] = "sim"
         options["kafka.transaction.timeout.ms"] = draw.choice(("60000", "900000"))
-    if draw.random() < 0.3:
-        options["kafka.batch.size"] = draw.choice(("200", "1000"))
+    if draw.random() < 0.5:
+        options["kafka.batch.size"] = draw.choice(("100", "200", "1000"))
     if draw.random() < 0.4:
         options["kafka.request.timeout.ms"] = "3000"
         options["kafka.delivery.timeout.ms"] = draw.choice(("8000", "30000"))

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _REQUEST_SECONDS = 3.0
 _RETRY_SECONDS = 0.2
 _TRANSACTION_MS = 20_000
+_TRANSACTIONS_V2 = 2
+_NO_NODE = -1
 
 _Topic = ProduceRequest.TopicProduceData
 _TxnTopic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -102,6 +104,7 @@ class PlainProducer:
         partitions: list[tuple[str, int]],
         *,
         transactional: bool,
+        version: int = 1,
         codec: int = 0,
     ) -> None:
         self._client = client
@@ -109,6 +112,8 @@ class PlainProducer:
         self._name = name
         self._partitions = partitions
         self._transactional = transactional
+        # Of transactions: version 2 adds partitions by writing, and raises the epoch at each end.
+        self._is_v2 = transactional and version == _TRANSACTIONS_V2
         self._codec = codec
         self._sequence = Sequence()
         self._number = 0
@@ -145,7 +150,7 @@ class PlainProducer:
         written: set[bytes] = set()
         for tp in chosen:
             values = [self._value() for _ in range(draw.choice((1, 3, 8, 20)))]
-            if self._transactional:
+            if self._transactional and not self._is_v2:
                 self._add_partition(tp)
             self._send(tp, values)
             written.update(values)
@@ -207,9 +212,14 @@ class PlainProducer:
                 producer_epoch=self._sequence.epoch,
                 committed=commits,
             )
-            response = self._client.request(self._coordinator(), request, EndTxnResponse, 3)
-            self._has_late_request |= response is None
-            return response is not None and self._check(response.error_code)
+            version = 5 if self._is_v2 else 3
+            response = self._client.request(self._coordinator(), request, EndTxnResponse, version)
+            self._has_late_request |= response is None and not self._is_v2
+            if response is None or not self._check(response.error_code):
+                return False
+            if self._is_v2:
+                self._sequence = Sequence(response.producer_id, response.producer_epoch)
+            return True
 
         self._retry(attempt)
 
@@ -225,8 +235,9 @@ class PlainProducer:
                 timeout_ms=2_000,
                 topic_data=[_Topic(name=tp[0], partition_data=[part])],
             )
-            leader = self._client.cluster.leader(*tp)
-            response = self._client.request(leader, request, ProduceResponse, 9)
+            cluster, version = self._client.cluster, 12 if self._is_v2 else 9
+            leader = cluster.leader(*tp) if cluster.has_topic(tp[0]) else _NO_NODE
+            response = self._client.request(leader, request, ProduceResponse, version)
             if response is None:
                 return False
             return self._check(response.responses[0].partition_responses[0].error_code)
@@ -261,6 +272,7 @@ class PlainProducer:
             Code.INVALID_TXN_STATE,
             Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
             Code.INVALID_PRODUCER_ID_MAPPING,
+            Code.TRANSACTION_ABORTABLE,
         }
         if code in fatal:
             raise LostProducerError(code)

@@ -27,7 +27,11 @@ def fill(history: History, partitions: int) -> list[PlainProducer]:
     tps = [(INPUT, number) for number in range(partitions)]
     kinds = [history.draw.random() < 0.5 for _ in range(history.draw.randint(1, 3))]
     producers = [
-        PlainProducer(history.client, f"p{number}", tps, transactional=transactional)
+        PlainProducer(
+            *(history.client, f"p{number}", tps),
+            transactional=transactional,
+            version=history.draw.choice((1, 2)),
+        )
         for number, transactional in enumerate(kinds)
     ]
     for producer in producers:
@@ -50,7 +54,7 @@ def is_settled(history: History, topic: str, partitions: int) -> bool:
     Return whether no transaction is open, and no marker is missing.
     """
     cluster = history.cluster
-    return all(
+    return cluster.has_topic(topic) and all(
         cluster.last_stable_offset(topic, number) == cluster.log_end(topic, number)
         for number in range(partitions)
     )
@@ -60,8 +64,11 @@ def is_filled(history: History, producers: list[PlainProducer], partitions: int)
     """
     Return whether all producers have ended, and their transactions.
     """
-    have_ended = all(producer.task is not None and producer.task.is_done for producer in producers)
-    return have_ended and is_settled(history, INPUT, partitions)
+    return have_ended(producers) and is_settled(history, INPUT, partitions)
+
+
+def have_ended(producers: list[PlainProducer]) -> bool:
+    return all(producer.task is not None and producer.task.is_done for producer in producers)
 
 
 def is_read(

@@ -177,6 +177,36 @@ def test_newer_producers_join_by_writing(kafka: SimulatedKafka) -> None:
     assert state(kafka, "x") == "Ongoing"
 
 
+def test_newer_producers_get_an_epoch_for_each_transaction(kafka: SimulatedKafka) -> None:
+    """
+    EndTxn of version 5 raises the epoch, so that a late request of the last transaction is refused.
+    """
+    old = kafka.begin("x")
+    kafka.write("x", old, b"a")
+    ended = kafka.end_and_raise("x", old, commit=True)
+    new = (ended.producer_id, ended.producer_epoch)
+    assert (ended.error_code, new) == (Code.NONE, (old[0], old[1] + 1))
+    kafka.time.run(1)
+    assert kafka.write("x", old, b"b", sequence=1).error_code == Code.INVALID_PRODUCER_EPOCH
+    assert kafka.end_and_raise("x", new, commit=True).error_code == Code.INVALID_TXN_STATE
+    assert states(kafka) == [(b"a", "committed")]
+
+
+def test_a_newer_end_can_be_repeated() -> None:
+    """
+    EndTxn of version 5 may come again with the former epoch, and is answered with the new one.
+    """
+    kafka = made(markers=Delay(5, 5))
+    old = kafka.begin("x")
+    kafka.write("x", old, b"a")
+    ended = kafka.end_and_raise("x", old, commit=False)
+    assert kafka.end_and_raise("x", old, commit=False).error_code == Code.CONCURRENT_TRANSACTIONS
+    assert kafka.end_and_raise("x", old, commit=True).error_code == Code.INVALID_TXN_STATE
+    kafka.time.run(6)
+    again = kafka.end_and_raise("x", old, commit=False)
+    assert (again.error_code, again.producer_epoch) == (Code.NONE, ended.producer_epoch)
+
+
 def test_a_moved_coordinator_is_found_again(kafka: SimulatedKafka) -> None:
     """
     A coordinator that has been replaced refuses requests, and its successor finishes its work.
