@@ -40,7 +40,7 @@ _SOON = (
     "stale-broker-is-believed",
     "timeout-is-an-acknowledgement",
 )
-_SOON_SEEDS, _MAX_SEEDS = 100, 2_000
+_SOON_SEEDS, _MAX_SEEDS = 300, 2_000
 
 
 @pytest.fixture(autouse=True)
