@@ -280,7 +280,22 @@ class Coordinators:
                 error = self._add_coordinator(name, coordinators.get(name), connection)
                 if error is not None:
                     errors[name] = error
+        if errors:
+            self._prefer_another_broker(connection.address, deadline)
         return errors
+
+    def _prefer_another_broker(self, address: Address, deadline: Deadline) -> None:
+        """
+        Let the next lookup go to another broker: this one may be cut off from its controllers.
+        """
+        # Invariant R18 (no single broker).
+        self.cluster.demote(address)
+        try:
+            self.cluster.addresses(Deadline.after(deadline.remaining(_LOOKUP_SECONDS)))
+        except PykafkaError as error:
+            if not error.retriable:
+                raise
+            logger.info("no other broker was found to look coordinators up at: %s", error)
 
     def _add_coordinator(
         self, transactional_id: str, coordinator: Coordinator | None, connection: Connection

@@ -20,12 +20,13 @@ from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.connection_cache import ConnectionCache
 from pyspark_pykafka.engines.wire.network.metadata_freshness import LastSeenEpochs
 from pyspark_pykafka.engines.wire.network.reachability import Reachability
+from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.errors import AuthenticationError, BrokerUnavailableError, UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_batch_source, parse_stream_source
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.settings.wire_config import wire_config
+from pyspark_pykafka.settings.wire_config import wire_config, wire_producer_config
 from pyspark_pykafka.source.factory import metadata_client
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
@@ -39,6 +40,7 @@ STALE = 0
 P0 = TopicPartition("t", 0)
 _NOT_LEADER = 6
 _REQUEST_TIMED_OUT = 7
+_COORDINATOR_NOT_AVAILABLE = 15
 
 
 class Stale(Behaviour):
@@ -604,3 +606,30 @@ def test_a_writer_waits_for_a_slow_leader(write: Callable[..., int]) -> None:
         requests = stubs.stats()["requests"][PRODUCE]
 
     assert requests == 1
+
+
+class NoCoordinators(Stale):
+    """
+    A stale broker that does not know the coordinators, whose topic its controllers have created.
+    """
+
+    def _on_10(self, node: int, request: Any) -> Any:
+        response = super()._on_10(node, request)
+        if node in self.stale:
+            for coordinator in response.coordinators:
+                coordinator.error_code = _COORDINATOR_NOT_AVAILABLE
+        return response
+
+
+def test_coordinators_are_found_by_another_broker() -> None:
+    """
+    A writer that knows only the stale broker asks another one for its coordinator.
+    """
+    with StubCluster(NoCoordinators(brokers=3)) as stubs:
+        servers = {"bootstrap.servers": bootstrap(stubs, STALE), "max.block.ms": "10000"}
+        config = wire_producer_config(KafkaSettings.of(servers))
+        cluster = Cluster(config.wire)
+        description = Transactions(cluster, config).describe("w-0-0")
+        cluster.close()
+
+    assert description is None
