@@ -8,7 +8,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from tests.simulation.kafka.settings import ClusterSettings
 from tests.simulation.kafka.tcp import ServedCluster
 from tests.support import fetching
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SECONDS = 30.0
+_TRANSACTION = 1
 #: A coordinator that is being created or loaded.
 _NOT_READY = {14, 15, 16}
 
@@ -93,6 +94,10 @@ class RawKafka(KafkaRequests):
         responses: list[Any] = []
 
         def blocker() -> str | None:
+            if name is not None:
+                # The first lookup of a coordinator creates the topic of the transactions' states.
+                lookup = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=[name])
+                self.request(1, lookup, 4)
             responses.append(super(RawKafka, self).init(name, timeout_ms))
             code = responses[-1].error_code
             return f"the coordinator answers {code}" if code in _NOT_READY else None

@@ -196,6 +196,39 @@ def test_joining_by_writing_is_alike(raw: RawKafka, topic: str) -> None:
     assert raw.end(topic, identity, commit=True) == Code.NONE
 
 
+def test_raising_the_epoch_is_alike(raw: RawKafka, topic: str) -> None:
+    """
+    EndTxn of version 5 raises the epoch; its repetition gets the same answer (KIP-890).
+    """
+    response = raw.init(topic)
+    old = (response.producer_id, response.producer_epoch)
+    sent: dict[str, Any] = {"transactional_id": topic, "transactional": True, "version": 12}
+    assert raw.produce(b"a", producer_id=old[0], epoch=old[1], **sent).error_code == Code.NONE
+    ended = raw.end_and_raise(topic, old, commit=True)
+    new = (ended.producer_id, ended.producer_epoch)
+    assert (ended.error_code, new) == (Code.NONE, (old[0], old[1] + 1))
+    await_state(raw, topic, "CompleteCommit")
+    again = raw.end_and_raise(topic, old, commit=True)
+    assert (again.error_code, again.producer_id, again.producer_epoch) == (Code.NONE, *new)
+    assert raw.end_and_raise(topic, old, commit=False).error_code == Code.INVALID_TXN_STATE
+    late = raw.produce(b"b", producer_id=old[0], epoch=old[1], sequence=1, **sent)
+    assert late.error_code == Code.INVALID_PRODUCER_EPOCH
+    assert raw.produce(b"c", producer_id=new[0], epoch=new[1], **sent).error_code == Code.NONE
+    assert raw.end_and_raise(topic, new, commit=False).producer_epoch == new[1] + 1
+
+
+def test_ending_nothing_is_alike(raw: RawKafka, topic: str) -> None:
+    """
+    Without a transaction, EndTxn of version 5 aborts with the next epoch, and commits nothing.
+    """
+    response = raw.init(topic)
+    identity = (response.producer_id, response.producer_epoch)
+    assert raw.end_and_raise(topic, identity, commit=True).error_code == Code.INVALID_TXN_STATE
+    ended = raw.end_and_raise(topic, identity, commit=False)
+    assert (ended.error_code, ended.producer_epoch) == (Code.NONE, identity[1] + 1)
+    await_state(raw, topic, "CompleteAbort")
+
+
 def test_unknown_ids_are_described_alike(raw: RawKafka, topic: str) -> None:
     """
     DescribeTransactions answers TRANSACTIONAL_ID_NOT_FOUND.
