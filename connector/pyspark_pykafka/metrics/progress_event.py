@@ -98,7 +98,7 @@ def _source(index: int, fields: Mapping[str, Any]) -> SourceBatch | None:
     if end_document is None or not end:
         return None
     start_document = _document(fields.get("startOffset")) or end_document.get(INITIAL)
-    latest_document = _document(fields.get("latestOffset"))
+    latest_document = _latest_document(fields.get("latestOffset"))
     return SourceBatch(
         index=index,
         start=_offsets(start_document),
@@ -109,6 +109,17 @@ def _source(index: int, fields: Mapping[str, Any]) -> SourceBatch | None:
         input_rate=_rate(fields.get("inputRowsPerSecond")),
         processed_rate=_rate(fields.get("processedRowsPerSecond")),
     )
+
+
+def _latest_document(value: object) -> dict[str, Any] | None:
+    """
+    Return the document of the latest offsets, or None if it is an offset of the checkpoint: before
+    4.2 Spark reports the end of the micro-batch there, which limits may have moved.
+    """
+    document = _document(value)
+    if document is None or any(key.startswith("@") and key != LOST for key in document):
+        return None
+    return document
 
 
 def _document(value: object) -> dict[str, Any] | None:

@@ -15,6 +15,17 @@ from pyspark_pykafka.offsets import TopicPartition
 TP = TopicPartition("t", 0)
 
 
+def test_the_end_of_a_batch_is_not_taken_for_the_latest_offsets() -> None:
+    """
+    Before 4.2 Spark reports the end of the batch as its latest offset, which would hide the lag.
+    """
+    end = {"t": {"0": 7}, "@topicIds": {"t": "an-id"}}
+    batch = parse_batch(progress(end, start={"t": {"0": 3}}, latest=end))
+    (source,) = batch.sources
+
+    assert (source.end, source.latest, source.lost) == ({TP: 7}, None, {})
+
+
 def test_offsets_of_a_batch() -> None:
     """
     Start, end and latest offsets are read by partition, and the lost offsets beside the latest.
