@@ -280,7 +280,7 @@ class Coordinators:
                 error = self._add_coordinator(name, coordinators.get(name), connection)
                 if error is not None:
                     errors[name] = error
-        if errors:
+        if any(error.retriable for error in errors.values()):
             self._prefer_another_broker(connection.address, deadline)
         return errors
 
