@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 # The newest Spark whose JVM Kafka connector can be fetched, for the side-by-side tests.
 SPARK := tests/matrix/spark-4.2.txt
 # Compiled at the install, so a change means another one.
-COMPILED := $(wildcard connector/pyspark_pykafka/engines/wire/records/*.pyx)
+COMPILED := $(wildcard connector/pyspark_pykafka/engines/wire/records/*.pyx connector/pyspark_pykafka/formats/*.pyx)
 # Spark starts its Java from JAVA_HOME, and its Python workers from PYSPARK_PYTHON.
 RUN := JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" && export JAVA_HOME && \
 	PYSPARK_PYTHON="$(BIN)/python" PATH="$(BIN):$$PATH"
@@ -73,9 +73,10 @@ bench: $(READY)  ## measure against the JVM connector: an hour or more, on a mac
 bench-quick: $(READY)  ## measure batch reads of 100 B and 1 KB in three minutes; prints ratios
 	@$(RUN) python -m bench --quick $(ARGS)
 
-fuzz: $(READY)  ## spoil record batches for a minute, looking for a crash; FUZZ_SECONDS for more
+fuzz: $(READY)  ## spoil record batches and JSON for a minute each, looking for a crash; FUZZ_SECONDS for more
 	@$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
 	@$(BIN)/python -m fuzz.fuzz_records -max_total_time=$(FUZZ_SECONDS) $(ARGS)
+	@$(BIN)/python -m fuzz.fuzz_json -max_total_time=$(FUZZ_SECONDS) $(ARGS)
 
 docs: $(READY)  ## build the documentation into site/, broken links being errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -24,6 +24,7 @@ from bench.results import Results
 from bench.server import running_broker
 from bench.session import running_spark
 from bench.throughput import Bench, measure_topics
+from bench.typed import measure_typed
 from bench.versions import machine, versions
 from bench.writes import WriteBench, measure_writes
 
@@ -85,6 +86,8 @@ def _measurements(
         yield from measure_latency(spark, kafka, plan.turns, plan.seconds)
     if "planning" in plan.parts:
         yield from measure_planning(spark, kafka, plan.planning, plan.rounds)
+    if "typed" in plan.parts:
+        yield from measure_typed(spark, kafka, plan.rounds, plan.records)
     if "audit" in plan.parts:
         for size, sink in AUDITED:
             yield measure_audit(spark, kafka, size, sink, plan.rounds)

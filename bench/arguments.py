@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 MODES = ("batch", "stream")
-PARTS = ("throughput", "writes", "latency", "planning", "first", "memory", "audit", "commits")
+PARTS = (
+    *("throughput", "writes", "typed", "latency", "planning", "first", "memory", "audit"),
+    "commits",
+)
 WRITTEN_SIZES = (100, 1024)
 GIGABYTES = 4
 
@@ -50,6 +53,7 @@ class Plan:
     turns: int
     seconds: float
     memory_bytes: int
+    records: int | None
 
 
 def parse(arguments: Sequence[str], name: str) -> Plan:
@@ -78,6 +82,7 @@ def parse(arguments: Sequence[str], name: str) -> Plan:
         turns=options.turns,
         seconds=options.seconds,
         memory_bytes=int(options.memory_gb * 1024**3),
+        records=options.records,
     )
 
 

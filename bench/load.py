@@ -16,7 +16,7 @@ from bench.server import delete_topic, records_in
 from bench.values import samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -34,13 +34,20 @@ PRODUCER = {
 
 
 @contextmanager
-def loaded_topic(spark: SparkSession, kafka: KafkaCluster, spec: TopicSpec) -> Iterator[str]:
+def loaded_topic(
+    spark: SparkSession,
+    kafka: KafkaCluster,
+    spec: TopicSpec,
+    values: Sequence[bytes] | None = None,
+) -> Iterator[str]:
     """
     Yield the name of a topic with the specified records, and delete it at the end.
+
+    ``values`` replaces the samples of the specified size.
     """
     start = time.perf_counter()
     kafka.create_topic(spec.name, spec.partitions, TOPIC)
-    fill(spark, kafka.bootstrap, spec)
+    fill(spark, kafka.bootstrap, spec, values)
     check_records(f"The topic {spec.name}", spec.records, records_in(kafka, spec.name))
     seconds = time.perf_counter() - start
     print(f"{spec.name}: {spec.records:,} records loaded in {seconds:.1f} s", file=sys.stderr)
@@ -50,23 +57,27 @@ def loaded_topic(spark: SparkSession, kafka: KafkaCluster, spec: TopicSpec) -> I
         delete_topic(kafka, spec.name)
 
 
-def fill(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> None:
+def fill(
+    spark: SparkSession, bootstrap: str, spec: TopicSpec, values: Sequence[bytes] | None = None
+) -> None:
     """
     Write the records, with keys of eight bytes, evenly to all partitions.
     """
-    writer = records(spark, spec).write.format("kafka").options(**PRODUCER)
+    writer = records(spark, spec, values).write.format("kafka").options(**PRODUCER)
     writer = writer.option("kafka.compression.type", spec.codec)
     writer.option("kafka.bootstrap.servers", bootstrap).option("topic", spec.name).save()
 
 
-def records(spark: SparkSession, spec: TopicSpec) -> DataFrame:
+def records(
+    spark: SparkSession, spec: TopicSpec, values: Sequence[bytes] | None = None
+) -> DataFrame:
     """
     Return the rows to be written.
     """
-    numbered = list(enumerate(samples(spec.size)))
-    values = spark.createDataFrame(numbered, "number INT, value BINARY")
+    numbered = list(enumerate(values or samples(spec.size)))
+    frame = spark.createDataFrame(numbered, "number INT, value BINARY")
     ids = spark.range(0, spec.records, 1, 2)
-    return ids.join(F.broadcast(values), F.expr(f"id % {len(numbered)} = number")).select(
+    return ids.join(F.broadcast(frame), F.expr(f"id % {len(numbered)} = number")).select(
         F.expr(KEY).alias("key"),
         "value",
         F.expr(f"CAST(id % {spec.partitions} AS INT)").alias("partition"),

@@ -62,11 +62,20 @@ def read(spark: SparkSession, mode: str, source: str, options: Mapping[str, str]
 
 def read_batch(spark: SparkSession, source: str, options: Mapping[str, str]) -> Read:
     """
-    Read with a batch query; the time includes planning.
+    Read the columns of records with a batch query.
+    """
+    return read_frame(
+        spark, lambda: spark.read.format(source).options(**options).load().select(*COLUMNS)
+    )
+
+
+def read_frame(spark: SparkSession, load: Callable[[], DataFrame]) -> Read:
+    """
+    Read a frame into the sink `noop`; the time includes loading and planning.
     """
     known = _last_execution(spark)
     start = time.perf_counter()
-    frame = spark.read.format(source).options(**options).load().select(*COLUMNS)
+    frame = load()
     frame.write.format("noop").mode("overwrite").save()
     seconds = time.perf_counter() - start
     return Read(seconds, _rows_written(spark, known))

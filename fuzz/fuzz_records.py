@@ -2,8 +2,8 @@
 Fuzzes the decoder of record batches with libFuzzer, guided by code coverage.
 
 From the root of the repository, ``python -m fuzz.fuzz_records -max_total_time=60`` runs for a
-minute; the options are libFuzzer's. A failing input is saved to a file; pass that file as an
-argument to run it again.
+minute; the options are libFuzzer's. ``python -m fuzz.fuzz_json`` fuzzes the decoder of JSON so.
+A failing input is saved to a file; pass that file as an argument to run it again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import atheris
 from fuzz import instrumented
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +57,18 @@ def decode_input(data: bytes) -> None:
     decode_mutated(records, aborted, choices)
 
 
-def main() -> None:
+def run(name: str, decode: Callable[[bytes], None]) -> None:
     """
-    Run libFuzzer until it finds a failure or its time is over.
+    Run libFuzzer on a decoder until it finds a failure or its time is over.
     """
     with tempfile.TemporaryDirectory() as folder:
-        library = instrumented.build(Path(folder))
+        library = instrumented.build(name, Path(folder))
 
         def first_input(data: bytes) -> None:
             # Loaded late: the decoder needs libFuzzer's functions, which Setup() has loaded.
-            if instrumented.NAME not in sys.modules:
-                instrumented.load(library)
-            decode_input(data)
+            if name not in sys.modules:
+                instrumented.load(name, library)
+            decode(data)
 
         # Makes these functions visible to the decoder.
         sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
@@ -73,4 +77,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(instrumented.RECORDS, decode_input)

@@ -1,5 +1,5 @@
 """
-Compiles the decoder with coverage instrumentation for the fuzzer.
+Compiles a decoder with coverage instrumentation for the fuzzer.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ import sysconfig
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SOURCE = HERE.parent / "connector/pyspark_pykafka/engines/wire/records/_decoder.pyx"
-NAME = "pyspark_pykafka.engines.wire.records._decoder"
+#: The decoders, by their modules' names.
+RECORDS = "pyspark_pykafka.engines.wire.records._decoder"
+JSON = "pyspark_pykafka.formats._json"
 
 
-def build(folder: Path) -> Path:
+def build(name: str, folder: Path) -> Path:
     """
-    Compile the decoder into a folder and return the library.
+    Compile a decoder into a folder and return the library.
 
     ``CC`` is the compiler, and ``CFLAGS`` has further options such as sanitizers.
     """
-    c_file, c_object, library = (folder / f"_records.{end}" for end in ("c", "o", "so"))
-    translate = [sys.executable, "-m", "cython", str(SOURCE), "-o", str(c_file)]
+    source = HERE.parent / "connector" / f"{name.replace('.', '/')}.pyx"
+    c_file, c_object, library = (folder / f"{source.stem}.{end}" for end in ("c", "o", "so"))
+    translate = [sys.executable, "-m", "cython", str(source), "-o", str(c_file)]
     compiler = os.environ.get("CC", "cc")
     flags = ["-O1", "-g", "-fPIC", "-fwrapv", *os.environ.get("CFLAGS", "").split()]
     include = f"-I{sysconfig.get_path('include')}"
@@ -36,13 +38,13 @@ def build(folder: Path) -> Path:
     return library
 
 
-def load(library: Path) -> None:
+def load(name: str, library: Path) -> None:
     """
-    Import the decoder from a library instead of the installed one.
+    Import a decoder from a library instead of the installed one.
     """
-    spec = importlib.util.spec_from_file_location(NAME, library)
+    spec = importlib.util.spec_from_file_location(name, library)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    sys.modules[NAME] = module
+    sys.modules[name] = module

@@ -73,10 +73,14 @@ def _source_field_mistakes(field: pa.Field) -> list[str]:
         return [
             (
                 f"the schema's column '{field.name}' has type {_name(field)}; it must be {expected}"
-                f"{' or string' if field.name in {'key', 'value'} else ''}"
+                f"{_decoding_hint(field.name)}"
             )
         ]
     return []
+
+
+def _decoding_hint(name: str) -> str:
+    return f" or string; to decode it, set {name}Format" if name in {"key", "value"} else ""
 
 
 def check_sink_schema(schema: pa.Schema, *, topic_option: bool) -> None:

@@ -15,6 +15,7 @@ from pyspark_pykafka.options.values import (
     Committed,
     ConsumerGroup,
     Earliest,
+    FormatOptions,
     GlobalTimestamp,
     LastOffsets,
     Latest,
@@ -172,6 +173,7 @@ def _source(reader: OptionReader) -> SourceOptions:
         engine=reader.get(table.ENGINE),
         max_fetch_memory=reader.get(table.MAX_FETCH_MEMORY),
         progress_store=_store(reader, kafka),
+        formats=_formats(reader),
     )
     grouped = bool(kafka.get("group.id", "").strip())
     recorded = grouped or isinstance(source.progress_store, ZooKeeperNodes)
@@ -181,6 +183,39 @@ def _source(reader: OptionReader) -> SourceOptions:
             "consumer group whose committed offsets to start from"
         )
     return source
+
+
+def _formats(reader: OptionReader) -> FormatOptions:
+    formats = FormatOptions(
+        value_format=reader.get(table.VALUE_FORMAT),
+        key_format=reader.get(table.KEY_FORMAT),
+        value_schema=reader.find(table.VALUE_SCHEMA),
+        key_schema=reader.find(table.KEY_SCHEMA),
+        flatten=reader.get(table.FLATTEN),
+        on_bad_record=reader.get(table.ON_BAD_RECORD),
+        max_bad_records=reader.find(table.MAX_BAD_RECORDS),
+    )
+    for option, schema, kind in (
+        (table.VALUE_SCHEMA, formats.value_schema, formats.value_format),
+        (table.KEY_SCHEMA, formats.key_schema, formats.key_format),
+    ):
+        if schema is not None and kind != "json":
+            name = option.name.replace("Schema", "Format")
+            reader.mistakes.append(f"{option.name} is set, but {name} is '{kind}'; set it to json")
+    if formats.flatten and formats.value_format != "json":
+        reader.mistakes.append(
+            f"flatten is true, but valueFormat is '{formats.value_format}'; set it to json"
+        )
+    if formats.on_bad_record != "fail" and {*formats.by_column.values()} == {"raw"}:
+        reader.mistakes.append(
+            f"onBadRecord is '{formats.on_bad_record}', but nothing is decoded; set valueFormat or "
+            "keyFormat"
+        )
+    if formats.max_bad_records is not None and formats.on_bad_record == "fail":
+        reader.mistakes.append(
+            "maxBadRecords is set, but onBadRecord is 'fail'; it must be: null or rescue"
+        )
+    return formats
 
 
 def _store(reader: OptionReader, kafka: KafkaSettings) -> StoreOptions:

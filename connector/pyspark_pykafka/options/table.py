@@ -17,6 +17,7 @@ from pyspark_pykafka.options.value_parsers import (
     NODE_PATH,
     PATTERN,
     PREFIX,
+    SCHEMA,
     TEXT,
     TOPIC,
     TOPICS,
@@ -27,7 +28,12 @@ from pyspark_pykafka.options.value_parsers import (
 )
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.options.values import Acl, DeliveryGuarantee
+    from pyspark_pykafka.options.values import (
+        Acl,
+        DeliveryGuarantee,
+        OnBadRecord,
+        ValueFormat,
+    )
 
 ASSIGN = Option(
     "assign",
@@ -301,6 +307,57 @@ ZOOKEEPER_ACL: Option[Acl] = Option(
     "everyone may read.",
     Scope.READ,
 )
+VALUE_FORMAT: Option[ValueFormat] = Option(
+    "valueFormat",
+    one_of("raw", "text", "json"),
+    "What `value` is decoded from: `raw` leaves the bytes as they are, `text` is UTF-8, `json` is "
+    "JSON of the type that the schema or `valueSchema` says. See [Typed topics](typed-topics.md).",
+    Scope.READ,
+    default="raw",
+)
+KEY_FORMAT: Option[ValueFormat] = Option(
+    "keyFormat",
+    one_of("raw", "text", "json"),
+    "What `key` is decoded from, as `valueFormat`.",
+    Scope.READ,
+    default="raw",
+)
+VALUE_SCHEMA = Option(
+    "valueSchema",
+    SCHEMA,
+    "The type of `value` with `valueFormat=json`. A schema given to `.schema(...)` replaces it.",
+    Scope.READ,
+)
+KEY_SCHEMA = Option(
+    "keySchema",
+    SCHEMA,
+    "The type of `key` with `keyFormat=json`. A schema given to `.schema(...)` replaces it.",
+    Scope.READ,
+)
+FLATTEN = Option(
+    "flatten",
+    BOOLEAN,
+    "Make the fields of a JSON object in `value` columns, beside `_topic`, `_partition`, `_offset` "
+    "and `_timestamp`. Requires `valueFormat=json`.",
+    Scope.READ,
+    default="false",
+)
+ON_BAD_RECORD: Option[OnBadRecord] = Option(
+    "onBadRecord",
+    one_of("fail", "null", "rescue"),
+    "What to do with a key or value that cannot be decoded: `fail` the query; `null`, leave the "
+    "fields that do not fit NULL, as `from_json` does; `rescue`, do so and add the columns `_raw`, "
+    "its bytes, and `_error`, the reason.",
+    Scope.READ,
+    default="fail",
+)
+MAX_BAD_RECORDS = Option(
+    "maxBadRecords",
+    long_number(0),
+    "How many bad records a task may read before it fails, with `onBadRecord` `null` or `rescue`. "
+    "By default there is no limit.",
+    Scope.READ,
+)
 SINK_TOPIC = Option(
     "topic",
     TOPIC,
@@ -370,6 +427,13 @@ OPTIONS: tuple[Option[Any], ...] = (
     MAX_TIMESTAMP_DELAY,
     GROUP_ID_PREFIX,
     INCLUDE_HEADERS,
+    VALUE_FORMAT,
+    VALUE_SCHEMA,
+    KEY_FORMAT,
+    KEY_SCHEMA,
+    FLATTEN,
+    ON_BAD_RECORD,
+    MAX_BAD_RECORDS,
     SINK_TOPIC,
     ENGINE,
     MAX_FETCH_MEMORY,

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from pyspark_pykafka.options.schema_text import read_schema
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -210,6 +212,13 @@ def _read_credentials(text: str) -> tuple[str, str]:
     return user.strip(), password
 
 
+def _read_schema(text: str) -> str:
+    try:
+        return read_schema(text)
+    except (KeyError, TypeError, RecursionError) as cause:
+        raise ValueError(text) from cause
+
+
 def topic_name(name: str) -> str:
     """
     Return ``name``; raise :class:`InvalidOptionError` if it is not a legal topic name.
@@ -223,6 +232,10 @@ def topic_name(name: str) -> str:
     return name
 
 
+SCHEMA = Parser(
+    _read_schema,
+    "a type as DDL or as JSON text, such as id BIGINT, customer STRUCT<name: STRING>",
+)
 BOOLEAN = Parser(_read_boolean, "one of: true, false")
 TEXT = Parser(_read_text, "a non-empty string")
 DURATION = Parser(

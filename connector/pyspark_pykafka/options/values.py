@@ -17,6 +17,8 @@ NoMatch = Literal["error", "latest"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 DeliveryGuarantee = Literal["at-least-once", "exactly-once"]
 Acl = Literal["open", "creator", "readable"]
+ValueFormat = Literal["raw", "text", "json"]
+OnBadRecord = Literal["fail", "null", "rescue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,28 @@ StoreOptions = NoStore | ConsumerGroup | ZooKeeperNodes
 
 
 @dataclass(frozen=True, slots=True)
+class FormatOptions:
+    """
+    How keys and values are decoded. The schemas are the DDL of a type, or None.
+    """
+
+    value_format: ValueFormat = "raw"
+    key_format: ValueFormat = "raw"
+    value_schema: str | None = None
+    key_schema: str | None = None
+    flatten: bool = False
+    on_bad_record: OnBadRecord = "fail"
+    max_bad_records: int | None = None
+
+    @property
+    def by_column(self) -> dict[str, ValueFormat]:
+        """
+        The formats by the record's column.
+        """
+        return {"key": self.key_format, "value": self.value_format}
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """
     The validated options of a read. Fields have the names of the options, in snake case.
@@ -239,6 +263,7 @@ class SourceOptions:
     engine: str
     max_fetch_memory: int
     progress_store: StoreOptions
+    formats: FormatOptions = FormatOptions()
 
     @property
     def fetch_offset_retry(self) -> RetryPolicy:

@@ -32,7 +32,7 @@ def metadata_client(options: SourceOptions) -> MetadataClient:
 
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
     """
-    Return the settings that a task needs besides its offset range.
+    Return the settings with which a task reads the columns of a schema, besides its offset range.
     """
     group_id = options.kafka.get("group.id")
     return FetchSettings(

@@ -4,12 +4,14 @@ Spark's reader of a batch query: plans ranges on the driver, reads them on the e
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_pykafka.engines.selection import fetch
-from pyspark_pykafka.schema import check_source_schema
+from pyspark_pykafka.formats.record_decoder import decode_records
+from pyspark_pykafka.formats.record_format import record_format
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.filter_pushdown import FilterPushdown
 from pyspark_pykafka.source.offset_limits import resolve_end, resolve_sentinels, resolve_start
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
     from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.formats.record_format import RecordFormat
     from pyspark_pykafka.offsets import OffsetRange
     from pyspark_pykafka.options import SourceOptions
 
@@ -38,9 +41,11 @@ class KafkaBatchReader(DataSourceReader):
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
-        check_source_schema(schema, include_headers=options.include_headers)
+        self._format = record_format(
+            options.formats, schema, include_headers=options.include_headers
+        )
         self._options = options
-        self._settings = fetch_settings(options, schema)
+        self._settings = fetch_settings(options, self._format.record_schema)
         self._filters = FilterPushdown()
 
     def __repr__(self) -> str:
@@ -76,7 +81,7 @@ class KafkaBatchReader(DataSourceReader):
         """
         Yield the records of one offset range, on an executor.
         """
-        return read_range(partition, self._settings)
+        return read_range(partition, self._settings, self._format)
 
 
 @reports_errors
@@ -89,21 +94,25 @@ class FilteringBatchReader(KafkaBatchReader):
         """
         Narrow the offset ranges by the filters, and return all of them for Spark to apply again.
         """
-        self._filters = FilterPushdown(
-            tuple(supported_filters(filters)), self._options.max_timestamp_delay_ms
+        comparisons = tuple(
+            replace(comparison, column=column)
+            for comparison in supported_filters(filters)
+            if (column := self._format.record_column(comparison.column)) is not None
         )
+        self._filters = FilterPushdown(comparisons, self._options.max_timestamp_delay_ms)
         return filters
 
 
 def read_range(
-    partition: InputPartition | None, settings: FetchSettings
+    partition: InputPartition | None, settings: FetchSettings, record_format: RecordFormat
 ) -> Iterator[pa.RecordBatch]:
     """
-    Yield the records of an input partition, whose value is an :class:`OffsetRange`.
+    Yield the rows of an input partition, whose value is an :class:`OffsetRange`.
 
     For an empty plan Spark makes an input partition without a value, and before 4.2 passes None.
     """
     if partition is None or partition.value is None:
         return iter(())
     freeze_loaded_modules()
-    return fetch(partition.value, settings)
+    requested: OffsetRange = partition.value
+    return decode_records(fetch(requested, settings), requested.tp, record_format, settings)

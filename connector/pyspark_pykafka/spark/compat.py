@@ -17,12 +17,21 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
+    ByteType,
     DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
+    MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -169,6 +178,17 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
     HEADERS: _HEADERS,
 }
 
+# The types that only decoded keys and values have.
+_DECODED_TYPES: dict[type[DataType], pa.DataType] = {
+    BooleanType: pa.bool_(),
+    ByteType: pa.int8(),
+    ShortType: pa.int16(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    DateType: pa.date32(),
+    TimestampNTZType: pa.timestamp("us"),
+}
+
 
 # Marks an Arrow schema that Spark converts back to the very schema that it was made from.
 _ROUND_TRIPS = b"roundTrips"
@@ -219,7 +239,15 @@ def _arrow_type(spark_type: DataType) -> pa.DataType:
         return pa.struct([_arrow_field(field) for field in spark_type.fields])
     if isinstance(spark_type, StringType):
         return pa.string()
-    simple = {type(spark): arrow for arrow, spark in _SPARK_TYPES.items()}
+    if isinstance(spark_type, DecimalType):
+        return pa.decimal128(spark_type.precision, spark_type.scale)
+    if isinstance(spark_type, MapType):
+        item = _arrow_type(spark_type.valueType)
+        return pa.map_(
+            pa.field("key", _arrow_type(spark_type.keyType), nullable=False),
+            pa.field("value", item, spark_type.valueContainsNull),
+        )
+    simple = {type(spark): arrow for arrow, spark in _SPARK_TYPES.items()} | _DECODED_TYPES
     return simple.get(type(spark_type), pa.null())
 
 

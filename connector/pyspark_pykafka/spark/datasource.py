@@ -56,17 +56,22 @@ class DefaultSource(DataSource):
         """
         return "pykafka"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """
         Return the source's columns, with ``headers`` if ``includeHeaders`` is true.
 
+        Decoded keys and values are of the types that the options say, as DDL that Spark parses.
+
         Spark calls this at ``load()``, so wrong options are reported there.
         """
+        from pyspark_pykafka.formats.default_columns import default_ddl
         from pyspark_pykafka.options import parse_source
         from pyspark_pykafka.spark.catalog_tables import check_no_new_table
 
         check_no_new_table(self.options)
-        return source_schema(include_headers=parse_source(self.options).include_headers)
+        options = parse_source(self.options)
+        ddl = default_ddl(options.formats, include_headers=options.include_headers)
+        return source_schema(include_headers=options.include_headers) if ddl is None else ddl
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """

@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.selection import bytes_per_offset
 from pyspark_pykafka.errors import OffsetsError
+from pyspark_pykafka.formats.record_format import record_format
 from pyspark_pykafka.progress.factory import make_progress_sink
-from pyspark_pykafka.schema import check_source_schema
 from pyspark_pykafka.source.driver_read import (
     BoundedDriverReader,
     DisabledDriverReader,
@@ -63,8 +63,10 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
-        check_source_schema(schema, include_headers=options.include_headers)
-        self._settings = fetch_settings(options, schema)
+        self._format = record_format(
+            options.formats, schema, include_headers=options.include_headers
+        )
+        self._settings = fetch_settings(options, self._format.record_schema)
         quick = fail_fast(self._settings)
         sizes = partial(bytes_per_offset, settings=quick)
         progress = make_progress_sink(options)
@@ -113,7 +115,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         read, or whose attached records Spark lost.
         """
         ranges = partition.value if isinstance(partition.value, tuple) else (partition.value,)
-        parts = (read_range(InputPartition(r), self._settings) for r in ranges)
+        parts = (read_range(InputPartition(r), self._settings, self._format) for r in ranges)
         return chain.from_iterable(parts)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -130,9 +132,9 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         """
         Return how small batches are read: by tasks only, if the user sets how they are split.
         """
-        if self._stream.has_split_options or not supports_prefetched_records(self._settings.schema):
+        if self._stream.has_split_options or not supports_prefetched_records(self._format.schema):
             return DisabledDriverReader()
-        return BoundedDriverReader(lambda r: read_range(InputPartition(r), quick))
+        return BoundedDriverReader(lambda r: read_range(InputPartition(r), quick, self._format))
 
 
 @reports_errors

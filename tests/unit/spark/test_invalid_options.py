@@ -7,6 +7,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from pyspark.sql.types import StructType
 
 from pyspark_pykafka import DefaultSource
 from pyspark_pykafka.errors import OptionsError
@@ -46,9 +47,10 @@ def test_load_accepts_options_of_either_kind_of_read(right: dict[str, str]) -> N
     """
     At load() a read may still become a batch or a stream.
     """
-    names = DefaultSource({**READ, **right}).schema().names
+    schema = DefaultSource({**READ, **right}).schema()
 
-    assert ("headers" in names) == ("includeheaders" in right)
+    assert isinstance(schema, StructType)
+    assert ("headers" in schema.names) == ("includeheaders" in right)
 
 
 def test_the_reader_of_an_invalid_stream_raises_on_first_use() -> None:
@@ -56,7 +58,9 @@ def test_the_reader_of_an_invalid_stream_raises_on_first_use() -> None:
     streamReader() raises nothing, since Spark would report an error of its own instead.
     """
     source = DefaultSource({**READ, "minoffsetspertrigger": "9", "maxoffsetspertrigger": "1"})
-    reader = pickle.loads(pickle.dumps(source.streamReader(source.schema())))  # noqa: S301
+    schema = source.schema()
+    assert isinstance(schema, StructType)
+    reader = pickle.loads(pickle.dumps(source.streamReader(schema)))  # noqa: S301
 
     for use in (
         reader.initialOffset,

@@ -10,13 +10,15 @@ from tests.support.fresh_process import output_of
 READING = """
 import gc, weakref
 from pyspark.sql.datasource import InputPartition
-from tests.support.fetching import settings
+from tests.support.fetching import SCHEMA, settings
+from pyspark_pykafka.formats.record_format import RecordFormat
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.spark.batch_reader import read_range
 
 def read():
     partition = InputPartition(OffsetRange(TopicPartition("t", 0), 0, 1))
-    return read_range(partition, settings("localhost:1", "wire"))
+    raw = RecordFormat(SCHEMA, SCHEMA)
+    return read_range(partition, settings("localhost:1", "wire"), raw)
 
 class Node:
     pass

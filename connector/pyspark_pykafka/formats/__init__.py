@@ -1,0 +1,3 @@
+"""
+Decodes the keys and values of records into typed columns. Imports nothing by itself.
+"""

@@ -1,0 +1,2090 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, embedsignature=True
+"""
+Decodes JSON texts into Arrow buffers of a given type, without a Python object per record.
+
+The texts are strict JSON (RFC 8259). Only the fields of the type are decoded; the rest is checked
+and skipped. For any input, nothing outside the given buffers is read, and the columns never exceed
+``max_bytes`` by more than one growth step.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+
+    typedef unsigned __int128 pykafka_uint128;
+
+    #if defined(__SSE2__)
+    #include <emmintrin.h>
+    #endif
+
+    /* Return the first quote, backslash or control character from `at` on, or `end`. `high` gets a
+       bit if a byte before it is not ASCII. Reads nothing at or after `end`. */
+    static inline const uint8_t* find_special(
+        const uint8_t* at, const uint8_t* end, uint32_t* high
+    ) {
+    #if defined(__SSE2__)
+        const __m128i quote = _mm_set1_epi8('"');
+        const __m128i backslash = _mm_set1_epi8(92);
+        const __m128i control = _mm_set1_epi8(0x1f);
+        while (end - at >= 16) {
+            __m128i block = _mm_loadu_si128((const __m128i*)at);
+            __m128i found = _mm_or_si128(
+                _mm_or_si128(_mm_cmpeq_epi8(block, quote), _mm_cmpeq_epi8(block, backslash)),
+                _mm_cmpeq_epi8(_mm_min_epu8(block, control), block)
+            );
+            uint32_t mask = (uint32_t)_mm_movemask_epi8(found);
+            uint32_t wide = (uint32_t)_mm_movemask_epi8(block);
+            if (mask) {
+                *high |= wide & ((mask & (0u - mask)) - 1u);
+                return at + __builtin_ctz(mask);
+            }
+            *high |= wide;
+            at += 16;
+        }
+    #else
+        const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+        while (end - at >= 8) {
+            uint64_t block, quote, backslash;
+            memcpy(&block, at, 8);
+            quote = block ^ (ones * '"');
+            backslash = block ^ (ones * 92);
+            /* May stop too early at a byte that is not ASCII; the loop below then goes on. */
+            if ((((quote - ones) & ~quote) | ((backslash - ones) & ~backslash)
+                 | ((block - ones * 0x20) & ~block) | block) & tops) {
+                break;
+            }
+            at += 8;
+        }
+    #endif
+        while (at < end && *at != '"' && *at != 92 && *at >= 0x20) {
+            *high |= *at & 0x80;
+            at += 1;
+        }
+        return at;
+    }
+
+    /* The high and low half of a product. */
+    static inline void wide_product(uint64_t a, uint64_t b, uint64_t* high, uint64_t* low) {
+        pykafka_uint128 product = (pykafka_uint128)a * b;
+        *high = (uint64_t)(product >> 64);
+        *low = (uint64_t)product;
+    }
+
+    static inline int leading_zeros(uint64_t bits) {
+        return __builtin_clzll(bits);
+    }
+    """
+    ctypedef unsigned long long uint128 "pykafka_uint128"
+    const uint8_t* find_special(
+        const uint8_t* at, const uint8_t* end, uint32_t* high
+    ) noexcept nogil
+    void wide_product(uint64_t a, uint64_t b, uint64_t* high, uint64_t* low) noexcept nogil
+    int leading_zeros(uint64_t bits) noexcept nogil
+
+cdef extern from "Python.h":
+    double PyOS_string_to_double(const char* text, char** end, object overflow) except? -1.0
+
+# The kinds of a type, as json_decoder.py numbers them.
+cdef enum:
+    STRUCT = 0
+    LIST = 1
+    MAP = 2
+    STRING = 3
+    BINARY = 4
+    BOOLEAN = 5
+    BYTE = 6
+    SHORT = 7
+    INTEGER = 8
+    LONG = 9
+    FLOAT = 10
+    DOUBLE = 11
+    DECIMAL = 12
+    DATE = 13
+    TIMESTAMP = 14
+    TIMESTAMP_NTZ = 15
+    KINDS = 16
+
+# What became of a value.
+cdef enum:
+    OK = 0
+    # The value does not fit its type; the text goes on after it.
+    UNFIT = 1
+    # The text is no JSON from here on.
+    MALFORMED = 2
+    # The columns would exceed their limit.
+    FULL = 3
+    NO_MEMORY = 4
+
+# Why a record is bad, as json_decoder.py words it. Those from MISMATCH on concern one field.
+cdef enum:
+    UNEXPECTED = 1
+    ENDED = 2
+    CONTROL = 3
+    BAD_ESCAPE = 4
+    BAD_UTF8 = 5
+    BAD_NUMBER = 6
+    TOO_DEEP = 7
+    TRAILING = 8
+    TOO_LARGE = 9
+    MISMATCH = 10
+    OUT_OF_RANGE = 11
+    LONE_SURROGATE = 12
+    BAD_TEXT = 13
+
+# Jackson's limits, which are Spark's.
+cdef enum:
+    MAX_DEPTH = 1000
+    MAX_NUMBER = 1000
+
+cdef enum:
+    # The keys of an object that are expected in the order of the previous object.
+    SLOTS = 64
+    SLOT_TEXT = 48
+    # So many expected keys may be missing before a key counts as unexpected.
+    MAX_MISSING = 3
+    # Digits that always fit into 64 bits.
+    MAX_DIGITS = 19
+
+cdef int[KINDS] WIDTHS
+WIDTHS[:] = [0, 0, 0, 0, 0, 1, 1, 2, 4, 8, 4, 8, 16, 4, 8, 8]
+
+cdef double[23] POWERS_OF_TEN
+cdef uint128[39] INTEGER_POWERS
+# The upper 128 bits of 5**q, from q = -342 on (Lemire, "Number Parsing at a Gigabyte per Second").
+cdef enum:
+    MIN_POWER = -342
+    MAX_POWER = 308
+cdef uint64_t[651] FIVES_HIGH
+cdef uint64_t[651] FIVES_LOW
+
+
+def _fill_powers():
+    cdef int i
+    cdef uint128 power = 1
+    for i in range(23):
+        POWERS_OF_TEN[i] = float(10 ** i)
+    for i in range(39):
+        INTEGER_POWERS[i] = power
+        power = power * 10
+    for q in range(MIN_POWER, MAX_POWER + 1):
+        bits = _five_to_the(q)
+        FIVES_HIGH[q - MIN_POWER] = bits >> 64
+        FIVES_LOW[q - MIN_POWER] = bits & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def _five_to_the(q):
+    """
+    Return the 128 most significant bits of 5**q.
+    """
+    if q >= 0:
+        power = 5 ** q
+        extra = power.bit_length() - 128
+        return power >> extra if extra > 0 else power << -extra
+    power = 5 ** -q
+    # Rounded up only where the quotient is used for exact products.
+    return (1 << (power.bit_length() + 127)) // power + (q >= -27)
+
+
+_fill_powers()
+
+
+# --- Columns --------------------------------------------------------------------------------------
+
+cdef struct Block:
+    uint8_t* start
+    size_t used
+    size_t room
+
+
+cdef struct Slot:
+    # A key with its closing quote, if it is short, and the index of its field or -1.
+    uint8_t[SLOT_TEXT] text
+    int32_t size
+    int32_t child
+
+
+cdef struct Node:
+    int kind
+    int number
+    int width
+    int precision
+    int scale
+    Py_ssize_t rows
+    # One byte for each row, fixed-width values or bytes, and the ends of variable-size values.
+    Block valid
+    Block data
+    Block ends
+    Node* children
+    int child_count
+    uint8_t* name
+    Py_ssize_t name_size
+    # For structs: the keys in their usual order, and a hash table of the fields.
+    Slot* slots
+    int32_t* table
+    uint32_t table_mask
+
+
+cdef struct BadRecord:
+    int64_t row
+    int64_t position
+    int32_t reason
+    int32_t node
+    int32_t found
+
+
+cdef struct Parser:
+    const uint8_t* at
+    const uint8_t* end
+    # The end of the buffer, up to which wide loads may read.
+    const uint8_t* readable
+    int depth
+    # The first thing wrong with this record.
+    int reason
+    int node
+    const uint8_t* wrong_at
+    # The bytes that all blocks have, and that they may have.
+    size_t bytes
+    size_t max_bytes
+    Block scratch
+
+
+cdef int grow(Parser* parser, Block* block, size_t more) noexcept nogil:
+    cdef size_t room = max(2 * block.room, max(block.used + more, <size_t>64))
+    cdef uint8_t* moved
+    if parser.bytes + room - block.room > parser.max_bytes:
+        # The last bytes below the limit, without doubling.
+        room = block.used + more
+        if parser.bytes + room - block.room > parser.max_bytes:
+            return FULL
+    moved = <uint8_t*>realloc(block.start, room)
+    if moved == NULL:
+        return NO_MEMORY
+    parser.bytes += room - block.room
+    block.start = moved
+    block.room = room
+    return OK
+
+
+cdef inline int reserve(Parser* parser, Block* block, size_t more) noexcept nogil:
+    if block.used + more <= block.room:
+        return OK
+    return grow(parser, block, more)
+
+
+cdef inline int add_valid(Parser* parser, Node* node, uint8_t valid) noexcept nogil:
+    cdef int status = reserve(parser, &node.valid, 1)
+    if status:
+        return status
+    node.valid.start[node.valid.used] = valid
+    node.valid.used += 1
+    node.rows += 1
+    return OK
+
+
+cdef inline int add_end(Parser* parser, Node* node, int64_t end) noexcept nogil:
+    """
+    Append the end of a variable-size value; the first value also writes the first offset.
+    """
+    cdef int status = reserve(parser, &node.ends, 8)
+    if status:
+        return status
+    if node.ends.used == 0:
+        (<int32_t*>node.ends.start)[0] = 0
+        node.ends.used = 4
+    (<int32_t*>(node.ends.start + node.ends.used))[0] = <int32_t>end
+    node.ends.used += 4
+    return OK
+
+
+cdef inline int64_t end_of(Node* node) noexcept nogil:
+    """
+    Return where the next value of a list, a map or text starts.
+    """
+    return (<int32_t*>(node.ends.start + node.ends.used - 4))[0] if node.ends.used else 0
+
+
+cdef inline int add_fixed(Parser* parser, Node* node, const void* value) noexcept nogil:
+    cdef int status = reserve(parser, &node.data, node.width)
+    if status:
+        return status
+    memcpy(node.data.start + node.data.used, value, node.width)
+    node.data.used += node.width
+    return add_valid(parser, node, 1)
+
+
+cdef inline int add_bytes(
+    Parser* parser, Node* node, const uint8_t* start, size_t size
+) noexcept nogil:
+    cdef int status = reserve(parser, &node.data, size)
+    if status:
+        return status
+    if size:
+        memcpy(node.data.start + node.data.used, start, size)
+        node.data.used += size
+    status = add_end(parser, node, node.data.used)
+    return status if status else add_valid(parser, node, 1)
+
+
+cdef int add_null(Parser* parser, Node* node) noexcept nogil:
+    cdef int status = OK
+    cdef int i
+    if node.kind == STRUCT:
+        for i in range(node.child_count):
+            status = add_null(parser, &node.children[i])
+            if status:
+                return status
+    elif node.width:
+        status = reserve(parser, &node.data, node.width)
+        if status:
+            return status
+        memset(node.data.start + node.data.used, 0, node.width)
+        node.data.used += node.width
+    else:
+        status = add_end(parser, node, end_of(node))
+        if status:
+            return status
+    return add_valid(parser, node, 0)
+
+
+cdef int add_default(Parser* parser, Node* root) noexcept nogil:
+    """
+    Append what a bad record becomes: a struct whose fields are all null, or null.
+    """
+    cdef int status = OK
+    cdef int i
+    if root.kind != STRUCT:
+        return add_null(parser, root)
+    for i in range(root.child_count):
+        status = add_null(parser, &root.children[i])
+        if status:
+            return status
+    return add_valid(parser, root, 1)
+
+
+cdef void cut(Node* node, Py_ssize_t rows) noexcept nogil:
+    """
+    Remove the values after the first ``rows``, unfinished ones included.
+    """
+    cdef int i
+    cdef Py_ssize_t inner
+    node.rows = rows
+    node.valid.used = rows
+    if node.kind == STRUCT:
+        for i in range(node.child_count):
+            cut(&node.children[i], rows)
+        return
+    if node.width:
+        node.data.used = rows * node.width
+        return
+    inner = (<int32_t*>node.ends.start)[rows] if rows else 0
+    node.ends.used = 4 * (rows + 1) if rows else 0
+    if node.kind == LIST or node.kind == MAP:
+        for i in range(node.child_count):
+            cut(&node.children[i], inner)
+    else:
+        node.data.used = inner
+
+
+# --- Syntax ---------------------------------------------------------------------------------------
+
+cdef inline int malformed(Parser* parser, int reason) noexcept nogil:
+    parser.reason = reason
+    parser.node = -1
+    parser.wrong_at = parser.at
+    return MALFORMED
+
+
+cdef inline int unexpected(Parser* parser) noexcept nogil:
+    return malformed(parser, ENDED if parser.at >= parser.end else UNEXPECTED)
+
+
+cdef inline int unfit(Parser* parser, Node* node, const uint8_t* at, int reason) noexcept nogil:
+    if parser.reason == 0:
+        parser.reason = reason
+        parser.node = node.number
+        parser.wrong_at = at
+    return UNFIT
+
+
+cdef inline void skip_spaces(Parser* parser) noexcept nogil:
+    cdef uint8_t byte
+    while parser.at < parser.end:
+        byte = parser.at[0]
+        if byte > 0x20 or not (byte == 0x20 or byte == 0x0A or byte == 0x0D or byte == 0x09):
+            return
+        parser.at += 1
+
+
+cdef inline bint is_digit(uint8_t byte) noexcept nogil:
+    return <uint8_t>(byte - 48) <= 9
+
+
+cdef inline int hex_digit(uint8_t byte) noexcept nogil:
+    if is_digit(byte):
+        return byte - 48
+    byte |= 0x20
+    return byte - 87 if 97 <= byte <= 102 else -1
+
+
+cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    """
+    Return whether the bytes are UTF-8: no surrogates, nothing overlong, nothing above U+10FFFF.
+    """
+    cdef uint8_t first, second
+    cdef uint64_t eight
+    while at < end:
+        first = at[0]
+        if first < 0x80:
+            at += 1
+            while end - at >= 8:
+                memcpy(&eight, at, 8)
+                if eight & <uint64_t>0x8080808080808080:
+                    break
+                at += 8
+            continue
+        if end - at < 2 or (at[1] & 0xC0) != 0x80:
+            return False
+        second = at[1]
+        if 0xC2 <= first <= 0xDF:
+            at += 2
+        elif first & 0xF0 == 0xE0:
+            if (
+                end - at < 3 or (at[2] & 0xC0) != 0x80 or (first == 0xE0 and second < 0xA0)
+                or (first == 0xED and second > 0x9F)
+            ):
+                return False
+            at += 3
+        elif 0xF0 <= first <= 0xF4:
+            if (
+                end - at < 4 or (at[2] & 0xC0) != 0x80 or (at[3] & 0xC0) != 0x80
+                or (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F)
+            ):
+                return False
+            at += 4
+        else:
+            return False
+    return True
+
+
+cdef struct Text:
+    const uint8_t* start
+    size_t size
+    bint escaped
+
+
+cdef inline int read_text(Parser* parser, Text* text) noexcept nogil:
+    """
+    Read a string from after its opening quote to after its closing one.
+    """
+    cdef const uint8_t* start = parser.at
+    cdef uint32_t high = 0
+    cdef int status
+    text.start = start
+    text.escaped = False
+    while True:
+        parser.at = find_special(parser.at, parser.readable, &high)
+        if parser.at >= parser.end:
+            parser.at = parser.end
+            return malformed(parser, ENDED)
+        if parser.at[0] == 34:
+            break
+        if parser.at[0] != 92:
+            return malformed(parser, CONTROL)
+        text.escaped = True
+        status = skip_escape(parser)
+        if status:
+            return status
+    text.size = parser.at - start
+    if high and not is_utf8(start, parser.at):
+        parser.at = start
+        return malformed(parser, BAD_UTF8)
+    parser.at += 1
+    return OK
+
+
+cdef int skip_escape(Parser* parser) noexcept nogil:
+    cdef uint8_t byte
+    cdef int i
+    if parser.end - parser.at < 2:
+        parser.at = parser.end
+        return malformed(parser, ENDED)
+    byte = parser.at[1]
+    if byte == 117:
+        if parser.end - parser.at < 6:
+            parser.at = parser.end
+            return malformed(parser, ENDED)
+        for i in range(2, 6):
+            if hex_digit(parser.at[i]) < 0:
+                return malformed(parser, BAD_ESCAPE)
+        parser.at += 6
+        return OK
+    if unescaped(byte) == 0:
+        return malformed(parser, BAD_ESCAPE)
+    parser.at += 2
+    return OK
+
+
+cdef inline uint8_t unescaped(uint8_t byte) noexcept nogil:
+    """
+    Return the byte for the letter of a short escape, or 0 if there is no such escape.
+    """
+    if byte == 34 or byte == 92 or byte == 47:
+        return byte
+    if byte == 98:
+        return 8
+    if byte == 102:
+        return 12
+    if byte == 110:
+        return 10
+    if byte == 114:
+        return 13
+    return 9 if byte == 116 else 0
+
+
+cdef inline uint32_t four_hex(const uint8_t* at) noexcept nogil:
+    return (
+        (<uint32_t>hex_digit(at[0]) << 12) | (<uint32_t>hex_digit(at[1]) << 8)
+        | (<uint32_t>hex_digit(at[2]) << 4) | <uint32_t>hex_digit(at[3])
+    )
+
+
+cdef int64_t unescape(const Text* text, uint8_t* to) noexcept nogil:
+    """
+    Write a checked string without escapes, which never gets longer; return its size.
+
+    Returns -1 if half of a surrogate pair is missing.
+    """
+    cdef const uint8_t* at = text.start
+    cdef const uint8_t* end = at + text.size
+    cdef uint8_t* start = to
+    cdef uint32_t point, low
+    while at < end:
+        if at[0] != 92:
+            to[0] = at[0]
+            to += 1
+            at += 1
+            continue
+        if at[1] != 117:
+            to[0] = unescaped(at[1])
+            to += 1
+            at += 2
+            continue
+        point = four_hex(at + 2)
+        at += 6
+        if 0xD800 <= point <= 0xDFFF:
+            if point >= 0xDC00 or end - at < 6 or at[0] != 92 or at[1] != 117:
+                return -1
+            low = four_hex(at + 2)
+            if not 0xDC00 <= low <= 0xDFFF:
+                return -1
+            at += 6
+            point = 0x10000 + ((point - 0xD800) << 10) + (low - 0xDC00)
+        if point < 0x80:
+            to[0] = point
+            to += 1
+        elif point < 0x800:
+            to[0] = 0xC0 | (point >> 6)
+            to[1] = 0x80 | (point & 0x3F)
+            to += 2
+        elif point < 0x10000:
+            to[0] = 0xE0 | (point >> 12)
+            to[1] = 0x80 | ((point >> 6) & 0x3F)
+            to[2] = 0x80 | (point & 0x3F)
+            to += 3
+        else:
+            to[0] = 0xF0 | (point >> 18)
+            to[1] = 0x80 | ((point >> 12) & 0x3F)
+            to[2] = 0x80 | ((point >> 6) & 0x3F)
+            to[3] = 0x80 | (point & 0x3F)
+            to += 4
+    return to - start
+
+
+cdef int read_plain(Parser* parser, Text* text, bint* lone) noexcept nogil:
+    """
+    Read a string; one with escapes is written without them into the scratch block.
+    """
+    cdef int status = read_text(parser, text)
+    cdef int64_t size
+    lone[0] = False
+    if status or not text.escaped:
+        return status
+    parser.scratch.used = 0
+    status = reserve(parser, &parser.scratch, text.size)
+    if status:
+        return status
+    size = unescape(text, parser.scratch.start)
+    if size < 0:
+        lone[0] = True
+        return OK
+    text.start = parser.scratch.start
+    text.size = size
+    text.escaped = False
+    return OK
+
+
+cdef struct Number:
+    const uint8_t* start
+    size_t size
+    bint whole
+
+
+cdef inline int read_number(Parser* parser, Number* number) noexcept nogil:
+    cdef const uint8_t* at = parser.at
+    cdef const uint8_t* end = parser.end
+    number.start = at
+    number.whole = True
+    if at[0] == 45:
+        at += 1
+    if at >= end or not is_digit(at[0]):
+        parser.at = at
+        return malformed(parser, ENDED if at >= end else BAD_NUMBER)
+    if at[0] == 48:
+        at += 1
+        if at < end and is_digit(at[0]):
+            parser.at = at
+            return malformed(parser, BAD_NUMBER)
+    else:
+        while at < end and is_digit(at[0]):
+            at += 1
+    if at < end and at[0] == 46:
+        number.whole = False
+        at += 1
+        if at >= end or not is_digit(at[0]):
+            parser.at = at
+            return malformed(parser, ENDED if at >= end else BAD_NUMBER)
+        while at < end and is_digit(at[0]):
+            at += 1
+    if at < end and (at[0] | 0x20) == 101:
+        number.whole = False
+        at += 1
+        if at < end and (at[0] == 43 or at[0] == 45):
+            at += 1
+        if at >= end or not is_digit(at[0]):
+            parser.at = at
+            return malformed(parser, ENDED if at >= end else BAD_NUMBER)
+        while at < end and is_digit(at[0]):
+            at += 1
+    number.size = at - number.start
+    if number.size > MAX_NUMBER:
+        return malformed(parser, TOO_LARGE)
+    parser.at = at
+    return OK
+
+
+cdef inline int read_word(Parser* parser, const char* word, int size) noexcept nogil:
+    cdef int here = <int>min(<int64_t>(parser.end - parser.at), <int64_t>size)
+    if memcmp(parser.at, word, here) != 0:
+        return malformed(parser, UNEXPECTED)
+    parser.at += here
+    return OK if here == size else malformed(parser, ENDED)
+
+
+cdef inline int skip_scalar(Parser* parser) noexcept nogil:
+    """
+    Check and skip a string, a number or a word; there is a byte.
+    """
+    cdef Text text
+    cdef Number number
+    cdef uint8_t byte = parser.at[0]
+    if byte == 34:
+        parser.at += 1
+        return read_text(parser, &text)
+    if byte == 45 or is_digit(byte):
+        return read_number(parser, &number)
+    if byte == 116:
+        return read_word(parser, b"true", 4)
+    if byte == 102:
+        return read_word(parser, b"false", 5)
+    if byte == 110:
+        return read_word(parser, b"null", 4)
+    return unexpected(parser)
+
+
+cdef inline int skip_key(Parser* parser) noexcept nogil:
+    """
+    Check and skip a key and its colon.
+    """
+    cdef Text text
+    cdef int status
+    if parser.at >= parser.end or parser.at[0] != 34:
+        return unexpected(parser)
+    parser.at += 1
+    status = read_text(parser, &text)
+    return status if status else skip_colon(parser)
+
+
+cdef inline int skip_colon(Parser* parser) noexcept nogil:
+    if parser.at < parser.end and parser.at[0] == 58:
+        parser.at += 1
+    else:
+        skip_spaces(parser)
+        if parser.at >= parser.end or parser.at[0] != 58:
+            return unexpected(parser)
+        parser.at += 1
+    skip_spaces(parser)
+    return OK
+
+
+cdef inline int skip_value(Parser* parser) noexcept nogil:
+    if parser.at >= parser.end:
+        return malformed(parser, ENDED)
+    if parser.at[0] == 123 or parser.at[0] == 91:
+        return skip_container(parser)
+    return skip_scalar(parser)
+
+
+cdef int skip_container(Parser* parser) noexcept nogil:
+    """
+    Check and skip an object or array of any depth, without recursion.
+    """
+    cdef uint8_t[MAX_DEPTH + 1] is_object
+    cdef int depth = 0
+    cdef int status
+    cdef uint8_t byte
+    while True:
+        # At a value.
+        if parser.at >= parser.end:
+            return malformed(parser, ENDED)
+        byte = parser.at[0]
+        if byte == 123 or byte == 91:
+            if parser.depth + depth >= MAX_DEPTH:
+                return malformed(parser, TOO_DEEP)
+            is_object[depth] = byte == 123
+            depth += 1
+            parser.at += 1
+            skip_spaces(parser)
+            if parser.at < parser.end and parser.at[0] == (125 if byte == 123 else 93):
+                parser.at += 1
+                depth -= 1
+            else:
+                if byte == 123:
+                    status = skip_key(parser)
+                    if status:
+                        return status
+                continue
+        else:
+            status = skip_scalar(parser)
+            if status:
+                return status
+        # After a value.
+        while True:
+            if depth == 0:
+                return OK
+            skip_spaces(parser)
+            if parser.at >= parser.end:
+                return malformed(parser, ENDED)
+            byte = parser.at[0]
+            if byte == 44:
+                parser.at += 1
+                skip_spaces(parser)
+                if is_object[depth - 1]:
+                    status = skip_key(parser)
+                    if status:
+                        return status
+                break
+            if byte != (125 if is_object[depth - 1] else 93):
+                return malformed(parser, UNEXPECTED)
+            parser.at += 1
+            depth -= 1
+
+
+# --- Numbers --------------------------------------------------------------------------------------
+
+cdef inline bint to_long(const Number* number, int64_t* value) noexcept nogil:
+    """
+    Convert a whole number; return false if it does not fit into 64 bits.
+    """
+    cdef const uint8_t* at = number.start
+    cdef const uint8_t* end = at + number.size
+    cdef bint negative = at[0] == 45
+    cdef uint64_t bits = 0
+    if negative:
+        at += 1
+    if end - at > MAX_DIGITS:
+        return False
+    while at < end:
+        bits = bits * 10 + (at[0] - 48)
+        at += 1
+    if bits > <uint64_t>INT64_MAX + negative:
+        return False
+    value[0] = <int64_t>(0 - bits) if negative else <int64_t>bits
+    return True
+
+
+cdef double to_double(const Number* number) noexcept nogil:
+    """
+    Return the nearest double; too large numbers become infinite, as in Java.
+    """
+    cdef const uint8_t* at = number.start
+    cdef const uint8_t* end = at + number.size
+    cdef bint negative = at[0] == 45
+    cdef uint64_t digits = 0
+    cdef int count = 0
+    cdef int64_t exponent = 0
+    cdef int64_t given = 0
+    cdef bint exact = True
+    cdef bint negative_exponent = False
+    cdef bint fraction = False
+    cdef double value
+    if negative:
+        at += 1
+    while at < end:
+        if at[0] == 46:
+            fraction = True
+        elif is_digit(at[0]):
+            if count < MAX_DIGITS:
+                digits = digits * 10 + (at[0] - 48)
+                count += digits != 0
+                exponent -= fraction
+            else:
+                exact = exact and at[0] == 48
+                exponent += not fraction
+        else:
+            break
+        at += 1
+    if at < end:
+        at += 1
+        if at[0] == 45 or at[0] == 43:
+            negative_exponent = at[0] == 45
+            at += 1
+        while at < end:
+            given = min(given * 10 + (at[0] - 48), <int64_t>100_000)
+            at += 1
+        exponent += -given if negative_exponent else given
+    if digits == 0:
+        return -0.0 if negative and not number.whole else 0.0
+    if exact and digits <= <uint64_t>1 << 53 and -22 <= exponent <= 22:
+        value = <double>digits
+        value = value / POWERS_OF_TEN[-exponent] if exponent < 0 else value * POWERS_OF_TEN[exponent]
+    else:
+        value = nearest(digits, exponent)
+        if not exact and nearest(digits + 1, exponent) != value:
+            return slow_double(number)
+    return -value if negative else value
+
+
+cdef double slow_double(const Number* number) noexcept with gil:
+    """
+    Return the nearest double of a number with many digits, by Python's exact conversion.
+    """
+    text = number.start[:number.size]
+    return PyOS_string_to_double(text, NULL, None)
+
+
+cdef union DoubleBits:
+    double value
+    uint64_t bits
+
+
+cdef double nearest(uint64_t digits, int64_t exponent) noexcept nogil:
+    """
+    Return the double nearest to digits * 10**exponent (the Eisel-Lemire algorithm).
+    """
+    cdef uint64_t high, low, more_high, more_low, mantissa
+    cdef int zeros, top, shift
+    cdef int64_t power
+    cdef DoubleBits result
+    result.bits = 0
+    if exponent < MIN_POWER:
+        return 0.0
+    if exponent > MAX_POWER:
+        result.bits = <uint64_t>0x7FF << 52
+        return result.value
+    zeros = leading_zeros(digits)
+    digits <<= zeros
+    wide_product(digits, FIVES_HIGH[exponent - MIN_POWER], &high, &low)
+    if high & 0x1FF == 0x1FF:
+        # Only then the lower half of the power can matter.
+        wide_product(digits, FIVES_LOW[exponent - MIN_POWER], &more_high, &more_low)
+        low += more_high
+        if low < more_high:
+            high += 1
+    top = <int>(high >> 63)
+    shift = top + 9
+    mantissa = high >> shift
+    # 217706 / 2**16 is the binary logarithm of ten.
+    power = ((217706 * exponent) >> 16) + 63 + top - zeros + 1023
+    if power <= 0:
+        if power <= -63:
+            return 0.0
+        mantissa >>= 1 - power
+        mantissa = (mantissa + (mantissa & 1)) >> 1
+        # A mantissa that was rounded up to the smallest normal number has its bit in the exponent.
+        result.bits = mantissa
+        return result.value
+    if low <= 1 and -4 <= exponent <= 23 and mantissa & 3 == 1 and mantissa << shift == high:
+        # Exactly half way, so the even neighbour is taken.
+        mantissa &= ~<uint64_t>1
+    mantissa = (mantissa + (mantissa & 1)) >> 1
+    if mantissa >= <uint64_t>1 << 53:
+        mantissa = <uint64_t>1 << 52
+        power += 1
+    if power >= 0x7FF:
+        result.bits = <uint64_t>0x7FF << 52
+        return result.value
+    result.bits = (<uint64_t>power << 52) | (mantissa & ~(<uint64_t>1 << 52))
+    return result.value
+
+
+cdef int to_decimal(
+    const uint8_t* at, const uint8_t* end, Node* node, uint128* value
+) noexcept nogil:
+    """
+    Convert a decimal, rounded half up to the scale: 0, BAD_TEXT or OUT_OF_RANGE.
+    """
+    cdef const uint8_t* byte
+    cdef const uint8_t* digits_end
+    cdef bint negative = False
+    cdef bint negative_exponent = False
+    cdef bint fraction = False
+    cdef int64_t exponent = 0
+    cdef int64_t significant = 0
+    cdef int64_t digits = 0
+    cdef int64_t given = 0
+    cdef int64_t kept
+    cdef uint128 number = 0
+    if at < end and (at[0] == 45 or at[0] == 43):
+        negative = at[0] == 45
+        at += 1
+    byte = at
+    while byte < end and (is_digit(byte[0]) or (byte[0] == 46 and not fraction)):
+        if byte[0] == 46:
+            fraction = True
+        else:
+            digits += 1
+            significant += significant > 0 or byte[0] != 48
+            exponent -= fraction
+        byte += 1
+    if digits == 0:
+        return BAD_TEXT
+    digits_end = byte
+    if byte < end:
+        if (byte[0] | 0x20) != 101:
+            return BAD_TEXT
+        byte += 1
+        if byte < end and (byte[0] == 45 or byte[0] == 43):
+            negative_exponent = byte[0] == 45
+            byte += 1
+        if byte >= end:
+            return BAD_TEXT
+        while byte < end:
+            if not is_digit(byte[0]):
+                return BAD_TEXT
+            given = min(given * 10 + (byte[0] - 48), <int64_t>1 << 40)
+            byte += 1
+        exponent += -given if negative_exponent else given
+    value[0] = 0
+    if significant == 0:
+        return 0
+    # The significant digits to keep: all before the scale's last decimal place.
+    kept = significant + exponent + node.scale
+    if kept > node.precision:
+        return OUT_OF_RANGE
+    if kept < 0:
+        return 0
+    # `significant` counts down the digits that are left.
+    significant = min(kept, significant)
+    digits = 0
+    while at < digits_end:
+        if at[0] != 46 and (digits > 0 or at[0] != 48):
+            if digits == significant:
+                number += at[0] >= 53
+                break
+            number = number * 10 + (at[0] - 48)
+            digits += 1
+        at += 1
+    number = number * INTEGER_POWERS[kept - significant]
+    if number >= INTEGER_POWERS[node.precision]:
+        return OUT_OF_RANGE
+    value[0] = 0 - number if negative else number
+    return 0
+
+
+# --- Dates and timestamps -------------------------------------------------------------------------
+
+cdef enum:
+    MICROS = 1_000_000
+    DAY_SECONDS = 86_400
+
+
+cdef inline int64_t days_from_civil(int64_t year, int64_t month, int64_t day) noexcept nogil:
+    """
+    Return the days from 1970-01-01 in the proleptic Gregorian calendar.
+    """
+    cdef int64_t era, of_era, of_year
+    year -= month <= 2
+    era = (year if year >= 0 else year - 399) // 400
+    of_era = year - era * 400
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+cdef inline int64_t month_days(int64_t year, int64_t month) noexcept nogil:
+    if month == 2:
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    return 30 if month == 4 or month == 6 or month == 9 or month == 11 else 31
+
+
+cdef inline bint read_digits(
+    const uint8_t** at, const uint8_t* end, int least, int most, int64_t* value
+) noexcept nogil:
+    """
+    Read ``least`` to ``most`` digits, not followed by another one.
+    """
+    cdef int count = 0
+    value[0] = 0
+    while at[0] < end and is_digit(at[0][0]):
+        count += 1
+        if count > most:
+            return False
+        value[0] = value[0] * 10 + (at[0][0] - 48)
+        at[0] += 1
+    return count >= least
+
+
+cdef inline bint take(const uint8_t** at, const uint8_t* end, uint8_t byte) noexcept nogil:
+    if at[0] < end and at[0][0] == byte:
+        at[0] += 1
+        return True
+    return False
+
+
+cdef bint read_date(
+    const uint8_t** at, const uint8_t* end, int max_year_digits, int64_t* days
+) noexcept nogil:
+    """
+    Read a year, optionally with month and day, as Spark does: ``[+-]yyyy*[-[m]m[-[d]d]]``.
+    """
+    cdef int64_t year
+    cdef int64_t month = 1
+    cdef int64_t day = 1
+    cdef bint negative = take(at, end, 45)
+    if not negative:
+        take(at, end, 43)
+    if not read_digits(at, end, 4, max_year_digits, &year):
+        return False
+    if negative:
+        year = -year
+    if take(at, end, 45):
+        if not read_digits(at, end, 1, 2, &month):
+            return False
+        if take(at, end, 45) and not read_digits(at, end, 1, 2, &day):
+            return False
+    if not (1 <= month <= 12 and 1 <= day <= month_days(year, month)):
+        return False
+    days[0] = days_from_civil(year, month, day)
+    return True
+
+
+cdef inline void trim(const uint8_t** at, const uint8_t** end) noexcept nogil:
+    while at[0] < end[0] and (at[0][0] <= 0x20 or at[0][0] == 0x7F):
+        at[0] += 1
+    while at[0] < end[0] and ((end[0] - 1)[0] <= 0x20 or (end[0] - 1)[0] == 0x7F):
+        end[0] -= 1
+
+
+cdef bint to_date(const uint8_t* at, const uint8_t* end, int32_t* value) noexcept nogil:
+    cdef int64_t days
+    cdef int dashes = 0
+    cdef const uint8_t* start
+    trim(&at, &end)
+    start = at
+    if not read_date(&at, end, 7, &days):
+        return False
+    if at < end:
+        # Anything may follow a whole date after a blank or a T.
+        while start < at:
+            dashes += start[0] == 45
+            start += 1
+        if dashes < 2 or not (at[0] == 32 or at[0] == 84):
+            return False
+    if not -(<int64_t>1 << 31) <= days < <int64_t>1 << 31:
+        return False
+    value[0] = <int32_t>days
+    return True
+
+
+cdef bint to_timestamp(
+    const uint8_t* at, const uint8_t* end, bint local, int64_t* value
+) noexcept nogil:
+    """
+    Convert Spark's ``yyyy-mm-dd[ T]hh:mm:ss.ssssss[zone]``, the end being optional, to micros.
+
+    A timestamp without a zone is UTC; one for a local timestamp has none.
+    """
+    cdef int64_t days
+    cdef int64_t hour = 0
+    cdef int64_t minute = 0
+    cdef int64_t second = 0
+    cdef int64_t micros = 0
+    cdef int64_t offset = 0
+    cdef int64_t seconds
+    cdef int dashes = 0
+    cdef int digits = 0
+    cdef const uint8_t* start
+    trim(&at, &end)
+    start = at
+    if not read_date(&at, end, 6, &days):
+        return False
+    if at < end:
+        while start < at:
+            dashes += start[0] == 45
+            start += 1
+        if dashes < 2 or not (take(&at, end, 32) or take(&at, end, 84)):
+            return False
+        if not read_digits(&at, end, 1, 2, &hour):
+            return False
+        if take(&at, end, 58):
+            if not read_digits(&at, end, 1, 2, &minute):
+                return False
+            if take(&at, end, 58):
+                if not read_digits(&at, end, 1, 2, &second):
+                    return False
+                if take(&at, end, 46):
+                    while at < end and is_digit(at[0]):
+                        if digits < 6:
+                            micros = micros * 10 + (at[0] - 48)
+                            digits += 1
+                        at += 1
+                    while digits < 6:
+                        micros *= 10
+                        digits += 1
+                if at < end and (local or not read_zone(at, end, &offset)):
+                    return False
+                at = end
+    if at < end or hour > 23 or minute > 59 or second > 59:
+        return False
+    seconds = days * DAY_SECONDS + hour * 3600 + minute * 60 + second - offset
+    return to_micros(seconds, micros, value)
+
+
+cdef inline bint to_micros(int64_t seconds, int64_t micros, int64_t* value) noexcept nogil:
+    """
+    Combine seconds and microseconds; return false if they do not fit into 64 bits.
+    """
+    cdef int64_t limit = INT64_MAX // MICROS
+    if not -limit - 1 <= seconds <= limit:
+        return False
+    if seconds == limit and micros > INT64_MAX - limit * MICROS:
+        return False
+    if seconds < -limit:
+        # Only the last microseconds of this second fit.
+        if micros < MICROS - (INT64_MAX - limit * MICROS + 1):
+            return False
+        value[0] = (seconds + 1) * MICROS - (MICROS - micros)
+        return True
+    value[0] = seconds * MICROS + micros
+    return True
+
+
+cdef bint read_zone(const uint8_t* at, const uint8_t* end, int64_t* offset) noexcept nogil:
+    """
+    Read a zone: ``Z``, ``UTC``, ``GMT`` or ``UT``, or an offset such as ``+1``, ``-02:30``.
+    """
+    cdef int64_t hours
+    cdef int64_t minutes = 0
+    cdef int64_t seconds = 0
+    cdef bint negative
+    cdef const uint8_t* start
+    while at < end and at[0] == 32:
+        at += 1
+    if end - at == 1 and at[0] == 90:
+        return True
+    if end - at >= 3 and (memcmp(at, b"UTC", 3) == 0 or memcmp(at, b"GMT", 3) == 0):
+        at += 3
+        if at == end:
+            return True
+    elif end - at >= 2 and memcmp(at, b"UT", 2) == 0:
+        at += 2
+        if at == end:
+            return True
+    negative = take(&at, end, 45)
+    if not negative and not take(&at, end, 43):
+        return False
+    start = at
+    if not read_digits(&at, end, 1, 6, &hours):
+        return False
+    if at - start == 4 and at == end:
+        minutes = hours % 100
+        hours //= 100
+    elif at - start == 6 and at == end:
+        seconds = hours % 100
+        minutes = hours // 100 % 100
+        hours //= 10_000
+    elif at - start > 2:
+        return False
+    elif take(&at, end, 58):
+        if not read_digits(&at, end, 2, 2, &minutes):
+            return False
+        if take(&at, end, 58) and not read_digits(&at, end, 2, 2, &seconds):
+            return False
+    if at < end or minutes > 59 or seconds > 59:
+        return False
+    offset[0] = hours * 3600 + minutes * 60 + seconds
+    if offset[0] > 18 * 3600:
+        return False
+    if negative:
+        offset[0] = -offset[0]
+    return True
+
+
+# --- Base64 ---------------------------------------------------------------------------------------
+
+cdef inline int base64_digit(uint8_t byte) noexcept nogil:
+    if 65 <= byte <= 90:
+        return byte - 65
+    if 97 <= byte <= 122:
+        return byte - 71
+    if is_digit(byte):
+        return byte + 4
+    if byte == 43:
+        return 62
+    return 63 if byte == 47 else -1
+
+
+cdef int64_t decode_base64(const uint8_t* at, size_t size, uint8_t* to) noexcept nogil:
+    """
+    Decode padded base64 (RFC 4648); return the size, or -1 if it is something else.
+    """
+    cdef const uint8_t* end = at + size
+    cdef uint8_t* start = to
+    cdef uint32_t bits
+    cdef int digit, i, padding
+    if size % 4:
+        return -1
+    while at < end:
+        bits = 0
+        padding = 0
+        for i in range(4):
+            if at[i] == 61 and i >= 2 and end - at == 4:
+                padding += 1
+                digit = 0
+            else:
+                digit = -1 if padding else base64_digit(at[i])
+            if digit < 0:
+                return -1
+            bits = (bits << 6) | <uint32_t>digit
+        at += 4
+        to[0] = <uint8_t>(bits >> 16)
+        if padding < 2:
+            to[1] = <uint8_t>(bits >> 8)
+        if padding < 1:
+            to[2] = <uint8_t>bits
+        to += 3 - padding
+    return to - start
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+cdef int decode_value(Parser* parser, Node* node) noexcept nogil:
+    """
+    Append the value at the parser to the column.
+
+    If it is UNFIT, it is passed and nothing is appended; otherwise the column may be unfinished.
+    """
+    cdef uint8_t byte
+    cdef int status
+    if parser.at >= parser.end:
+        return malformed(parser, ENDED)
+    byte = parser.at[0]
+    if byte == 110:
+        status = read_word(parser, b"null", 4)
+        return status if status else add_null(parser, node)
+    if node.kind == STRUCT and byte == 123:
+        return decode_struct(parser, node)
+    if node.kind == LIST and byte == 91:
+        return decode_list(parser, node)
+    if node.kind == MAP and byte == 123:
+        return decode_map(parser, node)
+    if node.kind == STRING:
+        return decode_string(parser, node)
+    if byte == 34 and node.kind != BOOLEAN:
+        return decode_text(parser, node)
+    if byte == 45 or is_digit(byte):
+        return decode_number(parser, node)
+    if node.kind == BOOLEAN and (byte == 116 or byte == 102):
+        status = skip_scalar(parser)
+        byte = byte == 116
+        return status if status else add_fixed(parser, node, &byte)
+    return skip_unfit(parser, node)
+
+
+cdef int skip_unfit(Parser* parser, Node* node) noexcept nogil:
+    cdef const uint8_t* start = parser.at
+    cdef int status = skip_value(parser)
+    return status if status else unfit(parser, node, start, MISMATCH)
+
+
+cdef inline int decode_string(Parser* parser, Node* node) noexcept nogil:
+    """
+    Decode a string; any other value becomes its own JSON text, as in Spark.
+    """
+    cdef Text text
+    cdef int status
+    cdef int64_t size
+    cdef const uint8_t* start = parser.at
+    if start[0] != 34:
+        status = skip_value(parser)
+        return status if status else add_bytes(parser, node, start, parser.at - start)
+    parser.at += 1
+    status = read_text(parser, &text)
+    if status:
+        return status
+    if not text.escaped:
+        return add_bytes(parser, node, text.start, text.size)
+    status = reserve(parser, &node.data, text.size)
+    if status:
+        return status
+    size = unescape(&text, node.data.start + node.data.used)
+    if size < 0:
+        return unfit(parser, node, start, LONE_SURROGATE)
+    node.data.used += size
+    status = add_end(parser, node, node.data.used)
+    return status if status else add_valid(parser, node, 1)
+
+
+cdef int decode_text(Parser* parser, Node* node) noexcept nogil:
+    """
+    Decode a string for a type that is not STRING.
+    """
+    cdef Text text
+    cdef bint lone
+    cdef int status
+    cdef const uint8_t* start = parser.at
+    parser.at += 1
+    status = read_plain(parser, &text, &lone)
+    if status:
+        return status
+    if lone:
+        return unfit(parser, node, start, LONE_SURROGATE)
+    if node.kind == BINARY:
+        return decode_binary(parser, node, start, &text)
+    if node.kind == DATE or node.kind == TIMESTAMP or node.kind == TIMESTAMP_NTZ:
+        return decode_time(parser, node, start, &text)
+    if node.kind == DOUBLE or node.kind == FLOAT:
+        return decode_special_number(parser, node, start, &text)
+    if node.kind == DECIMAL:
+        return decode_decimal_text(parser, node, start, &text)
+    return unfit(parser, node, start, MISMATCH)
+
+
+cdef int decode_binary(
+    Parser* parser, Node* node, const uint8_t* start, const Text* text
+) noexcept nogil:
+    cdef int status = reserve(parser, &node.data, text.size)
+    cdef int64_t size
+    if status:
+        return status
+    size = decode_base64(text.start, text.size, node.data.start + node.data.used)
+    if size < 0:
+        return unfit(parser, node, start, BAD_TEXT)
+    node.data.used += size
+    status = add_end(parser, node, node.data.used)
+    return status if status else add_valid(parser, node, 1)
+
+
+cdef int decode_time(
+    Parser* parser, Node* node, const uint8_t* start, const Text* text
+) noexcept nogil:
+    cdef int64_t micros
+    cdef int32_t days
+    cdef const uint8_t* end = text.start + text.size
+    if node.kind == DATE:
+        if not to_date(text.start, end, &days):
+            return unfit(parser, node, start, BAD_TEXT)
+        return add_fixed(parser, node, &days)
+    if not to_timestamp(text.start, end, node.kind == TIMESTAMP_NTZ, &micros):
+        return unfit(parser, node, start, BAD_TEXT)
+    return add_fixed(parser, node, &micros)
+
+
+cdef inline bint is_word(const Text* text, const char* word, size_t size) noexcept nogil:
+    return text.size == size and memcmp(text.start, word, size) == 0
+
+
+cdef int decode_special_number(
+    Parser* parser, Node* node, const uint8_t* start, const Text* text
+) noexcept nogil:
+    """
+    Decode the names that Spark accepts for numbers that JSON does not have.
+    """
+    cdef DoubleBits special
+    if is_word(text, b"NaN", 3):
+        special.bits = <uint64_t>0x7FF8 << 48
+    elif is_word(text, b"Infinity", 8) or is_word(text, b"+INF", 4) or is_word(text, b"INF", 3):
+        special.bits = <uint64_t>0x7FF << 52
+    elif is_word(text, b"-Infinity", 9) or is_word(text, b"-INF", 4):
+        special.bits = <uint64_t>0xFFF << 52
+    elif is_word(text, b"+Infinity", 9):
+        special.bits = <uint64_t>0x7FF << 52
+    else:
+        return unfit(parser, node, start, MISMATCH)
+    return add_double(parser, node, special.value)
+
+
+cdef inline int add_double(Parser* parser, Node* node, double value) noexcept nogil:
+    cdef float narrow
+    if node.kind == FLOAT:
+        narrow = <float>value
+        return add_fixed(parser, node, &narrow)
+    return add_fixed(parser, node, &value)
+
+
+cdef int decode_decimal_text(
+    Parser* parser, Node* node, const uint8_t* start, Text* text
+) noexcept nogil:
+    """
+    Decode a decimal in quotes, in which Spark ignores commas.
+    """
+    cdef uint128 value
+    cdef size_t i
+    cdef size_t size = 0
+    cdef int status
+    if text.start != parser.scratch.start:
+        parser.scratch.used = 0
+        status = reserve(parser, &parser.scratch, text.size)
+        if status:
+            return status
+    for i in range(text.size):
+        if text.start[i] != 44:
+            parser.scratch.start[size] = text.start[i]
+            size += 1
+    status = OUT_OF_RANGE
+    if size <= MAX_NUMBER:
+        status = to_decimal(parser.scratch.start, parser.scratch.start + size, node, &value)
+    if status:
+        return unfit(parser, node, start, status)
+    return add_fixed(parser, node, &value)
+
+
+cdef inline int decode_number(Parser* parser, Node* node) noexcept nogil:
+    cdef Number number
+    cdef int64_t value
+    cdef uint128 decimal
+    cdef int kind = node.kind
+    cdef int status = read_number(parser, &number)
+    if status:
+        return status
+    if kind == DOUBLE or kind == FLOAT:
+        return add_double(parser, node, to_double(&number))
+    if kind == DECIMAL:
+        status = to_decimal(number.start, number.start + number.size, node, &decimal)
+        if status:
+            return unfit(parser, node, number.start, status)
+        return add_fixed(parser, node, &decimal)
+    if not number.whole or not (BYTE <= kind <= LONG or kind == TIMESTAMP):
+        return unfit(parser, node, number.start, MISMATCH)
+    if not to_long(&number, &value):
+        return unfit(parser, node, number.start, OUT_OF_RANGE)
+    if kind == TIMESTAMP:
+        # Seconds, as in Spark.
+        if not to_micros(value, 0, &value):
+            return unfit(parser, node, number.start, OUT_OF_RANGE)
+        return add_fixed(parser, node, &value)
+    return add_whole(parser, node, number.start, value)
+
+
+cdef inline int add_whole(
+    Parser* parser, Node* node, const uint8_t* start, int64_t value
+) noexcept nogil:
+    cdef int64_t limit = <int64_t>1 << (8 * node.width - 1) if node.width < 8 else 0
+    if limit and not -limit <= value < limit:
+        return unfit(parser, node, start, OUT_OF_RANGE)
+    # The lower bytes come first: Arrow's buffers are little-endian, as are the machines we run on.
+    return add_fixed(parser, node, &value)
+
+
+cdef inline int enter(Parser* parser) noexcept nogil:
+    if parser.depth >= MAX_DEPTH:
+        return malformed(parser, TOO_DEEP)
+    parser.depth += 1
+    parser.at += 1
+    skip_spaces(parser)
+    return OK
+
+
+cdef inline int next_item(Parser* parser, uint8_t closing, bint* ended) noexcept nogil:
+    """
+    Pass the comma after an item, or the end of the object or array.
+    """
+    cdef uint8_t byte
+    if parser.at < parser.end and parser.at[0] <= 0x20:
+        skip_spaces(parser)
+    if parser.at >= parser.end:
+        return malformed(parser, ENDED)
+    byte = parser.at[0]
+    if byte != 44 and byte != closing:
+        return malformed(parser, UNEXPECTED)
+    parser.at += 1
+    ended[0] = byte == closing
+    if not ended[0] and parser.at < parser.end and parser.at[0] <= 0x20:
+        skip_spaces(parser)
+    return OK
+
+
+cdef int decode_list(Parser* parser, Node* node) noexcept nogil:
+    cdef Node* child = node.children
+    cdef Py_ssize_t first = child.rows
+    cdef bint fits = True
+    cdef bint ended = False
+    cdef int status = enter(parser)
+    if status:
+        return status
+    if parser.at < parser.end and parser.at[0] == 93:
+        parser.at += 1
+        ended = True
+    while not ended:
+        # After an unfit element the whole list is unfit, as in Spark.
+        status = decode_value(parser, child) if fits else skip_value(parser)
+        if status == UNFIT:
+            fits = False
+        elif status:
+            return status
+        status = next_item(parser, 93, &ended)
+        if status:
+            return status
+    parser.depth -= 1
+    if not fits:
+        cut(child, first)
+        return UNFIT
+    status = add_end(parser, node, child.rows)
+    return status if status else add_valid(parser, node, 1)
+
+
+cdef int decode_map(Parser* parser, Node* node) noexcept nogil:
+    cdef Node* keys = node.children
+    cdef Node* values = &node.children[1]
+    cdef Py_ssize_t first = keys.rows
+    cdef bint fits = True
+    cdef bint ended = False
+    cdef int status = enter(parser)
+    if status:
+        return status
+    if parser.at < parser.end and parser.at[0] == 125:
+        parser.at += 1
+        ended = True
+    while not ended:
+        if parser.at >= parser.end or parser.at[0] != 34:
+            return unexpected(parser)
+        if fits:
+            status = decode_string(parser, keys)
+            if status == UNFIT:
+                fits = False
+            elif status:
+                return status
+            status = skip_colon(parser)
+        else:
+            status = skip_key(parser)
+        if status:
+            return status
+        status = decode_value(parser, values) if fits else skip_value(parser)
+        if status == UNFIT:
+            fits = False
+        elif status:
+            return status
+        status = next_item(parser, 125, &ended)
+        if status:
+            return status
+    parser.depth -= 1
+    if not fits:
+        cut(keys, first)
+        cut(values, first)
+        return UNFIT
+    status = add_end(parser, node, keys.rows)
+    return status if status else add_valid(parser, node, 1)
+
+
+cdef inline uint32_t hash_bytes(const uint8_t* start, size_t size) noexcept nogil:
+    cdef uint32_t code = 2_166_136_261
+    cdef size_t i
+    for i in range(size):
+        code = (code ^ start[i]) * <uint32_t>16_777_619
+    return code ^ (code >> 15)
+
+
+cdef int32_t find_child(Node* node, const uint8_t* name, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t at = hash_bytes(name, size) & node.table_mask
+    cdef int32_t child
+    while True:
+        child = node.table[at]
+        if child < 0:
+            return -1
+        if (
+            node.children[child].name_size == size
+            and memcmp(node.children[child].name, name, size) == 0
+        ):
+            return child
+        at = (at + 1) & node.table_mask
+
+
+cdef inline int read_field(Parser* parser, Node* node, int* slot, int32_t* child) noexcept nogil:
+    """
+    Read a key after its opening quote, and find its field; -1 is a field that is not wanted.
+
+    Most objects have their keys in the same order, so the key that came next in the last one is
+    compared first.
+    """
+    cdef Text text
+    cdef Slot* expected
+    cdef bint lone
+    cdef int status
+    cdef int i = slot[0]
+    cdef int last = min(i + MAX_MISSING, SLOTS)
+    cdef const uint8_t* start = parser.at
+    while i < last:
+        expected = &node.slots[i]
+        if (
+            expected.size > 0 and expected.size <= parser.end - start
+            and memcmp(start, expected.text, expected.size) == 0
+        ):
+            parser.at += expected.size
+            slot[0] = i + 1
+            child[0] = expected.child
+            return OK
+        i += 1
+    status = read_text(parser, &text)
+    if status:
+        return status
+    if text.escaped:
+        parser.at = start
+        status = read_plain(parser, &text, &lone)
+        if status:
+            return status
+        # Half a surrogate pair is in no name of a field.
+        child[0] = -1 if lone else find_child(node, text.start, text.size)
+        return OK
+    child[0] = find_child(node, text.start, text.size)
+    if slot[0] < SLOTS:
+        if text.size < SLOT_TEXT:
+            expected = &node.slots[slot[0]]
+            # With the quote.
+            memcpy(expected.text, text.start, text.size + 1)
+            expected.size = <int32_t>text.size + 1
+            expected.child = child[0]
+        slot[0] += 1
+    return OK
+
+
+cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
+    cdef Py_ssize_t row = node.rows
+    cdef Node* field
+    cdef int32_t child
+    cdef int i
+    cdef int slot = 0
+    cdef bint ended = False
+    cdef int status = enter(parser)
+    if status:
+        return status
+    if parser.at < parser.end and parser.at[0] == 125:
+        parser.at += 1
+        ended = True
+    while not ended:
+        if parser.at >= parser.end or parser.at[0] != 34:
+            return unexpected(parser)
+        parser.at += 1
+        status = read_field(parser, node, &slot, &child)
+        if status:
+            return status
+        status = skip_colon(parser)
+        if status:
+            return status
+        if child < 0:
+            status = skip_value(parser)
+        else:
+            field = &node.children[child]
+            if field.rows > row:
+                # The last of several fields with one name wins.
+                cut(field, row)
+            status = decode_value(parser, field)
+            if status == UNFIT:
+                status = add_null(parser, field)
+        if status:
+            return status
+        status = next_item(parser, 125, &ended)
+        if status:
+            return status
+    parser.depth -= 1
+    for i in range(node.child_count):
+        if node.children[i].rows == row:
+            status = add_null(parser, &node.children[i])
+            if status:
+                return status
+    return add_valid(parser, node, 1)
+
+
+cdef int decode_record(Parser* parser, Node* root) noexcept nogil:
+    """
+    Append one record; nothing is left of one that cannot be appended.
+    """
+    cdef Py_ssize_t row = root.rows
+    cdef int status
+    parser.depth = 0
+    parser.reason = 0
+    parser.wrong_at = NULL
+    parser.node = -1
+    skip_spaces(parser)
+    if parser.at == parser.end:
+        return add_null(parser, root)
+    status = decode_value(parser, root)
+    if status == OK or status == UNFIT:
+        skip_spaces(parser)
+        if parser.at < parser.end:
+            status = malformed(parser, TRAILING)
+    if status == OK or status >= FULL:
+        return status
+    cut(root, row)
+    return add_default(parser, root)
+
+
+# --- Arrow ----------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Memory:
+    """
+    A block of bytes, freed with the last Arrow array that uses it.
+    """
+
+    cdef uint8_t* start
+    cdef Py_ssize_t size
+
+    def __dealloc__(self):
+        free(self.start)
+
+    def __len__(self):
+        return self.size
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.start, self.size, 1, flags)
+
+
+cdef Memory hand_over(Parser* parser, Block* block):
+    """
+    Return a block's bytes, and leave it empty.
+    """
+    cdef Memory memory = Memory.__new__(Memory)
+    if block.start == NULL:
+        block.start = <uint8_t*>malloc(1)
+        if block.start == NULL:
+            raise MemoryError
+    memory.start = block.start
+    memory.size = block.used
+    parser.bytes -= block.room
+    memset(block, 0, sizeof(Block))
+    return memory
+
+
+cdef Memory bits_of(const uint8_t* flags, Py_ssize_t count):
+    """
+    Pack one byte for each row into one bit.
+    """
+    cdef Memory memory = Memory.__new__(Memory)
+    cdef Py_ssize_t i
+    memory.size = (count + 7) >> 3
+    memory.start = <uint8_t*>calloc(max(memory.size, 1), 1)
+    if memory.start == NULL:
+        raise MemoryError
+    for i in range(count):
+        memory.start[i >> 3] |= <uint8_t>((flags[i] & 1) << (i & 7))
+    return memory
+
+
+# The offsets of a column without rows.
+cdef bytes NO_ENDS = bytes(4)
+
+
+cdef object take_column(Parser* parser, Node* node):
+    """
+    Return (rows, null count, bitmap or None, ends or None, data or None, children).
+    """
+    cdef Py_ssize_t rows = node.rows
+    cdef Py_ssize_t nulls = 0
+    cdef Py_ssize_t i
+    cdef object bitmap = None
+    cdef object ends = None
+    cdef object data = None
+    for i in range(rows):
+        nulls += not node.valid.start[i]
+    if nulls:
+        bitmap = bits_of(node.valid.start, rows)
+    if node.kind == BOOLEAN:
+        data = bits_of(node.data.start, rows)
+        node.data.used = 0
+    elif node.width or node.kind == STRING or node.kind == BINARY:
+        data = hand_over(parser, &node.data)
+    if not node.width and node.kind != STRUCT:
+        ends = hand_over(parser, &node.ends) if rows else NO_ENDS
+    node.rows = 0
+    node.valid.used = 0
+    children = [take_column(parser, &node.children[at]) for at in range(node.child_count)]
+    return rows, nulls, bitmap, ends, data, children
+
+
+cdef int build(Node* node, object plan, list numbers) except -1:
+    """
+    Build a node from (kind, name, precision, scale, children).
+    """
+    cdef int i
+    kind, name, precision, scale, children = plan
+    memset(node, 0, sizeof(Node))
+    if not 0 <= kind < KINDS or not 0 <= scale <= precision <= 38:
+        raise ValueError(f"no such type: {plan[:4]}")
+    node.kind = kind
+    node.width = WIDTHS[node.kind]
+    node.precision = precision
+    node.scale = scale
+    node.number = len(numbers)
+    numbers.append(name)
+    encoded = name.encode()
+    node.name_size = len(encoded)
+    node.name = <uint8_t*>malloc(max(node.name_size, 1))
+    node.children = <Node*>calloc(max(len(children), 1), sizeof(Node))
+    if node.name == NULL or node.children == NULL:
+        raise MemoryError
+    memcpy(node.name, <const char*>encoded, node.name_size)
+    for i, child in enumerate(children):
+        # Counted first, so that a failure frees what exists.
+        node.child_count = i + 1
+        build(&node.children[i], child, numbers)
+    if node.kind == STRUCT:
+        build_table(node)
+    return 0
+
+
+cdef int build_table(Node* node) except -1:
+    cdef uint32_t room = 4
+    cdef uint32_t at
+    cdef int i
+    while room < 2 * <uint32_t>node.child_count:
+        room *= 2
+    node.table_mask = room - 1
+    node.table = <int32_t*>malloc(room * sizeof(int32_t))
+    node.slots = <Slot*>calloc(SLOTS, sizeof(Slot))
+    if node.table == NULL or node.slots == NULL:
+        raise MemoryError
+    memset(node.table, 0xFF, room * sizeof(int32_t))
+    for i in range(node.child_count):
+        at = hash_bytes(node.children[i].name, node.children[i].name_size) & node.table_mask
+        while node.table[at] >= 0:
+            at = (at + 1) & node.table_mask
+        node.table[at] = i
+    return 0
+
+
+cdef void release(Node* node) noexcept:
+    cdef int i
+    for i in range(node.child_count):
+        release(&node.children[i])
+    free(node.children)
+    free(node.name)
+    free(node.slots)
+    free(node.table)
+    free(node.valid.start)
+    free(node.data.start)
+    free(node.ends.start)
+
+
+cdef void free_block(Parser* parser, Block* block) noexcept nogil:
+    parser.bytes -= block.room
+    free(block.start)
+    memset(block, 0, sizeof(Block))
+
+
+cdef void free_columns(Parser* parser, Node* node) noexcept nogil:
+    cdef int i
+    for i in range(node.child_count):
+        free_columns(parser, &node.children[i])
+    free_block(parser, &node.valid)
+    free_block(parser, &node.data)
+    free_block(parser, &node.ends)
+
+
+@cython.final
+cdef class JsonDecoder:
+    """
+    Decodes JSON texts into columns of one type, one Arrow array of texts after another.
+
+    ``plan`` is the type as (kind, name, precision, scale, children). The columns may have
+    ``max_bytes``, unless a single record needs more: that record is bad. With ``stops`` the first
+    bad record ends :meth:`decode`.
+    """
+
+    cdef Node root
+    cdef Parser parser
+    cdef bint stops
+    cdef BadRecord* bad
+    cdef Py_ssize_t bad_count
+    cdef Py_ssize_t bad_room
+
+    def __cinit__(self, plan, size_t max_bytes, bint stops):
+        memset(&self.root, 0, sizeof(Node))
+        memset(&self.parser, 0, sizeof(Parser))
+        self.parser.max_bytes = max_bytes
+        self.stops = stops
+        build(&self.root, plan, [])
+
+    def __dealloc__(self):
+        release(&self.root)
+        free(self.parser.scratch.start)
+        free(self.bad)
+
+    @property
+    def rows(self):
+        """
+        The number of rows in the columns.
+        """
+        return self.root.rows
+
+    @property
+    def bytes(self):
+        """
+        The number of bytes that the columns have allocated.
+        """
+        return self.parser.bytes
+
+    def decode(self, validity, offsets, data, Py_ssize_t start, Py_ssize_t end):
+        """
+        Decode the rows ``[start, end)`` of a binary array's buffers; return the next row.
+
+        That is ``end``, unless a bad record stops the work, or the columns are full: then call
+        :meth:`take` first.
+        """
+        cdef Py_buffer views[3]
+        cdef int count = 0
+        cdef int status = OK
+        cdef Py_ssize_t row = start
+        if start < 0 or end < start:
+            raise ValueError(f"no rows: {start} to {end}")
+        try:
+            for source in (offsets, data, validity):
+                if source is not None:
+                    PyObject_GetBuffer(source, &views[count], PyBUF_SIMPLE)
+                    count += 1
+                elif count < 2:
+                    raise ValueError("the offsets or the data are missing")
+            if (end + 1) * 4 > views[0].len or (count == 3 and (end + 7) >> 3 > views[2].len):
+                raise ValueError(f"the buffers do not have {end} rows")
+            row = self._decode(
+                <const uint8_t*>views[2].buf if count == 3 else NULL,
+                <const int32_t*>views[0].buf,
+                <const uint8_t*>views[1].buf,
+                views[1].len,
+                start,
+                end,
+                &status,
+            )
+        finally:
+            while count:
+                count -= 1
+                PyBuffer_Release(&views[count])
+        if status == NO_MEMORY:
+            raise MemoryError(f"no memory for the columns of row {row}")
+        if status == MALFORMED:
+            raise ValueError(f"the offsets of row {row} are not within the data")
+        return row
+
+    cdef Py_ssize_t _decode(
+        self, const uint8_t* validity, const int32_t* offsets, const uint8_t* data, int64_t size,
+        Py_ssize_t row, Py_ssize_t end, int* status
+    ) noexcept nogil:
+        cdef Parser* parser = &self.parser
+        cdef Py_ssize_t rows
+        cdef size_t limit
+        parser.readable = data + size
+        while row < end:
+            rows = self.root.rows
+            if not 0 <= offsets[row] <= offsets[row + 1] <= size:
+                status[0] = MALFORMED
+                return row
+            parser.at = data + offsets[row]
+            parser.end = data + offsets[row + 1]
+            if validity != NULL and not validity[row >> 3] & (1 << (row & 7)):
+                parser.reason = 0
+                status[0] = add_null(parser, &self.root)
+            else:
+                status[0] = decode_record(parser, &self.root)
+            if status[0]:
+                cut(&self.root, rows)
+                if status[0] == NO_MEMORY or rows:
+                    return row
+                # Not even alone: free what the record has used, and call it bad.
+                free_columns(parser, &self.root)
+                free_block(parser, &parser.scratch)
+                parser.reason = TOO_LARGE
+                parser.node = -1
+                parser.wrong_at = parser.end
+                limit = parser.max_bytes
+                parser.max_bytes = <size_t>-1
+                status[0] = add_default(parser, &self.root)
+                parser.max_bytes = limit
+                if status[0]:
+                    return row
+            if parser.reason:
+                status[0] = self._note(row, parser.wrong_at - (data + offsets[row]), data)
+                if status[0]:
+                    return row
+                if self.stops:
+                    return row
+            row += 1
+        return row
+
+    cdef int _note(self, Py_ssize_t row, int64_t position, const uint8_t* data) noexcept nogil:
+        cdef Parser* parser = &self.parser
+        cdef BadRecord* moved
+        cdef BadRecord* bad
+        if self.bad_count == self.bad_room:
+            moved = <BadRecord*>realloc(
+                self.bad, (2 * self.bad_room + 16) * sizeof(BadRecord)
+            )
+            if moved == NULL:
+                return NO_MEMORY
+            self.bad = moved
+            self.bad_room = 2 * self.bad_room + 16
+        bad = &self.bad[self.bad_count]
+        bad.row = row
+        bad.position = position
+        bad.reason = parser.reason
+        bad.node = parser.node
+        bad.found = parser.wrong_at[0] if parser.wrong_at < parser.end else -1
+        self.bad_count += 1
+        return OK
+
+    def keep(self, Py_ssize_t rows):
+        """
+        Remove all rows after the first ``rows``.
+        """
+        if not 0 <= rows <= self.root.rows:
+            raise ValueError(f"there are no {rows} rows to keep")
+        cut(&self.root, rows)
+
+    def take_bad(self):
+        """
+        Return the bad records since the last call: (row, position, reason, node or -1, byte or -1).
+
+        Rows are those of the arrays that were decoded, positions are in the record's bytes.
+        """
+        cdef Py_ssize_t i
+        cdef BadRecord* bad
+        cdef list taken = []
+        for i in range(self.bad_count):
+            bad = &self.bad[i]
+            taken.append((bad.row, bad.position, bad.reason, bad.node, bad.found))
+        self.bad_count = 0
+        return taken
+
+    def take(self):
+        """
+        Return the columns, and start new ones.
+
+        A column is (rows, null count, bitmap or None, ends or None, data or None, children).
+        """
+        free_block(&self.parser, &self.parser.scratch)
+        return take_column(&self.parser, &self.root)

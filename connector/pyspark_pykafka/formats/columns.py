@@ -1,0 +1,141 @@
+"""
+What a decoder of keys or values offers, and the decoder of texts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from pyspark_pykafka.formats.bad_records import BadValue
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.formats.bad_records import BadRecordPolicy
+
+
+class ValueColumn(Protocol):
+    """
+    A growing column, into which arrays of keys or values are decoded.
+    """
+
+    @property
+    def rows(self) -> int:
+        """
+        The number of rows decoded since the last :meth:`take`.
+        """
+
+    @property
+    def nbytes(self) -> int:
+        """
+        About the bytes of those rows.
+        """
+
+    def decode(self, encoded: pa.Array, start: int, end: int) -> int:
+        """
+        Decode the rows ``[start, end)`` of a binary array; return the next row.
+
+        That is before ``end`` if the column is full, or if a bad record must fail the read.
+        """
+
+    def keep(self, rows: int) -> None:
+        """
+        Forget the rows after the first ``rows``.
+        """
+
+    def take_bad(self) -> list[BadValue]:
+        """
+        Return the bad values since the last call; their rows are those of the arrays.
+        """
+
+    def take(self) -> pa.Array:
+        """
+        Return the rows, and start again without any.
+        """
+
+
+class TextColumn:
+    """
+    Keys or values as strings, which must be UTF-8.
+    """
+
+    def __init__(self, name: str, policy: BadRecordPolicy) -> None:
+        self._name = name
+        self._stops = policy.fails
+        self._parts: list[pa.Array] = []
+        self._bad: list[BadValue] = []
+
+    @property
+    def rows(self) -> int:
+        """
+        The number of rows.
+        """
+        return sum(map(len, self._parts))
+
+    @property
+    def nbytes(self) -> int:
+        """
+        The bytes of the rows.
+        """
+        return sum(part.nbytes for part in self._parts)
+
+    def decode(self, encoded: pa.Array, start: int, end: int) -> int:
+        """
+        Take the rows as they are, if they are UTF-8.
+        """
+        texts = encoded.slice(start, end - start).view(pa.string())
+        try:
+            texts.validate(full=True)
+        except pa.ArrowInvalid:
+            return self._decode_each(encoded, start, end)
+        self._parts.append(texts)
+        return end
+
+    def _decode_each(self, encoded: pa.Array, start: int, end: int) -> int:
+        texts: list[str | None] = []
+        for row in range(start, end):
+            value = encoded[row].as_py()
+            try:
+                texts.append(None if value is None else value.decode())
+            except UnicodeDecodeError as error:
+                reason = f"{self._name} is not UTF-8: an invalid byte at byte {error.start}"
+                self._bad.append(BadValue(row, reason))
+                if self._stops:
+                    return row
+                texts.append(None)
+        self._parts.append(pa.array(texts, pa.string()))
+        return end
+
+    def keep(self, rows: int) -> None:
+        """
+        Forget the rows after the first ``rows``.
+        """
+        excess = self.rows - rows
+        while excess > 0:
+            last = self._parts.pop()
+            if len(last) > excess:
+                self._parts.append(last.slice(0, len(last) - excess))
+            excess -= len(last)
+
+    def take_bad(self) -> list[BadValue]:
+        """
+        Return the values that are not UTF-8.
+        """
+        taken, self._bad = self._bad, []
+        return taken
+
+    def take(self) -> pa.Array:
+        """
+        Return the rows, and start again without any.
+        """
+        parts, self._parts = self._parts, []
+        return joined(parts, pa.string())
+
+
+def joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    """
+    Return the parts of a column as one array.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_arrays(parts) if parts else pa.nulls(0, kind)

@@ -1,0 +1,75 @@
+"""
+The columns of a read whose keys or values are decoded, if the user gives no schema.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.options.schema_text import struct_fields
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.options import FormatOptions
+
+_TYPES = {
+    "key": "BINARY",
+    "value": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+_BESIDE_FLAT_FIELDS = ("topic", "partition", "offset", "timestamp")
+
+
+def default_ddl(options: FormatOptions, *, include_headers: bool) -> str | None:
+    """
+    Return the columns as DDL, or None if nothing is decoded.
+
+    Raises :class:`OptionsError` if a format needs a schema and has none.
+    """
+    if {*options.by_column.values()} == {"raw"}:
+        return None
+    types = _TYPES | _decoded_types(options)
+    if not include_headers:
+        del types["headers"]
+    columns = [f"{name} {kind}" for name, kind in types.items()]
+    if options.flatten:
+        columns = [_flat_fields(types["value"])]
+        names = (*_BESIDE_FLAT_FIELDS, "headers") if include_headers else _BESIDE_FLAT_FIELDS
+        columns += [f"_{name} {types[name]}" for name in names]
+    if options.on_bad_record == "rescue":
+        columns += ["_raw BINARY", "_error STRING"]
+    # As one type: its fields may have colons, which a list of columns may not.
+    return f"STRUCT<{', '.join(columns)}>"
+
+
+def _decoded_types(options: FormatOptions) -> dict[str, str]:
+    types: dict[str, str] = {}
+    mistakes: list[str] = []
+    schemas = {"key": options.key_schema, "value": options.value_schema}
+    for name, kind in options.by_column.items():
+        if kind == "text":
+            types[name] = "STRING"
+        elif kind == "json":
+            schema = schemas[name]
+            if schema is None:
+                mistakes.append(
+                    f"{name}Format is 'json' and its type is missing; set {name}Schema, such as "
+                    "'id BIGINT, name STRING', or give the column a type with .schema(...)"
+                )
+            types[name] = schema or "STRING"
+    if mistakes:
+        raise OptionsError(tuple(mistakes))
+    return types
+
+
+def _flat_fields(ddl: str) -> str:
+    fields = struct_fields(ddl)
+    if fields is None:
+        msg = f"flatten is true, but valueSchema is '{ddl}'; it must be: a list of fields"
+        raise OptionsError((msg,))
+    return fields

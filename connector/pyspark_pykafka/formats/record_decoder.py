@@ -1,0 +1,141 @@
+"""
+Decodes the keys and values of a read's Arrow batches, and builds the batches for Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pyspark_pykafka.engines.contract import BATCH_RECORDS
+from pyspark_pykafka.formats.columns import TextColumn, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.formats.columns import ValueColumn
+    from pyspark_pykafka.formats.record_format import RecordFormat, TypedColumn
+    from pyspark_pykafka.offsets import TopicPartition
+
+
+def decode_records(
+    batches: Iterable[pa.RecordBatch],
+    tp: TopicPartition,
+    record_format: RecordFormat,
+    settings: FetchSettings,
+) -> Iterator[pa.RecordBatch]:
+    """
+    Yield rows for the records of one partition, of which ``batches`` have ``record_schema``.
+
+    Raises :class:`RecordError` for a bad record, if the policy says so.
+    """
+    if not record_format.typed:
+        return iter(batches)
+    return _RecordDecoder(tp, record_format, settings).rows(batches)
+
+
+class _RecordDecoder:
+    """
+    The columns of the next batch of rows, and the parts of records that are not decoded.
+    """
+
+    def __init__(
+        self, tp: TopicPartition, record_format: RecordFormat, settings: FetchSettings
+    ) -> None:
+        self._tp = tp
+        self._format = record_format
+        self._max_bytes = settings.batch_bytes
+        # A record's columns may take this much; the rest is for its bytes and what was fetched.
+        memory = settings.memory_bytes // 2
+        self._columns = {
+            column.name: self._column(column, memory) for column in record_format.typed
+        }
+        self._parts: list[pa.RecordBatch] = []
+        self._part_bytes = 0
+        self._rows = 0
+        self._bad_count = 0
+        self._errors: dict[int, str] = {}
+        self._raw: dict[int, bytes] = {}
+
+    def _column(self, column: TypedColumn, max_bytes: int) -> ValueColumn:
+        if column.format == "text":
+            return TextColumn(column.name, self._format.policy)
+        # The compiled module may be missing where nothing needs it.
+        from pyspark_pykafka.formats.json_decoder import JsonColumn
+
+        return JsonColumn(column.name, column.type, max_bytes, self._format.policy)
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            start = 0
+            while start < batch.num_rows:
+                start = self._decode(batch, start)
+                if start < batch.num_rows or self._is_full:
+                    yield self._take()
+        if self._rows:
+            yield self._take()
+
+    @property
+    def _is_full(self) -> bool:
+        """
+        Whether the rows are as many, or as large, as a batch of undecoded records would be.
+
+        Rows that are much smaller than their records are collected from several batches.
+        """
+        size = self._part_bytes + sum(column.nbytes for column in self._columns.values())
+        return self._rows >= BATCH_RECORDS or size >= self._max_bytes
+
+    def _decode(self, batch: pa.RecordBatch, start: int) -> int:
+        """
+        Decode the rows from ``start`` on; return the next one, before the end if a column is full.
+        """
+        end: int = batch.num_rows
+        for name, column in self._columns.items():
+            end = column.decode(batch.column(name), start, end)
+        for name, column in self._columns.items():
+            column.keep(self._rows + end - start)
+            self._record_bad(batch, name, column, start, end)
+        part = batch.slice(start, end - start)
+        self._parts.append(part)
+        self._part_bytes += sum(part.column(name).nbytes for _, name in self._format.sources)
+        self._rows += end - start
+        return end
+
+    def _record_bad(
+        self, batch: pa.RecordBatch, name: str, column: ValueColumn, start: int, end: int
+    ) -> None:
+        policy = self._format.policy
+        for row, reason in column.take_bad():
+            # Where one column stops, the others go no further; but it may stop at a bad record.
+            if row >= end and not policy.fails:
+                continue
+            at = self._rows + row - start
+            self._bad_count += at not in self._errors
+            policy.check(self._tp, batch.column("offset")[row].as_py(), reason, self._bad_count)
+            before = self._errors.get(at)
+            self._errors[at] = reason if before is None else f"{before}; {reason}"
+            self._raw.setdefault(at, batch.column(name)[row].as_py())
+
+    def _take(self) -> pa.RecordBatch:
+        decoded = {name: column.take() for name, column in self._columns.items()}
+        arrays = [self._array(field, decoded) for field in self._format.schema]
+        self._parts, self._part_bytes, self._rows = [], 0, 0
+        self._errors, self._raw = {}, {}
+        return pa.RecordBatch.from_arrays(arrays, schema=self._format.schema)
+
+    def _array(self, field: pa.Field, decoded: dict[str, pa.Array]) -> pa.Array:
+        source = self._format.record_column(field.name)
+        if source is not None:
+            return joined([part.column(source) for part in self._parts], field.type)
+        if self._format.policy.action == "rescue" and field.name in {"_error", "_raw"}:
+            return self._rescued(self._errors if field.name == "_error" else self._raw, field)
+        if not self._format.flattens:
+            return decoded[field.name]
+        return decoded["key"] if field.name == "_key" else decoded["value"].field(field.name)
+
+    def _rescued(self, values: dict[int, str] | dict[int, bytes], field: pa.Field) -> pa.Array:
+        if not values:
+            return pa.nulls(self._rows, field.type)
+        return pa.array([values.get(row) for row in range(self._rows)], field.type)

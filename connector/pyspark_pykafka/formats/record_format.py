@@ -1,0 +1,192 @@
+"""
+How the records of a read become rows: which columns are decoded, and into which types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.formats.bad_records import FAIL, BadRecordPolicy
+from pyspark_pykafka.formats.json_types import type_mistakes
+from pyspark_pykafka.schema import SOURCE_TYPES, check_source_schema
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.options import FormatOptions
+
+#: The columns of ``onBadRecord=rescue``.
+RESCUE_TYPES: dict[str, pa.DataType] = {"_raw": pa.binary(), "_error": pa.string()}
+
+#: What precedes the names of a record's own columns beside those of its value.
+FLAT_PREFIX = "_"
+
+_JSON_MODULE = "pyspark_pykafka.formats._json"
+
+
+class TypedColumn(NamedTuple):
+    """
+    A record's key or value that is decoded: its name there, its format, and its type.
+    """
+
+    name: str
+    format: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFormat:
+    """
+    The columns of rows, the columns of records that they need, and what is decoded in between.
+
+    ``sources`` names the record's column for each column of ``schema`` that is not decoded; with
+    ``flattens`` the fields of the value are columns of ``schema``.
+    """
+
+    schema: pa.Schema
+    record_schema: pa.Schema
+    typed: tuple[TypedColumn, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+    flattens: bool = False
+    policy: BadRecordPolicy = FAIL
+
+    def record_column(self, name: str) -> str | None:
+        """
+        Return the record's column that a column of rows equals, or None.
+        """
+        return dict(self.sources).get(name)
+
+
+def record_format(
+    options: FormatOptions, schema: pa.Schema, *, include_headers: bool
+) -> RecordFormat:
+    """
+    Return how records become rows of a schema.
+
+    Raises :class:`OptionsError` if they cannot.
+    """
+    sources = _sources(options, schema)
+    typed, mistakes = _typed_columns(options, schema, sources)
+    known = {*sources, *RESCUE_TYPES, *_typed_names(options, schema, sources)}
+    own = pa.schema(
+        [
+            field.with_name(sources.get(field.name, field.name))
+            for field in schema
+            if field.name in sources or field.name not in known
+        ]
+    )
+    mistakes += _rescue_mistakes(options, schema)
+    if own.names or not typed:
+        mistakes += _record_mistakes(own, include_headers=include_headers)
+    if mistakes:
+        raise OptionsError(tuple(mistakes))
+    return RecordFormat(
+        schema,
+        _record_schema(own, typed),
+        tuple(typed),
+        tuple(sources.items()),
+        options.flatten,
+        BadRecordPolicy(options.on_bad_record, options.max_bad_records),
+    )
+
+
+def _sources(options: FormatOptions, schema: pa.Schema) -> dict[str, str]:
+    """
+    Return the record's column by the column of rows, for those that are not decoded.
+    """
+    formats = options.by_column
+    prefix = FLAT_PREFIX if options.flatten else ""
+    own = {prefix + name: name for name in SOURCE_TYPES if formats.get(name, "raw") == "raw"}
+    return {name: own[name] for name in schema.names if name in own}
+
+
+def _typed_names(options: FormatOptions, schema: pa.Schema, sources: dict[str, str]) -> set[str]:
+    if not options.flatten:
+        return {name for name, kind in options.by_column.items() if kind != "raw"}
+    return {name for name in schema.names if name not in sources and name not in RESCUE_TYPES}
+
+
+def _typed_columns(
+    options: FormatOptions, schema: pa.Schema, sources: dict[str, str]
+) -> tuple[list[TypedColumn], list[str]]:
+    prefix = FLAT_PREFIX if options.flatten else ""
+    typed: list[TypedColumn] = []
+    mistakes: list[str] = []
+    for name, kind in options.by_column.items():
+        if kind == "raw":
+            continue
+        if options.flatten and name == "value":
+            field = _flat_value(schema, sources, keys=options.key_format != "raw")
+            if not field.type.num_fields:
+                continue
+        elif prefix + name in schema.names:
+            field = schema.field(prefix + name)
+        else:
+            continue
+        mistakes += _type_mistakes(field, kind, name)
+        typed.append(TypedColumn(name, kind, field.type))
+    return typed, mistakes
+
+
+def _flat_value(schema: pa.Schema, sources: dict[str, str], *, keys: bool) -> pa.Field:
+    reserved = {*sources, *RESCUE_TYPES, *([f"{FLAT_PREFIX}key"] if keys else [])}
+    return pa.field("value", pa.struct([f for f in schema if f.name not in reserved]))
+
+
+def _type_mistakes(field: pa.Field, kind: str, name: str) -> list[str]:
+    if kind == "text":
+        if field.type == pa.string():
+            return []
+        return [f"{name}Format is 'text', so the schema's column '{field.name}' must be: STRING"]
+    if find_spec(_JSON_MODULE) is None:
+        return [
+            (
+                f"{name}Format is 'json', which needs a compiled module that is not installed; "
+                "install a wheel of pyspark-pykafka for this platform, or a C compiler before you "
+                "install from source; or read the bytes, and decode them with from_json"
+            )
+        ]
+    return type_mistakes(field, name)
+
+
+def _rescue_mistakes(options: FormatOptions, schema: pa.Schema) -> list[str]:
+    if options.on_bad_record != "rescue":
+        return [
+            f"the schema has the column '{name}'; set onBadRecord to rescue"
+            for name in RESCUE_TYPES
+            if name in schema.names
+        ]
+    mistakes = [
+        f"the schema's column '{name}' must be: {'BINARY' if name == '_raw' else 'STRING'}"
+        for name, kind in RESCUE_TYPES.items()
+        if name in schema.names and schema.field(name).type != kind
+    ]
+    if not set(RESCUE_TYPES) & set(schema.names):
+        mistakes.append(
+            "onBadRecord is 'rescue' and the schema has no column for it; add '_error STRING', "
+            "'_raw BINARY' or both"
+        )
+    return mistakes
+
+
+def _record_mistakes(own: pa.Schema, *, include_headers: bool) -> list[str]:
+    try:
+        check_source_schema(own, include_headers=include_headers)
+    except OptionsError as error:
+        return list(error.mistakes)
+    return []
+
+
+def _record_schema(own: pa.Schema, typed: list[TypedColumn]) -> pa.Schema:
+    """
+    Return the columns of records to read: the position of a bad record is always needed.
+    """
+    if not typed:
+        return own
+    fields = [*own, *(pa.field(column.name, pa.binary()) for column in typed)]
+    if "offset" not in own.names:
+        fields.append(pa.field("offset", SOURCE_TYPES["offset"]))
+    return pa.schema(fields)

@@ -1,0 +1,56 @@
+"""
+Schemas given as text: Spark's DDL, or the JSON text of Spark's types, which becomes DDL.
+
+Spark itself parses the DDL, so nothing here knows its grammar.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+# A type's name with its parameters, as against a list of fields: "BIGINT", "ARRAY<INT>".
+_TYPE = re.compile(r"\w+\s*(<.*>|\([\d\s,]*\))?", re.DOTALL)
+_STRUCT = re.compile(r"struct\s*<(.*)>", re.DOTALL | re.IGNORECASE)
+
+
+def read_schema(text: str) -> str:
+    """
+    Return the DDL of a type for the text of an option; raise ValueError if it is none.
+
+    A list of fields, as in ``id BIGINT, name STRING``, is a STRUCT.
+    """
+    stripped = text.strip()
+    if not stripped:
+        raise ValueError(text)
+    if stripped[0] in '{"':
+        return _type_ddl(json.loads(stripped))
+    return stripped if _TYPE.fullmatch(stripped) else f"STRUCT<{stripped}>"
+
+
+def struct_fields(ddl: str) -> str | None:
+    """
+    Return the DDL of the fields of a STRUCT, or None for another type.
+    """
+    match = _STRUCT.fullmatch(ddl)
+    return None if match is None else match[1]
+
+
+def _type_ddl(document: Any) -> str:
+    if isinstance(document, str):
+        return document
+    kind = document["type"] if isinstance(document, dict) and "type" in document else None
+    if kind == "struct":
+        return f"STRUCT<{', '.join(map(_field_ddl, document['fields']))}>"
+    if kind == "array":
+        return f"ARRAY<{_type_ddl(document['elementType'])}>"
+    if kind == "map":
+        return f"MAP<{_type_ddl(document['keyType'])}, {_type_ddl(document['valueType'])}>"
+    msg = f"no type: {kind}"
+    raise ValueError(msg)
+
+
+def _field_ddl(field: Any) -> str:
+    name = str(field["name"]).replace("`", "``")
+    return f"`{name}`: {_type_ddl(field['type'])}"

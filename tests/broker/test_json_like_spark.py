@@ -1,0 +1,166 @@
+"""
+Decoded JSON equals what Spark's ``from_json`` makes of it, but for what docs/typed-topics.md names.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
+
+from pyspark_pykafka.formats.bad_records import BadRecordPolicy
+from pyspark_pykafka.formats.json_decoder import JsonColumn
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DDL = (
+    "t TINYINT, s SMALLINT, i INT, l BIGINT, d DOUBLE, f FLOAT, b BOOLEAN, x STRING, n BINARY, "
+    "m DECIMAL(9,2), y DATE, z TIMESTAMP, w TIMESTAMP_NTZ, a ARRAY<INT>, o STRUCT<i: INT, x: "
+    "STRING>, k MAP<STRING, BIGINT>, r ARRAY<STRUCT<i: INT, a: ARRAY<DOUBLE>>>"
+)
+INNER = [("i", pa.int32()), ("x", pa.string())]
+REPEATED = [("i", pa.int32()), ("a", pa.list_(pa.float64()))]
+KIND = pa.struct(
+    [
+        ("t", pa.int8()),
+        ("s", pa.int16()),
+        ("i", pa.int32()),
+        ("l", pa.int64()),
+        ("d", pa.float64()),
+        ("f", pa.float32()),
+        ("b", pa.bool_()),
+        ("x", pa.string()),
+        ("n", pa.binary()),
+        ("m", pa.decimal128(9, 2)),
+        ("y", pa.date32()),
+        ("z", pa.timestamp("us", tz="UTC")),
+        ("w", pa.timestamp("us")),
+        ("a", pa.list_(pa.int32())),
+        ("o", pa.struct(INNER)),
+        ("k", pa.map_(pa.string(), pa.int64())),
+        ("r", pa.list_(pa.struct(REPEATED))),
+    ]
+)
+NAMES = [field.name for field in KIND]
+
+# Bytes from 128 to 255 wrap around in Spark; half surrogates become a question mark.
+WHOLE = st.integers(-128, 127) | st.integers(-(2**40), 2**40).filter(lambda n: not 128 <= n <= 255)
+MOMENTS = st.sampled_from(
+    [
+        *("2024-02-29", "2023-02-29", "2024", "2024-1", "2024-1-2", "2024-01-02T03:04:05Z"),
+        *("2024-01-02 03:04:05.123456", "2024-01-02T03:04:05.1234567+01:00", " 2024-01-02 "),
+        *("2024-01-02T03:04:05-0930", "2024-01-02T03", "2024-01-02T03:04:05UTC", "-0044-03-15"),
+        *("0001-01-01", "9999-12-31T23:59:59.999999", "12024-01-02", "2024-01-02T", "x2024", ""),
+        *("2024-01-02T03:04:05 +1:30", "2024-01-02T24:00:00", "2024-13-01", "2024-01-02x"),
+    ]
+)
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+BASE64 = st.sampled_from(["", "aGk=", "aGkx", "aGk", "!"])
+NUMBERS = st.sampled_from(["NaN", "INF", "-Infinity", "1.5", "1,000.25", "12", "-7.005"])
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | WHOLE
+    | st.decimals(-(10**8), 10**8, places=3).map(float)
+    | WORDS
+    | MOMENTS
+    | BASE64
+    | NUMBERS
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*"iaxk", "other"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+# Mostly what fits, or nearly.
+LIKELY: dict[str, st.SearchStrategy[Any]] = {
+    "a": st.lists(st.none() | WHOLE, max_size=3),
+    "o": st.fixed_dictionaries({}, optional={"i": WHOLE, "x": WORDS}),
+    "k": st.dictionaries(WORDS, WHOLE, max_size=3),
+    "r": st.lists(
+        st.fixed_dictionaries({}, optional={"i": WHOLE, "a": st.lists(WHOLE)}), max_size=2
+    ),
+    "y": MOMENTS,
+    "z": MOMENTS | WHOLE,
+    "w": MOMENTS,
+    "n": BASE64,
+    "m": WHOLE | NUMBERS,
+}
+DOCUMENTS = st.fixed_dictionaries(
+    {}, optional={name: LIKELY.get(name, SCALARS) | VALUES for name in [*NAMES, "other"]}
+)
+
+
+def ours(texts: list[str]) -> list[Any]:
+    """
+    Return what the decoder makes of texts.
+    """
+    column = JsonColumn("value", KIND, 1 << 24, BadRecordPolicy("null"))
+    encoded = pa.array([text.encode() for text in texts], pa.binary())
+    assert column.decode(encoded, 0, len(texts)) == len(texts)
+    decoded: list[Any] = column.take().to_pylist()
+    return decoded
+
+
+def theirs(spark: SparkSession, texts: list[str]) -> list[Any]:
+    """
+    Return what Spark makes of them, by way of Arrow, so that types and zones stay.
+    """
+    frame = spark.createDataFrame(list(enumerate(texts)), "at INT, text STRING")
+    value = F.from_json("text", DDL, {"timeZone": "UTC", "allowSingleQuotes": "false"})
+    table = frame.select("at", value.alias("value")).toArrow().sort_by("at")
+    decoded: list[Any] = table["value"].to_pylist()
+    return decoded
+
+
+@settings(
+    max_examples=6,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.data_too_large,
+        HealthCheck.too_slow,
+        HealthCheck.large_base_example,
+    ],
+)
+@given(st.lists(DOCUMENTS, min_size=60, max_size=200))
+def test_values_equal_those_of_from_json(
+    spark: SparkSession, documents: list[dict[str, Any]]
+) -> None:
+    """
+    Documents with fields of right and wrong types, at any depth, become equal values.
+    """
+    texts = [json.dumps(d, separators=(",", ":"), ensure_ascii=False) for d in documents]
+
+    for text, expected, actual in zip(texts, theirs(spark, texts), ours(texts), strict=True):
+        assert repr(actual) == repr(expected), text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "actual"),
+    [
+        ("{'i':1}", None, None),
+        ('{"i":1} x', 1, None),
+        ('{"d":NaN,"i":1}', 1, None),
+        ('{"i":1,"i":"x"}', 1, None),
+        ('{"x":{"a" : 1},"i":1}', 1, 1),
+    ],
+)
+def test_documented_differences(
+    spark: SparkSession, text: str, expected: int | None, actual: int | None
+) -> None:
+    """
+    Where the decoder is stricter than from_json, the field ``i`` shows it.
+    """
+    assert theirs(spark, [text])[0]["i"] == expected
+    assert ours([text])[0]["i"] == actual

@@ -1,0 +1,302 @@
+"""
+Typed topics on a real broker: what Spark gets, by both engines, in batches and streams.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
+
+from pyspark_pykafka.testing import KafkaCluster, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+ENGINES = ("wire", "librdkafka")
+SCHEMA = "id BIGINT, customer STRUCT<name: STRING, tags: ARRAY<STRING>>, paid DECIMAL(9,2)"
+ORDERS = [
+    {"id": i, "note": "x" * 50, "customer": {"name": f"c{i}", "tags": ["a", "b"]}, "paid": i / 4}
+    for i in range(20)
+]
+
+
+class Loader:
+    """
+    Loads a topic with options of typed topics.
+    """
+
+    def __init__(self, spark: SparkSession, bootstrap: str, name: str) -> None:
+        self.spark = spark
+        self.options = {"kafka.bootstrap.servers": bootstrap, "subscribe": name}
+
+    def batch(self, schema: str | None = None, **options: Any) -> DataFrame:
+        reader = self.spark.read.format("pykafka").options(**self.options, **options)
+        return (reader.schema(schema) if schema else reader).load()
+
+    def stream(self, checkpoint: str, schema: str | None = None, **options: Any) -> list[Row]:
+        """
+        Return the rows of an availableNow run.
+        """
+        reader = self.spark.readStream.format("pykafka").options(**self.options, **options)
+        reader = reader.option("startingOffsets", "earliest")
+        rows: list[Row] = []
+        frame = (reader.schema(schema) if schema else reader).load()
+        writer = frame.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+        return rows
+
+
+@pytest.fixture
+def loader(
+    spark: SparkSession, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> Callable[..., Loader]:
+    """
+    Return a function that makes a topic of values, and a loader of it.
+    """
+
+    def make(values: list[Any], keys: list[bytes | None] | None = None) -> Loader:
+        name = topic()
+        encoded = [json.dumps(v).encode() if isinstance(v, dict) else v for v in values]
+        pairs = zip(encoded, keys or [None] * len(values), strict=True)
+        kafka_cluster.produce(name, [Record(value, key) for value, key in pairs])
+        return Loader(spark, kafka_cluster.bootstrap, name)
+
+    return make
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("engine", ENGINES)
+def test_json_with_a_schema(loader: Callable[..., Loader], engine: str) -> None:
+    """
+    The user's schema gives the type of value; only its fields are decoded, at any depth.
+    """
+    schema = "value STRUCT<id: BIGINT, customer: STRUCT<name: STRING>>, key STRING, offset BIGINT"
+    orders = loader([*ORDERS, None, b"", {"other": 1}], [b"k"] * 23)
+
+    frame = orders.batch(schema, valueFormat="json", keyFormat="text", engine=engine)
+
+    assert frame.schema.simpleString() == (
+        "struct<value:struct<id:bigint,customer:struct<name:string>>,key:string,offset:bigint>"
+    )
+    rows = sorted(frame.collect(), key=lambda row: row.offset)
+    assert [row.asDict(recursive=True) for row in rows[18:]] == [
+        {"value": {"id": 18, "customer": {"name": "c18"}}, "key": "k", "offset": 18},
+        {"value": {"id": 19, "customer": {"name": "c19"}}, "key": "k", "offset": 19},
+        {"value": None, "key": "k", "offset": 20},
+        {"value": None, "key": "k", "offset": 21},
+        {"value": {"id": None, "customer": None}, "key": "k", "offset": 22},
+    ]
+    assert frame.count() == 23
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("as_json", [False, True], ids=["ddl", "json"])
+def test_schema_option_equals_from_json(
+    spark: SparkSession, loader: Callable[..., Loader], engine: str, *, as_json: bool
+) -> None:
+    """
+    With valueSchema, as DDL or as JSON text, the columns are those of a raw read and from_json.
+    """
+    orders = loader(ORDERS)
+    text = spark.createDataFrame([], SCHEMA).schema.json() if as_json else SCHEMA
+    raw = orders.batch(engine=engine)
+    expected = raw.withColumn("value", F.from_json(F.col("value").cast("string"), SCHEMA))
+
+    frame = orders.batch(valueFormat="json", valueSchema=text, engine=engine)
+
+    assert frame.schema == expected.schema
+    assert sorted(frame.collect(), key=str) == sorted(expected.collect(), key=str)
+
+
+def test_flat_columns(loader: Callable[..., Loader]) -> None:
+    """
+    With flatten the fields are columns; filters on record columns narrow the read, those on fields
+    of the same names do not.
+    """
+    orders = loader([{"id": i, "offset": 100 + i} for i in range(10)])
+    options = {"valueFormat": "json", "flatten": "true"}
+
+    frame = orders.batch(**options, valueSchema="id BIGINT, offset BIGINT")
+
+    assert frame.columns == ["id", "offset", "_topic", "_partition", "_offset", "_timestamp"]
+    assert [row.id for row in frame.where("_offset >= 8").collect()] == [8, 9]
+    assert [row.id for row in frame.where("offset >= 108").collect()] == [8, 9]
+    assert frame.where("offset < 5").count() == 0
+    selected = orders.batch(
+        "_key STRING, offset BIGINT, _headers " + HEADERS,
+        **options,
+        includeHeaders="true",
+        keyFormat="text",
+    )
+    assert selected.where("_headers IS NULL").count() == 10
+    assert orders.batch("_offset BIGINT", **options).count() == 10
+
+
+HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+MIXED = [{"id": 1}, {"id": "two"}, b"{", {"id": 4}, b'{"id":5}']
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("streams", [False, True], ids=["batch", "stream"])
+def test_rescued_records(
+    loader: Callable[..., Loader], checkpoint: str, engine: str, *, streams: bool
+) -> None:
+    """
+    With onBadRecord=rescue the rows of bad records have their bytes and the reason.
+    """
+    options = {
+        "valueFormat": "json",
+        "flatten": "true",
+        "valueSchema": "id BIGINT",
+        "onBadRecord": "rescue",
+        "engine": engine,
+    }
+    orders = loader(MIXED)
+
+    rows = orders.stream(checkpoint, **options) if streams else orders.batch(**options).collect()
+
+    rows.sort(key=lambda row: row._offset)
+    assert [row.id for row in rows] == [1, None, None, 4, 5]
+    assert [row._raw for row in rows] == [None, b'{"id": "two"}', b"{", None, None]
+    assert [row._error for row in rows] == [
+        None,
+        "value.id must be BIGINT, and is a string, at byte 7",
+        "value is not valid JSON: the text ends too early, at byte 1",
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["batch", "stream"])
+def test_bad_record_fails_the_query(
+    loader: Callable[..., Loader], checkpoint: str, *, streams: bool
+) -> None:
+    """
+    By default the query fails, and the error names topic, partition, offset and field.
+    """
+    options = {"valueFormat": "json", "valueSchema": "id BIGINT"}
+    orders = loader(MIXED)
+    name = orders.options["subscribe"]
+
+    with pytest.raises(Exception, match="KAFKA_UNDECODABLE_RECORD") as caught:
+        orders.stream(checkpoint, **options) if streams else orders.batch(**options).collect()
+
+    expected = f"record of {name}-0 at offset 1: value.id must be BIGINT, and is a string"
+    assert expected in str(caught.value)
+    assert "two" not in str(caught.value)
+
+
+def test_bad_records_have_a_limit(loader: Callable[..., Loader]) -> None:
+    """
+    A task that reads more bad records than maxBadRecords fails; fields of others stay NULL.
+    """
+    options = {"valueFormat": "json", "valueSchema": "id BIGINT", "onBadRecord": "null"}
+    orders = loader(MIXED)
+
+    assert orders.batch(**options, maxBadRecords=2).where("value.id IS NULL").count() == 2
+    with pytest.raises(Exception, match=r"at offset 2: .*more than maxBadRecords, 1"):
+        orders.batch(**options, maxBadRecords=1).collect()
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("split", [{}, {"minPartitions": "1"}], ids=["driver", "tasks"])
+def test_stream(loader: Callable[..., Loader], checkpoint: str, split: dict[str, str]) -> None:
+    """
+    A stream has the same rows, whether the driver or tasks read its batches.
+    """
+    orders = loader(ORDERS)
+    options = {"valueFormat": "json", "valueSchema": SCHEMA}
+
+    rows = orders.stream(checkpoint, **options, **split)
+
+    expected = orders.batch(**options).collect()
+    assert sorted(rows, key=str) == sorted(expected, key=str)
+
+
+def test_text_must_be_utf8(loader: Callable[..., Loader]) -> None:
+    """
+    Text is a STRING; bytes that are not UTF-8 make a bad record.
+    """
+    orders = loader(["Zoë".encode(), None, b"\xff", b""])
+    options = {"valueFormat": "text", "onBadRecord": "rescue"}
+
+    rows = orders.batch(**options).select("value", "_error").collect()
+
+    error = "value is not UTF-8: an invalid byte at byte 0"
+    assert [tuple(row) for row in rows] == [("Zoë", None), (None, None), (None, error), ("", None)]
+
+
+def test_temporary_view(spark: SparkSession, loader: Callable[..., Loader]) -> None:
+    """
+    In SQL the options of a temporary view type the columns.
+    """
+    orders = loader(ORDERS)
+    options = {**orders.options, "valueFormat": "json", "flatten": "true", "valueSchema": SCHEMA}
+    pairs = ", ".join(f"`{name}` '{text}'" for name, text in options.items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW typed_orders USING pykafka OPTIONS ({pairs})")
+
+    (row,) = spark.sql("SELECT sum(paid) AS paid, max(customer.name) FROM typed_orders").collect()
+
+    assert (str(row.paid), row[1]) == ("47.50", "c9")
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "message"),
+    [
+        (None, {"valueFormat": "json"}, "set valueSchema, such as"),
+        (None, {"valueFormat": "json", "valueSchema": "{"}, "valueSchema is '{'; it must be"),
+        (None, {"valueSchema": "a INT"}, "but valueFormat is 'raw'; set it to json"),
+        ("value STRUCT<a: INT NOT NULL>", {"valueFormat": "json"}, "'value.a' is NOT NULL"),
+        ("value STRUCT<a: INTERVAL DAY>", {"valueFormat": "json"}, "'value.a' has a type that"),
+        ("value MAP<INT, INT>", {"valueFormat": "json"}, "the keys of 'value' must be: STRING"),
+        ("value STRUCT<a: INT>", {}, "set valueFormat"),
+        ("value BINARY", {"valueFormat": "text"}, "'value' must be: STRING"),
+        ("value STRING", {"valueFormat": "text", "onBadRecord": "rescue"}, "add '_error STRING'"),
+    ],
+)
+def test_impossible_formats(
+    loader: Callable[..., Loader], schema: str | None, options: dict[str, str], message: str
+) -> None:
+    """
+    The error names the option or the column, and says what to do.
+    """
+    with pytest.raises(Exception, match=message.replace("{", r"\{")):
+        loader([b"{}"]).batch(schema, **options).collect()
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "typed-topics.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_examples_of_the_page(
+    spark: SparkSession, loader: Callable[..., Loader], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Every example runs as it is, but for addresses; only the last one meets the bad record.
+    """
+    options = loader([*ORDERS, b'{"id":"x"}']).options
+    name = options["subscribe"]
+    ends = json.dumps({name: {"0": len(ORDERS)}})
+    shown = []
+    for number, example in enumerate(EXAMPLES):
+        text = example.replace("broker:9092", options["kafka.bootstrap.servers"])
+        text = text.replace("subscribe 'orders'", f"subscribe '{name}', endingOffsets '{ends}'")
+        limit = "" if "rescue" in example else f".option('endingOffsets', '{ends}')"
+        text = text.replace(
+            '.option("subscribe", "orders")', f'.option("subscribe", "{name}"){limit}'
+        )
+        exec(text, {"spark": spark})  # noqa: S102 (our own page)
+        shown.append(capsys.readouterr().out)
+        assert shown[number].count("\n") > 4
+
+    assert "|  0|  c0|" in shown[0]
+    assert "47.50" in shown[2]
+    assert "value.id must be" in shown[3]

@@ -1,0 +1,254 @@
+"""
+How batches of records become batches of rows: collected, cut at bad records, and flattened.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.fetching import settings
+
+from pyspark_pykafka.errors import OptionsError, RecordError
+from pyspark_pykafka.formats.record_decoder import decode_records
+from pyspark_pykafka.formats.record_format import RecordFormat, record_format
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import FormatOptions
+from pyspark_pykafka.schema import SOURCE_TYPES
+
+TP = TopicPartition("orders", 3)
+TYPED = pa.struct([("a", pa.int64())])
+JSON = FormatOptions(value_format="json")
+RESCUE = FormatOptions(value_format="json", key_format="json", on_bad_record="rescue")
+RESCUE_SCHEMA = pa.schema(
+    [("value", TYPED), ("key", pa.int32()), ("_error", pa.string()), ("_raw", pa.binary())]
+)
+
+
+def format_of(options: FormatOptions, *fields: tuple[str, pa.DataType]) -> RecordFormat:
+    return record_format(options, pa.schema(fields), include_headers=False)
+
+
+def batches_of(
+    record_format: RecordFormat, values: list[bytes | None], sizes: list[int]
+) -> list[pa.RecordBatch]:
+    """
+    Return records in batches of some sizes, as an engine reads them.
+    """
+    count = len(values)
+    columns: dict[str, list[Any]] = {
+        "value": values,
+        "key": [None] * count,
+        "topic": ["orders"] * count,
+        "offset": list(range(100, 100 + count)),
+    }
+    schema = record_format.record_schema
+    whole = pa.record_batch([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
+    batches, at = [], 0
+    for size in sizes:
+        batches.append(whole.slice(at, size))
+        at += size
+    return [*batches, whole.slice(at)]
+
+
+def rows(
+    record_format: RecordFormat, batches: list[pa.RecordBatch], **changes: Any
+) -> list[pa.RecordBatch]:
+    return [*decode_records(batches, TP, record_format, settings("b:1", "wire", **changes))]
+
+
+def test_nothing_is_decoded_by_default() -> None:
+    """
+    Without a format the engine's batches pass as they are.
+    """
+    raw = format_of(FormatOptions(), ("value", pa.binary()), ("offset", pa.int64()))
+    batches = batches_of(raw, [b"x"], [])
+
+    assert raw.record_schema.names == ["value", "offset"]
+    assert all(a is b for a, b in zip(rows(raw, batches), batches, strict=True))
+
+
+def test_only_the_columns_that_rows_need_are_read() -> None:
+    """
+    The offset is read as well, to name bad records, and the value only if it is wanted.
+    """
+    assert format_of(JSON, ("value", TYPED), ("topic", pa.string())).record_schema.names == [
+        *("topic", "value", "offset")
+    ]
+    assert format_of(JSON, ("topic", pa.string())).record_schema.names == ["topic"]
+
+
+@given(
+    st.lists(st.none() | st.integers(0, 50), max_size=60),
+    st.lists(st.integers(0, 20), max_size=5),
+    st.sampled_from([1 << 20, 4 << 10, 2 << 10]),
+)
+def test_rows_are_those_of_the_records(
+    numbers: list[int | None], sizes: list[int], memory: int
+) -> None:
+    """
+    However records come in batches, and however small the memory, rows keep their order and number.
+    """
+    values = [None if n is None else b"{" if n == 50 else b'{"a":%d}' % n for n in numbers]
+
+    tables = rows(
+        record := record_format(RESCUE, RESCUE_SCHEMA, include_headers=False),
+        batches_of(record, values, sizes),
+        memory_bytes=memory,
+    )
+
+    expected = [None if n in {None, 50} else n for n in numbers]
+    table = pa.Table.from_batches(tables, RESCUE_SCHEMA)
+    table.validate(full=True)
+    actual = [None if row is None else row["a"] for row in table["value"].to_pylist()]
+    assert actual == expected
+    assert table["_raw"].to_pylist() == [b"{" if n == 50 else None for n in numbers]
+    assert table["_error"].is_valid().to_pylist() == [n == 50 for n in numbers]
+
+
+def test_small_rows_are_collected() -> None:
+    """
+    Rows from several batches of records become one batch, as large as one of records would be.
+    """
+    record = format_of(JSON, ("value", TYPED), ("topic", pa.string()))
+    values: list[bytes | None] = [b'{"a":1,"b":"%s"}' % (b"x" * 1000)] * 3000
+
+    tables = rows(record, batches_of(record, values, [500] * 5))
+
+    assert [table.num_rows for table in tables] == [3000]
+
+
+def test_key_and_value_of_a_bad_record() -> None:
+    """
+    Both reasons are in one column, with the bytes of the key, which is first.
+    """
+    record = record_format(RESCUE, RESCUE_SCHEMA, include_headers=False)
+    batch = pa.record_batch(
+        [[b"{"], [b"x"], [7]],
+        schema=pa.schema([("value", pa.binary()), ("key", pa.binary()), ("offset", pa.int64())]),
+    )
+
+    (table,) = rows(record, [batch])
+
+    assert table["_raw"].to_pylist() == [b"x"]
+    (error,) = table["_error"].to_pylist()
+    assert error == (
+        "key is not valid JSON: an unexpected byte, at byte 0; "
+        "value is not valid JSON: the text ends too early, at byte 1"
+    )
+    assert table["value"].to_pylist() == [{"a": None}]
+
+
+def test_a_bad_record_fails_with_its_place() -> None:
+    """
+    The error names topic, partition, offset and field.
+    """
+    record = format_of(JSON, ("value", TYPED))
+    batches = batches_of(record, [b'{"a":1}', b'{"a":[]}'], [])
+
+    with pytest.raises(RecordError, match="of orders-3 at offset 101: value.a must be BIGINT, and"):
+        rows(record, batches)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_text_that_is_not_utf8(*, streams: bool) -> None:
+    """
+    It is bad as a JSON text is.
+    """
+    options = FormatOptions(value_format="text", on_bad_record="null" if streams else "fail")
+    record = format_of(options, ("value", pa.string()))
+    batches = batches_of(record, [b"a", b"\xc3", None, b"z"], [1])
+
+    if streams:
+        table = pa.Table.from_batches(rows(record, batches))
+        assert table["value"].to_pylist() == ["a", None, None, "z"]
+    else:
+        with pytest.raises(RecordError, match="offset 101: value is not UTF-8"):
+            rows(record, batches)
+
+
+def test_flat_fields_are_columns() -> None:
+    """
+    A record's own columns have an underscore; a field may have the name of such a column.
+    """
+    options = FormatOptions(value_format="json", flatten=True)
+    record = format_of(
+        options, ("offset", pa.string()), ("_offset", pa.int64()), ("_topic", pa.string())
+    )
+
+    (table,) = rows(record, batches_of(record, [b'{"offset":"x"}', None], []))
+
+    assert table.to_pylist() == [
+        {"offset": "x", "_offset": 100, "_topic": "orders"},
+        {"offset": None, "_offset": 101, "_topic": "orders"},
+    ]
+    assert record.record_column("_offset") == "offset"
+    assert record.record_column("offset") is None
+
+
+NOT_NULL = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+TWICE = pa.struct([("a", pa.int64()), ("a", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "message"),
+    [
+        (JSON, ("value", NOT_NULL), "'value.a' is NOT NULL"),
+        (JSON, ("value", TWICE), "'value' has the field 'a' twice"),
+        (JSON, ("value", pa.struct([])), "a STRUCT without fields"),
+        (JSON, ("value", pa.list_(pa.null())), "has a type that JSON cannot"),
+        (JSON, ("value", pa.map_(pa.int64(), pa.string())), "the keys of 'value' must be: STRING"),
+        (JSON, ("valeu", TYPED), "did you mean 'value'"),
+        (JSON, ("_error", pa.string()), "set onBadRecord to rescue"),
+        (RESCUE, ("value", TYPED), "add '_error STRING'"),
+        (RESCUE, ("_error", pa.binary()), "'_error' must be: STRING"),
+        (FormatOptions(value_format="text"), ("value", pa.binary()), "'value' must be: STRING"),
+        (FormatOptions(), ("value", TYPED), "to decode it, set valueFormat"),
+    ],
+)
+def test_schemas_that_cannot_be_decoded(
+    options: FormatOptions, field: tuple[str, pa.DataType], message: str
+) -> None:
+    """
+    The error names the column or field, and says what it must be.
+    """
+    with pytest.raises(OptionsError, match=message):
+        format_of(options, field)
+
+
+def test_deep_schemas_are_rejected() -> None:
+    """
+    A schema of more than a hundred levels is an error, before anything recurses through it.
+    """
+    kind = pa.int64()
+    for _ in range(150):
+        kind = pa.list_(kind)
+
+    with pytest.raises(OptionsError, match="at most 100 levels"):
+        format_of(JSON, ("value", kind))
+
+
+def test_without_the_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    JSON needs it, and the error says so; text does not.
+    """
+    target = "pyspark_pykafka.formats.record_format.find_spec"
+    monkeypatch.setattr(target, lambda _: None)
+
+    with pytest.raises(OptionsError, match="needs a compiled module that is not installed"):
+        format_of(JSON, ("value", TYPED))
+    assert format_of(FormatOptions(value_format="text"), ("value", pa.string())).typed
+
+
+def test_record_schema_has_the_types_of_records() -> None:
+    """
+    What an engine reads for decoded columns are their bytes.
+    """
+    record = format_of(JSON, ("value", TYPED), ("key", pa.binary()))
+
+    assert {f.name: f.type for f in record.record_schema} == {
+        name: SOURCE_TYPES[name] for name in ("key", "value", "offset")
+    }

@@ -1,0 +1,124 @@
+"""
+The columns of typed topics that Spark gets at load(), and the readers made for them.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pyspark_pykafka import DefaultSource
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.spark.compat import arrow_schema, supports_prefetched_records
+
+READ = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+JSON = {**READ, "valueformat": "json"}
+EVERYTHING = StructType(
+    [
+        StructField(f"f{at}", kind)
+        for at, kind in enumerate(
+            [
+                *(BooleanType(), ByteType(), ShortType(), FloatType(), DoubleType(), DateType()),
+                *(TimestampType(), TimestampNTZType(), DecimalType(9, 2), LongType()),
+                MapType(StringType(), ArrayType(StructType([StructField("x", LongType())]))),
+            ]
+        )
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "ddl"),
+    [
+        (
+            {"valueschema": "a INT", "keyformat": "text"},
+            (
+                "STRUCT<key STRING, value STRUCT<a INT>, topic STRING, partition INT, "
+                "offset BIGINT, timestamp TIMESTAMP, timestampType INT>"
+            ),
+        ),
+        (
+            {"valueschema": " STRUCT<a: INT> ", "flatten": "true", "onbadrecord": "rescue"},
+            (
+                "STRUCT<a: INT, _topic STRING, _partition INT, _offset BIGINT, "
+                "_timestamp TIMESTAMP, _raw BINARY, _error STRING>"
+            ),
+        ),
+        (
+            {"valueschema": EVERYTHING["f10"].dataType.json()},
+            (
+                "STRUCT<key BINARY, value MAP<string, ARRAY<STRUCT<`x`: long>>>, topic STRING, "
+                "partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT>"
+            ),
+        ),
+    ],
+)
+def test_columns_without_a_schema(options: dict[str, str], ddl: str) -> None:
+    """
+    Spark parses the columns as DDL; those of the record are the usual ones.
+    """
+    assert DefaultSource({**JSON, **options}).schema() == ddl
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "set valueSchema, such as"),
+        ({"valueschema": "a INT", "keyformat": "json"}, "keyFormat is 'json' and its type is miss"),
+        ({"valueschema": '{"type":"x"}'}, "valueSchema is .* must be: a type as DDL"),
+        ({"valueschema": "ARRAY<INT>", "flatten": "true"}, "must be: a list of fields"),
+        ({"valueschema": "a INT", "maxbadrecords": "3"}, "must be: null or rescue"),
+        ({"valueformat": "text", "flatten": "true"}, "valueFormat is 'text'; set it to json"),
+        ({"valueformat": "raw", "onbadrecord": "null"}, "nothing is decoded"),
+        ({"valueformat": "raw", "keyschema": "INT"}, "keyFormat is 'raw'; set it to json"),
+        ({"valueformat": "avro"}, "must be: one of: raw, text, json"),
+    ],
+)
+def test_wrong_options(options: dict[str, str], message: str) -> None:
+    """
+    The error at load() names the options, and says what to do.
+    """
+    with pytest.raises(OptionsError, match=message):
+        DefaultSource({**JSON, **options}).schema()
+
+
+def test_every_type_goes_to_arrow_and_back() -> None:
+    """
+    So the driver can hand over the rows of tiny batches, and Spark accepts those of tasks.
+    """
+    schema = StructType([StructField("value", EVERYTHING), StructField("offset", LongType())])
+
+    assert supports_prefetched_records(arrow_schema(schema))
+
+
+def test_readers_are_pickled_with_their_format() -> None:
+    """
+    Readers of typed columns hold values only, as all readers do.
+    """
+    source = DefaultSource({**JSON, "valueschema": "a INT"})
+    schema = StructType([StructField("value", EVERYTHING)])
+
+    reader = pickle.loads(pickle.dumps(source.reader(schema)))  # noqa: S301
+    stream = pickle.loads(pickle.dumps(source.streamReader(schema)))  # noqa: S301
+
+    assert reader._format.schema == stream._format.schema == arrow_schema(schema)
+    assert reader._settings.schema == pa.schema([("value", pa.binary()), ("offset", pa.int64())])
