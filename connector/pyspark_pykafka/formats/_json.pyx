@@ -10,7 +10,7 @@ and skipped. For any input, nothing outside the given buffers is read, and the c
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -1927,6 +1927,9 @@ cdef class JsonDecoder:
     def __cinit__(self, plan, size_t max_bytes, bint stops):
         memset(&self.root, 0, sizeof(Node))
         memset(&self.parser, 0, sizeof(Parser))
+        # The offsets of columns have 32 bits.
+        if max_bytes > INT32_MAX:
+            raise ValueError(f"max_bytes must be: at most {INT32_MAX}")
         self.parser.max_bytes = max_bytes
         self.stops = stops
         build(&self.root, plan, [])

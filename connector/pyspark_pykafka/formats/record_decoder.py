@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.record_format import RecordFormat, TypedColumn
     from pyspark_pykafka.offsets import TopicPartition
 
+# Arrow's columns of 32-bit offsets end at 2 GiB.
+_MAX_COLUMN_BYTES = 1 << 30
+
 
 def decode_records(
     batches: Iterable[pa.RecordBatch],
@@ -48,7 +51,7 @@ class _RecordDecoder:
         self._format = record_format
         self._max_bytes = settings.batch_bytes
         # A record's columns may take this much; the rest is for its bytes and what was fetched.
-        memory = settings.memory_bytes // 2
+        memory = min(settings.memory_bytes // 2, _MAX_COLUMN_BYTES)
         self._columns = {
             column.name: self._column(column, memory) for column in record_format.typed
         }
