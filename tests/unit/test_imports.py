@@ -40,6 +40,30 @@ assert rows["topic"].to_pylist() == ["t", "t"]
 assert rows["partition"].to_pylist() == [3, 3]
 """
 
+TYPED = """
+import pyarrow as pa
+from tests.support.fetching import settings
+from pyspark_pykafka.formats.record_decoder import decode_records
+from pyspark_pykafka.formats.record_format import record_format
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import FormatOptions
+
+schema = pa.schema([("value", pa.struct([("a", pa.int64())])), ("key", pa.string()),
+                    ("_error", pa.string()), ("topic", pa.string())])
+typed = record_format(FormatOptions("json", "text", on_bad_record="rescue"), schema,
+                      include_headers=False)
+def text(kind, value):
+    ends = pa.py_buffer(bytes(4) + len(value).to_bytes(4, "little"))
+    return pa.Array.from_buffers(kind, 1, [None, ends, pa.py_buffer(value)])
+offset = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
+columns = {"value": text(pa.binary(), b'{"a":1}'), "key": text(pa.binary(), b"k"),
+           "topic": text(pa.string(), b"t"), "offset": offset}
+batch = pa.RecordBatch.from_arrays([columns[name] for name in typed.record_schema.names],
+                                   schema=typed.record_schema)
+(rows,) = decode_records([batch, batch], TopicPartition("t", 0), typed, settings("b:1", "wire"))
+assert rows.to_pylist() == 2 * [{"value": {"a": 1}, "key": "k", "_error": None, "topic": "t"}]
+"""
+
 #: As Spark's `lookup_data_sources` finds the format.
 LOOKUP = """
 from pyspark.sql.datasource import DataSource
@@ -78,6 +102,7 @@ FOR_DRIVER_PROGRAMS = {
             id="reader",
         ),
         pytest.param(READING, {"confluent_kafka", "pandas"}, id="reading"),
+        pytest.param(TYPED, {"pandas"} | CLIENTS, id="typed"),
     ],
 )
 def test_heavy_libraries_are_imported_on_first_use(code: str, left_out: set[str]) -> None:

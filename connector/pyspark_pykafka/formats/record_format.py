@@ -78,7 +78,7 @@ def record_format(
             if field.name in sources or field.name not in known
         ]
     )
-    mistakes += _rescue_mistakes(options, schema)
+    mistakes += _rescue_mistakes(options, schema) + _repeated(schema)
     if own.names or not typed:
         mistakes += _record_mistakes(own, include_headers=include_headers)
     if mistakes:
@@ -123,7 +123,7 @@ def _typed_columns(
             if not field.type.num_fields:
                 continue
         elif prefix + name in schema.names:
-            field = schema.field(prefix + name)
+            field = schema.field(schema.names.index(prefix + name))
         else:
             continue
         mistakes += _type_mistakes(field, kind, name)
@@ -162,7 +162,7 @@ def _rescue_mistakes(options: FormatOptions, schema: pa.Schema) -> list[str]:
     mistakes = [
         f"the schema's column '{name}' must be: {'BINARY' if name == '_raw' else 'STRING'}"
         for name, kind in RESCUE_TYPES.items()
-        if name in schema.names and schema.field(name).type != kind
+        if name in schema.names and schema.field(schema.names.index(name)).type != kind
     ]
     if not set(RESCUE_TYPES) & set(schema.names):
         mistakes.append(
@@ -170,6 +170,11 @@ def _rescue_mistakes(options: FormatOptions, schema: pa.Schema) -> list[str]:
             "'_raw BINARY' or both"
         )
     return mistakes
+
+
+def _repeated(schema: pa.Schema) -> list[str]:
+    twice = {name for name in schema.names if schema.names.count(name) > 1}
+    return [f"the schema has the column '{name}' twice" for name in sorted(twice)]
 
 
 def _record_mistakes(own: pa.Schema, *, include_headers: bool) -> list[str]:

@@ -219,6 +219,14 @@ def test_schemas_that_cannot_be_decoded(
         format_of(options, field)
 
 
+def test_repeated_columns_are_rejected() -> None:
+    """
+    A schema with one name twice is an error, whether or not the column is decoded.
+    """
+    with pytest.raises(OptionsError, match="the schema has the column 'value' twice"):
+        format_of(JSON, ("value", TYPED), ("value", TYPED))
+
+
 def test_deep_schemas_are_rejected() -> None:
     """
     A schema of more than a hundred levels is an error, before anything recurses through it.
