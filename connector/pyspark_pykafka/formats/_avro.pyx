@@ -1,0 +1,551 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, embedsignature=True
+"""
+Decodes Avro's binary encoding into Arrow buffers, without a Python object per record.
+
+A record is read by the schema that it was written with; only the fields of the column's type are
+decoded, and the rest is skipped. For any input, nothing outside the given buffers is read.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport (
+    INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+)
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+cdef extern from *:
+    """
+    typedef unsigned __int128 pykafka_uint128;
+    """
+    ctypedef unsigned long long uint128 "pykafka_uint128"
+
+include "_columns.pxi"
+
+# Avro's types, as avro_types.py numbers them.
+cdef enum:
+    W_NULL = 0
+    W_BOOLEAN = 1
+    W_INT = 2
+    W_LONG = 3
+    W_FLOAT = 4
+    W_DOUBLE = 5
+    W_BYTES = 6
+    W_STRING = 7
+    W_RECORD = 8
+    W_ENUM = 9
+    W_ARRAY = 10
+    W_MAP = 11
+    W_UNION = 12
+    W_FIXED = 13
+    W_KINDS = 14
+
+# How a value becomes another one.
+cdef enum:
+    AS_IT_IS = 0
+    FROM_MILLIS = 1
+    FROM_NANOS = 2
+    # Each branch of a union is a field of a struct.
+    TO_MEMBERS = 3
+    CONVERSIONS = 4
+
+cdef uint128[39] INTEGER_POWERS
+
+
+def _fill_powers():
+    cdef uint128 power = 1
+    cdef int i
+    for i in range(39):
+        INTEGER_POWERS[i] = power
+        power = power * 10
+
+
+_fill_powers()
+
+
+cdef struct Writer:
+    # A type of the writer's schema, and where its values go; NULL is nowhere.
+    int kind
+    int conversion
+    int64_t size
+    Node* target
+    Writer* children
+    int child_count
+    # The symbols of an enum, and where each ends.
+    uint8_t* symbols
+    int32_t* symbol_ends
+
+
+cdef inline int64_t left(Parser* parser) noexcept nogil:
+    return parser.end - parser.at
+
+
+cdef inline int ended(Parser* parser) noexcept nogil:
+    parser.at = parser.end
+    return malformed(parser, ENDED)
+
+
+cdef inline int read_long(Parser* parser, int64_t* value) noexcept nogil:
+    """
+    Read a zigzag varint of at most 64 bits.
+    """
+    cdef uint64_t bits = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while shift < 70:
+        if parser.at >= parser.end:
+            return ended(parser)
+        byte = parser.at[0]
+        if shift == 63 and byte > 1:
+            break
+        parser.at += 1
+        bits |= <uint64_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            value[0] = <int64_t>(bits >> 1) ^ -<int64_t>(bits & 1)
+            return OK
+        shift += 7
+    return malformed(parser, BAD_NUMBER)
+
+
+cdef inline int read_int(Parser* parser, int64_t* value) noexcept nogil:
+    cdef const uint8_t* start = parser.at
+    cdef int status = read_long(parser, value)
+    if status == OK and not -<int64_t>INT32_MAX - 1 <= value[0] <= INT32_MAX:
+        parser.at = start
+        return malformed(parser, BAD_NUMBER)
+    return status
+
+
+cdef inline int read_size(Parser* parser, int64_t* size) noexcept nogil:
+    """
+    Read the size of bytes or text that must follow.
+    """
+    cdef const uint8_t* start = parser.at
+    cdef int status = read_long(parser, size)
+    if status:
+        return status
+    if size[0] < 0:
+        parser.at = start
+        return malformed(parser, BAD_NUMBER)
+    return OK if size[0] <= left(parser) else ended(parser)
+
+
+cdef inline int read_index(Parser* parser, int64_t count, int64_t* index) noexcept nogil:
+    """
+    Read the number of a branch or symbol.
+    """
+    cdef const uint8_t* start = parser.at
+    cdef int status = read_long(parser, index)
+    if status == OK and not 0 <= index[0] < count:
+        parser.at = start
+        return malformed(parser, UNEXPECTED)
+    return status
+
+
+cdef inline int read_count(Parser* parser, int64_t* count, int64_t* size) noexcept nogil:
+    """
+    Read the head of a block: its number of items, and its bytes or -1; no items are the end.
+
+    Items may have no bytes at all, but more of them than there are bytes left are an attack.
+    """
+    cdef const uint8_t* start = parser.at
+    cdef int status = read_long(parser, count)
+    size[0] = -1
+    if status:
+        return status
+    if count[0] < 0:
+        if count[0] == INT64_MIN:
+            parser.at = start
+            return malformed(parser, BAD_NUMBER)
+        count[0] = -count[0]
+        status = read_size(parser, size)
+        if status:
+            return status
+    if count[0] > left(parser):
+        parser.at = start
+        return malformed(parser, TOO_LARGE)
+    return OK
+
+
+cdef int skip(Parser* parser, Writer* writer) noexcept nogil:
+    """
+    Pass a value that is not wanted.
+    """
+    cdef int64_t number, size
+    cdef int status = OK
+    cdef int kind = writer.kind
+    cdef int i
+    if kind == W_RECORD:
+        for i in range(writer.child_count):
+            status = skip(parser, &writer.children[i])
+            if status:
+                return status
+        return OK
+    if kind == W_STRING or kind == W_BYTES:
+        status = read_size(parser, &size)
+        if status == OK:
+            parser.at += size
+        return status
+    if kind == W_LONG:
+        return read_long(parser, &number)
+    if kind == W_INT:
+        return read_int(parser, &number)
+    if kind == W_UNION:
+        status = read_index(parser, writer.child_count, &number)
+        return status if status else skip(parser, &writer.children[number])
+    if kind == W_ENUM:
+        return read_index(parser, writer.size, &number)
+    if kind == W_ARRAY or kind == W_MAP:
+        return skip_blocks(parser, writer)
+    if kind == W_BOOLEAN:
+        return read_boolean(parser, &number)
+    if kind == W_NULL:
+        return OK
+    size = 4 if kind == W_FLOAT else 8 if kind == W_DOUBLE else writer.size
+    if size > left(parser):
+        return ended(parser)
+    parser.at += size
+    return OK
+
+
+cdef inline int read_boolean(Parser* parser, int64_t* value) noexcept nogil:
+    if parser.at >= parser.end:
+        return ended(parser)
+    if parser.at[0] > 1:
+        return malformed(parser, UNEXPECTED)
+    value[0] = parser.at[0]
+    parser.at += 1
+    return OK
+
+
+cdef int skip_blocks(Parser* parser, Writer* writer) noexcept nogil:
+    cdef int64_t count, size, at
+    cdef int status
+    cdef int i
+    while True:
+        status = read_count(parser, &count, &size)
+        if status or count == 0:
+            return status
+        if size >= 0:
+            parser.at += size
+            continue
+        for at in range(count):
+            for i in range(writer.child_count):
+                status = skip(parser, &writer.children[i])
+                if status:
+                    return status
+
+
+cdef int decode(Parser* parser, Writer* writer) noexcept nogil:
+    """
+    Append a value to its column.
+
+    If it is UNFIT, it is passed and nothing is appended; otherwise the column may be unfinished.
+    """
+    cdef int kind = writer.kind
+    cdef Node* node = writer.target
+    if node == NULL:
+        return skip(parser, writer)
+    if kind == W_LONG or kind == W_INT:
+        return decode_whole(parser, writer)
+    if kind == W_STRING:
+        return decode_string(parser, node)
+    if kind == W_RECORD:
+        return decode_record(parser, writer)
+    if kind == W_UNION:
+        return decode_union(parser, writer)
+    if kind == W_FLOAT or kind == W_DOUBLE:
+        return decode_floating(parser, writer)
+    if kind == W_BYTES or kind == W_FIXED:
+        return decode_bytes(parser, writer)
+    if kind == W_ARRAY or kind == W_MAP:
+        return decode_blocks(parser, writer)
+    if kind == W_ENUM:
+        return decode_enum(parser, writer)
+    if kind == W_BOOLEAN:
+        return decode_boolean(parser, node)
+    return add_null(parser, node)
+
+
+cdef int decode_boolean(Parser* parser, Node* node) noexcept nogil:
+    cdef int64_t value
+    cdef int status = read_boolean(parser, &value)
+    return status if status else add_fixed(parser, node, &value)
+
+
+cdef inline int decode_whole(Parser* parser, Writer* writer) noexcept nogil:
+    cdef Node* node = writer.target
+    cdef const uint8_t* start = parser.at
+    cdef int64_t value
+    cdef float narrow
+    cdef double wide
+    cdef int status
+    status = read_int(parser, &value) if writer.kind == W_INT else read_long(parser, &value)
+    if status:
+        return status
+    if node.kind == DOUBLE:
+        wide = <double>value
+        return add_fixed(parser, node, &wide)
+    if node.kind == FLOAT:
+        narrow = <float>value
+        return add_fixed(parser, node, &narrow)
+    if writer.conversion == FROM_MILLIS:
+        if not -(INT64_MAX // 1000) <= value <= INT64_MAX // 1000:
+            return unfit(parser, node, start, OUT_OF_RANGE)
+        value *= 1000
+    elif writer.conversion == FROM_NANOS:
+        # Rounded down, to the past before 1970 too.
+        value = value // 1000 - (value % 1000 < 0)
+    # The lower bytes come first, on the machines that we run on.
+    return add_fixed(parser, node, &value)
+
+
+cdef int decode_floating(Parser* parser, Writer* writer) noexcept nogil:
+    cdef double wide
+    cdef float narrow
+    cdef int64_t size = 4 if writer.kind == W_FLOAT else 8
+    if size > left(parser):
+        return ended(parser)
+    if writer.kind == W_FLOAT:
+        memcpy(&narrow, parser.at, 4)
+        wide = <double>narrow
+    else:
+        memcpy(&wide, parser.at, 8)
+        narrow = <float>wide
+    parser.at += size
+    if writer.target.kind == FLOAT:
+        return add_fixed(parser, writer.target, &narrow)
+    return add_fixed(parser, writer.target, &wide)
+
+
+cdef inline int decode_string(Parser* parser, Node* node) noexcept nogil:
+    cdef const uint8_t* start = parser.at
+    cdef int64_t size
+    cdef int status = read_size(parser, &size)
+    if status:
+        return status
+    parser.at += size
+    if not is_utf8(parser.at - size, parser.at):
+        return unfit(parser, node, start, BAD_UTF8)
+    return add_bytes(parser, node, parser.at - size, size)
+
+
+cdef int decode_bytes(Parser* parser, Writer* writer) noexcept nogil:
+    cdef const uint8_t* start = parser.at
+    cdef int64_t size = writer.size
+    cdef uint128 number
+    cdef int status = OK
+    if writer.kind == W_BYTES:
+        status = read_size(parser, &size)
+        if status:
+            return status
+    elif size > left(parser):
+        return ended(parser)
+    parser.at += size
+    if writer.target.kind != DECIMAL:
+        return add_bytes(parser, writer.target, parser.at - size, size)
+    if not to_decimal(parser.at - size, size, writer.target.precision, &number):
+        return unfit(parser, writer.target, start, OUT_OF_RANGE)
+    return add_fixed(parser, writer.target, &number)
+
+
+cdef bint to_decimal(
+    const uint8_t* at, int64_t size, int precision, uint128* value
+) noexcept nogil:
+    """
+    Convert a two's-complement number, the highest byte first; return false if it is too large.
+    """
+    cdef bint negative = size > 0 and at[0] >= 0x80
+    cdef uint8_t sign = 0xFF if negative else 0
+    cdef uint128 bits = 0
+    cdef int64_t i
+    if negative:
+        bits = ~bits
+    for i in range(size):
+        if i < size - 16 and at[i] != sign:
+            return False
+        bits = (bits << 8) | at[i]
+    if size > 16 and (at[size - 16] ^ sign) & 0x80:
+        return False
+    value[0] = bits
+    if negative:
+        bits = 0 - bits
+    return bits < INTEGER_POWERS[precision]
+
+
+cdef int decode_enum(Parser* parser, Writer* writer) noexcept nogil:
+    cdef int64_t index
+    cdef int32_t start
+    cdef int status = read_index(parser, writer.size, &index)
+    if status:
+        return status
+    start = writer.symbol_ends[index]
+    return add_bytes(
+        parser, writer.target, writer.symbols + start, writer.symbol_ends[index + 1] - start
+    )
+
+
+cdef int fill_missing(Parser* parser, Node* node, Py_ssize_t row) noexcept nogil:
+    """
+    Make the fields null that a struct's row has not got, and end the row.
+    """
+    cdef int i
+    cdef int status
+    for i in range(node.child_count):
+        if node.children[i].rows == row:
+            status = add_null(parser, &node.children[i])
+            if status:
+                return status
+    return add_valid(parser, node, 1)
+
+
+cdef int decode_record(Parser* parser, Writer* writer) noexcept nogil:
+    cdef Py_ssize_t row = writer.target.rows
+    cdef int status
+    cdef int i
+    for i in range(writer.child_count):
+        status = decode(parser, &writer.children[i])
+        # An unfit field stays missing.
+        if status > UNFIT:
+            return status
+    return fill_missing(parser, writer.target, row)
+
+
+cdef int decode_union(Parser* parser, Writer* writer) noexcept nogil:
+    cdef Node* node = writer.target
+    cdef Py_ssize_t row = node.rows
+    cdef int64_t index
+    cdef int status = read_index(parser, writer.child_count, &index)
+    if status:
+        return status
+    if writer.children[index].kind == W_NULL:
+        return add_null(parser, node)
+    status = decode(parser, &writer.children[index])
+    if writer.conversion != TO_MEMBERS or status > UNFIT:
+        return status
+    return fill_missing(parser, node, row)
+
+
+cdef int decode_blocks(Parser* parser, Writer* writer) noexcept nogil:
+    """
+    Decode an array or a map; an unfit item makes the whole of it unfit.
+    """
+    cdef Node* node = writer.target
+    cdef Py_ssize_t first = node.children[0].rows
+    cdef int64_t count, size, at
+    cdef bint fits = True
+    cdef int status
+    cdef int i
+    while True:
+        status = read_count(parser, &count, &size)
+        if status:
+            return status
+        if count == 0:
+            break
+        for at in range(count):
+            for i in range(writer.child_count):
+                status = (
+                    decode(parser, &writer.children[i]) if fits
+                    else skip(parser, &writer.children[i])
+                )
+                if status == UNFIT:
+                    fits = False
+                elif status:
+                    return status
+    if not fits:
+        for i in range(node.child_count):
+            cut(&node.children[i], first)
+        return UNFIT
+    status = add_end(parser, node, node.children[0].rows)
+    return status if status else add_valid(parser, node, 1)
+
+
+cdef Node* find_node(Node* node, int number) noexcept:
+    cdef int i
+    cdef Node* found
+    if node.number == number:
+        return node
+    for i in range(node.child_count):
+        found = find_node(&node.children[i], number)
+        if found != NULL:
+            return found
+    return NULL
+
+
+cdef int build_writer(Writer* writer, object plan, Node* root) except -1:
+    """
+    Build a type from (kind, number of the column or -1, conversion, size, children, symbols).
+    """
+    cdef int i
+    cdef int32_t end = 0
+    kind, number, conversion, size, children, symbols = plan
+    memset(writer, 0, sizeof(Writer))
+    if not 0 <= kind < W_KINDS or not 0 <= conversion < CONVERSIONS or size < 0:
+        raise ValueError(f"no such type: {plan[:4]}")
+    writer.kind = kind
+    writer.conversion = conversion
+    writer.size = size
+    if number >= 0:
+        writer.target = find_node(root, number)
+        if writer.target == NULL:
+            raise ValueError(f"there is no column {number}")
+    if symbols:
+        writer.size = len(symbols)
+        encoded = [symbol.encode() for symbol in symbols]
+        writer.symbols = <uint8_t*>malloc(max(sum(map(len, encoded)), 1))
+        writer.symbol_ends = <int32_t*>calloc(len(symbols) + 1, sizeof(int32_t))
+        if writer.symbols == NULL or writer.symbol_ends == NULL:
+            raise MemoryError
+        for i, symbol in enumerate(encoded):
+            memcpy(writer.symbols + end, <const char*>symbol, len(symbol))
+            end += <int32_t>len(symbol)
+            writer.symbol_ends[i + 1] = end
+    writer.children = <Writer*>calloc(max(len(children), 1), sizeof(Writer))
+    if writer.children == NULL:
+        raise MemoryError
+    for i, child in enumerate(children):
+        writer.child_count = i + 1
+        build_writer(&writer.children[i], child, root)
+    return 0
+
+
+cdef void release_writer(Writer* writer) noexcept:
+    cdef int i
+    for i in range(writer.child_count):
+        release_writer(&writer.children[i])
+    free(writer.children)
+    free(writer.symbols)
+    free(writer.symbol_ends)
+
+
+@cython.final
+cdef class AvroDecoder(ColumnDecoder):
+    """
+    Decodes values that were written with one schema.
+
+    ``writer`` is that schema, as avro_types.py builds it for the type of ``plan``.
+    """
+
+    cdef Writer writer
+
+    def __init__(self, plan, size_t max_bytes, bint stops, writer):
+        build_writer(&self.writer, writer, &self.root)
+
+    def __dealloc__(self):
+        release_writer(&self.writer)
+
+    cdef int append_record(self) noexcept nogil:
+        cdef Parser* parser = &self.parser
+        cdef Py_ssize_t row = self.root.rows
+        cdef int status
+        parser.reason = 0
+        parser.wrong_at = NULL
+        parser.node = -1
+        status = decode(parser, &self.writer)
+        if status <= UNFIT and parser.at < parser.end:
+            status = malformed(parser, TRAILING)
+        if status == OK or status >= FULL:
+            return status
+        cut(&self.root, row)
+        return add_default(parser, &self.root)

@@ -1,0 +1,152 @@
+"""
+A growing Arrow column over a compiled decoder; each format has its own decoder and words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+from pyspark_pykafka.formats.bad_records import BadValue
+from pyspark_pykafka.formats.json_types import inner_fields, named_types
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# (rows, null count, bitmap or None, ends or None, data or None, children)
+_Column = tuple[int, int, Any, Any, Any, list[Any]]
+
+#: The number of a bad value that is of another kind than its type.
+MISMATCH = 10
+
+
+class CompiledDecoder(Protocol):
+    """
+    What the compiled decoders offer.
+    """
+
+    @property
+    def rows(self) -> int:
+        """
+        The number of rows in the columns.
+        """
+
+    @property
+    def bytes(self) -> int:
+        """
+        The number of bytes that the columns have allocated.
+        """
+
+    def decode(self, validity: Any, offsets: Any, data: Any, start: int, end: int) -> int:
+        """
+        Decode the rows ``[start, end)`` of a binary array's buffers; return the next row.
+        """
+
+    def keep(self, rows: int) -> None:
+        """
+        Remove all rows after the first ``rows``.
+        """
+
+    def take_bad(self) -> list[tuple[int, int, int, int, int]]:
+        """
+        Return the bad records: (row, position, reason, node or -1, byte or -1).
+        """
+
+    def take(self) -> _Column:
+        """
+        Return the columns, and start new ones.
+        """
+
+
+class DecodedColumn:
+    """
+    The column that values are decoded into, one array of them after another.
+
+    ``name`` is the column's, for messages. ``format_name`` is what its values must be, and
+    ``reasons`` words why they are not, by the compiled decoder's numbers.
+    """
+
+    format_name = ""
+    reasons: ClassVar[Mapping[int, str]] = {}
+
+    def __init__(self, name: str, kind: pa.DataType, decoder: CompiledDecoder) -> None:
+        self._type = kind
+        self._fields = list(named_types(name, kind))
+        self._decoder = decoder
+        self._bad: list[BadValue] = []
+
+    @property
+    def rows(self) -> int:
+        """
+        The number of rows.
+        """
+        return self._decoder.rows
+
+    @property
+    def nbytes(self) -> int:
+        """
+        The bytes that the column has allocated.
+        """
+        return self._decoder.bytes
+
+    def decode(self, encoded: pa.Array, start: int, end: int) -> int:
+        """
+        Decode the rows ``[start, end)``; return the next row.
+        """
+        validity, offsets, data = encoded.buffers()
+        first = encoded.offset
+        data = b"" if data is None else data
+        stop = self._decoder.decode(validity, offsets, data, first + start, first + end)
+        self._bad += [
+            BadValue(row - first, self._describe(position, reason, node, byte))
+            for row, position, reason, node, byte in self._decoder.take_bad()
+        ]
+        return stop - int(first)
+
+    def keep(self, rows: int) -> None:
+        """
+        Forget the rows after the first ``rows``.
+        """
+        self._decoder.keep(rows)
+
+    def take_bad(self) -> list[BadValue]:
+        """
+        Return the bad values since the last call.
+        """
+        taken, self._bad = self._bad, []
+        return taken
+
+    def take(self) -> pa.Array:
+        """
+        Return the rows, and start again without any.
+        """
+        return _array(self._type, self._decoder.take())
+
+    def _describe(self, position: int, reason: int, node: int, byte: int) -> str:
+        if node < 0:
+            name = self._fields[0][0]
+            what = self.reasons[reason]
+            return f"{name} is not valid {self.format_name}: {what}, at byte {position}"
+        name, kind = self._fields[node]
+        value = self.kind_of_value(byte) if reason == MISMATCH else self.reasons[reason]
+        return f"{name} must be {kind}, and is {value}, at byte {position}"
+
+    def kind_of_value(self, byte: int) -> str:
+        """
+        Return what a value is by its first byte.
+        """
+        return f"a value that starts with byte {byte}"
+
+
+def _array(kind: pa.DataType, column: _Column) -> pa.Array:
+    rows, nulls, bitmap, ends, data, columns = column
+    fields = inner_fields(kind)
+    inner = [_array(field.type, part) for field, part in zip(fields, columns, strict=True)]
+    if pa.types.is_map(kind):
+        # Arrow's map is a list of pairs, which are never null.
+        inner = [pa.Array.from_buffers(pa.struct(fields), len(inner[0]), [None], 0, children=inner)]
+    memories = [memory for memory in (ends, data) if memory is not None]
+    validity = None if bitmap is None else pa.py_buffer(bitmap)
+    buffers = [validity, *map(pa.py_buffer, memories)]
+    return pa.Array.from_buffers(kind, rows, buffers, nulls, children=inner or None)

@@ -1,0 +1,414 @@
+"""
+The decoder of Avro: equal to fastavro for any schema, and what it says of bad values.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyspark_pykafka.formats.avro_decoder import AvroColumn
+from pyspark_pykafka.formats.avro_types import AvroSchemaError, avro_ddl, parse_avro, writer_plan
+from pyspark_pykafka.formats.bad_records import BadRecordPolicy, BadValue
+
+LENIENT = BadRecordPolicy("null")
+ROOM = 1 << 20
+UTC_TIME = pa.timestamp("us", tz="UTC")
+
+
+def encoded(schema: Any, *values: Any) -> list[bytes]:
+    """
+    Return values as fastavro writes them.
+    """
+    parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
+    texts = []
+    for value in values:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, value)
+        texts.append(out.getvalue())
+    return texts
+
+
+def decoded(
+    schema: Any, kind: pa.DataType, *texts: bytes | None, room: int = ROOM
+) -> tuple[list[Any], list[BadValue]]:
+    """
+    Return the values of texts, and the bad ones.
+    """
+    column = AvroColumn("value", kind, json.dumps(schema), room, LENIENT)
+    assert column.decode(pa.array(texts, pa.binary()), 0, len(texts)) == len(texts)
+    values = column.take()
+    values.validate(full=True)
+    assert values.type == kind
+    return values.to_pylist(), column.take_bad()
+
+
+def record(*fields: tuple[str, Any]) -> dict[str, Any]:
+    named = [{"name": name, "type": kind} for name, kind in fields]
+    return {"type": "record", "name": "Order", "fields": named}
+
+
+# Schemas with the Arrow type that they have, and values with what they become.
+SIMPLE: list[tuple[Any, pa.DataType, st.SearchStrategy[Any]]] = [
+    ("boolean", pa.bool_(), st.booleans()),
+    ("int", pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    ("int", pa.int64(), st.integers(-(2**31), 2**31 - 1)),
+    ("long", pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    ("float", pa.float32(), st.floats(width=32, allow_nan=False)),
+    ("float", pa.float64(), st.floats(width=32, allow_nan=False)),
+    ("double", pa.float64(), st.floats(allow_nan=False)),
+    ("bytes", pa.binary(), st.binary(max_size=20)),
+    ("string", pa.string(), st.text(max_size=20)),
+    ({"type": "int", "logicalType": "date"}, pa.date32(), st.dates()),
+    (
+        {"type": "long", "logicalType": "timestamp-micros"},
+        UTC_TIME,
+        st.datetimes(timezones=st.just(UTC)),
+    ),
+    (
+        {"type": "long", "logicalType": "timestamp-millis"},
+        UTC_TIME,
+        st.datetimes(timezones=st.just(UTC)).map(lambda t: t.replace(microsecond=5000)),
+    ),
+    (
+        {"type": "long", "logicalType": "local-timestamp-micros"},
+        pa.timestamp("us"),
+        st.datetimes(),
+    ),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 3},
+        pa.decimal128(20, 3),
+        st.decimals(-(10**16), 10**16, places=3),
+    ),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 0},
+        pa.decimal128(38, 0),
+        st.integers(-(10**38) + 1, 10**38 - 1).map(Decimal),
+    ),
+]
+Typed = tuple[Any, pa.DataType, st.SearchStrategy[Any]]
+
+
+def random_schema(generator: random.Random, depth: int = 0) -> Typed:
+    """
+    Return a schema of any shape, its type, and its values.
+    """
+    kind = generator.randrange(6 if depth < 3 else 1)
+    if kind == 1:
+        inner, arrow, values = random_schema(generator, depth + 1)
+        return {"type": "array", "items": inner}, pa.list_(arrow), st.lists(values, max_size=3)
+    if kind == 2:
+        inner, arrow, values = random_schema(generator, depth + 1)
+        pairs = st.dictionaries(st.text(max_size=3), values, max_size=3)
+        return {"type": "map", "values": inner}, pa.map_(pa.string(), arrow), pairs
+    if kind == 3:
+        inner, arrow, values = random_schema(generator, depth + 1)
+        if isinstance(inner, list):
+            return inner, arrow, values
+        nullable = ["null", inner] if generator.randrange(2) else [inner, "null"]
+        return nullable, arrow, st.none() | values
+    if kind >= 4:
+        return random_record(generator, depth)
+    return SIMPLE[generator.randrange(len(SIMPLE))]
+
+
+def random_record(generator: random.Random, depth: int) -> Typed:
+    parts = {f"f{i}": random_schema(generator, depth + 1) for i in range(generator.randrange(1, 5))}
+    schema = record(*((name, part[0]) for name, part in parts.items()))
+    schema["name"] = f"R{generator.randrange(10**12)}"
+    kind = pa.struct([(name, part[1]) for name, part in parts.items()])
+    return schema, kind, st.fixed_dictionaries({name: part[2] for name, part in parts.items()})
+
+
+def expected(value: Any, kind: pa.DataType) -> Any:
+    """
+    Return a value as Arrow would return it.
+    """
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return [(name, expected(item, kind.item_type)) for name, item in value.items()]
+    if pa.types.is_list(kind):
+        return [expected(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {f.name: expected(value[f.name], f.type) for f in kind}
+    return value
+
+
+def narrowed(kind: pa.DataType, generator: random.Random) -> pa.DataType:
+    """
+    Return a type without some of its fields, and with the others in another order.
+    """
+    if pa.types.is_map(kind):
+        return pa.map_(pa.string(), narrowed(kind.item_type, generator))
+    if pa.types.is_list(kind):
+        return pa.list_(narrowed(kind.value_type, generator))
+    if not pa.types.is_struct(kind):
+        return kind
+    fields = [(f.name, narrowed(f.type, generator)) for f in kind]
+    return pa.struct(generator.sample(fields, generator.randrange(1, len(fields) + 1)))
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 10**9), st.data())
+def test_equals_fastavro(seed: int, data: st.DataObject) -> None:
+    """
+    Values of any schema are those that were written, whichever of their fields are wanted.
+    """
+    generator = random.Random(seed)
+    schema, whole, values = random_schema(generator)
+    written = data.draw(st.lists(values, min_size=1, max_size=4))
+    kind = narrowed(whole, generator)
+
+    actual, bad = decoded(schema, kind, *encoded(schema, *written))
+
+    assert bad == []
+    assert actual == [expected(value, kind) for value in written]
+
+
+ORDER = record(
+    ("id", "long"),
+    ("state", {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}),
+    ("code", {"type": "fixed", "name": "Code", "size": 3}),
+    ("price", ["null", "int", "long"]),
+    ("who", ["null", "string", "long"]),
+    ("at", {"type": "long", "logicalType": "timestamp-nanos"}),
+)
+ORDER_KIND = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("state", pa.string()),
+        ("code", pa.binary()),
+        ("price", pa.int64()),
+        ("who", pa.struct([("member0", pa.string()), ("member1", pa.int64())])),
+        ("at", UTC_TIME),
+    ]
+)
+
+
+def test_enums_fixed_and_unions() -> None:
+    """
+    An enum is its symbol, a union of numbers the wider one, and any other a struct of its branches.
+    """
+    nanos = {**ORDER, "fields": [*ORDER["fields"][:-1], {"name": "at", "type": "long"}]}
+    base = {"id": 1, "state": "PAID", "code": b"abc", "price": 5, "at": -1}
+    texts = encoded(nanos, {**base, "who": "x"}, {**base, "who": 7}, {**base, "who": None})
+
+    values, bad = decoded(ORDER, ORDER_KIND, *texts)
+
+    assert bad == []
+    assert [value["who"] for value in values] == [
+        {"member0": "x", "member1": None},
+        {"member0": None, "member1": 7},
+        None,
+    ]
+    before = datetime(1970, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
+    assert values[0] == {
+        "id": 1, "state": "PAID", "code": b"abc", "price": 5, "at": before,
+        "who": {"member0": "x", "member1": None},
+    }
+
+
+def test_ddl_is_that_of_from_avro() -> None:
+    """
+    The type of a schema is the one that Spark's guide names.
+    """
+    assert avro_ddl(parse_avro(json.dumps(ORDER))) == (
+        "STRUCT<`id`: BIGINT, `state`: STRING, `code`: BINARY, `price`: BIGINT, "
+        "`who`: STRUCT<`member0`: STRING, `member1`: BIGINT>, `at`: TIMESTAMP>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "value is not valid Avro: the value ends too early, at byte 0"),
+        (b"\x02", "ends too early, at byte 1"),
+        (b"\x02\x04", "a branch, a symbol or a boolean that the schema does not have, at byte 1"),
+        (b"\x02\x00ab", "ends too early, at byte 4"),
+        (b"\xff" * 11, "a number that is no varint of its type"),
+        (b"\x02\x00abc\x00\x02\x01", "a number that is no varint of its type, at byte 7"),
+        (b"\x02\x00abc\x00\x02\x04\xc3x\x00", "value.who.member0 must be STRING, and is a string"),
+        (b"\x02\x00abc\x00\x00\x00\x00", "more bytes after its end, at byte 8"),
+    ],
+)
+def test_bad_values_are_named(text: bytes, message: str) -> None:
+    """
+    What is said of a bad value names the place, and the field if only that does not fit.
+    """
+    if message.startswith("value is not valid Avro: the value ends too early, at byte 0"):
+        assert message in decoded(ORDER, ORDER_KIND, text)[1][0].reason
+        return
+    (value,), (bad,) = decoded(ORDER, ORDER_KIND, text)
+
+    assert message in bad.reason
+    assert value["price"] is None
+
+
+def test_numbers_that_do_not_fit() -> None:
+    """
+    A decimal of too many digits, or a timestamp beyond Spark's, is out of range.
+    """
+    schema = record(
+        ("d", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}),
+        ("t", {"type": "long", "logicalType": "timestamp-millis"}),
+        ("x", "int"),
+    )
+    kind = pa.struct([("d", pa.decimal128(3, 1)), ("t", UTC_TIME), ("x", pa.int32())])
+    raw = record(("d", "bytes"), ("t", "long"), ("x", "int"))
+    wide = (1 << 140).to_bytes(20, "big", signed=True)
+    texts = encoded(
+        raw,
+        {"d": (1000).to_bytes(2, "big"), "t": 0, "x": 1},
+        {"d": wide, "t": 2**62, "x": 1},
+        {"d": (-999).to_bytes(30, "big", signed=True), "t": 0, "x": 1},
+        {"d": b"", "t": 0, "x": 1},
+    )
+
+    values, bad = decoded(schema, kind, *texts)
+
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    assert values == [
+        {"d": None, "t": epoch, "x": 1},
+        {"d": None, "t": None, "x": 1},
+        {"d": Decimal("-99.9"), "t": epoch, "x": 1},
+        {"d": Decimal("0.0"), "t": epoch, "x": 1},
+    ]
+    assert [b.reason.split(",")[0] for b in bad] == ["value.d must be DECIMAL(3"] * 2
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_hostile_arrays_end(*, wanted: bool) -> None:
+    """
+    More items than bytes, of items without any, are refused at once, wanted or not.
+    """
+    schema = record(("a", {"type": "array", "items": "null"}), ("x", "int"))
+    kind = pa.struct([("a", pa.list_(pa.int32()))] if wanted else [("x", pa.int32())])
+    count = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+
+    _, (bad,) = decoded(schema, kind, count)
+
+    assert "more items than bytes" in bad.reason
+
+
+def test_blocks_with_sizes() -> None:
+    """
+    An array may be written in blocks, with their sizes, which are used to skip them.
+    """
+    schema = record(("a", {"type": "array", "items": "int"}), ("x", "int"))
+    text = b"\x03\x04\x02\x04" + b"\x02\x06" + b"\x00" + b"\x0e"
+    both = pa.struct([("a", pa.list_(pa.int32())), ("x", pa.int32())])
+
+    assert decoded(schema, both, text)[0] == [{"a": [1, 2, 3], "x": 7}]
+    assert decoded(schema, pa.struct([("x", pa.int32())]), text) == ([{"x": 7}], [])
+
+
+def test_promotions() -> None:
+    """
+    A column may be wider than the schema, as Avro's resolution allows.
+    """
+    schema = record(("i", "int"), ("l", "long"), ("f", "float"), ("s", "string"), ("b", "bytes"))
+    kind = pa.struct(
+        [
+            *(("i", pa.float64()), ("l", pa.float64()), ("f", pa.float64())),
+            *(("s", pa.binary()), ("b", pa.string())),
+        ]
+    )
+    value = {"i": 3, "l": 4, "f": 0.5, "s": "x", "b": b"y"}
+
+    assert decoded(schema, kind, *encoded(schema, value))[0] == [
+        {"i": 3.0, "l": 4.0, "f": 0.5, "s": b"x", "b": "y"}
+    ]
+
+
+NAMED = {
+    "type": "record",
+    "name": "a.b.Outer",
+    "fields": [
+        {"name": "first", "type": {"type": "fixed", "name": "Inner", "size": 1}},
+        {"name": "second", "type": "Inner"},
+        {"name": "third", "type": ["null", "a.b.Inner"]},
+    ],
+}
+
+
+def test_named_types() -> None:
+    """
+    A type is found by its name, in the namespace of the type around it or in full.
+    """
+    kind = pa.struct([(name, pa.binary()) for name in ("first", "second", "third")])
+
+    assert decoded(NAMED, kind, b"xy\x02z")[0] == [{"first": b"x", "second": b"y", "third": b"z"}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("{", "it is not JSON"),
+        ('"Missing"', "the type 'Missing', which it does not define"),
+        ('{"name": "x"}', "it has no type"),
+        ('{"type": "record", "name": "x"}', "'fields' is missing"),
+        ('{"type": "fixed", "name": "x", "size": -1}', "the size of 'x' is -1"),
+        (
+            '{"type":"record","name":"x","fields":[{"name":"x","type":["null","x"]}]}',
+            "'x' contains itself",
+        ),
+        ("[" * 200 + "]" * 200, "nested more than 100 levels"),
+    ],
+)
+def test_invalid_schemas(schema: str, message: str) -> None:
+    """
+    The error says what is wrong with the text.
+    """
+    with pytest.raises(AvroSchemaError, match=message):
+        parse_avro(schema)
+
+
+def test_types_that_do_not_match() -> None:
+    """
+    Each field that cannot be what the schema says is named, with what it must be.
+    """
+    kind = pa.struct([("id", pa.string()), ("stat", pa.string()), ("price", pa.int32())])
+
+    _, mistakes = writer_plan(parse_avro(json.dumps(ORDER)), kind, "value")
+
+    assert mistakes == [
+        "'value.stat' is not in the Avro schema; did you mean 'state'?",
+        "'value.id' is string in the schema, and Avro's long in the records; it must be: BIGINT",
+        "'value.price' is int32 in the schema, and Avro's long in the records; it must be: BIGINT",
+    ]
+
+
+def test_mutated_values() -> None:
+    """
+    Any bytes become rows, and leave no trace in those after them.
+    """
+    for seed in range(2000):
+        generator = random.Random(seed)
+        schema, whole, _ = random_schema(generator)
+        texts = [generator.randbytes(generator.randrange(40)) for _ in range(5)]
+        column = AvroColumn("value", narrowed(whole, generator), json.dumps(schema), ROOM, LENIENT)
+        assert column.decode(pa.array(texts, pa.binary()), 0, 5) == 5
+        column.take().validate(full=True)
+        assert column.nbytes <= ROOM
+
+
+def test_dates() -> None:
+    """
+    A date is one, and may be read as its number of days.
+    """
+    schema = {"type": "int", "logicalType": "date"}
+    (text,) = encoded(schema, date(2024, 2, 29))
+
+    assert decoded(schema, pa.date32(), text)[0] == [date(2024, 2, 29)]
+    assert decoded(schema, pa.int32(), text)[0] == [19782]
