@@ -9,7 +9,7 @@ READY := $(VENV)/ready
 # The newest Spark whose JVM Kafka connector can be fetched, for the side-by-side tests.
 SPARK := tests/matrix/spark-4.2.txt
 # Compiled at the install, so a change means another one.
-COMPILED := $(wildcard connector/pyspark_pykafka/engines/wire/records/*.pyx connector/pyspark_pykafka/formats/*.pyx)
+COMPILED := $(wildcard connector/pyspark_pykafka/engines/wire/records/*.pyx connector/pyspark_pykafka/formats/*.pyx connector/pyspark_pykafka/formats/*.pxi)
 # Spark starts its Java from JAVA_HOME, and its Python workers from PYSPARK_PYTHON.
 RUN := JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" && export JAVA_HOME && \
 	PYSPARK_PYTHON="$(BIN)/python" PATH="$(BIN):$$PATH"

@@ -4,11 +4,13 @@ Typed topics on a real broker: what Spark gets, by both engines, in batches and 
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 
@@ -221,6 +223,59 @@ def test_stream(loader: Callable[..., Loader], checkpoint: str, split: dict[str,
     assert sorted(rows, key=str) == sorted(expected, key=str)
 
 
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "note", "type": "string"},
+            {"name": "id", "type": "long"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "who", "type": ["null", "string"]},
+            {"name": "tags", "type": {"type": "array", "items": "string"}},
+        ],
+    }
+)
+
+
+def avro_orders() -> list[bytes]:
+    """
+    Return records as fastavro writes them.
+    """
+    values = []
+    for number in range(20):
+        out = io.BytesIO()
+        who = None if number % 3 else f"c{number}"
+        order = {"note": "x" * 50, "id": number, "at": 1000 * number, "who": who, "tags": ["a"]}
+        fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(AVRO)), order)
+        values.append(out.getvalue())
+    return values
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_avro(loader: Callable[..., Loader], checkpoint: str, engine: str) -> None:
+    """
+    Avro values have the columns of their schema, in batches and streams, or some of its fields.
+    """
+    orders = loader([*avro_orders(), None])
+    options = {"valueFormat": "avro", "valueSchema": AVRO, "engine": engine}
+
+    frame = orders.batch(**options, flatten="true")
+    rows = sorted(frame.collect(), key=lambda row: row._offset)
+
+    assert frame.schema.simpleString() == (
+        "struct<note:string,id:bigint,at:timestamp,who:string,tags:array<string>,"
+        "_topic:string,_partition:int,_offset:bigint,_timestamp:timestamp>"
+    )
+    assert [row.id for row in rows] == [*range(20), None]
+    assert [row.who for row in rows[:4]] == ["c0", None, None, "c3"]
+    assert [row.tags for row in rows[-2:]] == [["a"], None]
+    some = orders.stream(checkpoint, "value STRUCT<at: TIMESTAMP, id: BIGINT>", **options)
+    assert sorted(row.value.id for row in some if row.value) == [*range(20)]
+    seconds = frame.selectExpr("unix_seconds(at) = id AS same").where("at IS NOT NULL").collect()
+    assert seconds == [(True,)] * 20
+
+
 def test_text_must_be_utf8(loader: Callable[..., Loader]) -> None:
     """
     Text is a STRING; bytes that are not UTF-8 make a bad record.
@@ -253,7 +308,7 @@ def test_temporary_view(spark: SparkSession, loader: Callable[..., Loader]) -> N
     [
         (None, {"valueFormat": "json"}, "set valueSchema, such as"),
         (None, {"valueFormat": "json", "valueSchema": "{"}, "valueSchema is '{'; it must be"),
-        (None, {"valueSchema": "a INT"}, "but valueFormat is 'raw'; set it to json"),
+        (None, {"valueSchema": "a INT"}, "but valueFormat is 'raw'; set it to json or avro"),
         ("value STRUCT<a: INT NOT NULL>", {"valueFormat": "json"}, "'value.a' is NOT NULL"),
         ("value STRUCT<a: INTERVAL DAY>", {"valueFormat": "json"}, "'value.a' has a type that"),
         ("value MAP<INT, INT>", {"valueFormat": "json"}, "the keys of 'value' must be: STRING"),
@@ -284,10 +339,12 @@ def test_examples_of_the_page(
     """
     options = loader([*ORDERS, b'{"id":"x"}']).options
     name = options["subscribe"]
+    payments = loader([b"\x0e\xd0\x0f\x02\x02x"]).options["subscribe"]
     ends = json.dumps({name: {"0": len(ORDERS)}})
     shown = []
     for number, example in enumerate(EXAMPLES):
         text = example.replace("broker:9092", options["kafka.bootstrap.servers"])
+        text = text.replace('"payments")', f'"{payments}")')
         text = text.replace("subscribe 'orders'", f"subscribe '{name}', endingOffsets '{ends}'")
         limit = "" if "rescue" in example else f".option('endingOffsets', '{ends}')"
         text = text.replace(
@@ -299,4 +356,5 @@ def test_examples_of_the_page(
 
     assert "|  0|  c0|" in shown[0]
     assert "47.50" in shown[2]
-    assert "value.id must be" in shown[3]
+    assert "|  7|" in shown[3]
+    assert "value.id must be" in shown[4]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH, inner_fields
 
 #: A type for the compiled decoder: (kind, column or -1, conversion, size, children, symbols).
@@ -106,6 +107,25 @@ def parse_avro(text: str) -> AvroType:
         msg = f"it is not JSON ({cause})"
         raise AvroSchemaError(msg) from cause
     return _Names().parse(document, "", 1)
+
+
+def writer_schema(name: str, text: str | None) -> AvroType:
+    """
+    Return the schema in the option of a column, ``key`` or ``value``.
+
+    Raises :class:`OptionsError` if there is none.
+    """
+    if text is None:
+        msg = (
+            f"{name}Format is 'avro' and its schema is missing; set {name}Schema to the JSON text "
+            "of the Avro schema that the records were written with"
+        )
+        raise OptionsError((msg,))
+    try:
+        return parse_avro(text)
+    except AvroSchemaError as cause:
+        msg = f"{name}Schema is no Avro schema that can be read: {cause}"
+        raise OptionsError((msg,)) from cause
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.formats.avro_types import avro_ddl, writer_schema
 from pyspark_pykafka.options.schema_text import struct_fields
 
 if TYPE_CHECKING:
@@ -50,18 +51,22 @@ def default_ddl(options: FormatOptions, *, include_headers: bool) -> str | None:
 def _decoded_types(options: FormatOptions) -> dict[str, str]:
     types: dict[str, str] = {}
     mistakes: list[str] = []
-    schemas = {"key": options.key_schema, "value": options.value_schema}
     for name, kind in options.by_column.items():
+        schema = options.schemas[name]
         if kind == "text":
             types[name] = "STRING"
         elif kind == "json":
-            schema = schemas[name]
             if schema is None:
                 mistakes.append(
                     f"{name}Format is 'json' and its type is missing; set {name}Schema, such as "
                     "'id BIGINT, name STRING', or give the column a type with .schema(...)"
                 )
             types[name] = schema or "STRING"
+        elif kind == "avro":
+            try:
+                types[name] = avro_ddl(writer_schema(name, schema))
+            except OptionsError as error:
+                mistakes += error.mistakes
     if mistakes:
         raise OptionsError(tuple(mistakes))
     return types
@@ -70,6 +75,6 @@ def _decoded_types(options: FormatOptions) -> dict[str, str]:
 def _flat_fields(ddl: str) -> str:
     fields = struct_fields(ddl)
     if fields is None:
-        msg = f"flatten is true, but valueSchema is '{ddl}'; it must be: a list of fields"
+        msg = f"flatten is true, but value is of the type {ddl[:200]}; it must be: a list of fields"
         raise OptionsError((msg,))
     return fields

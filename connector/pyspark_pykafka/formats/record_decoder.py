@@ -65,7 +65,13 @@ class _RecordDecoder:
     def _column(self, column: TypedColumn, max_bytes: int) -> ValueColumn:
         if column.format == "text":
             return TextColumn(column.name, self._format.policy)
-        # The compiled module may be missing where nothing needs it.
+        # The compiled modules may be missing where nothing needs them.
+        if column.format == "avro":
+            from pyspark_pykafka.formats.avro_decoder import AvroColumn
+
+            return AvroColumn(
+                column.name, column.type, column.schema, max_bytes, self._format.policy
+            )
         from pyspark_pykafka.formats.json_decoder import JsonColumn
 
         return JsonColumn(column.name, column.type, max_bytes, self._format.policy)

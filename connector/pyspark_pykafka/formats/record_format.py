@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.formats.avro_types import writer_plan, writer_schema
 from pyspark_pykafka.formats.bad_records import FAIL, BadRecordPolicy
 from pyspark_pykafka.formats.json_types import type_mistakes
 from pyspark_pykafka.schema import SOURCE_TYPES, check_source_schema
@@ -24,17 +25,23 @@ RESCUE_TYPES: dict[str, pa.DataType] = {"_raw": pa.binary(), "_error": pa.string
 #: What precedes the names of a record's own columns beside those of its value.
 FLAT_PREFIX = "_"
 
-_JSON_MODULE = "pyspark_pykafka.formats._json"
+_MODULES = {
+    "json": "pyspark_pykafka.formats._json",
+    "avro": "pyspark_pykafka.formats._avro",
+}
 
 
 class TypedColumn(NamedTuple):
     """
     A record's key or value that is decoded: its name there, its format, and its type.
+
+    ``schema`` is the text of the Avro schema that it was written with.
     """
 
     name: str
     format: str
     type: pa.DataType
+    schema: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +133,9 @@ def _typed_columns(
             field = schema.field(schema.names.index(prefix + name))
         else:
             continue
-        mistakes += _type_mistakes(field, kind, name)
-        typed.append(TypedColumn(name, kind, field.type))
+        text = options.schemas[name]
+        mistakes += _type_mistakes(field, kind, name, text)
+        typed.append(TypedColumn(name, kind, field.type, (kind == "avro" and text) or ""))
     return typed, mistakes
 
 
@@ -136,20 +144,29 @@ def _flat_value(schema: pa.Schema, sources: dict[str, str], *, keys: bool) -> pa
     return pa.field("value", pa.struct([f for f in schema if f.name not in reserved]))
 
 
-def _type_mistakes(field: pa.Field, kind: str, name: str) -> list[str]:
+def _type_mistakes(field: pa.Field, kind: str, name: str, schema: str | None) -> list[str]:
     if kind == "text":
         if field.type == pa.string():
             return []
         return [f"{name}Format is 'text', so the schema's column '{field.name}' must be: STRING"]
-    if find_spec(_JSON_MODULE) is None:
+    if find_spec(_MODULES[kind]) is None:
         return [
             (
-                f"{name}Format is 'json', which needs a compiled module that is not installed; "
+                f"{name}Format is '{kind}', which needs a compiled module that is not installed; "
                 "install a wheel of pyspark-pykafka for this platform, or a C compiler before you "
-                "install from source; or read the bytes, and decode them with from_json"
+                f"install from source; or read the bytes, and decode them with from_{kind}"
             )
         ]
-    return type_mistakes(field, name)
+    mistakes = type_mistakes(field, name)
+    return mistakes or (_avro_mistakes(field, name, schema) if kind == "avro" else [])
+
+
+def _avro_mistakes(field: pa.Field, name: str, schema: str | None) -> list[str]:
+    try:
+        _, mistakes = writer_plan(writer_schema(name, schema), field.type, name)
+    except OptionsError as error:
+        return list(error.mistakes)
+    return mistakes
 
 
 def _rescue_mistakes(options: FormatOptions, schema: pa.Schema) -> list[str]:

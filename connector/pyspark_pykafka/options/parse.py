@@ -10,6 +10,7 @@ from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options import table
 from pyspark_pykafka.options.option import Option, Scope
 from pyspark_pykafka.options.option_reader import OptionReader
+from pyspark_pykafka.options.value_parsers import SCHEMA, InvalidOptionError
 from pyspark_pykafka.options.values import (
     Acl,
     Committed,
@@ -39,6 +40,7 @@ from pyspark_pykafka.settings import Role
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark_pykafka.options.values import ValueFormat
     from pyspark_pykafka.settings import KafkaSettings
 
 _NOT_LATEST = "a batch query cannot start at latest: it would read nothing"
@@ -46,6 +48,10 @@ _NOT_EARLIEST = "a batch query cannot end at earliest: it would read nothing"
 
 _QUERY_NOT_EARLIEST = "a query cannot end at earliest: it would read nothing"
 _STREAM_NOT_EARLIEST = "a stream cannot end at earliest: it would read nothing"
+
+# The formats whose values have a schema.
+_STRUCTURED = ("json", "avro")
+_MAX_SCHEMA_LENGTH = 200
 
 _FALLBACKS = {"error": None, "earliest": EARLIEST, "latest": LATEST}
 
@@ -189,22 +195,15 @@ def _formats(reader: OptionReader) -> FormatOptions:
     formats = FormatOptions(
         value_format=reader.get(table.VALUE_FORMAT),
         key_format=reader.get(table.KEY_FORMAT),
-        value_schema=reader.find(table.VALUE_SCHEMA),
-        key_schema=reader.find(table.KEY_SCHEMA),
+        value_schema=_schema(reader, table.VALUE_SCHEMA, reader.get(table.VALUE_FORMAT)),
+        key_schema=_schema(reader, table.KEY_SCHEMA, reader.get(table.KEY_FORMAT)),
         flatten=reader.get(table.FLATTEN),
         on_bad_record=reader.get(table.ON_BAD_RECORD),
         max_bad_records=reader.find(table.MAX_BAD_RECORDS),
     )
-    for option, schema, kind in (
-        (table.VALUE_SCHEMA, formats.value_schema, formats.value_format),
-        (table.KEY_SCHEMA, formats.key_schema, formats.key_format),
-    ):
-        if schema is not None and kind != "json":
-            name = option.name.replace("Schema", "Format")
-            reader.mistakes.append(f"{option.name} is set, but {name} is '{kind}'; set it to json")
-    if formats.flatten and formats.value_format != "json":
+    if formats.flatten and formats.value_format not in _STRUCTURED:
         reader.mistakes.append(
-            f"flatten is true, but valueFormat is '{formats.value_format}'; set it to json"
+            f"flatten is true, but valueFormat is '{formats.value_format}'; set it to json or avro"
         )
     if formats.on_bad_record != "fail" and {*formats.by_column.values()} == {"raw"}:
         reader.mistakes.append(
@@ -216,6 +215,24 @@ def _formats(reader: OptionReader) -> FormatOptions:
             "maxBadRecords is set, but onBadRecord is 'fail'; it must be: null or rescue"
         )
     return formats
+
+
+def _schema(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str | None:
+    text = reader.find(option)
+    if text is None:
+        return None
+    if kind not in _STRUCTURED:
+        name = option.name.replace("Schema", "Format")
+        reader.mistakes.append(
+            f"{option.name} is set, but {name} is '{kind}'; set it to json or avro"
+        )
+    if kind != "json":
+        return text
+    try:
+        return SCHEMA(text)
+    except InvalidOptionError as cause:
+        reader.mistakes.append(f"{option.name} is '{text[:_MAX_SCHEMA_LENGTH]}'; {cause}")
+        return None
 
 
 def _store(reader: OptionReader, kafka: KafkaSettings) -> StoreOptions:

@@ -17,7 +17,7 @@ from pyspark_pykafka.options.value_parsers import (
     NODE_PATH,
     PATTERN,
     PREFIX,
-    SCHEMA,
+    SCHEMA_TEXT,
     TEXT,
     TOPIC,
     TOPICS,
@@ -309,36 +309,39 @@ ZOOKEEPER_ACL: Option[Acl] = Option(
 )
 VALUE_FORMAT: Option[ValueFormat] = Option(
     "valueFormat",
-    one_of("raw", "text", "json"),
+    one_of("raw", "text", "json", "avro"),
     "What `value` is decoded from: `raw` leaves the bytes as they are, `text` is UTF-8, `json` is "
-    "JSON of the type that the schema or `valueSchema` says. See [Typed topics](typed-topics.md).",
+    "JSON of the type that the schema or `valueSchema` says, `avro` is what Avro's schema in "
+    "`valueSchema` has written. See [Typed topics](typed-topics.md).",
     Scope.READ,
     default="raw",
 )
 KEY_FORMAT: Option[ValueFormat] = Option(
     "keyFormat",
-    one_of("raw", "text", "json"),
+    one_of("raw", "text", "json", "avro"),
     "What `key` is decoded from, as `valueFormat`.",
     Scope.READ,
     default="raw",
 )
 VALUE_SCHEMA = Option(
     "valueSchema",
-    SCHEMA,
-    "The type of `value` with `valueFormat=json`. A schema given to `.schema(...)` replaces it.",
+    SCHEMA_TEXT,
+    "The type of `value` with `valueFormat=json`, as DDL or JSON text: a schema given to "
+    "`.schema(...)` replaces it. With `avro` the schema that values were written with, as its "
+    "JSON text.",
     Scope.READ,
 )
 KEY_SCHEMA = Option(
     "keySchema",
-    SCHEMA,
-    "The type of `key` with `keyFormat=json`. A schema given to `.schema(...)` replaces it.",
+    SCHEMA_TEXT,
+    "The type of `key`, as `valueSchema`.",
     Scope.READ,
 )
 FLATTEN = Option(
     "flatten",
     BOOLEAN,
-    "Make the fields of a JSON object in `value` columns, beside `_topic`, `_partition`, `_offset` "
-    "and `_timestamp`. Requires `valueFormat=json`.",
+    "Make the fields of `value` columns, beside `_topic`, `_partition`, `_offset` and "
+    "`_timestamp`. Requires `valueFormat` `json` or `avro`.",
     Scope.READ,
     default="false",
 )

@@ -17,7 +17,7 @@ NoMatch = Literal["error", "latest"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 DeliveryGuarantee = Literal["at-least-once", "exactly-once"]
 Acl = Literal["open", "creator", "readable"]
-ValueFormat = Literal["raw", "text", "json"]
+ValueFormat = Literal["raw", "text", "json", "avro"]
 OnBadRecord = Literal["fail", "null", "rescue"]
 
 
@@ -212,7 +212,9 @@ StoreOptions = NoStore | ConsumerGroup | ZooKeeperNodes
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
     """
-    How keys and values are decoded. The schemas are the DDL of a type, or None.
+    How keys and values are decoded.
+
+    The schemas are the DDL of a type for JSON, the text of an Avro schema for Avro, or None.
     """
 
     value_format: ValueFormat = "raw"
@@ -229,6 +231,13 @@ class FormatOptions:
         The formats by the record's column.
         """
         return {"key": self.key_format, "value": self.value_format}
+
+    @property
+    def schemas(self) -> dict[str, str | None]:
+        """
+        The schemas by the record's column.
+        """
+        return {"key": self.key_schema, "value": self.value_schema}
 
 
 @dataclass(frozen=True, slots=True)

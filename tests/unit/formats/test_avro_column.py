@@ -214,7 +214,11 @@ def test_enums_fixed_and_unions() -> None:
     ]
     before = datetime(1970, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
     assert values[0] == {
-        "id": 1, "state": "PAID", "code": b"abc", "price": 5, "at": before,
+        "id": 1,
+        "state": "PAID",
+        "code": b"abc",
+        "price": 5,
+        "at": before,
         "who": {"member0": "x", "member1": None},
     }
 

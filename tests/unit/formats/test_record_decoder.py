@@ -251,6 +251,43 @@ def test_without_the_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
     assert format_of(FormatOptions(value_format="text"), ("value", pa.string())).typed
 
 
+def test_avro() -> None:
+    """
+    Avro values are decoded by the schema in the options; a bad one fails with its place.
+    """
+    fields = '[{"name":"x","type":"string"},{"name":"a","type":"long"}]'
+    schema = f'{{"type":"record","name":"R","fields":{fields}}}'
+    options = FormatOptions(value_format="avro", value_schema=schema)
+    record = format_of(options, ("value", TYPED))
+
+    (table,) = rows(record, batches_of(record, [b"\x02x\x0e", None], []))
+
+    assert table["value"].to_pylist() == [{"a": 7}, None]
+    with pytest.raises(
+        RecordError, match="offset 100: value is not valid Avro: the value ends too"
+    ):
+        rows(record, batches_of(record, [b"\x02x"], []))
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (None, "its schema is missing; set valueSchema"),
+        ("[", "no Avro schema that can be read: it is not JSON"),
+        ('{"type":"record","name":"R","fields":[{"name":"aa","type":"int"}]}', "did you mean 'aa'"),
+        ('"string"', "'value' is struct<a: int64> in the schema, and Avro's string"),
+    ],
+)
+def test_avro_schemas_that_do_not_fit(schema: str | None, message: str) -> None:
+    """
+    The error names the option or the field.
+    """
+    options = FormatOptions(value_format="avro", value_schema=schema)
+
+    with pytest.raises(OptionsError, match=message):
+        format_of(options, ("value", TYPED))
+
+
 def test_record_schema_has_the_types_of_records() -> None:
     """
     What an engine reads for decoded columns are their bytes.

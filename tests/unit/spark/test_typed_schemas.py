@@ -64,6 +64,17 @@ EVERYTHING = StructType(
             ),
         ),
         (
+            {
+                "valueformat": "avro",
+                "flatten": "true",
+                "valueschema": '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}',
+            },
+            (
+                "STRUCT<`a`: INT, _topic STRING, _partition INT, _offset BIGINT, "
+                "_timestamp TIMESTAMP>"
+            ),
+        ),
+        (
             {"valueschema": EVERYTHING["f10"].dataType.json()},
             (
                 "STRUCT<key BINARY, value MAP<string, ARRAY<STRUCT<`x`: long>>>, topic STRING, "
@@ -87,10 +98,19 @@ def test_columns_without_a_schema(options: dict[str, str], ddl: str) -> None:
         ({"valueschema": '{"type":"x"}'}, "valueSchema is .* must be: a type as DDL"),
         ({"valueschema": "ARRAY<INT>", "flatten": "true"}, "must be: a list of fields"),
         ({"valueschema": "a INT", "maxbadrecords": "3"}, "must be: null or rescue"),
-        ({"valueformat": "text", "flatten": "true"}, "valueFormat is 'text'; set it to json"),
+        ({"valueformat": "text", "flatten": "true"}, "is 'text'; set it to json or avro"),
         ({"valueformat": "raw", "onbadrecord": "null"}, "nothing is decoded"),
-        ({"valueformat": "raw", "keyschema": "INT"}, "keyFormat is 'raw'; set it to json"),
-        ({"valueformat": "avro"}, "must be: one of: raw, text, json"),
+        ({"valueformat": "raw", "keyschema": "INT"}, "is 'raw'; set it to json or avro"),
+        ({"valueformat": "avro"}, "valueFormat is 'avro' and its schema is missing"),
+        (
+            {"valueformat": "avro", "valueschema": "a INT"},
+            "valueSchema is no Avro schema .* not JSON",
+        ),
+        (
+            {"valueformat": "avro", "valueschema": '"string"', "flatten": "true"},
+            "value is of the type STRING; it must be: a list of fields",
+        ),
+        ({"valueformat": "xml"}, "must be: one of: raw, text, json, avro"),
     ],
 )
 def test_wrong_options(options: dict[str, str], message: str) -> None:
