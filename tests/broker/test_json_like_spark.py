@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 
@@ -19,6 +19,8 @@ from pyspark_pykafka.formats.json_decoder import JsonColumn
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: That of the session, as tests/conftest.py sets it.
+ZONE = "America/St_Johns"
 DDL = (
     "t TINYINT, s SMALLINT, i INT, l BIGINT, d DOUBLE, f FLOAT, b BOOLEAN, x STRING, n BINARY, "
     "m DECIMAL(9,2), y DATE, z TIMESTAMP, w TIMESTAMP_NTZ, a ARRAY<INT>, o STRUCT<i: INT, x: "
@@ -47,16 +49,17 @@ KIND = pa.struct(
         ("r", pa.list_(pa.struct(REPEATED))),
     ]
 )
-NAMES = [field.name for field in KIND]
+FIELDS = [*(field.name for field in KIND), "other"]
 
-# Bytes from 128 to 255 wrap around in Spark; half surrogates become a question mark.
-WHOLE = st.integers(-128, 127) | st.integers(-(2**40), 2**40).filter(lambda n: not 128 <= n <= 255)
+# Bytes from 128 to 255 wrap around in Spark; half surrogates become a question mark. Years that
+# Python does not have are left out.
+WHOLE = st.integers(-128, 127) | st.integers(-(2**35), 2**35).filter(lambda n: not 128 <= n <= 255)
 MOMENTS = st.sampled_from(
     [
         *("2024-02-29", "2023-02-29", "2024", "2024-1", "2024-1-2", "2024-01-02T03:04:05Z"),
         *("2024-01-02 03:04:05.123456", "2024-01-02T03:04:05.1234567+01:00", " 2024-01-02 "),
-        *("2024-01-02T03:04:05-0930", "2024-01-02T03", "2024-01-02T03:04:05UTC", "-0044-03-15"),
-        *("0001-01-01", "9999-12-31T23:59:59.999999", "12024-01-02", "2024-01-02T", "x2024", ""),
+        *("2024-01-02T03:04:05-0930", "2024-01-02T03", "2024-01-02T03:04:05UTC"),
+        *("0001-01-01", "9999-12-31T23:59:59.999999", "2024-01-02T", "x2024", ""),
         *("2024-01-02T03:04:05 +1:30", "2024-01-02T24:00:00", "2024-13-01", "2024-01-02x"),
     ]
 )
@@ -77,12 +80,14 @@ VALUES = st.recursive(
     SCALARS,
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from([*"iaxk", "other"]), inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*"iak", "other"]), inner, max_size=3)
     ),
     max_leaves=6,
 )
 # Mostly what fits, or nearly.
 LIKELY: dict[str, st.SearchStrategy[Any]] = {
+    # Spark writes the text of other values anew.
+    "x": st.none() | st.booleans() | WHOLE | WORDS | MOMENTS,
     "a": st.lists(st.none() | WHOLE, max_size=3),
     "o": st.fixed_dictionaries({}, optional={"i": WHOLE, "x": WORDS}),
     "k": st.dictionaries(WORDS, WHOLE, max_size=3),
@@ -96,7 +101,10 @@ LIKELY: dict[str, st.SearchStrategy[Any]] = {
     "m": WHOLE | NUMBERS,
 }
 DOCUMENTS = st.fixed_dictionaries(
-    {}, optional={name: LIKELY.get(name, SCALARS) | VALUES for name in [*NAMES, "other"]}
+    {},
+    optional={
+        name: LIKELY[name] if name == "x" else LIKELY.get(name, SCALARS) | VALUES for name in FIELDS
+    },
 )
 
 
@@ -111,19 +119,24 @@ def ours(texts: list[str]) -> list[Any]:
     return decoded
 
 
-def theirs(spark: SparkSession, texts: list[str]) -> list[Any]:
+def theirs(spark: SparkSession, texts: list[str], *, strict: bool = True) -> list[Any]:
     """
     Return what Spark makes of them, by way of Arrow, so that types and zones stay.
     """
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
     frame = spark.createDataFrame(list(enumerate(texts)), "at INT, text STRING")
-    value = F.from_json("text", DDL, {"timeZone": "UTC", "allowSingleQuotes": "false"})
-    table = frame.select("at", value.alias("value")).toArrow().sort_by("at")
+    value = F.from_json("text", DDL, {"allowSingleQuotes": "false"} if strict else {})
+    try:
+        table = frame.select("at", value.alias("value")).toArrow().sort_by("at")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", ZONE)
     decoded: list[Any] = table["value"].to_pylist()
     return decoded
 
 
 @settings(
     max_examples=6,
+    phases=[Phase.generate],
     derandomize=True,
     database=None,
     suppress_health_check=[
@@ -149,7 +162,7 @@ def test_values_equal_those_of_from_json(
 @pytest.mark.parametrize(
     ("text", "expected", "actual"),
     [
-        ("{'i':1}", None, None),
+        ("{'i':1}", 1, None),
         ('{"i":1} x', 1, None),
         ('{"d":NaN,"i":1}', 1, None),
         ('{"i":1,"i":"x"}', 1, None),
@@ -162,5 +175,5 @@ def test_documented_differences(
     """
     Where the decoder is stricter than from_json, the field ``i`` shows it.
     """
-    assert theirs(spark, [text])[0]["i"] == expected
+    assert theirs(spark, [text], strict=False)[0]["i"] == expected
     assert ours([text])[0]["i"] == actual

@@ -1134,12 +1134,13 @@ cdef int decode_special_number(
     cdef DoubleBits special
     if is_word(text, b"NaN", 3):
         special.bits = <uint64_t>0x7FF8 << 48
-    elif is_word(text, b"Infinity", 8) or is_word(text, b"+INF", 4) or is_word(text, b"INF", 3):
+    elif (
+        is_word(text, b"Infinity", 8) or is_word(text, b"+Infinity", 9)
+        or is_word(text, b"+INF", 4)
+    ):
         special.bits = <uint64_t>0x7FF << 52
     elif is_word(text, b"-Infinity", 9) or is_word(text, b"-INF", 4):
         special.bits = <uint64_t>0xFFF << 52
-    elif is_word(text, b"+Infinity", 9):
-        special.bits = <uint64_t>0x7FF << 52
     else:
         return unfit(parser, node, start, MISMATCH)
     return add_double(parser, node, special.value)
