@@ -34,7 +34,7 @@ def decode_records(
 
     Raises :class:`RecordError` for a bad record, if the policy says so.
     """
-    if not record_format.typed:
+    if record_format.schema.names == record_format.record_schema.names and not record_format.typed:
         return iter(batches)
     return _RecordDecoder(tp, record_format, settings).rows(batches)
 

@@ -189,6 +189,20 @@ def test_flat_fields_are_columns() -> None:
     assert record.record_column("offset") is None
 
 
+@pytest.mark.parametrize("options", [JSON, FormatOptions("json", flatten=True)])
+def test_rows_without_a_decoded_column(options: FormatOptions) -> None:
+    """
+    A schema may ask for nothing of the value: the rows have the names of the schema.
+    """
+    name = "_offset" if options.flatten else "offset"
+    record = format_of(options, (name, pa.int64()))
+
+    tables = rows(record, batches_of(record, [b"{", None], [1]))
+
+    assert pa.Table.from_batches(tables).to_pydict() == {name: [100, 101]}
+    assert record.record_schema.names == ["offset"]
+
+
 NOT_NULL = pa.struct([pa.field("a", pa.int64(), nullable=False)])
 TWICE = pa.struct([("a", pa.int64()), ("a", pa.string())])
 
