@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 #: The decoders, by their modules' names.
 RECORDS = "pyspark_pykafka.engines.wire.records._decoder"
 JSON = "pyspark_pykafka.formats._json"
+AVRO = "pyspark_pykafka.formats._avro"
 
 
 def build(name: str, folder: Path) -> Path:

@@ -95,7 +95,7 @@ def decode_any(records: list[bytes | None], choices: Choices) -> int:
     """
     kind = any_type(choices)
     column = JsonColumn("value", kind, MAX_BYTES, BadRecordPolicy("null"))
-    encoded = _exact_array([*records, VALID])
+    encoded = exact_array([*records, VALID])
     at = rows = 0
     bad = set()
     while at < len(encoded):
@@ -117,7 +117,7 @@ def _alone(kind: pa.DataType) -> Any:
     return column.take().to_pylist()[0]
 
 
-def _exact_array(records: list[bytes | None]) -> pa.Array:
+def exact_array(records: list[bytes | None]) -> pa.Array:
     """
     Return an array whose data end with the last record, so that a sanitizer sees reads beyond it.
     """

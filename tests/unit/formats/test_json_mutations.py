@@ -5,24 +5,9 @@ A small, reproducible part of ``make fuzz``, for the decoder of JSON.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from fuzz.json_mutations import decode_any, texts
-
-
-@dataclass(frozen=True, slots=True)
-class RandomChoices:
-    """
-    Choices of a seeded generator: fast, and the same in each run.
-    """
-
-    random: random.Random
-
-    def number(self, minimum: int, maximum: int) -> int:
-        return self.random.randint(minimum, maximum)
-
-    def some_bytes(self, max_bytes: int) -> bytes:
-        return self.random.randbytes(self.random.randint(0, max_bytes))
+from tests.support.random_choices import RandomChoices
 
 
 def test_many_mutated_texts() -> None:

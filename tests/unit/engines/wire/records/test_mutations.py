@@ -12,6 +12,7 @@ import pytest
 from fuzz.mutations import decode_mutated, response
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.random_choices import RandomChoices
 from tests.support.record_batches import CODECS, Batch, Record, seal
 from tests.support.record_reading import decoder
 
@@ -23,21 +24,6 @@ from pyspark_pykafka.engines.wire.records._decoder import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-@dataclass(frozen=True, slots=True)
-class RandomChoices:
-    """
-    Choices of a seeded generator: fast, and the same in each run.
-    """
-
-    random: random.Random
-
-    def number(self, minimum: int, maximum: int) -> int:
-        return self.random.randint(minimum, maximum)
-
-    def some_bytes(self, max_bytes: int) -> bytes:
-        return self.random.randbytes(self.random.randint(0, max_bytes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,115 @@
+"""
+Avro values of any bytes, and the invariants that the decoder must keep for any of them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from fuzz.json_mutations import exact_array
+
+from pyspark_pykafka.formats.avro_decoder import AvroColumn
+from pyspark_pykafka.formats.bad_records import BadRecordPolicy
+
+if TYPE_CHECKING:
+    from fuzz.mutations import Choices
+
+MAX_BYTES = 1 << 16
+
+_MAX_DEPTH = 4
+_TIME = pa.timestamp("us", tz="UTC")
+# Schemas that have no parts, with the type of their column.
+_SIMPLE: list[tuple[Any, pa.DataType]] = [
+    *(("null", pa.string()), ("boolean", pa.bool_()), ("int", pa.int32()), ("int", pa.float64())),
+    *(("long", pa.int64()), ("float", pa.float32()), ("double", pa.float64())),
+    *(("bytes", pa.binary()), ("bytes", pa.string()), ("string", pa.string())),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B", ""]}, pa.string()),
+    ({"type": "fixed", "name": "F", "size": 3}, pa.binary()),
+    ({"type": "int", "logicalType": "date"}, pa.date32()),
+    ({"type": "long", "logicalType": "timestamp-millis"}, _TIME),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, _TIME),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        pa.decimal128(9, 2),
+    ),
+]
+# Numbers, sizes and counts that are likely to break a decoder, in zigzag form.
+_PIECES = (
+    *(b"\x00", b"\x01", b"\x02", b"\x04", b"\x06", b"\x7f", b"\x80", b"abc", b"\xc3\xa9"),
+    *(b"\xfe\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x03\x04\x02\x04"),
+)
+
+
+def any_schema(choices: Choices, names: list[str], depth: int = 0) -> tuple[Any, pa.DataType]:
+    """
+    Return a schema, which may be nested, and its type; ``names`` are those used so far.
+    """
+    kind = choices.number(0, 4 if depth < _MAX_DEPTH else 0)
+    if kind == 0:
+        schema, arrow = _SIMPLE[choices.number(0, len(_SIMPLE) - 1)]
+        return _renamed(schema, names), arrow
+    if kind == 3:
+        return _record(choices, names, depth)
+    inner, arrow = any_schema(choices, names, depth + 1)
+    if kind == 1:
+        return {"type": "array", "items": inner}, pa.list_(arrow)
+    if kind == 2:
+        return {"type": "map", "values": inner}, pa.map_(pa.string(), arrow)
+    return (inner if inner == "null" or isinstance(inner, list) else ["null", inner]), arrow
+
+
+def _renamed(schema: Any, names: list[str]) -> Any:
+    if not isinstance(schema, dict) or "name" not in schema:
+        return schema
+    names.append(f"{schema['name']}{len(names)}")
+    return {**schema, "name": names[-1]}
+
+
+def _record(choices: Choices, names: list[str], depth: int) -> tuple[Any, pa.DataType]:
+    names.append(f"R{len(names)}")
+    own = names[-1]
+    fields, wanted = [], []
+    for number in range(choices.number(1, 4)):
+        schema, arrow = any_schema(choices, names, depth + 1)
+        fields.append({"name": f"f{number}", "type": schema})
+        if number == 0 or choices.number(0, 2):
+            wanted.append((f"f{number}", arrow))
+    return {"type": "record", "name": own, "fields": fields}, pa.struct(wanted)
+
+
+def values(choices: Choices) -> list[bytes | None]:
+    """
+    Return some records of pieces that a value may have, or of any bytes.
+    """
+    return [
+        b"".join(
+            _PIECES[choices.number(0, len(_PIECES) - 1)]
+            if choices.number(0, 3)
+            else choices.some_bytes(8)
+            for _ in range(choices.number(0, 9))
+        )
+        for _ in range(choices.number(1, 6))
+    ]
+
+
+def decode_any(records: list[bytes | None], choices: Choices) -> int:
+    """
+    Decode records by any schema, check the invariants, and return the number of good ones.
+    """
+    schema, kind = any_schema(choices, [])
+    policy = BadRecordPolicy("null")
+    column = AvroColumn("value", kind, json.dumps(schema), MAX_BYTES, policy)
+    encoded = exact_array(records)
+    at = rows = 0
+    bad = set()
+    while at < len(encoded):
+        at = column.decode(encoded, at, len(encoded))
+        assert column.nbytes <= MAX_BYTES
+        bad |= {value.row for value in column.take_bad()}
+        part = column.take()
+        part.validate(full=True)
+        rows += len(part)
+    assert rows == len(encoded)
+    return rows - len(bad)

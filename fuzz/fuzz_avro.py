@@ -1,0 +1,23 @@
+"""
+Fuzzes the decoder of Avro as :mod:`fuzz.fuzz_records` does that of record batches.
+"""
+
+from __future__ import annotations
+
+import atheris
+from fuzz import instrumented
+from fuzz.fuzz_records import FuzzedChoices, run
+
+
+def decode_input(data: bytes) -> None:
+    """
+    Decode records by a schema that libFuzzer chooses.
+    """
+    from fuzz.avro_mutations import decode_any, values
+
+    choices = FuzzedChoices(atheris.FuzzedDataProvider(data))
+    decode_any(values(choices), choices)
+
+
+if __name__ == "__main__":
+    run(instrumented.AVRO, decode_input)
