@@ -26,6 +26,7 @@ PANELS = {
     "Batch": ("batch",),
     "Streaming (availableNow), the whole query": ("stream",),
     "Streaming, the micro-batches alone": ("trigger",),
+    "JSON values as columns": ("typed",),
     "Writing a batch": ("write",),
     "Latency, planning, first batch": ("latency", "planning", "first"),
 }
@@ -36,6 +37,8 @@ COLOURS = {
     "wire": "#1f77b4",
     "wire-lz4": "#17becf",
     "pykafka": "#1f77b4",
+    "typed": "#1f77b4",
+    "pykafka-from_json": "#17becf",
     "registered": "#17becf",
     "librdkafka": "#ff9f40",
     "ceiling": "#c4c9cf",

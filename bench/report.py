@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.measurement import Measurement
     from bench.results import Results
 
-RATES = ("batch", "stream", "trigger", "audit")
+RATES = ("batch", "stream", "trigger", "typed", "audit")
 RATE_HEAD = (
     "case",
     "reader",

@@ -96,7 +96,7 @@ def _measure(
             seconds[name].append(read.seconds)
             cpu_seconds[name].append(cpu.seconds)
     series = {name: Series(tuple(seconds[name]), tuple(cpu_seconds[name])) for name in NAMES}
-    return Measurement(case, "batch", series, topic.records, asdict(topic))
+    return Measurement(case, "typed", series, topic.records, asdict(topic))
 
 
 def _verify(spark: SparkSession, bootstrap: str, topic: TopicSpec, names: tuple[str, ...]) -> None:
