@@ -25,6 +25,8 @@ class Client:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.fatal = FatalErrors()
+        #: Whether its metadata are those of a stale broker, so that no other task may use it.
+        self.is_stale = False
         self.consumer = Consumer({**config, "error_cb": self.fatal.record})
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from pyspark_pykafka.engines.error_mapping import translating_errors
 from pyspark_pykafka.engines.librdkafka.client import Client, request_watermarks
 from pyspark_pykafka.engines.librdkafka.confirmed_log import ConfirmedLog, confirm_log
 from pyspark_pykafka.engines.librdkafka.range_reader import RangeReader
+from pyspark_pykafka.errors import StalledReadError
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.offsets import OffsetRange
 
-_pool: ClientPool[Client] = ClientPool(Client.close)
+_pool: ClientPool[Client] = ClientPool(Client.close, lambda client: not client.is_stale)
+
+# How many clients may read from a leader that other brokers do not know, one after another: each
+# finds the brokers of the cluster by itself, and may get its metadata from a stale one.
+_MAX_STALE_CLIENTS = 10
 
 
 def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
@@ -36,8 +41,17 @@ def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.Record
     if not requested.resolved:
         confirmed = confirm_log(settings.kafka, requested.tp, settings.isolation_level)
     rest = yield from _fetch(requested, settings, confirmed)
+    for _ in range(_MAX_STALE_CLIENTS):
+        if rest is None:
+            return
+        rest = yield from _fetch(rest.range, settings, rest.confirmed, is_lost=rest.is_lost)
     if rest is not None:
-        yield from _fetch(rest.range, settings, rest.confirmed, is_last=True)
+        msg = (
+            f"{rest.range} cannot be read with librdkafka: {_MAX_STALE_CLIENTS} clients in a row "
+            f"read from another leader than {rest.confirmed.leader}, whose log has the records; is "
+            "a broker cut off from its controllers?"
+        )
+        raise StalledReadError(msg)
 
 
 class _Rest(NamedTuple):
@@ -48,18 +62,26 @@ class _Rest(NamedTuple):
     range: OffsetRange
     confirmed: ConfirmedLog
 
+    @property
+    def is_lost(self) -> bool:
+        """
+        Whether the log of the confirmed leader does not have the rest either.
+        """
+        log_start, visible_end = self.confirmed.watermarks
+        return not log_start <= self.range.start < visible_end
+
 
 def _fetch(
     requested: OffsetRange,
     settings: FetchSettings,
     confirmed: ConfirmedLog | None,
     *,
-    is_last: bool = False,
+    is_lost: bool = False,
 ) -> Generator[pa.RecordBatch, None, _Rest | None]:
     """
     Yield the records that a client reads, and return what it would report as lost.
 
-    With ``is_last``, or if no other broker can confirm the loss, the loss is reported instead.
+    With ``is_lost``, or if no other broker can confirm the loss, the loss is reported instead.
     """
     config = consumer_config(
         settings.kafka, group_id=settings.group_id, isolation_level=settings.isolation_level
@@ -73,7 +95,7 @@ def _fetch(
         translating_errors(f"reading {requested}"),
     ):
         reader = RangeReader(
-            client, settings, _resolve(requested, client, settings, confirmed), is_last
+            client, settings, _resolve(requested, client, settings, confirmed), is_lost
         )
         try:
             yield from reader.batches()
@@ -81,6 +103,7 @@ def _fetch(
             client.consumer.unassign()
         if reader.unconfirmed_loss is None:
             return None
+        client.is_stale = True
         confirmed = confirm_log(settings.kafka, requested.tp, settings.isolation_level)
         if confirmed is not None:
             return _Rest(reader.rest, confirmed)

@@ -13,6 +13,9 @@ from tests.support.listening import unused_address
 from tests.support.stub_behaviour import API_VERSIONS, METADATA, PRODUCE, FetchAnswer
 from tests.support.stub_brokers import Behaviour, StubCluster
 
+from pyspark_pykafka.engines.contract import Watermarks
+from pyspark_pykafka.engines.librdkafka import consumer as librdkafka_consumer
+from pyspark_pykafka.engines.librdkafka.confirmed_log import ConfirmedLog
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.engines.wire.network import cluster as network_cluster
 from pyspark_pykafka.engines.wire.network import metadata_freshness
@@ -189,6 +192,31 @@ def test_a_task_reads_to_the_new_leaders_end(engine: str, nodes: tuple[int, ...]
     A task that resolves ``latest`` itself reads to the end of the log of the new leader.
     """
     assert offsets_read(OffsetRange(P0, EARLIEST, LATEST), engine, nodes) == list(range(200))
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_clients_of_librdkafka_that_find_the_stale_leader(
+    monkeypatch: pytest.MonkeyPatch, *, fail: bool
+) -> None:
+    """
+    A client may get its metadata from the stale broker although it was given the leader's address;
+    others take its place as long as the leader's log has the records.
+    """
+    addresses: list[str] = []
+    with StubCluster(StaleLog(brokers=3, topics={"t": 1}, high_watermark=200)) as cluster:
+
+        def confirm(*_: object) -> ConfirmedLog:
+            addresses.append(bootstrap(cluster, STALE if len(addresses) < 3 else 2))
+            return ConfirmedLog(Watermarks(0, 200), addresses[-1])
+
+        monkeypatch.setattr(librdkafka_consumer, "confirm_log", confirm)
+        task = settings(
+            bootstrap(cluster, STALE), "librdkafka", schema=VALUES, fail_on_data_loss=fail
+        )
+        batches = list(librdkafka_consumer.fetch(OffsetRange(P0, EARLIEST, LATEST), task))
+
+    assert [at for batch in batches for at in batch["offset"].to_pylist()] == list(range(200))
+    assert len(addresses) > 1
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
