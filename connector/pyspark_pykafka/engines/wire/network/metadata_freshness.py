@@ -162,7 +162,9 @@ class FreshnessCheck:
         for topic in response.topics:
             if topic.name is None or not self.is_relevant(topic.name):
                 continue
-            self._votes[topic.name, topic.topic_id] += is_broker
+            # A broker that does not know a topic yet says nothing about another's metadata.
+            is_known = topic.error_code != KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            self._votes[topic.name, topic.topic_id] += is_broker and is_known
             is_fresh = self._add(topic.name, topic, address) and is_fresh
         is_fresh = is_fresh and address not in self.behind
         if self._best is None or is_fresh:
@@ -277,13 +279,17 @@ class FreshnessCheck:
         """
         if not self.confirms_new_topics or len(self._brokers) == 1:
             return False
-        if self._confirmations >= _MIN_AGREEING:
-            return self._confirmations < MIN_CONFIRMATIONS and any(map(self._is_tied, self._rivals))
-        if self.requested is None and not self.expected_topics:
-            return True
-        return any(
-            not self.seen.is_confirmed(self.cluster, topic) for topic in self._found.values()
+        lacks_votes = any(
+            not self.seen.is_confirmed(self.cluster, topic)
+            and self._votes[name, topic.topic_id] < _MIN_AGREEING
+            for name, topic in self._found.items()
+            if name not in self._rivals
         )
+        if self._confirmations >= _MIN_AGREEING:
+            return self._confirmations < MIN_CONFIRMATIONS and (
+                lacks_votes or any(map(self._is_tied, self._rivals))
+            )
+        return lacks_votes or (self.requested is None and not self.expected_topics)
 
     def _is_tied(self, name: str) -> bool:
         """

@@ -157,6 +157,29 @@ def test_a_batch_reads_to_the_new_leaders_end(stubs: StubCluster, nodes: tuple[i
     assert planned_end(bootstrap(stubs, *nodes)) == 200
 
 
+class UnknownToOne(Stale):
+    """
+    The third of four brokers does not know the topic yet.
+    """
+
+    def topics_of(self, node: int) -> dict[str, int]:
+        return {} if node == 2 else super().topics_of(node)
+
+
+@pytest.mark.parametrize("nodes", [(STALE, 2), (2, STALE), (STALE, 2, 3)])
+def test_a_broker_without_the_topic_confirms_nothing(
+    monkeypatch: pytest.MonkeyPatch, nodes: tuple[int, ...]
+) -> None:
+    """
+    The metadata of a stale broker are confirmed by a broker that knows the topic.
+    """
+    with StubCluster(UnknownToOne(brokers=4, topics={"t": 1})) as stubs:
+        # The order of brokers is random, so each process may ask others.
+        for _ in range(8):
+            monkeypatch.setattr(metadata_freshness, "LAST_SEEN_EPOCHS", LastSeenEpochs())
+            assert planned_end(bootstrap(stubs, *nodes)) == 200
+
+
 class StaleLog(Stale):
     """
     Stale brokers that serve their shorter log to Fetch requests, too.
