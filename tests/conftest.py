@@ -73,6 +73,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "2g")
+        # A cancelled task ends its transaction by itself; on a busy machine 2 s are too short.
+        .config("spark.python.task.killTimeout", "30s")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "America/St_Johns")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))

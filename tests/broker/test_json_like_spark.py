@@ -97,13 +97,14 @@ LIKELY: dict[str, st.SearchStrategy[Any]] = {
     "y": MOMENTS,
     "z": MOMENTS | WHOLE,
     "w": MOMENTS,
-    "n": BASE64,
+    "n": BASE64 | WHOLE | st.booleans(),
     "m": WHOLE | NUMBERS,
 }
 DOCUMENTS = st.fixed_dictionaries(
     {},
     optional={
-        name: LIKELY[name] if name == "x" else LIKELY.get(name, SCALARS) | VALUES for name in FIELDS
+        name: LIKELY[name] if name in "xn" else LIKELY.get(name, SCALARS) | VALUES
+        for name in FIELDS
     },
 )
 
@@ -167,6 +168,7 @@ def test_values_equal_those_of_from_json(
         ('{"d":NaN,"i":1}', 1, None),
         ('{"i":1,"i":"x"}', 1, None),
         ('{"x":{"a" : 1},"i":1}', 1, 1),
+        ('{"i":1,"n":"A"}', None, 1),
     ],
 )
 def test_documented_differences(

@@ -190,7 +190,13 @@ def test_joining_by_writing_is_alike(raw: RawKafka, topic: str) -> None:
     identity = (response.producer_id, response.producer_epoch)
     fields: dict[str, Any] = {"producer_id": identity[0], "epoch": identity[1]}
     sent = {"transactional_id": topic, "transactional": True, **fields}
-    assert raw.produce(b"a", version=11, **sent).error_code == Code.TRANSACTION_ABORTABLE
+
+    # The leader asks the coordinator, and returns a retriable error if that takes too long.
+    def blocker() -> str | None:
+        code = raw.produce(b"a", version=11, **sent).error_code
+        return None if code == Code.TRANSACTION_ABORTABLE else f"the leader returns {code}"
+
+    wait_until(blocker, SECONDS)
     assert raw.produce(b"a", version=12, **sent).error_code == Code.NONE
     assert raw.describe(topic).transaction_state == "Ongoing"
     assert raw.end(topic, identity, commit=True) == Code.NONE

@@ -34,14 +34,14 @@ class Odd(Behaviour):
     seconds = 0.0
     began = 0.0
 
-    def is_odd(self, offset: int) -> bool:
+    def _is_odd(self, offset: int) -> bool:
         if not self.odd or offset < ODD_FROM:
             return False
         self.began = self.began or time.monotonic()
         return time.monotonic() - self.began < self.seconds
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
-        if not self.is_odd(offset):
+        if not self._is_odd(offset):
             self.throttled = False
             return super().fetch(node, topic, partition, offset)
         self.throttled = self.odd == "throttled"
@@ -177,7 +177,7 @@ class Forgetful(Odd):
     odd = "unknown"
 
     def topics_of(self, node: int) -> dict[str, int]:
-        return {} if self.began and self.is_odd(ODD_FROM) else super().topics_of(node)
+        return {} if self.began and self._is_odd(ODD_FROM) else super().topics_of(node)
 
 
 class Elsewhere(Behaviour):
