@@ -18,6 +18,7 @@ from pyspark_pykafka.testing import Record, find_java
 
 if TYPE_CHECKING:
     from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 JOB = Path(__file__).parent / "spark_connect_job.py"
 SECONDS = 280
@@ -25,27 +26,21 @@ RECORDS = 40
 POISON = b"poison"
 
 
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+@pytest.fixture
+def names(topic: TopicFactory, tmp_path: Path) -> dict[str, str]:
     """
     Return the names of the topics, the group and the folder of the job.
     """
-    topics = ("source", "written", "once", "dead", "group")
-    folder = str(tmp_path_factory.mktemp("connect"))
-    return {**{name: f"connect-{name}" for name in topics}, "folder": folder}
+    topics = {name: topic(partitions=2) for name in ("source", "written", "once", "dead")}
+    return {**topics, "group": f"{topics['source']}-group", "folder": str(tmp_path)}
 
 
-@pytest.fixture(scope="module")
-def results(kafka_cluster: KafkaCluster, names: dict[str, str]) -> dict[str, Any]:
+def results_of_job(cluster: KafkaCluster, names: dict[str, str]) -> dict[str, Any]:
     """
-    Return the results of the job, by step.
+    Run the job, and return the result of each step.
     """
-    for name in ("source", "written", "once", "dead"):
-        kafka_cluster.create_topic(names[name], partitions=2)
-    values = [str(number).encode() for number in range(RECORDS - 1)] + [POISON]
-    kafka_cluster.produce(names["source"], [Record(value=value) for value in values])
     done = subprocess.run(
-        [sys.executable, str(JOB), kafka_cluster.bootstrap, json.dumps(names)],
+        [sys.executable, str(JOB), cluster.bootstrap, json.dumps(names)],
         env={
             **os.environ,
             "JAVA_HOME": str(find_java().parent.parent),
@@ -57,8 +52,8 @@ def results(kafka_cluster: KafkaCluster, names: dict[str, str]) -> dict[str, Any
         check=False,
     )
     assert done.returncode == 0, done.stderr[-5000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
 def values(cluster: KafkaCluster, topic: str) -> list[bytes]:
@@ -66,63 +61,41 @@ def values(cluster: KafkaCluster, topic: str) -> list[bytes]:
     return sorted(record.value or b"" for record in cluster.consume(topic, committed))
 
 
-def test_reads_and_views(results: dict[str, Any]) -> None:
-    """
-    A batch and a view read every record.
-    """
-    assert (results["batch_read"], results["sql"]) == (RECORDS, RECORDS)
-
-
-def test_writes(
-    results: dict[str, Any], names: dict[str, str], kafka_cluster: KafkaCluster
-) -> None:
-    """
-    Batch writes of two threads, and an exactly-once stream, write each row once.
-    """
-    assert results["exactly_once"] == "ended"
-    assert values(kafka_cluster, names["once"]) == values(kafka_cluster, names["source"])
-    assert values(kafka_cluster, names["written"]) == [
-        b"from another thread",
-        b"from the main thread",
-    ]
-
-
-def test_poison_is_set_aside(
-    results: dict[str, Any], names: dict[str, str], kafka_cluster: KafkaCluster
-) -> None:
-    """
-    A record that the sink of a foreachBatch cannot take goes to the dead-letter topic.
-    """
-    assert results["poison"] == f"ended {RECORDS - 1}"
-    assert values(kafka_cluster, names["dead"]) == [POISON]
-
-
-def test_listeners(
-    results: dict[str, Any], names: dict[str, str], kafka_cluster: KafkaCluster
-) -> None:
-    """
-    The audit of the only batch is complete, and the group's offsets are those of the log's end.
-    """
-    assert results["listeners"] == {"ended": "ended", "in_time": True, "complete": [True]}
-    settings = {"bootstrap.servers": kafka_cluster.bootstrap, "group.id": names["group"]}
+def committed_offsets(cluster: KafkaCluster, names: dict[str, str]) -> int:
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": names["group"]}
     consumer = Consumer(settings)
     try:
         tps = [TopicPartition(names["source"], number) for number in range(2)]
-        assert sum(tp.offset for tp in consumer.committed(tps, timeout=20)) == RECORDS
+        return sum(tp.offset for tp in consumer.committed(tps, timeout=20))
     finally:
         consumer.close()
 
 
-def test_supervise(results: dict[str, Any]) -> None:
+def test_a_server_runs_what_a_client_asks_for(
+    names: dict[str, str], kafka_cluster: KafkaCluster
+) -> None:
     """
-    A query that ends by itself is started once.
+    Reads, views, writes of two threads, exactly-once, poison records, listeners and supervise work
+    through one server; a mistake in the options is reported in a few lines.
+
+    One test, since a server of Spark's own always listens on the same port.
     """
+    records = [str(number).encode() for number in range(RECORDS - 1)] + [POISON]
+    kafka_cluster.produce(names["source"], [Record(value=value) for value in records])
+
+    results = results_of_job(kafka_cluster, names)
+
+    assert (results["batch_read"], results["sql"]) == (RECORDS, RECORDS)
+    assert values(kafka_cluster, names["written"]) == [
+        b"from another thread",
+        b"from the main thread",
+    ]
+    assert results["exactly_once"] == "ended"
+    assert values(kafka_cluster, names["once"]) == sorted(records)
+    assert results["poison"] == f"ended {RECORDS - 1}"
+    assert values(kafka_cluster, names["dead"]) == [POISON]
+    assert results["listeners"] == {"ended": "ended", "in_time": True, "complete": [True]}
+    assert committed_offsets(kafka_cluster, names) == RECORDS
     assert results["supervised"] == 1
-
-
-def test_an_error_of_the_options(results: dict[str, Any]) -> None:
-    """
-    The client sees the mistake in a few lines, if the server's stack traces are switched off.
-    """
     assert "did you mean 'startingOffsets'" in results["misspelt"]
     assert len(results["misspelt"].strip().splitlines()) <= 3
