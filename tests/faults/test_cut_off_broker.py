@@ -5,6 +5,7 @@ A real broker that is cut off from its controllers, and that clients still reach
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,6 +30,7 @@ from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -39,7 +41,8 @@ pytestmark = pytest.mark.soak
 CONTROLLER, CUT_OFF = 1, 2
 P0 = TopicPartition("t", 0)
 BEFORE, AFTER = 100, 200
-SECONDS = 60
+SECONDS, QUERY_SECONDS = 60, 180
+TARGETS = ("batch-at-least-once", "batch-exactly-once", "stream-exactly-once")
 
 
 class OneController(KafkaCluster):
@@ -80,26 +83,29 @@ def cluster() -> Iterator[OneController]:
     """
     (port,) = free_ports(1)
     with Proxy(("127.0.0.1", port)) as link, OneController(link) as kafka:
-        topic = NewTopic("t", 1, replica_assignment=[[CUT_OFF, CONTROLLER, 3]])
+        topics = [
+            NewTopic(name, 1, replica_assignment=[[CUT_OFF, CONTROLLER, 3]])
+            for name in ("t", *TARGETS)
+        ]
         admin = kafka.admin()
-        admin.create_topics([topic])["t"].result(SECONDS)
+        for created in admin.create_topics(topics).values():
+            created.result(SECONDS)
         fresh = {"bootstrap.servers": kafka.servers(CONTROLLER)}
         wait_until(
             lambda: None if leader(kafka, CUT_OFF) == CUT_OFF else "t-0 has no leader", SECONDS
         )
         kafka.produce("t", [Record(value=b"before") for _ in range(BEFORE)], fresh)
         link.black_hole()
-        wait_until(
-            lambda: None if leader(kafka, CONTROLLER) != CUT_OFF else "no other broker leads t-0",
-            SECONDS,
-        )
+        wait_until(partial(_cut_off_leader, kafka, "t"), SECONDS)
         kafka.produce("t", [Record(value=b"after") for _ in range(AFTER)], fresh)
+        for target in TARGETS:
+            wait_until(partial(_cut_off_leader, kafka, target), SECONDS)
         assert leader(kafka, CUT_OFF) == CUT_OFF, "the broker knows that it was replaced"
         yield kafka
         link.heal()
 
 
-def leader(cluster: OneController, node: int) -> int:
+def leader(cluster: OneController, node: int, topic: str = "t") -> int:
     """
     Return the leader of the partition, as one broker reports it; -1 before it knows the topic.
 
@@ -111,11 +117,19 @@ def leader(cluster: OneController, node: int) -> int:
     connection = Connection.open(Address(host, int(port)), config, deadline)
     try:
         version = connection.version(METADATA)
-        request = metadata_request(version, ("t",), allow_auto_topic_creation=False)
-        (topic,) = connection.request(request, deadline).topics
+        request = metadata_request(version, (topic,), allow_auto_topic_creation=False)
+        (described,) = connection.request(request, deadline).topics
     finally:
         connection.close()
-    return topic.partitions[0].leader_id if topic.partitions else -1
+    return described.partitions[0].leader_id if described.partitions else -1
+
+
+def _cut_off_leader(cluster: OneController, topic: str) -> str | None:
+    """
+    Return what is waited for while the controller still reports the cut-off leader.
+    """
+    is_replaced = leader(cluster, CONTROLLER, topic) != CUT_OFF
+    return None if is_replaced else f"no other broker leads {topic}-0"
 
 
 @pytest.fixture(autouse=True)
@@ -161,3 +175,58 @@ def test_a_batch_query_reads_to_the_new_leaders_end(
 
     assert read.load().count() == BEFORE + AFTER
     assert planned.load().count() == BEFORE + AFTER
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_batch_write_through_the_cut_off_broker(
+    spark: SparkSession, cluster: OneController, guarantee: str
+) -> None:
+    """
+    A batch write that knows only the broker that was cut off reaches the new leader, once.
+    """
+    topic = f"batch-{guarantee}"
+    options = {
+        "kafka.bootstrap.servers": cluster.servers(CUT_OFF),
+        "topic": topic,
+        "deliveryGuarantee": guarantee,
+    }
+    rows = spark.range(AFTER).repartition(2).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("pykafka").options(**options).mode("append").save()
+
+    assert committed_values(cluster, topic) == sorted(str(number) for number in range(AFTER))
+
+
+def test_an_exactly_once_stream_through_the_cut_off_broker(
+    spark: SparkSession, cluster: OneController, tmp_path: Path
+) -> None:
+    """
+    A stream that knows only the broker that was cut off reads and writes each record once.
+    """
+    servers = {"kafka.bootstrap.servers": cluster.servers(CUT_OFF)}
+    source = {**servers, "subscribe": "t", "startingOffsets": "earliest"}
+    source["maxOffsetsPerTrigger"] = "120"
+    sink = {
+        **servers,
+        "topic": "stream-exactly-once",
+        "deliveryGuarantee": "exactly-once",
+        "checkpointLocation": str(tmp_path),
+    }
+    rows = spark.readStream.format("pykafka").options(**source).load()
+    copied = rows.selectExpr("CONCAT(CAST(value AS STRING), '-', offset) AS value")
+    query = copied.writeStream.format("pykafka").options(**sink).trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(QUERY_SECONDS)
+    finally:
+        query.stop()
+
+    expected = [f"{'before' if at < BEFORE else 'after'}-{at}" for at in range(BEFORE + AFTER)]
+    assert committed_values(cluster, "stream-exactly-once") == sorted(expected)
+
+
+def committed_values(cluster: OneController, topic: str) -> list[str]:
+    """
+    Return the values of committed records, read by a plain client from the other brokers.
+    """
+    servers = {"bootstrap.servers": cluster.servers(CONTROLLER, 3)}
+    records = cluster.consume(topic, {**servers, "isolation.level": "read_committed"})
+    return sorted((record.value or b"").decode() for record in records)
