@@ -4,12 +4,15 @@ Exactly-once commits on three brokers behind proxies: late requests, unreachable
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import ConfigResource, NewTopic
+from tests.support.leadership import NODES, leader, move_leader
 from tests.support.proxied import ProxiedCluster
 
 from pyspark_pykafka.engines.selection import transaction_client, write_prepared
@@ -32,6 +35,7 @@ SECONDS = 30.0
 COMMITTED = {"isolation.level": "read_committed"}
 QUERY = "0a1b2c3d-0000-0000-0000-000000000000"
 END_TXN = 26
+BATCHES = 10
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +103,6 @@ def create_topic_on(three: ProxiedCluster, name: str, *nodes: int) -> None:
     admin.create_topics([new_topic])[name].result(SECONDS)
 
 
-def leader(three: ProxiedCluster, topic: str) -> int:
-    """
-    Return the leader of a topic's first partition.
-    """
-    topics = three.kafka.admin().list_topics(topic, timeout=10).topics
-    return int(topics[topic].partitions[0].leader)
-
-
 def test_a_late_commit_does_not_contradict_the_error(three: ProxiedCluster) -> None:
     """
     EndTxn hangs on its connection while the driver gives up: what the error says stays true.
@@ -139,12 +135,12 @@ def test_an_unreachable_broker_that_is_not_needed(three: ProxiedCluster, fault: 
     """
     warm = three.kafka.create_topic(f"warm-{fault}".replace("_", "-"), 1)
     commit_one(three, warm)
-    coordinator = leader(three, "__transaction_state")
+    coordinator = leader(three.kafka, "__transaction_state")
     spare = next(node for node in three.proxies if node != coordinator)
     topic = f"needed-{fault}".replace("_", "-")
     create_topic_on(three, topic, coordinator)
     create_topic_on(three, f"{topic}-ledger", coordinator)
-    wait_until(lambda: None if leader(three, topic) == coordinator else "no leader", SECONDS)
+    wait_until(lambda: None if leader(three.kafka, topic) == coordinator else "no leader", SECONDS)
     stream(three, topic, 0)
     proxy = three.proxies[spare]
     getattr(proxy, fault)()
@@ -216,3 +212,35 @@ def test_five_hundred_tasks(three: ProxiedCluster) -> None:
 
     assert seen(three, topic) == 500
     assert took < 20
+
+
+@pytest.mark.soak
+def test_micro_batches_commit_while_the_leader_of_the_ledger_moves(three: ProxiedCluster) -> None:
+    """
+    The ledger of an exactly-once stream gets one leader after another; each micro-batch commits,
+    once.
+    """
+    topic = three.kafka.create_topic("moving-ledger", 1)
+    ledger = f"{topic}-ledger"
+    stream(three, topic, 0)
+
+    is_over = threading.Event()
+
+    def move_on() -> int:
+        moves = 0
+        while not is_over.is_set():
+            following = leader(three.kafka, ledger) % len(NODES) + 1
+            move_leader(three.kafka, ledger, 0, following)
+            moves += 1
+        return moves
+
+    with ThreadPoolExecutor(1) as pool:
+        moves = pool.submit(move_on)
+        try:
+            for batch in range(1, BATCHES):
+                stream(three, topic, batch)
+        finally:
+            is_over.set()
+
+    assert moves.result() >= BATCHES
+    assert seen(three, topic) == BATCHES

@@ -20,12 +20,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import ElectionType
-from confluent_kafka import TopicPartition as Position
+from tests.support.leadership import leader, move_leader
 from tests.support.producing import batch_of, settings, write
 
 from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, Transaction
-from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
 from pyspark_pykafka.engines.wire.producer.producer import (
     transaction_client,
@@ -41,7 +39,6 @@ from pyspark_pykafka.engines.wire.transactions.values import (
 )
 from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.settings.wire_config import Address, wire_config
 from pyspark_pykafka.sink.batch_committer import commit_write
 from pyspark_pykafka.sink.transactional_ids import write_pattern
 from pyspark_pykafka.testing import KafkaCluster, Record
@@ -160,40 +157,6 @@ def on_retry(
 # --- What can be done to brokers ------------------------------------------------------------------
 
 
-def leader(cluster: KafkaCluster, topic: str, partition: int = 0) -> int:
-    """
-    Return the broker that leads a partition, as reported by a running broker.
-    """
-    admin = cluster.admin(",".join(cluster.running_addresses()))
-    return int(admin.list_topics(topic, timeout=30).topics[topic].partitions[partition].leader)
-
-
-def new_leader(cluster: KafkaCluster, topic: str, partition: int, node: int) -> None:
-    """
-    Move the leadership of a partition: make another broker the preferred replica, and elect it.
-    """
-    from kafka.protocol.admin import AlterPartitionReassignmentsRequest
-
-    place = AlterPartitionReassignmentsRequest.ReassignableTopic
-    replicas = [node, *sorted(NODES - {node})]
-    reassignment = place.ReassignablePartition(partition_index=partition, replicas=replicas)
-    host, port = cluster.running_addresses()[0].split(":")
-    config = wire_config(settings(cluster.bootstrap))
-    deadline = Deadline.after(30)
-    connection = Connection.open(Address(host, int(port)), config, deadline)
-    request = AlterPartitionReassignmentsRequest(
-        timeout_ms=30_000,
-        topics=[place(name=topic, partitions=[reassignment])],
-        version=connection.version(AlterPartitionReassignmentsRequest, 0),
-    )
-    answer = connection.request(request, deadline)
-    connection.close()
-    assert [p.error_code for t in answer.responses for p in t.partitions] == [0]
-    admin = cluster.admin()
-    admin.elect_leaders(ElectionType.PREFERRED, [Position(topic, partition)]).result(30)
-    wait_until(lambda: None if leader(cluster, topic, partition) == node else "no election", 30)
-
-
 class Victims:
     """
     Brokers that were killed or paused, so that all of them can be restored.
@@ -258,7 +221,7 @@ def moving_leaders(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]:
     def move(at: int) -> None:
         partition = at % PARTITIONS
         now = leader(cluster, name, partition)
-        new_leader(cluster, name, partition, now % 3 + 1)
+        move_leader(cluster, name, partition, now % 3 + 1)
 
     moves = {at: partial(move, at) for at in range(3, BATCHES, 3)}
     with on_retry(because="NOT_LEADER_FOR_PARTITION") as retries:
@@ -630,7 +593,7 @@ def test_random_faults(three: KafkaCluster, victims: Victims, seed: int) -> None
         three.pause(leader(three, name, chance.randrange(PARTITIONS)))
 
     def move() -> None:
-        new_leader(three, name, chance.randrange(PARTITIONS), chance.choice(sorted(NODES)))
+        move_leader(three, name, chance.randrange(PARTITIONS), chance.choice(sorted(NODES)))
 
     def heal() -> None:
         victims.bring_back()
