@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from fuzz.json_mutations import exact_array
+from fuzz.decoding import decode_all
 
 from pyspark_pykafka.formats.avro_decoder import AvroColumn
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy
@@ -101,15 +101,5 @@ def decode_any(records: list[bytes | None], choices: Choices) -> int:
     schema, kind = any_schema(choices, [])
     policy = BadRecordPolicy("null")
     column = AvroColumn("value", kind, json.dumps(schema), MAX_BYTES, policy)
-    encoded = exact_array(records)
-    at = rows = 0
-    bad = set()
-    while at < len(encoded):
-        at = column.decode(encoded, at, len(encoded))
-        assert column.nbytes <= MAX_BYTES
-        bad |= {value.row for value in column.take_bad()}
-        part = column.take()
-        part.validate(full=True)
-        rows += len(part)
-    assert rows == len(encoded)
-    return rows - len(bad)
+    good, _ = decode_all(records, column, MAX_BYTES)
+    return good

@@ -4,10 +4,10 @@ JSON texts with mutations, and the invariants that the decoder must keep for any
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from fuzz.decoding import decode_all
 
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy
 from pyspark_pykafka.formats.json_decoder import JsonColumn
@@ -95,36 +95,13 @@ def decode_any(records: list[bytes | None], choices: Choices) -> int:
     """
     kind = any_type(choices)
     column = JsonColumn("value", kind, MAX_BYTES, BadRecordPolicy("null"))
-    encoded = exact_array([*records, VALID])
-    at = rows = 0
-    bad = set()
-    while at < len(encoded):
-        at = column.decode(encoded, at, len(encoded))
-        assert column.nbytes <= MAX_BYTES
-        bad |= {value.row for value in column.take_bad()}
-        part = column.take()
-        part.validate(full=True)
-        rows += len(part)
-    assert rows == len(encoded)
+    good, last = decode_all([*records, VALID], column, MAX_BYTES)
     # Only the last one: a date may be one that Python does not have.
-    assert repr(part[-1].as_py()) == repr(_alone(kind))
-    return rows - len(bad)
+    assert repr(last[-1].as_py()) == repr(_alone(kind))
+    return good
 
 
 def _alone(kind: pa.DataType) -> Any:
     column = JsonColumn("value", kind, MAX_BYTES, BadRecordPolicy("null"))
     column.decode(pa.array([VALID], pa.binary()), 0, 1)
     return column.take().to_pylist()[0]
-
-
-def exact_array(records: list[bytes | None]) -> pa.Array:
-    """
-    Return an array whose data end with the last record, so that a sanitizer sees reads beyond it.
-    """
-    array = pa.array(records, pa.binary())
-    validity, offsets, data = array.buffers()
-    size = sum(len(record or b"") for record in records)
-    exact = memoryview((ctypes.c_ubyte * size).from_buffer_copy(data)).cast("B")
-    return pa.Array.from_buffers(
-        pa.binary(), len(records), [validity, offsets, pa.py_buffer(exact)]
-    )

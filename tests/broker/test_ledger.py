@@ -156,7 +156,7 @@ def test_markers_of_a_micro_batch(kafka_cluster: KafkaCluster, topic: TopicFacto
     for number in range(batches):
         stream.run(number)
 
-    # Two tasks with a row each: two markers in the topic, the last of which come after the commit.
+    # Two tasks with a row each: two markers in the topic, which come after the commit.
     expected = batches * (2 + 2)
 
     def wrong() -> str | None:

@@ -291,7 +291,7 @@ def test_replay_of_a_topic(
     topic: TopicFactory, kafka_cluster: KafkaCluster, run: Callable[..., str]
 ) -> None:
     """
-    Without a store the options for reading again are printed, up to the present end.
+    Without a store the options for reading again are printed, up to the current end.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 5))

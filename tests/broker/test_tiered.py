@@ -42,7 +42,7 @@ QUOTA = {
 @pytest.fixture(scope="module")
 def tiered() -> Iterator[KafkaCluster]:
     """
-    A topic of which only the last segment is on the broker's disk.
+    A topic with only its last segment on the broker's disk.
     """
     with KafkaCluster(tiered=True, config=QUOTA) as kafka:
         kafka.create_topic(TOPIC, 1, TOPIC_SETTINGS)

@@ -245,7 +245,7 @@ def test_a_failed_write_is_aborted_at_once(sink: Sink) -> None:
         )
 
     assert sink.state("a") in ABORTED
-    # Records that are under way are refused: a marker under the same epoch would let them in.
+    # Records in flight are refused: a marker with the same epoch would let them in.
     assert sink.epoch("a") not in {None, 0}
     assert sink.visible() == []
     assert sink.written() > 0

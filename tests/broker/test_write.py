@@ -303,7 +303,7 @@ def test_update_mode_is_refused_by_spark(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, checkpoint: str
 ) -> None:
     """
-    Spark has no update mode for Python sinks and says so; docs/migrating.md tells what to do.
+    Spark has no update mode for Python sinks and says so; docs/migrating.md says what to do.
     """
     options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
     frame = spark.readStream.format("pykafka").options(**options, subscribe=topic()).load()

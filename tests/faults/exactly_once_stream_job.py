@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DRIVER_POINTS = ("before a task prepares", "all prepared", "all committed", "some committed")
 #: Points at which a task loses the process that it runs in, or takes so long that it is doubled.
 TASK_POINTS = ("worker", "executor", "paused", "slow")
-#: So many Arrow batches, or rows, are with the writer when a task pauses; the first ones are sent.
+#: How many Arrow batches, or rows, the writer has when a task pauses; the first ones are sent.
 PAUSE_AFTER = 5
 #: How long a slow task waits for its second attempt at most.
 SLOW_SECONDS = 60.0

@@ -2,7 +2,7 @@
 Models in plain Python of the rows that each shape of query must write.
 
 The numbers of a topic are dealt out to its partitions in turn. What a stateful query writes depends
-on its micro-batches, which Spark's checkpoint tells.
+on its micro-batches, which Spark's checkpoint records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 KEYS = 12
-#: A number tells the time of its event, too, in seconds.
+#: A number is also the time of its event, in seconds.
 WINDOW_SECONDS = 40
 #: Where the numbers of a union's second topic begin.
 SECOND = 10_000

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 JOB = Path(__file__).parent / "exactly_once_shapes_job.py"
 SECONDS = 180.0
-#: So many numbers for a micro-batch of each source.
+#: How many numbers each source has for a micro-batch.
 ROWS = 80
 FILES = 4
 COMMITTED = {"isolation.level": "read_committed"}

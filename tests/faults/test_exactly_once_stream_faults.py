@@ -48,7 +48,7 @@ SECONDS = 300.0
 PARTITIONS = 3
 KEYS = 12
 RECORDS = 2_400
-#: So many records for a micro-batch: eight of them.
+#: How many records a micro-batch has; there are eight of them.
 ROWS = 300
 BATCHES = RECORDS // ROWS
 
@@ -127,7 +127,7 @@ class History:
     folder: Path
     options: dict[str, str] = field(default_factory=dict)
     conf: dict[str, str] = field(default_factory=dict)
-    #: So many for a micro-batch.
+    #: How many a micro-batch has.
     rows: int = ROWS
     runs: int = 0
 
@@ -569,7 +569,7 @@ def start_spark(folder: Path, name: str, *arguments: str) -> subprocess.Popen[by
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_brokers(three: KafkaCluster, tmp_path: Path, seed: int) -> None:
     """
-    One of three brokers dies, again and again, with everything that it leads and coordinates; the
+    One of three brokers dies repeatedly, with everything that it leads and coordinates; the
     stream continues.
     """
     chance = random.Random(seed)

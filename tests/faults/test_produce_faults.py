@@ -241,7 +241,7 @@ def test_batches_without_acknowledgement_are_not_duplicated(three: KafkaCluster)
 
 def test_moving_leaders(three: KafkaCluster) -> None:
     """
-    Partitions whose leaders move again and again have each record once and in order (F03).
+    Partitions whose leaders keep moving have each record once and in order (F03).
     """
     retries = moving_leaders(three, "moving")
 
@@ -323,7 +323,7 @@ def test_the_check_finds_reordered_batches(
 
 def test_killed_leaders(three: KafkaCluster, victims: Victims) -> None:
     """
-    Whichever broker leads is killed (-9) and restarted, again and again, while rows flow (F01).
+    The current leader is killed (-9) and restarted repeatedly while rows flow (F01).
     """
     name = three.create_topic("killed", PARTITIONS)
     faults: dict[int, Callable[[], object]] = {}

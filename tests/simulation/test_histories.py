@@ -46,7 +46,7 @@ _SOON_SEEDS, _MAX_SEEDS = 300, 2_000
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
     """
-    Drop the connector's warnings, of which histories have thousands.
+    Drop the connector's warnings; histories have thousands of them.
     """
     logging.disable()
     yield

@@ -39,7 +39,7 @@ CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "3",
     "spark.sql.session.timeZone": "UTC",
-    # Executors are killed on purpose, again and again.
+    # Faults kill executors repeatedly.
     "spark.deploy.maxExecutorRetries": "-1",
     # Several queries share a driver.
     "spark.scheduler.mode": "FAIR",
@@ -60,7 +60,7 @@ class Driver:
     """
     One driver program, and the queries that a new process of it has to continue.
 
-    ``starts`` counts its processes, ``query_starts`` the starts of queries in the present one.
+    ``starts`` counts its processes, ``query_starts`` the starts of queries in the current one.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Driver:
 
     def finish(self, name: str) -> None:
         """
-        Let a query write what is there, and stop.
+        Let a query write all records that exist, and stop.
         """
         self._send(do="finish", name=name)
 
@@ -238,7 +238,7 @@ class Driver:
 
     def log(self) -> str:
         """
-        Return the end of what the present process has written.
+        Return the end of the current process's output.
         """
         return (self.folder / f"driver-{self.starts}.log").read_text(errors="replace")[-4_000:]
 

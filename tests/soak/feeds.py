@@ -1,5 +1,5 @@
 """
-The input topics of a round: plain transactional producers, and what became of each record.
+The input topics of a round: plain transactional producers, and the outcome of each record.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Feed:
     rate: float
     partitions: int = PARTITIONS
     risky: set[str] = field(default_factory=set)
-    #: Labels of a topic that was deleted since, so that the present one says nothing of them.
+    #: Labels in a topic that was deleted since: the current topic shows nothing of them.
     gone: set[str] = field(default_factory=set)
     _writers: dict[str, Writer] = field(default_factory=dict)
     _is_running: bool = False
@@ -80,7 +80,7 @@ class Feed:
     @property
     def last_label(self) -> str:
         """
-        The label of the present producer.
+        The label of the current producer.
         """
         return list(self._writers)[-1]
 
@@ -108,7 +108,7 @@ class Feed:
 
     def truth(self, records: list[SourceRecord], brokers: Verdict) -> Truth:
         """
-        Return what became of each record, by label and partition; the topic settles what is open.
+        Return the outcome of each record, by label and partition; the topic decides the open ones.
 
         What was acknowledged and is not in the topic is the brokers' loss.
         """
@@ -132,7 +132,7 @@ class Feed:
 
     def _state(self, label: str, state: str, is_there: bool) -> str | None:
         """
-        Return what became of a record, or None if the brokers have lost it.
+        Return the outcome of a record, or None if the brokers have lost it.
         """
         if label in self.risky:
             return ABORTED if state == ABORTED else UNKNOWN
@@ -155,7 +155,7 @@ class ChangingFeed(Feed):
 
     def create(self) -> None:
         """
-        Create the topic: two replicas, of which each may lead without the other.
+        Create the topic with two replicas, each of which may lead without the other.
         """
         placed = NewTopic(
             self.topic,

@@ -23,7 +23,7 @@ from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.wire_config import Address, wire_config
-from pyspark_pykafka.testing import ServerError
+from pyspark_pykafka.testing import KafkaCluster, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from tests.soak.plan import Strike
     from tests.soak.rig import Rig
+
+    FaultKind = Callable[["Scene", Random], AbstractContextManager[str]]
 
 _PRODUCE, _FETCH, _END_TXN = 0, 1, 26
 _REQUEST_SECONDS = 30.0
@@ -74,28 +76,22 @@ class Scene:
 # --- Brokers --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def killed_broker(scene: Scene, random: Random) -> Iterator[str]:
-    node = _broker(random)
-    scene.rig.cluster.kafka.kill(node)
-    yield f"broker {node}"
-    scene.rig.cluster.kafka.restart(node)
+def _broker_fault(
+    strike: Callable[[KafkaCluster, int], None], heal: Callable[[KafkaCluster, int], None]
+) -> FaultKind:
+    @contextmanager
+    def fault(scene: Scene, random: Random) -> Iterator[str]:
+        node = _broker(random)
+        strike(scene.rig.cluster.kafka, node)
+        yield f"broker {node}"
+        heal(scene.rig.cluster.kafka, node)
+
+    return fault
 
 
-@contextmanager
-def paused_broker(scene: Scene, random: Random) -> Iterator[str]:
-    node = _broker(random)
-    scene.rig.cluster.kafka.pause(node)
-    yield f"broker {node}"
-    scene.rig.cluster.kafka.resume(node)
-
-
-@contextmanager
-def stopped_broker(scene: Scene, random: Random) -> Iterator[str]:
-    node = _broker(random)
-    scene.rig.cluster.kafka.stop(node)
-    yield f"broker {node}"
-    scene.rig.cluster.kafka.restart(node)
+killed_broker = _broker_fault(KafkaCluster.kill, KafkaCluster.restart)
+paused_broker = _broker_fault(KafkaCluster.pause, KafkaCluster.resume)
+stopped_broker = _broker_fault(KafkaCluster.stop, KafkaCluster.restart)
 
 
 @contextmanager
@@ -317,7 +313,7 @@ def paused_zookeeper(scene: Scene, random: Random) -> Iterator[str]:  # noqa: AR
     scene.rig.zookeeper.resume()
 
 
-KINDS: dict[str, Callable[[Scene, Random], AbstractContextManager[str]]] = {
+KINDS: dict[str, FaultKind] = {
     "broker killed": killed_broker,
     "broker paused": paused_broker,
     "broker shut down": stopped_broker,

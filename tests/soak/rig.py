@@ -61,7 +61,7 @@ class Clock:
 
     def shift(self, seconds: int) -> None:
         """
-        Set the clock so many seconds ahead, or behind.
+        Set the clock ahead by this number of seconds, or back if it is negative.
         """
         hidden = self._offset.with_suffix(".new")
         hidden.write_text(f"{seconds}\n")

@@ -67,7 +67,7 @@ class RoundResult:
     #: What the soak itself could not do; its verdicts are void then.
     trouble: list[str]
     batches: int = 0
-    #: The load average of the machine, whoever else works there.
+    #: The load average of the machine, other work included.
     load: float = 0.0
 
     def to_json(self) -> dict[str, Any]:

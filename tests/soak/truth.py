@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEYS = 12
-#: A number tells the time of its event, too, in seconds.
+#: A number is also the time of its event, in seconds.
 WINDOW, DELAY = 500, 2_000
 ROWS_PER_BATCH = 200
 
@@ -130,7 +130,7 @@ def joined(left: Iterable[SourceRecord], right: Iterable[SourceRecord]) -> Truth
 
 def rated(committed: int, planned: int) -> Truth:
     """
-    Return the rows of a source of Spark's own, after so many committed and planned micro-batches.
+    Return the rows of one of Spark's own sources, given the committed and planned micro-batches.
     """
     done = committed * ROWS_PER_BATCH
     return {

@@ -90,7 +90,7 @@ def check_output(
 
 def unexplained(rows: Iterable[OutputRow]) -> list[tuple[str, int, int]]:
     """
-    Return the rows of which two copies come from one task attempt, or from two micro-batches.
+    Return the rows with two copies from one task attempt, or from two micro-batches.
 
     A retried task, a restarted query or a replay writes a row again: always in another attempt of
     the same micro-batch.

@@ -86,7 +86,7 @@ ROOM = Footprint(
 
 def footprint(spark: SparkSession) -> Footprint:
     """
-    Return the present footprint, after a garbage collection in Python and the JVM.
+    Return the current footprint, after a garbage collection in Python and the JVM.
     """
     gc.collect()
     virtual: Any = spark.sparkContext._jvm

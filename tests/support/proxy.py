@@ -129,7 +129,7 @@ class Proxy:
 
     def forget_connections(self) -> None:
         """
-        Forward nothing on the present connections, as a firewall that forgot them; new ones work.
+        Forward nothing on the existing connections, as a firewall that forgot them; new ones work.
         """
         self._forgotten = self.accepted
 

@@ -61,7 +61,7 @@ class Stream:
 
     def drain(self) -> list[str]:
         """
-        Run up to the present latest offsets, and return all values collected so far, sorted.
+        Run up to the current latest offsets, and return all values collected so far, sorted.
 
         Before Spark 4.2 an availableNow run is one batch, so it takes several runs.
         """

@@ -403,7 +403,7 @@ class StubCoordinators:
 
     def set(self, **attributes: Any) -> Coordination:
         """
-        Set attributes of the :class:`Coordination`, and return its present state.
+        Set attributes of the :class:`Coordination`, and return its current state.
         """
         self._pipe.send(attributes)
         state: Coordination = self._pipe.recv()
@@ -412,7 +412,7 @@ class StubCoordinators:
     @property
     def now(self) -> Coordination:
         """
-        The present state of the coordinators.
+        The current state of the coordinators.
         """
         return self.set()
 

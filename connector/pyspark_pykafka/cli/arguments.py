@@ -87,6 +87,15 @@ def position(text: str) -> int | Position:
         raise argparse.ArgumentTypeError(msg) from cause
 
 
+def name_and_value(text: str) -> tuple[str, str]:
+    """Parse NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        msg = f"{text!r} is not valid; it must be NAME=VALUE"
+        raise argparse.ArgumentTypeError(msg)
+    return name, value
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the flag for machine-readable output."""
     parser.add_argument("--json", action="store_true", help="print JSON")

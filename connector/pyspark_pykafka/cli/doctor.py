@@ -1,13 +1,17 @@
-"""`pykafka doctor`: says what keeps a query from working, and what to do."""
+"""`pykafka doctor`: reports what prevents a query from working, and how to correct it."""
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.cli.arguments import add_brokers, add_json, broker_options
+from pyspark_pykafka.cli.arguments import (
+    add_brokers,
+    add_json,
+    broker_options,
+    name_and_value,
+)
 from pyspark_pykafka.cli.client_config import BOOTSTRAP, client_settings
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.cli.exit_codes import ExitCode
@@ -18,6 +22,7 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.options import parse_stream_source
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
 _MARKS = {
@@ -79,7 +84,7 @@ def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefix", help="an exactly-once write's transactionalIdPrefix")
     parser.add_argument(
         "--conf",
-        type=_setting,
+        type=name_and_value,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -87,14 +92,6 @@ def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_brokers(parser)
     add_json(parser)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        msg = f"{text!r} is not valid; it must be NAME=VALUE"
-        raise argparse.ArgumentTypeError(msg)
-    return name, value
 
 
 DOCTOR = Command(

@@ -18,7 +18,7 @@ from pyspark_pykafka.errors import (
 
 
 class ExitCode(IntEnum):
-    """What became of a command; docs/commands.md lists them."""
+    """The result of a command; docs/commands.md lists them."""
 
     DONE = 0
     FAILED = 1

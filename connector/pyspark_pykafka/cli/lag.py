@@ -58,7 +58,7 @@ class PartitionLag(NamedTuple):
 
 
 class LagReader:
-    """Reads the lag of a query, again and again."""
+    """Reads the lag of a query repeatedly."""
 
     def __init__(self, options: SourceOptions, now: Callable[[], float] = time.time) -> None:
         self._options = options
@@ -208,7 +208,7 @@ def _add_lag_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=_WATCH_SECONDS,
         metavar="SECONDS",
-        help="show it again and again until Ctrl-C; default: every 2 seconds",
+        help="refresh it until Ctrl-C; default: every 2 seconds",
     )
 
 

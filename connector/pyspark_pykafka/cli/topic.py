@@ -10,6 +10,7 @@ from pyspark_pykafka.cli.arguments import (
     add_execute,
     add_json,
     broker_options,
+    name_and_value,
 )
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_json, print_table
@@ -118,7 +119,7 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--config",
-        type=_setting,
+        type=name_and_value,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -131,14 +132,6 @@ def _count(text: str) -> int:
         msg = f"{text!r} is not valid; it must be a number, at least 1"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        msg = f"{text!r} is not valid; it must be NAME=VALUE"
-        raise argparse.ArgumentTypeError(msg)
-    return name, value
 
 
 TOPIC = Command(

@@ -137,14 +137,12 @@ def release(arguments: argparse.Namespace) -> int:
             return _report_no_query(arguments)
         if arguments.execute:
             release_prefix(transactions, owner, arguments.prefix)
-    if arguments.json:
-        print_json({**_owner_as_json(owner), "executed": arguments.execute})
-        return 0
     verb = "released" if arguments.execute else "would release"
-    print(f"{verb} {arguments.prefix} from the query {owner.query}, last batch {owner.batch}")
-    if not arguments.execute:
-        print("Dry run: nothing was changed. Use --execute when that query is stopped.")
-    return 0
+    return _report_change(
+        arguments,
+        _owner_as_json(owner),
+        f"{verb} {arguments.prefix} from the query {owner.query}, last batch {owner.batch}",
+    )
 
 
 def describe_batch(arguments: argparse.Namespace) -> int:
@@ -176,14 +174,29 @@ def complete_last_batch(arguments: argparse.Namespace) -> int:
             return _report_no_query(arguments)
         act = complete_batch if arguments.execute else read_batch_state
         batch = act(transactions, owner, arguments.prefix)
-    if arguments.json:
-        state = {**_owner_as_json(owner), **_state_as_json(batch)}
-        print_json({**state, "executed": arguments.execute})
-        return 0
     verb = "completed" if arguments.execute else "would complete"
-    print(f"{verb} batch {owner.batch} of the query {owner.query}: {batch}")
+    return _report_change(
+        arguments,
+        {**_owner_as_json(owner), **_state_as_json(batch)},
+        f"{verb} batch {owner.batch} of the query {owner.query}: {batch}",
+    )
+
+
+def _report_change(
+    arguments: argparse.Namespace,
+    document: dict[str, Any],
+    text: str,
+    advice: str = "Use --execute when that query is stopped.",
+) -> int:
+    """
+    Print a change, or what it would be without --execute; return the exit code.
+    """
+    if arguments.json:
+        print_json({**document, "executed": arguments.execute})
+        return 0
+    print(text)
     if not arguments.execute:
-        print("Dry run: nothing was changed. Use --execute when that query is stopped.")
+        print(f"Dry run: nothing was changed. {advice}")
     return 0
 
 
@@ -213,11 +226,10 @@ def _renew(transactions: Transactions, arguments: argparse.Namespace) -> int:
         return _report_no_query(arguments)
     if arguments.execute:
         recreate_ledger(transactions, _settings(arguments), topic)
-    if arguments.json:
-        print_json({"newLedger": topic.name, "executed": arguments.execute})
-        return 0
     verb = "started" if arguments.execute else "would start"
-    print(f"{verb} a new ledger {topic.name}: it does not record {known[0]}, which is committed")
-    if not arguments.execute:
-        print("Dry run: nothing was changed. With --execute rows of the last batch may repeat.")
-    return 0
+    return _report_change(
+        arguments,
+        {"newLedger": topic.name},
+        f"{verb} a new ledger {topic.name}: it does not record {known[0]}, which is committed",
+        "With --execute rows of the last batch may repeat.",
+    )

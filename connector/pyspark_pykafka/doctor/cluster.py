@@ -90,7 +90,7 @@ def _check_contact(kafka: KafkaSettings) -> Finding | None:
     except TlsError as error:
         return failed("login", str(error), "correct kafka.security.protocol or kafka.ssl.*")
     except PykafkaError as error:
-        advice = "correct kafka.bootstrap.servers, or open the way to the brokers"
+        advice = "correct kafka.bootstrap.servers, or open the network path to the brokers"
         return failed("brokers", str(error), advice)
     return None
 
@@ -182,7 +182,7 @@ def _check_clocks(
             partitions = inspection.describe_topic(topic).partitions
             newest = inspection.newest_timestamp(topic, partitions)
         except PykafkaError:
-            # The finding on the rights to the topic says it.
+            # The finding about the topic's permissions reports this.
             continue
         if newest is not None:
             yield check_clock(topic, newest / 1000, now())

@@ -33,27 +33,27 @@ class Finding:
 
 def ok(check: str, text: str) -> Finding:
     """
-    Return that nothing is to be done.
+    Return a finding that needs no action.
     """
     return Finding(check, Status.OK, text)
 
 
 def warning(check: str, text: str, advice: str) -> Finding:
     """
-    Return what can become a problem.
+    Return a finding that can become a problem.
     """
     return Finding(check, Status.WARNING, text, advice)
 
 
 def failed(check: str, text: str, advice: str) -> Finding:
     """
-    Return what keeps a query from working.
+    Return a finding that prevents a query from working.
     """
     return Finding(check, Status.FAILED, text, advice)
 
 
 def skipped(check: str, text: str, advice: str) -> Finding:
     """
-    Return why a check was not made.
+    Return a finding for a check that was not made, with the reason.
     """
     return Finding(check, Status.SKIPPED, text, advice)

@@ -43,7 +43,7 @@ def check_rights(
     needs: Needs,
 ) -> Iterator[Finding]:
     """
-    Yield what the user lacks, and what is there.
+    Yield a finding for each topic, group and id: what exists, and which permission is missing.
     """
     for topic in needs.read:
         yield _check_topic(inspection, topic, {_READ})

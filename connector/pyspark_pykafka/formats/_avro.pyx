@@ -170,7 +170,7 @@ cdef inline int read_count(Parser* parser, int64_t* count, int64_t* size) noexce
 
 cdef int skip(Parser* parser, Writer* writer) noexcept nogil:
     """
-    Pass a value that is not wanted.
+    Skip a value that is not requested.
     """
     cdef int64_t number, size
     cdef int status = OK
@@ -386,20 +386,6 @@ cdef int decode_enum(Parser* parser, Writer* writer) noexcept nogil:
     )
 
 
-cdef int fill_missing(Parser* parser, Node* node, Py_ssize_t row) noexcept nogil:
-    """
-    Make the fields null that a struct's row has not got, and end the row.
-    """
-    cdef int i
-    cdef int status
-    for i in range(node.child_count):
-        if node.children[i].rows == row:
-            status = add_null(parser, &node.children[i])
-            if status:
-                return status
-    return add_valid(parser, node, 1)
-
-
 cdef int decode_record(Parser* parser, Writer* writer) noexcept nogil:
     cdef Py_ssize_t row = writer.target.rows
     cdef int status
@@ -429,7 +415,7 @@ cdef int decode_union(Parser* parser, Writer* writer) noexcept nogil:
 
 cdef int decode_blocks(Parser* parser, Writer* writer) noexcept nogil:
     """
-    Decode an array or a map; an unfit item makes the whole of it unfit.
+    Decode an array or a map; an unfit item makes all of it unfit.
     """
     cdef Node* node = writer.target
     cdef Py_ssize_t first = node.children[0].rows

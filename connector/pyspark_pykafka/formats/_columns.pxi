@@ -22,7 +22,7 @@ cdef enum:
     TIMESTAMP_NTZ = 15
     KINDS = 16
 
-# What became of a value.
+# The result of decoding a value.
 cdef enum:
     OK = 0
     # The value does not fit its type; the text goes on after it.
@@ -93,7 +93,7 @@ cdef struct Parser:
     # The end of the buffer, up to which wide loads may read.
     const uint8_t* readable
     int depth
-    # The first thing wrong with this record.
+    # The first error of this record.
     int reason
     int node
     const uint8_t* wrong_at
@@ -214,6 +214,20 @@ cdef int add_default(Parser* parser, Node* root) noexcept nogil:
         if status:
             return status
     return add_valid(parser, root, 1)
+
+
+cdef int fill_missing(Parser* parser, Node* node, Py_ssize_t row) noexcept nogil:
+    """
+    Append nulls for the fields that a struct's row lacks, and end the row.
+    """
+    cdef int i
+    cdef int status
+    for i in range(node.child_count):
+        if node.children[i].rows == row:
+            status = add_null(parser, &node.children[i])
+            if status:
+                return status
+    return add_valid(parser, node, 1)
 
 
 cdef void cut(Node* node, Py_ssize_t rows) noexcept nogil:
@@ -550,7 +564,7 @@ cdef class ColumnDecoder:
                 cut(&self.root, rows)
                 if status[0] == NO_MEMORY or rows:
                     return row
-                # Not even alone: free what the record has used, and call it bad.
+                # Not even alone: free the memory that the record has used, and report it as bad.
                 free_columns(parser, &self.root)
                 free_block(parser, &parser.scratch)
                 parser.reason = TOO_LARGE

@@ -101,7 +101,7 @@ cdef enum:
     # The keys of an object that are expected in the order of the previous object.
     SLOTS = 64
     SLOT_TEXT = 48
-    # So many expected keys may be missing before a key counts as unexpected.
+    # How many expected keys may be missing before a key counts as unexpected.
     MAX_MISSING = 3
     # Digits that always fit into 64 bits.
     MAX_DIGITS = 19
@@ -806,21 +806,27 @@ cdef inline void trim(const uint8_t** at, const uint8_t** end) noexcept nogil:
         end[0] -= 1
 
 
+cdef bint is_whole_date(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    """
+    Return whether a date that was read has a month and a day.
+    """
+    cdef int dashes = 0
+    while at < end:
+        dashes += at[0] == 45
+        at += 1
+    return dashes >= 2
+
+
 cdef bint to_date(const uint8_t* at, const uint8_t* end, int32_t* value) noexcept nogil:
     cdef int64_t days
-    cdef int dashes = 0
     cdef const uint8_t* start
     trim(&at, &end)
     start = at
     if not read_date(&at, end, 7, &days):
         return False
-    if at < end:
-        # Anything may follow a whole date after a blank or a T.
-        while start < at:
-            dashes += start[0] == 45
-            start += 1
-        if dashes < 2 or not (at[0] == 32 or at[0] == 84):
-            return False
+    # Anything may follow a whole date after a blank or a T.
+    if at < end and not (is_whole_date(start, at) and (at[0] == 32 or at[0] == 84)):
+        return False
     if not -(<int64_t>1 << 31) <= days < <int64_t>1 << 31:
         return False
     value[0] = <int32_t>days
@@ -842,7 +848,6 @@ cdef bint to_timestamp(
     cdef int64_t micros = 0
     cdef int64_t offset = 0
     cdef int64_t seconds
-    cdef int dashes = 0
     cdef int digits = 0
     cdef const uint8_t* start
     trim(&at, &end)
@@ -850,10 +855,7 @@ cdef bint to_timestamp(
     if not read_date(&at, end, 6, &days):
         return False
     if at < end:
-        while start < at:
-            dashes += start[0] == 45
-            start += 1
-        if dashes < 2 or not (take(&at, end, 32) or take(&at, end, 84)):
+        if not (is_whole_date(start, at) and (take(&at, end, 32) or take(&at, end, 84))):
             return False
         if not read_digits(&at, end, 1, 2, &hour):
             return False
@@ -1430,12 +1432,7 @@ cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
         if status:
             return status
     parser.depth -= 1
-    for i in range(node.child_count):
-        if node.children[i].rows == row:
-            status = add_null(parser, &node.children[i])
-            if status:
-                return status
-    return add_valid(parser, node, 1)
+    return fill_missing(parser, node, row)
 
 
 cdef int decode_record(Parser* parser, Node* root) noexcept nogil:

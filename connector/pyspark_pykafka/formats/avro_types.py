@@ -290,7 +290,7 @@ def _skip(writer: AvroType) -> WriterPlan:
 @dataclass(slots=True)
 class _Matching:
     """
-    Matches a schema with a type, of which ``number`` is the place in the plan of columns.
+    Matches a schema with a type; ``number`` is the type's index in the plan of columns.
     """
 
     mistakes: list[str] = field(default_factory=list)

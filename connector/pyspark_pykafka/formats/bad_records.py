@@ -41,7 +41,7 @@ class BadRecordPolicy:
 
     def check(self, tp: TopicPartition, offset: int, reason: str, count: int) -> None:
         """
-        Raise :class:`RecordError` if a bad record, the ``count``-th of its task, must not pass.
+        Raise :class:`RecordError` if the policy does not allow a task's ``count``-th bad record.
         """
         where = f"cannot decode the record of {tp} at offset {offset}: {reason}"
         if self.fails:

@@ -40,7 +40,7 @@ class ValueColumn(Protocol):
 
     def keep(self, rows: int) -> None:
         """
-        Forget the rows after the first ``rows``.
+        Drop the rows after the first ``rows``.
         """
 
     def take_bad(self) -> list[BadValue]:
@@ -108,7 +108,7 @@ class TextColumn:
 
     def keep(self, rows: int) -> None:
         """
-        Forget the rows after the first ``rows``.
+        Drop the rows after the first ``rows``.
         """
         excess = self.rows - rows
         while excess > 0:

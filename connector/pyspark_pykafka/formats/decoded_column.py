@@ -106,7 +106,7 @@ class DecodedColumn:
 
     def keep(self, rows: int) -> None:
         """
-        Forget the rows after the first ``rows``.
+        Drop the rows after the first ``rows``.
         """
         self._decoder.keep(rows)
 

@@ -30,7 +30,7 @@ def decode_records(
     settings: FetchSettings,
 ) -> Iterator[pa.RecordBatch]:
     """
-    Yield rows for the records of one partition, of which ``batches`` have ``record_schema``.
+    Yield rows for the records of one partition; ``batches`` have ``record_schema``.
 
     Raises :class:`RecordError` for a bad record, if the policy says so.
     """

@@ -1,5 +1,5 @@
 """
-Reads from the brokers what Spark's progress does not show: the present end offsets, and how old
+Reads from the brokers what Spark's progress does not show: the current end offsets, and how old
 the first unread record is.
 """
 
@@ -39,7 +39,7 @@ class UnreadRecords:
     """
 
     def __init__(self, options: SourceOptions, now: Callable[[], float] = time.time) -> None:
-        # A record that retention deletes meanwhile is no error here.
+        # Retention may have deleted the record since; that is no error here.
         self._settings = replace(
             fetch_settings(options, _POSITION_AND_TIME), fail_on_data_loss=False
         )
@@ -47,9 +47,9 @@ class UnreadRecords:
 
     def first(self, tp: TopicPartition, position: int) -> tuple[int, float]:
         """
-        Return the offset and the timestamp of the first record from a position on.
+        Return the offset and the timestamp of the first record at or after a position.
 
-        If there is none any more, the present: nothing is known of its age.
+        If it is gone, the time is the current one: its age is unknown.
         """
         for batch in fetch(OffsetRange(tp, position, LATEST), self._settings):
             if batch.num_rows:

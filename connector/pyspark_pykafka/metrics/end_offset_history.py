@@ -13,7 +13,7 @@ _MAX_OBSERVATIONS = 128
 @dataclass(slots=True)
 class EndOffsetHistory:
     """
-    When the end offset of a partition was seen to have each of some values, oldest first.
+    Observations of a partition's end offset, each with its time, oldest first.
 
     A record arrived between the last observation that does not include it and the first that does.
     Between the two the arrival is interpolated, so it is wrong by at most the time between them.
@@ -26,9 +26,9 @@ class EndOffsetHistory:
 
     def observe(self, end: int, at: float) -> bool:
         """
-        Record that the log ended at ``end`` at the time ``at``; return whether it is news.
+        Record that the log ended at ``end`` at the time ``at``; return whether that is new.
 
-        An observation that is older than the last one is none. A smaller end than before means
+        An observation that is older than the last one is ignored. A smaller end than before means
         another log: the topic was recreated, or truncated.
         """
         if self._times and at < self._times[-1]:

@@ -44,7 +44,7 @@ logger = logging.getLogger("pyspark_pykafka")
 
 _QUERY_ID = "sql.streaming.queryId"
 
-# How often the page takes the present lag into its history.
+# How often the page adds the current lag to its history.
 _PAGE_SECONDS = 5.0
 
 
@@ -62,7 +62,7 @@ class MetricsListener(StreamingQueryListener):
     Each running query is logged at most every ``log_seconds`` (None: never).
 
     With ``options``, those of a query's ``readStream``, the end offsets are also read from the
-    brokers every ``refresh_seconds``: the lag is then that of the present, and known before Spark
+    brokers every ``refresh_seconds``: the lag is then current, and known before Spark
     4.2. A query with more than ``max_partitions`` partitions is shown by topic.
 
     Raises :class:`~pyspark_pykafka.errors.OptionsError` for wrong values or options, if a library
@@ -107,7 +107,7 @@ class MetricsListener(StreamingQueryListener):
 
     def snapshot(self) -> Snapshot:
         """
-        Return the present state of all queries, for exporters of your own.
+        Return the current state of all queries, for exporters of your own.
         """
         return self._metrics.snapshot(time.time())
 

@@ -124,7 +124,7 @@ def _latest_document(value: object) -> dict[str, Any] | None:
 
 def _document(value: object) -> dict[str, Any] | None:
     """
-    Return an offset document, which Spark reports as an object or as JSON text; None if it is none.
+    Return an offset document, which Spark reports as an object or JSON text; None if it is neither.
     """
     if isinstance(value, str):
         try:
@@ -136,7 +136,7 @@ def _document(value: object) -> dict[str, Any] | None:
 
 def _offsets(document: Mapping[str, Any] | None) -> Offsets:
     """
-    Return the offsets in a document, none if it is that of another kind of source.
+    Return the offsets in a document; empty if it belongs to another kind of source.
     """
     try:
         return offsets_from_json(document or {})

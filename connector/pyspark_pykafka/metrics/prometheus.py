@@ -28,7 +28,7 @@ class PrometheusCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """
-        Yield each metric with its present samples.
+        Yield each metric with its current samples.
         """
         snapshot = self._snapshot()
         return (_family(metric, snapshot) for metric in METRICS)

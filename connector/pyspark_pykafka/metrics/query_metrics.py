@@ -1,5 +1,5 @@
 """
-What is known of running and ended queries: takes Spark's events, gives snapshots. No I/O.
+The state of running and ended queries: consumes Spark's events, returns snapshots. No I/O.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from pyspark_pykafka.metrics.progress_event import Batch, SourceBatch
     from pyspark_pykafka.offsets import TopicPartition
 
-#: Ended queries that are kept; a job that starts ever new queries must not fill the memory.
+#: How many ended queries are kept: a job that keeps starting queries must not fill the memory.
 MAX_ENDED = 20
 
-# Distinct names of errors for a query; the others count as this one.
+# How many names of errors a query has; further errors are counted under this one.
 _MAX_ERRORS = 20
 _OTHER_ERRORS = "other"
 
@@ -54,7 +54,7 @@ class _Partition:
 
     def count_lost(self, lost_in_run: int) -> None:
         """
-        Add what the run has lost since its last report.
+        Add the offsets that the run has lost since its last report.
         """
         self.lost += max(lost_in_run - self.lost_in_run, 0)
         self.lost_in_run = lost_in_run
@@ -90,7 +90,7 @@ class _Source:
     def add(self, batch: SourceBatch, planned_at: float) -> None:
         self.rows += batch.rows
         self.input_rate, self.processed_rate = batch.input_rate, batch.processed_rate
-        # Partitions that have left the query's subscription are not shown any more.
+        # Partitions that have left the query's subscription are no longer shown.
         for tp in self.partitions.keys() - batch.end.keys():
             del self.partitions[tp]
         for tp, end in batch.end.items():
@@ -190,8 +190,8 @@ class QueryMetrics:
     """
     Collects the metrics of all queries of a session; its methods may be called from any thread.
 
-    Queries are kept by id, which the restarts of a checkpoint share, so counters go on. A snapshot
-    has at most ``max_partitions`` entries for the partitions of a query.
+    Queries are kept by id, which the restarts of a checkpoint share, so counters continue. A
+    snapshot has at most ``max_partitions`` entries for the partitions of a query.
     """
 
     def __init__(self, max_partitions: int) -> None:
@@ -229,7 +229,7 @@ class QueryMetrics:
         with self._lock:
             if query_id not in self._queries:
                 return
-            # The last to end is the last to be forgotten.
+            # The query that ended last is dropped last.
             query = self._queries[query_id] = self._queries.pop(query_id)
             query.end(error, now)
             ended = [each.id for each in self._queries.values() if not each.is_running]

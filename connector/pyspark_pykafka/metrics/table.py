@@ -26,7 +26,7 @@ PARTITION = (*SOURCE, "topic", "partition")
 
 class Kind(enum.Enum):
     """
-    Whether a metric only grows, or shows the present.
+    Whether a metric is a counter or a gauge.
     """
 
     COUNTER = "counter"
@@ -57,7 +57,7 @@ def _of_queries(
     """
     Return the reader of one value for each query, or for each running query.
 
-    The query without id stands for dead letters that no query is known for.
+    Dead letters without a known query are counted under an empty query id.
     """
 
     def read(snapshot: Snapshot) -> Iterator[Sample]:
@@ -194,7 +194,7 @@ METRICS = (
         (*QUERY, "phase"),
         "s",
         "Duration of each of Spark's phases in the last micro-batch; `triggerExecution` is the "
-        "whole, `walCommit` and `commitOffsets` are the commits.",
+        "total, `walCommit` and `commitOffsets` are the commits.",
         _of_keys(lambda query: query.last_seconds, running=True),
     ),
     Metric(

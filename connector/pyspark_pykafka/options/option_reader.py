@@ -38,7 +38,7 @@ class OptionReader:
     """
     The options of one query; :meth:`raise_mistakes` reports all mistakes in one error.
 
-    ``scope`` may be several kinds of query, of which it is not known yet which one this is: only
+    ``scope`` may be several kinds of query while the kind is not known yet: only
     what is wrong in all of them is a mistake then, and nothing is logged.
     """
 

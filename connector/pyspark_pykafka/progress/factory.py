@@ -69,7 +69,7 @@ def committed_offsets(
     """
     Return the recorded offsets of these topics from the options' store.
 
-    ``topic_ids`` returns the present ids of topics. Raises :class:`ProgressError` if a topic has
+    ``topic_ids`` returns the current ids of topics. Raises :class:`ProgressError` if a topic has
     been deleted and recreated since its offsets were recorded.
     """
     records = read_records(options, topics)

@@ -62,7 +62,7 @@ class DriverReader(Protocol):
 
     def admits(self, ranges: Sequence[OffsetRange]) -> bool:
         """
-        Whether one task gets all ranges, whoever reads them: depends on the ranges alone.
+        Whether one task gets all ranges, on the driver or not: depends on the ranges alone.
         """
 
     def read(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:

@@ -138,7 +138,7 @@ class MicroBatchStream:
 
     def prepare_for_available_now(self) -> None:
         """
-        Fix the end of an availableNow run at the present latest offsets.
+        Fix the end of an availableNow run at the current latest offsets.
         """
         # Invariant R20 (one end).
         self._fixed_end = self._ends.latest(StreamOffset({}))

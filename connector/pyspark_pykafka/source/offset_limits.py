@@ -143,7 +143,7 @@ def _iso(seconds: float) -> str:
 
 def resolve_sentinels(offsets: Offsets, source: OffsetSource) -> Offsets:
     """
-    Replace EARLIEST and LATEST by the present log start and end offsets.
+    Replace EARLIEST and LATEST by the current log start and end offsets.
     """
     log_starts = source.log_start_offsets(
         [tp for tp, offset in offsets.items() if offset == EARLIEST]
@@ -206,7 +206,7 @@ def resolve_positions(
 
 def offsets_at(positions: Mapping[TopicPartition, int | Position], source: OffsetSource) -> Offsets:
     """
-    Return the present offset at each position: the end where no record is that late.
+    Return the current offset at each position: the log end where no record is that late.
     """
     resolved = resolve_positions(positions, source)
     return resolve_sentinels(

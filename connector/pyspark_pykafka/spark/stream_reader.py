@@ -205,7 +205,7 @@ class _AdmissionStreamReader(_Reader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """
-        Fix the end of an availableNow run at the present latest offsets.
+        Fix the end of an availableNow run at the current latest offsets.
         """
         self._stream.prepare_for_available_now()
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: A cluster with more groups is not searched: each costs a request.
 MAX_GROUPS = 100
 
-#: How many of a partition's dead letters are looked through for the last error.
+#: How many of a partition's dead letters are searched for the last error.
 _LAST_LETTERS = 10
 _MAX_TEXT_LENGTH = 200
 
@@ -148,7 +148,7 @@ class ClusterSource:
         with closing(make_progress_store(store.options)) as opened:
             records = opened.read(store.topics)
             active = opened.has_writer() if isinstance(opened, GroupStore) else None
-        # The brokers are asked for these topics only from now on.
+        # From now on, requests to the brokers name these topics only.
         store.topics = frozenset(tp.topic for tp in records) or None
         return records, active
 

@@ -25,7 +25,7 @@ class LagHistory:
 
     def add(self, data: PageData, now: float) -> None:
         """
-        Add the present lag of each query, and forget queries that are not shown any more.
+        Add the current lag of each query, and drop queries that are no longer shown.
         """
         self._points = {query.id: self.points(query.id) for query in data.queries}
         for query in data.queries:

@@ -177,7 +177,7 @@ def test_offsets_are_listed_alike(raw: RawKafka, cluster: KafkaAccess, topic: st
 
 def test_epochs_end_alike(raw: RawKafka) -> None:
     """
-    OffsetForLeaderEpoch knows the present epoch, and none after it.
+    OffsetForLeaderEpoch knows the current epoch, and none after it.
     """
     raw.produce(b"a", b"b")
     ends = [raw.epoch_end(epoch) for epoch in (0, 1)]

@@ -86,7 +86,7 @@ def read_header(frame: bytes) -> Header:
     client = frame[_HEADER.size : size].decode()
     request = ApiVersionsRequest if key == API_VERSIONS else getattr(APIS.get(key), "request", None)
     if request is not None and request.flexible_version_q(version):
-        # Tagged fields, of which clients send none.
+        # Tagged fields; clients send none.
         assert frame[size] == 0
         size += 1
     return Header(key, version, correlation, client, size)
@@ -118,7 +118,7 @@ def handle(node: Node, frame: bytes, reply: Reply) -> None:
         return
     body, key = frame[header.size :], None
     if header.api_key in _ABOUT_METADATA:
-        # Clients ask for the same metadata again and again.
+        # Clients request the same metadata repeatedly.
         key = (header.api_key, header.version, body, node.throttle_ms, bool(node.named_topics))
         if key in node.answers:
             reply(correlation + node.answers[key])

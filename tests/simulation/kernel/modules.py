@@ -326,7 +326,7 @@ class WorldProxy:
     @property
     def or_self(self) -> World | WorldProxy:
         """
-        The world of the present history, or this object before the first one.
+        The world of the current history, or this object before the first one.
         """
         found: World | WorldProxy = self.__dict__.get("present", self)
         return found

@@ -1,5 +1,5 @@
 """
-Commands that do not see the configuration of whoever runs the tests.
+Commands that do not see the configuration of the user who runs the tests.
 """
 
 from __future__ import annotations

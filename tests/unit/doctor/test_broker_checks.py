@@ -29,7 +29,7 @@ DAY_MS = 86_400_000
 @pytest.fixture(autouse=True)
 def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Let the command see no configuration of whoever runs the tests.
+    Hide the configuration of the user who runs the tests.
     """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("PYKAFKA_KAFKA_BOOTSTRAP_SERVERS", raising=False)

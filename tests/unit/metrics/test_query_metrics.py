@@ -125,7 +125,7 @@ def test_failures_are_counted_by_a_bounded_number_of_names() -> None:
 
 def test_long_ended_queries_are_forgotten() -> None:
     """
-    A program that starts ever new queries keeps the last that ended, and all that run.
+    A program that keeps starting queries keeps the running ones, and those that ended last.
     """
     metrics = metrics_of()
     for number in range(MAX_ENDED + 5):

@@ -189,17 +189,15 @@ def test_a_dead_coordinator_is_connected_to_once() -> None:
         transactions.describe_all([transaction.transactional_id for transaction in waiting])
         before = stubs.set(silent=frozenset({dead})).connections[dead]
         # The others know only a little later who coordinates now.
-        started = time.monotonic()
         stubs.set(moved={dead: 4})
         commit_write(transactions, waiting, write_pattern("w"), MARK)
-        took = time.monotonic() - started
 
         assert states(stubs, waiting) == Counter(CompleteCommit=40)
+        # Twenty timeouts would exceed kafka.max.block.ms.
         assert stubs.now.connections[dead] - before <= 1
-    # One time-out, not twenty.
-    assert took < 6
 
 
+@pytest.mark.timeout(120)
 def test_an_unneeded_silent_broker_does_not_delay_a_commit() -> None:
     """
     A commit does not wait for a silent broker that coordinates none of its transactions.
@@ -207,18 +205,14 @@ def test_an_unneeded_silent_broker_does_not_delay_a_commit() -> None:
     coordination = Coordination(brokers=2)
     waiting = [prepared(coordination, name) for name in names_on(0, 3, brokers=2)]
     mark = next(name for at in range(99) if home(name := f"w-ended-{at}", 2) == 0)
-    with (
-        StubCoordinators(coordination) as stubs,
-        connected(stubs, max_block_ms=20_000) as transactions,
-    ):
+    # Longer than the time limit of a test.
+    patience = {"request_timeout_ms": 300_000, "max_block_ms": 600_000}
+    with StubCoordinators(coordination) as stubs, connected(stubs, **patience) as transactions:
         stubs.set(silent=frozenset({1}))
-        started = time.monotonic()
         commit_write(transactions, waiting, write_pattern("w"), mark)
-        took = time.monotonic() - started
 
         assert states(stubs, waiting) == Counter(CompleteCommit=3)
         assert requested(stubs, LIST) == 0
-    assert took < 4
 
 
 def test_retries_of_many_transactions_share_their_pauses() -> None:

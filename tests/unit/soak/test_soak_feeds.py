@@ -67,7 +67,7 @@ def test_topic_settles_what_is_unknown(
 
 def test_records_of_a_deleted_topic_are_still_due() -> None:
     """
-    They were read before the topic was deleted, so that the present topic says nothing of them.
+    They were read before the topic was deleted, so that the current topic shows nothing of them.
     """
     assert outcome(COMMITTED, is_there=False, gone=True) == (COMMITTED, False)
 

@@ -108,7 +108,7 @@ def test_load_is_shown_only_where_it_was_recorded(soak: dict[str, Any]) -> None:
 
 def test_notes_on_a_run_are_shown(soak: dict[str, Any]) -> None:
     """
-    What whoever recorded a run has to say about it is on the page.
+    A note on a recorded run is shown on the page.
     """
     assert "Other work ran there, too." in render(
         {**soak, "notes": ["Other work ran there, too."]}, None

@@ -234,7 +234,7 @@ def test_round_without_records_is_void(
 @pytest.fixture
 def no_rig() -> Rig:
     """
-    Return a rig of which nothing is used.
+    Return a rig that no code uses.
     """
     return None  # type: ignore[return-value]
 

@@ -1,5 +1,5 @@
 """
-The number of tasks of a micro-batch is the same in each run of it, whoever reads the records.
+A micro-batch has the same number of tasks in each run, whether the driver or tasks read it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_input_partitions_depend_on_offsets_alone(
     read: Any, size: int, tasks: int, *, replayed: bool
 ) -> None:
     """
-    Up to 5,000 offsets get one task, whoever reads them; more offsets get one task for each range.
+    Up to 5,000 offsets get one task, on the driver or not; more get one task for each range.
     """
     end = {"t": dict.fromkeys("012", size)}
     input_partitions = planned(BoundedDriverReader(read), end, replayed=replayed)

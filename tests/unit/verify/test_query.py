@@ -77,7 +77,7 @@ def test_summary_is_the_line_with_the_reason(text: str, line: str) -> None:
 
 def interrupted(times: int) -> list[str]:
     """
-    Return what was reached in a block that is interrupted so many times.
+    Return the steps that a block reaches if it is interrupted this many times.
     """
     reached = []
     try:

@@ -34,7 +34,7 @@ class Transport:
     A socket, plain or TLS; closed after any failure, since part of the data may have been sent.
 
     ``hint`` is appended to the error for a connection that the broker closed: the likely reason at
-    the present stage of the connection.
+    the current stage of the connection.
     """
 
     def __init__(self, raw: socket.socket, address: Address) -> None:
