@@ -13,6 +13,7 @@ from pyspark_pykafka.options.parse import (
     parse_source,
     parse_stream_source,
 )
+from pyspark_pykafka.options.registry_values import RegistryOptions, SubjectOptions
 from pyspark_pykafka.options.table import OPTIONS
 from pyspark_pykafka.options.values import (
     Assign,
@@ -54,6 +55,7 @@ __all__ = [
     "OffsetLimit",
     "Option",
     "Position",
+    "RegistryOptions",
     "Scope",
     "SinkOptions",
     "SourceOptions",
@@ -61,6 +63,7 @@ __all__ = [
     "SpecificTimestamps",
     "StoreOptions",
     "Strategy",
+    "SubjectOptions",
     "Subscribe",
     "SubscribePattern",
     "TimeAgo",

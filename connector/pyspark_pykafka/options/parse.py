@@ -10,6 +10,8 @@ from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options import table
 from pyspark_pykafka.options.option import Option, Scope
 from pyspark_pykafka.options.option_reader import OptionReader
+from pyspark_pykafka.options.registry_parse import read_registry, read_subject
+from pyspark_pykafka.options.registry_table import KEY_SUBJECT_OPTIONS, VALUE_SUBJECT_OPTIONS
 from pyspark_pykafka.options.value_parsers import SCHEMA, InvalidOptionError
 from pyspark_pykafka.options.values import (
     Acl,
@@ -51,6 +53,8 @@ _STREAM_NOT_EARLIEST = "a stream cannot end at earliest: it would read nothing"
 
 # The formats whose values have a schema.
 _STRUCTURED = ("json", "avro")
+# The formats whose schemas a registry may have.
+_REGISTERED = ("avro", "json")
 _MAX_SCHEMA_LENGTH = 200
 
 _FALLBACKS = {"error": None, "earliest": EARLIEST, "latest": LATEST}
@@ -200,7 +204,11 @@ def _formats(reader: OptionReader) -> FormatOptions:
         flatten=reader.get(table.FLATTEN),
         on_bad_record=reader.get(table.ON_BAD_RECORD),
         max_bad_records=reader.find(table.MAX_BAD_RECORDS),
+        registry=read_registry(reader),
+        value_subject=read_subject(reader, "value"),
+        key_subject=read_subject(reader, "key"),
     )
+    _check_registry(reader, formats)
     if formats.flatten and formats.value_format not in _STRUCTURED:
         reader.mistakes.append(
             f"flatten is true, but valueFormat is '{formats.value_format}'; set it to json or avro"
@@ -215,6 +223,26 @@ def _formats(reader: OptionReader) -> FormatOptions:
             "maxBadRecords is set, but onBadRecord is 'fail'; it must be: null or rescue"
         )
     return formats
+
+
+def _check_registry(reader: OptionReader, formats: FormatOptions) -> None:
+    if formats.registry is None:
+        return
+    if not {*formats.by_column.values()} & {*_REGISTERED}:
+        reader.mistakes.append(
+            "schema.registry.url is set, but no format uses it; set valueFormat or keyFormat to: "
+            f"{' or '.join(_REGISTERED)}"
+        )
+    by_column = {"value": VALUE_SUBJECT_OPTIONS, "key": KEY_SUBJECT_OPTIONS}
+    for column, options in by_column.items():
+        if formats.by_column[column] in _REGISTERED:
+            continue
+        reader.mistakes += [
+            f"{option.name} is set, but {column}Format is '{formats.by_column[column]}', which has "
+            "no schema in the registry"
+            for option in options
+            if reader.has(option)
+        ]
 
 
 def _schema(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.options.json_offsets import OFFSETS, PARTITIONS, START, TIMESTAMPS
 from pyspark_pykafka.options.option import Option, Scope
+from pyspark_pykafka.options.registry_table import REGISTRY_OPTIONS
 from pyspark_pykafka.options.value_parsers import (
     BOOLEAN,
     CREDENTIALS,
@@ -437,6 +438,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     FLATTEN,
     ON_BAD_RECORD,
     MAX_BAD_RECORDS,
+    *REGISTRY_OPTIONS,
     SINK_TOPIC,
     ENGINE,
     MAX_FETCH_MEMORY,

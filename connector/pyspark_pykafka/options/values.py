@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pyspark_pykafka.options.registry_values import BY_TOPIC, RegistryOptions, SubjectOptions
 from pyspark_pykafka.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -214,7 +215,8 @@ class FormatOptions:
     """
     How keys and values are decoded.
 
-    The schemas are the DDL of a type for JSON, the text of an Avro schema for Avro, or None.
+    The schemas are the DDL of a type for JSON, the text of an Avro schema for Avro, or None. With a
+    registry that of Avro is the reader's schema; the subjects say where it is if it is None.
     """
 
     value_format: ValueFormat = "raw"
@@ -224,6 +226,9 @@ class FormatOptions:
     flatten: bool = False
     on_bad_record: OnBadRecord = "fail"
     max_bad_records: int | None = None
+    registry: RegistryOptions | None = None
+    value_subject: SubjectOptions = BY_TOPIC
+    key_subject: SubjectOptions = BY_TOPIC
 
     @property
     def by_column(self) -> dict[str, ValueFormat]:
@@ -238,6 +243,13 @@ class FormatOptions:
         The schemas by the record's column.
         """
         return {"key": self.key_schema, "value": self.value_schema}
+
+    @property
+    def subjects(self) -> dict[str, SubjectOptions]:
+        """
+        Where the schemas are in the registry, by the record's column.
+        """
+        return {"key": self.key_subject, "value": self.value_subject}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,197 @@
+"""
+The options of a schema registry, declared.
+
+Their names are Confluent's, with its prefix ``schema.registry.`` for those of the client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pyspark_pykafka.options.option import Option, Scope
+from pyspark_pykafka.options.value_parsers import (
+    CREDENTIALS,
+    TEXT,
+    InvalidOptionError,
+    Parser,
+    one_of,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.options.registry_values import SubjectNameStrategy
+
+
+def _read_urls(text: str) -> tuple[str, ...]:
+    urls = tuple(url.strip().rstrip("/") for url in text.split(",") if url.strip())
+    try:
+        valid = [_is_url(url) for url in urls]
+    except ValueError as cause:
+        msg = "it must be: URLs with a port of at most 65535"
+        raise InvalidOptionError(msg) from cause
+    if not urls or not all(valid):
+        raise ValueError
+    return urls
+
+
+def _is_url(url: str) -> bool:
+    parts = urlsplit(url)
+    plain = not (parts.query or parts.fragment) and url.isprintable() and " " not in url
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and plain
+
+
+def _read_strategy(text: str) -> SubjectNameStrategy:
+    return _STRATEGY(text.rpartition(".")[2])
+
+
+_STRATEGY: Parser[SubjectNameStrategy] = one_of(
+    "TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"
+)
+
+REGISTRY_URL = Option(
+    "schema.registry.url",
+    Parser(_read_urls, "URLs of one schema registry, such as http://host:8081,http://host2:8081"),
+    "The schema registry, as URLs of its API, of which the next is used if one does not answer. "
+    "Values with `valueFormat` `avro` or `json`, and keys, then have the form of Confluent's or "
+    "Apicurio's serializers. See [Typed topics](typed-topics.md#schema-registry).",
+    Scope.READ,
+    secret=True,
+)
+CREDENTIALS_SOURCE = Option(
+    "schema.registry.basic.auth.credentials.source",
+    one_of("USER_INFO", "URL"),
+    "Where the user and the password for the registry are: in "
+    "`schema.registry.basic.auth.user.info`, or in the URL.",
+    Scope.READ,
+    default="USER_INFO",
+)
+USER_INFO = Option(
+    "schema.registry.basic.auth.user.info",
+    CREDENTIALS,
+    "User and password for the registry.",
+    Scope.READ,
+    secret=True,
+)
+BEARER_SOURCE = Option(
+    "schema.registry.bearer.auth.credentials.source",
+    one_of("STATIC_TOKEN"),
+    "Where the bearer token for the registry is: in `schema.registry.bearer.auth.token`.",
+    Scope.READ,
+    default="STATIC_TOKEN",
+)
+BEARER_TOKEN = Option(
+    "schema.registry.bearer.auth.token",
+    TEXT,
+    "A bearer token for the registry.",
+    Scope.READ,
+    secret=True,
+)
+CA_LOCATION = Option(
+    "schema.registry.ssl.ca.location",
+    TEXT,
+    "A PEM file with the authorities that the registry's certificate may be signed by, on the "
+    "driver and the executors. The default is the system's authorities.",
+    Scope.READ,
+)
+CERTIFICATE_LOCATION = Option(
+    "schema.registry.ssl.certificate.location",
+    TEXT,
+    "A PEM file with our certificate for the registry.",
+    Scope.READ,
+)
+KEY_LOCATION = Option(
+    "schema.registry.ssl.key.location",
+    TEXT,
+    "A PEM file with the key of `schema.registry.ssl.certificate.location`, if that has none.",
+    Scope.READ,
+)
+KEY_PASSWORD = Option(
+    "schema.registry.ssl.key.password",
+    TEXT,
+    "The password of that key.",
+    Scope.READ,
+    secret=True,
+)
+REQUEST_TIMEOUT = Option(
+    "schema.registry.request.timeout.ms",
+    whole_number(1),
+    "How long to wait for one answer of the registry, in milliseconds.",
+    Scope.READ,
+    default="10000",
+)
+REGISTRY_TIMEOUT = Option(
+    "schema.registry.timeout.ms",
+    whole_number(1),
+    "How long to repeat a request to the registry, at all of its URLs, before the task fails, in "
+    "milliseconds.",
+    Scope.READ,
+    default="60000",
+)
+ID_BYTES = Option(
+    "schema.registry.id.bytes",
+    one_of("4", "8"),
+    "The size of the schema's id before a key or value: 4 bytes in Confluent's form, 8 in that of "
+    "older Apicurio serializers.",
+    Scope.READ,
+    default="4",
+)
+
+
+def _subject(column: str) -> tuple[Option[Any], Option[Any], Option[Any], Option[Any]]:
+    return (
+        Option(
+            f"{column}Subject",
+            TEXT,
+            f"The subject of the registry whose schema `{column}` is read as. By default it is "
+            f"what `{column}SubjectNameStrategy` says.",
+            Scope.READ,
+        ),
+        Option(
+            f"{column}SubjectVersion",
+            whole_number(1),
+            "The version of that subject. By default it is the latest when the query starts.",
+            Scope.READ,
+        ),
+        Option(
+            f"{column}SubjectNameStrategy",
+            Parser(_read_strategy, _STRATEGY.expected),
+            f"How the subject of `{column}` is named: `TopicNameStrategy` is `<topic>-{column}`, "
+            f"`RecordNameStrategy` is `{column}RecordName`, and `TopicRecordNameStrategy` is "
+            "`<topic>-` and that name.",
+            Scope.READ,
+            default="TopicNameStrategy",
+        ),
+        Option(
+            f"{column}RecordName",
+            TEXT,
+            f"The full name of the record, for `{column}SubjectNameStrategy`.",
+            Scope.READ,
+        ),
+    )
+
+
+VALUE_SUBJECT_OPTIONS = _subject("value")
+KEY_SUBJECT_OPTIONS = _subject("key")
+
+#: How to reach the registry.
+CLIENT_OPTIONS: tuple[Option[Any], ...] = (
+    REGISTRY_URL,
+    CREDENTIALS_SOURCE,
+    USER_INFO,
+    BEARER_SOURCE,
+    BEARER_TOKEN,
+    CA_LOCATION,
+    CERTIFICATE_LOCATION,
+    KEY_LOCATION,
+    KEY_PASSWORD,
+    REQUEST_TIMEOUT,
+    REGISTRY_TIMEOUT,
+    ID_BYTES,
+)
+#: All options of this module, in the order of docs/options.md.
+REGISTRY_OPTIONS: tuple[Option[Any], ...] = (
+    *CLIENT_OPTIONS,
+    *VALUE_SUBJECT_OPTIONS,
+    *KEY_SUBJECT_OPTIONS,
+)

@@ -1,0 +1,354 @@
+"""
+A schema registry's subjects and schemas, as the driver and the workers ask for them.
+
+Paths and error codes are those of Confluent's Schema Registry API v1; Apicurio's ``ccompat`` API
+keeps them. Records of Apicurio's serializers name schemas by ids of its own API, which lies beside.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections import OrderedDict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from pyspark_pykafka.registry.errors import (
+    IncompatibleSchemaError,
+    SchemaNotFoundError,
+    SchemaRegistryError,
+)
+from pyspark_pykafka.registry.http import RegistryTransport, Request, Response
+from pyspark_pykafka.registry.schemas import RegisteredSchema, Schema, SchemaReference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.options import RegistryOptions
+
+#: How many schemas a process keeps, and for how long it keeps that a schema is unknown.
+MAX_CACHED = 1000
+UNKNOWN_SECONDS = 10.0
+
+# A schema that refers to more, or more deeply, is an error.
+_MAX_IMPORTS = 500
+_NOT_FOUND = frozenset({40401, 40402, 40403})
+_REJECTED = frozenset({409, 42201, 42202, 42203})
+_KINDS = frozenset({"AVRO", "JSON", "PROTOBUF"})
+
+_APICURIO = re.compile(r"/apis/(ccompat|registry)/v\d+/?$")
+
+#: The ids of Apicurio's own API, as its paths name them.
+GLOBAL_IDS, CONTENT_IDS = "globalIds", "contentIds"
+
+
+class SchemaRegistry:
+    """
+    A client of one registry, for all threads of a process.
+
+    Schemas never change, so those asked for by id, GUID or version are cached, and so is for some
+    seconds that an id is unknown. What is ``latest`` is asked each time. ::
+
+        registry = schema_registry(options.registry)
+        registered = registry.schema_by_id(7)
+        registered.schema.text, dict(registered.imports)
+
+    All methods raise :class:`RegistryUnavailableError` (retriable) if no URL answers before
+    ``schema.registry.timeout.ms`` has passed, :class:`AuthenticationError`,
+    :class:`AuthorizationError` or :class:`TlsError` at once if the registry or we refuse the other,
+    and :class:`SchemaRegistryError` for any other answer that is no success.
+    """
+
+    def __init__(
+        self, transport: RegistryTransport, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._transport = transport
+        self._now = now
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, Any], RegisteredSchema] = OrderedDict()
+        self._unknown: OrderedDict[tuple[str, Any], tuple[float, SchemaNotFoundError]] = (
+            OrderedDict()
+        )
+
+    def schema_by_id(self, schema_id: int) -> RegisteredSchema:
+        """
+        Return the schema of an id, with its references resolved (``GET /schemas/ids/{id}``).
+
+        All URLs are asked before an id counts as unknown: a registry's replica may lag behind.
+
+        Raises :class:`SchemaNotFoundError` if the registry does not know it.
+        """
+        return self._cached(("id", schema_id), f"/schemas/ids/{schema_id}", f"id {schema_id}")
+
+    def schema_by_guid(self, guid: str) -> RegisteredSchema:
+        """
+        Return the schema of a GUID, such as ``89791762-2336-4186-9674-299b90a802e2``.
+
+        It is that of the header ``__value_schema_id`` (``GET /schemas/guids/{guid}``; Confluent
+        8.0 and later). Raises :class:`SchemaNotFoundError` if the registry does not know it.
+        """
+        return self._cached(("guid", guid), f"/schemas/guids/{quote(guid)}", f"GUID {guid}")
+
+    def schema_of_apicurio(self, kind: str, number: int) -> RegisteredSchema:
+        """
+        Return a schema by an id of Apicurio's own API; ``kind`` is ``globalIds`` or ``contentIds``.
+
+        Raises :class:`SchemaNotFoundError` if the registry does not know it.
+        """
+        return self._cached((kind, number), f"/ids/{kind}/{number}", f"{kind[:-1]} {number}")
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """
+        Return the latest schema of a subject, with its references resolved.
+
+        It is asked each time (``GET /subjects/{subject}/versions/latest``). Raises
+        :class:`SchemaNotFoundError` if there is no such subject.
+        """
+        what = f"subject '{subject}'"
+        return self._fetch(f"/subjects/{_part(subject)}/versions/latest", what)
+
+    def version(self, subject: str, version: int) -> RegisteredSchema:
+        """
+        Return one version of a subject, with its references resolved.
+
+        Raises :class:`SchemaNotFoundError` if there is no such subject or version.
+        """
+        path = f"/subjects/{_part(subject)}/versions/{version}"
+        return self._cached(("version", subject, version), path, f"{subject} version {version}")
+
+    def look_up(self, subject: str, schema: Schema) -> RegisteredSchema:
+        """
+        Return what a subject has registered as this schema (``POST /subjects/{subject}``).
+
+        Raises :class:`SchemaNotFoundError` if the subject does not exist or lacks the schema.
+        """
+        request = Request("POST", f"/subjects/{_part(subject)}", _body(schema))
+        found = self._answer(request, f"the schema in subject '{subject}'")
+        return self._own(schema, found, subject)
+
+    def register(self, subject: str, schema: Schema) -> RegisteredSchema:
+        """
+        Register a schema under a subject, and return it with its id; again, if it is there.
+
+        (``POST /subjects/{subject}/versions``.) Older registries return no GUID and no version.
+        Raises :class:`IncompatibleSchemaError` if the registry finds it invalid, or incompatible.
+        """
+        request = Request("POST", f"/subjects/{_part(subject)}/versions", _body(schema))
+        found = self._answer(request, f"the schema in subject '{subject}'")
+        return self._own(schema, found, subject)
+
+    def _own(self, schema: Schema, found: dict[str, Any], subject: str) -> RegisteredSchema:
+        return RegisteredSchema(
+            schema,
+            _number(found, "id"),
+            str(found.get("guid") or ""),
+            subject,
+            _number(found, "version"),
+            self._imports(schema),
+        )
+
+    def _cached(self, key: tuple[Any, ...], path: str, what: str) -> RegisteredSchema:
+        with self._lock:
+            if (known := self._known.get(key)) is not None:
+                self._known.move_to_end(key)
+                return known
+            since, error = self._unknown.get(key, (0.0, None))
+            if error is not None and self._now() - since < UNKNOWN_SECONDS:
+                raise error.with_traceback(None)
+        try:
+            fetched = self._fetch(path, what)
+        except SchemaNotFoundError as missing:
+            with self._lock:
+                _keep(self._unknown, key, (self._now(), missing))
+            raise
+        with self._lock:
+            _keep(self._known, key, fetched)
+            self._unknown.pop(key, None)
+        return fetched
+
+    def _fetch(self, path: str, what: str) -> RegisteredSchema:
+        own_api = path.startswith("/ids/")
+        request = Request("GET", path, expects_json=not own_api)
+        response = self._response(request, what, _apicurio_url if own_api else _registry_url)
+        if own_api:
+            return self._apicurio_schema(path, what, response)
+        found = response.document
+        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+            msg = f"the schema registry's answer for {what} has no schema; is its URL right?"
+            raise SchemaRegistryError(msg)
+        schema = Schema(found["schema"], _kind(found.get("schemaType"), what), _references(found))
+        return RegisteredSchema(
+            schema,
+            _number(found, "id"),
+            str(found.get("guid") or ""),
+            str(found.get("subject") or ""),
+            _number(found, "version"),
+            self._imports(schema),
+        )
+
+    def _apicurio_schema(self, path: str, what: str, response: Response) -> RegisteredSchema:
+        kind = response.headers.get("x-registry-artifacttype", "AVRO")
+        listed = self._response(Request("GET", f"{path}/references"), what, _apicurio_url).document
+        references = tuple(
+            SchemaReference(str(r["name"]), str(r["artifactId"]), _number(r, "version"))
+            for r in (listed if isinstance(listed, list) else ())
+        )
+        schema = Schema(response.text, _kind(kind, what), references)
+        return RegisteredSchema(schema, int(path.rpartition("/")[2]), imports=self._imports(schema))
+
+    def _answer(self, request: Request, what: str) -> dict[str, Any]:
+        found = self._response(request, what, _registry_url).document
+        if not isinstance(found, dict):
+            msg = f"the schema registry's answer for {what} is no object; is its URL right?"
+            raise SchemaRegistryError(msg)
+        return found
+
+    def _response(self, request: Request, what: str, rebase: Callable[[str], str]) -> Response:
+        response = self._transport.send(request, lambda r: not _is_missing(r), rebase)
+        if response.status == 200:
+            return response
+        code = response.error_code or response.status
+        if _is_missing(response):
+            msg = f"the schema registry does not know {what}: {response.message}"
+            raise SchemaNotFoundError(msg, code)
+        if code in _REJECTED or response.status == 409:
+            msg = f"the schema registry does not accept {what}: {response.message}"
+            raise IncompatibleSchemaError(msg, code)
+        msg = (
+            f"the schema registry answers HTTP {response.status} for {what}: {response.message}; "
+            "is schema.registry.url that of its API?"
+        )
+        raise SchemaRegistryError(msg, code)
+
+    def _imports(self, schema: Schema) -> tuple[tuple[str, Schema], ...]:
+        """
+        Return all that a schema refers to, each after what it needs; a circle is an error.
+        """
+        found: dict[tuple[str, int], tuple[str, Schema]] = {}
+        self._collect(schema, found, ())
+        return tuple(found.values())
+
+    def _collect(
+        self,
+        schema: Schema,
+        found: dict[tuple[str, int], tuple[str, Schema]],
+        path: tuple[tuple[str, int], ...],
+    ) -> None:
+        for reference in schema.references:
+            key = reference.subject, reference.version
+            if key in found:
+                continue
+            if key in path or len(found) + len(path) >= _MAX_IMPORTS:
+                msg = (
+                    f"the references of a schema do not end at '{reference.subject}' version "
+                    f"{reference.version}: they form a circle, or are more than {_MAX_IMPORTS}"
+                )
+                raise SchemaRegistryError(msg)
+            referred = self._bare(reference)
+            self._collect(referred, found, (*path, key))
+            found[key] = (reference.name, referred)
+
+    def _bare(self, reference: SchemaReference) -> Schema:
+        """
+        Return a schema that another one refers to, without what it refers to itself.
+        """
+        what = f"{reference.subject} version {reference.version}"
+        path = f"/subjects/{_part(reference.subject)}/versions/{reference.version}"
+        found = self._answer(Request("GET", path), what)
+        if not isinstance(found.get("schema"), str):
+            msg = f"the schema registry's answer for {what} has no schema; is its URL right?"
+            raise SchemaRegistryError(msg)
+        return Schema(found["schema"], _kind(found.get("schemaType"), what), _references(found))
+
+
+def schema_registry(options: RegistryOptions) -> SchemaRegistry:
+    """
+    Return this process's client for a registry; all tasks of a worker share its cache.
+    """
+    return _shared(options)
+
+
+@lru_cache(maxsize=16)
+def _shared(options: RegistryOptions) -> SchemaRegistry:
+    return SchemaRegistry(RegistryTransport(options))
+
+
+# A process that is forked while a thread holds a client's lock would wait for it forever.
+os.register_at_fork(after_in_child=_shared.cache_clear)
+
+
+def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > MAX_CACHED:
+        cache.popitem(last=False)
+
+
+def _is_missing(response: Response) -> bool:
+    """
+    Whether the registry itself says that it lacks what was asked for.
+
+    A proxy's 404, or that of an older registry without this path, says nothing of the kind.
+    """
+    if response.status != 404:
+        return False
+    if response.error_code in _NOT_FOUND:
+        return True
+    found = response.document
+    return isinstance(found, dict) and str(found.get("name", "")).endswith("NotFoundException")
+
+
+def _registry_url(url: str) -> str:
+    """
+    Return the URL of the API that is Confluent's, for one of Apicurio's own API too.
+    """
+    if (match := _APICURIO.search(url)) and match[1] == "registry":
+        return f"{url[: match.start()]}/apis/ccompat/v7"
+    return url
+
+
+def _apicurio_url(url: str) -> str:
+    match = _APICURIO.search(url)
+    return f"{url[: match.start()]}/apis/registry/v2" if match else url
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _body(schema: Schema) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": schema.text}
+    if schema.kind != "AVRO":
+        body["schemaType"] = schema.kind
+    if schema.references:
+        body["references"] = [
+            {"name": r.name, "subject": r.subject, "version": r.version} for r in schema.references
+        ]
+    return body
+
+
+def _references(found: dict[str, Any]) -> tuple[SchemaReference, ...]:
+    listed = found.get("references") or ()
+    try:
+        return tuple(
+            SchemaReference(str(r["name"]), str(r["subject"]), int(r["version"])) for r in listed
+        )
+    except (KeyError, TypeError, ValueError) as cause:
+        msg = "the schema registry's answer has references that cannot be read"
+        raise SchemaRegistryError(msg) from cause
+
+
+def _kind(name: Any, what: str) -> Any:
+    kind = name or "AVRO"
+    if kind not in _KINDS:
+        msg = f"the schema registry's schema of {what} is of the kind {kind!s:.50}; it must be: "
+        raise SchemaRegistryError(msg + ", ".join(sorted(_KINDS)))
+    return kind
+
+
+def _number(found: dict[str, Any], name: str) -> int:
+    value = found.get(name)
+    return int(value) if isinstance(value, int | str) and str(value).isdigit() else -1

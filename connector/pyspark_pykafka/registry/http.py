@@ -1,0 +1,317 @@
+"""
+Requests to a registry over HTTP: several URLs, each with fail-over, retried until a deadline.
+
+Every request has a connection of its own: schemas are cached, so there are few, and a process that
+is forked inherits none.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urljoin, urlsplit
+
+from pyspark_pykafka.errors import AuthenticationError, AuthorizationError, TlsError
+from pyspark_pykafka.registry.errors import RegistryUnavailableError, SchemaRegistryError
+from pyspark_pykafka.retry import Backoff, Deadline, retry_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.options import RegistryOptions
+
+#: A larger answer is an error: no schema that a column can have is as large.
+MAX_RESPONSE_BYTES = 16 << 20
+
+_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+_ACCEPT = f"{_CONTENT_TYPE}, application/json"
+_REDIRECTS = frozenset({301, 302, 307, 308})
+_MAX_REDIRECTS = 3
+# Answers after which another attempt can succeed: too many requests, timeouts, any server error.
+_TRANSIENT = frozenset({408, 425, 429})
+_CHUNK_BYTES = 1 << 16
+_MIN_SECONDS = 0.1
+_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 2.0
+
+
+class Request(NamedTuple):
+    """
+    A request below a registry's URL; ``path`` is quoted, and ``body`` is JSON or None.
+
+    With ``expects_json`` an answer that is none, such as a proxy's page, is a failure.
+    """
+
+    method: str
+    path: str
+    body: Any = None
+    expects_json: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """
+    A registry's answer; ``document`` is its JSON, or None if it is none.
+    """
+
+    status: int
+    text: str
+    document: Any
+    headers: dict[str, str]
+
+    @property
+    def error_code(self) -> int:
+        """
+        The registry's own code of an error, such as 40403, or 0.
+        """
+        code = self.document.get("error_code") if isinstance(self.document, dict) else None
+        return code if isinstance(code, int) else 0
+
+    @property
+    def message(self) -> str:
+        """
+        The registry's own words for an error, or HTTP's.
+        """
+        known = self.document if isinstance(self.document, dict) else {}
+        text = known.get("message") or known.get("title")
+        return str(text)[:500] if text else http.client.responses.get(self.status, "no reason")
+
+
+class RegistryTransport:
+    """
+    Sends requests to the first URL that answers, beginning with the one that answered last.
+
+    Has no state that threads could not share.
+    """
+
+    def __init__(
+        self,
+        options: RegistryOptions,
+        new_deadline: Callable[[float], Deadline] = Deadline.after,
+    ) -> None:
+        self._options = options
+        self._new_deadline = new_deadline
+        self._preferred = 0
+        self._authorization = _authorization(options)
+
+    def send(
+        self,
+        request: Request,
+        is_answer: Callable[[Response], bool] = lambda _: True,
+        rebase: Callable[[str], str] = str,
+    ) -> Response:
+        """
+        Return the answer of the registry, whatever its status below 500 says.
+
+        One for which ``is_answer`` is false is taken only if no URL has a better one. ``rebase``
+        maps a URL of the options to that of another API beside it.
+
+        Raises :class:`RegistryUnavailableError` if none answers before the deadline, and
+        :class:`AuthenticationError`, :class:`AuthorizationError` or :class:`TlsError` at once.
+        """
+        deadline = self._new_deadline(self._options.timeout_ms / 1000)
+        backoff = Backoff(_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
+        last: RegistryUnavailableError | None = None
+
+        def attempt() -> Response:
+            nonlocal last
+            if last is not None and deadline.remaining() < _MIN_SECONDS:
+                # Too late for an answer; why there was none before says more than that.
+                deadline.pause(_MIN_SECONDS)
+                raise last
+            try:
+                return self._any_answer(request, is_answer, rebase, deadline)
+            except RegistryUnavailableError as failure:
+                last = failure
+                raise
+
+        return retry_until(attempt, deadline, backoff)
+
+    def _any_answer(
+        self,
+        request: Request,
+        is_answer: Callable[[Response], bool],
+        rebase: Callable[[str], str],
+        deadline: Deadline,
+    ) -> Response:
+        second_best: Response | None = None
+        failures: list[str] = []
+        count = len(self._options.urls)
+        first = self._preferred
+        for number in range(first, first + count):
+            url = self._options.urls[number % count]
+            try:
+                response = self._exchange(rebase(url), request, deadline)
+            except RegistryUnavailableError as failure:
+                failures.append(str(failure))
+                continue
+            if is_answer(response):
+                self._preferred = number % count
+                return response
+            second_best = second_best or response
+        if second_best is not None:
+            return second_best
+        msg = (
+            f"no schema registry answers: {'; '.join(failures)}. Check schema.registry.url, and "
+            "that the registry runs and can be reached from the driver and the executors"
+        )
+        raise RegistryUnavailableError(msg)
+
+    def _exchange(self, base: str, request: Request, deadline: Deadline) -> Response:
+        url = base.rstrip("/") + request.path
+        for _ in range(_MAX_REDIRECTS + 1):
+            response = self._round_trip(url, request, deadline)
+            if response.status not in _REDIRECTS:
+                return _checked(base, request, response)
+            target = urljoin(url, response.headers.get("location", ""))
+            if _origin(target) != _origin(url):
+                # Credentials must not go to a host that the user has not named.
+                msg = (
+                    f"{_shown(base)} redirects to another server, {_shown(target)}; set "
+                    "schema.registry.url to that server if it is the registry"
+                )
+                raise SchemaRegistryError(msg, response.status)
+            url = target
+        msg = f"{_shown(base)} redirects more than {_MAX_REDIRECTS} times"
+        raise SchemaRegistryError(msg)
+
+    def _round_trip(self, url: str, request: Request, deadline: Deadline) -> Response:
+        seconds = self._options.request_timeout_ms / 1000
+        limit = deadline.within(seconds)
+        connection = _connect(url, self._options, max(limit.remaining(), _MIN_SECONDS))
+        try:
+            return _receive(_sent(connection, url, request, self._headers()), connection, limit)
+        except ssl.SSLCertVerificationError as cause:
+            msg = (
+                f"the certificate of the schema registry {_shown(url)} is not trusted: "
+                f"{cause.verify_message}; check schema.registry.ssl.ca.location and the host's name"
+            )
+            raise TlsError(msg) from cause
+        except (OSError, http.client.HTTPException) as cause:
+            reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+            msg = f"{_shown(url)}: {reason}"
+            raise RegistryUnavailableError(msg) from cause
+        finally:
+            connection.close()
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": _ACCEPT, "User-Agent": "pyspark-pykafka", "Connection": "close"}
+        if self._authorization:
+            headers["Authorization"] = self._authorization
+        return headers
+
+
+def _authorization(options: RegistryOptions) -> str:
+    if options.bearer_token is not None:
+        return f"Bearer {options.bearer_token}"
+    if options.user_info is not None:
+        encoded = base64.b64encode(":".join(options.user_info).encode()).decode()
+        return f"Basic {encoded}"
+    return ""
+
+
+def _connect(url: str, options: RegistryOptions, seconds: float) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme == "https":
+        context = tls_context(options)
+        return http.client.HTTPSConnection(host, parts.port, timeout=seconds, context=context)
+    return http.client.HTTPConnection(host, parts.port, timeout=seconds)
+
+
+def tls_context(options: RegistryOptions) -> ssl.SSLContext:
+    """
+    Return the context for one connection; files are read each time, since they may be replaced.
+
+    Raises :class:`TlsError`, naming the options that cannot be used.
+    """
+    try:
+        context = ssl.create_default_context(cafile=options.ca_location)
+        if options.certificate_location is not None:
+            context.load_cert_chain(
+                options.certificate_location, options.key_location, options.key_password or ""
+            )
+    except (OSError, ValueError) as cause:
+        msg = (
+            "the files of schema.registry.ssl.* cannot be used: "
+            f"{getattr(cause, 'strerror', None) or cause}; they must be readable, and PEM"
+        )
+        raise TlsError(msg) from cause
+    return context
+
+
+def _sent(
+    connection: http.client.HTTPConnection, url: str, request: Request, headers: dict[str, str]
+) -> http.client.HTTPResponse:
+    parts = urlsplit(url)
+    target = parts.path + (f"?{parts.query}" if parts.query else "")
+    body = None if request.body is None else json.dumps(request.body).encode()
+    if body is not None:
+        headers["Content-Type"] = _CONTENT_TYPE
+    connection.request(request.method, target or "/", body=body, headers=headers)
+    return connection.getresponse()
+
+
+def _receive(
+    answer: http.client.HTTPResponse, connection: http.client.HTTPConnection, limit: Deadline
+) -> Response:
+    """
+    Read the body within the deadline and the largest size, however slowly it comes.
+    """
+    body = bytearray()
+    while chunk := answer.read1(_CHUNK_BYTES):
+        body += chunk
+        if len(body) > MAX_RESPONSE_BYTES:
+            msg = f"its answer has more than {MAX_RESPONSE_BYTES >> 20} MiB"
+            raise http.client.HTTPException(msg)
+        if limit.expired:
+            raise TimeoutError("timed out")
+        if connection.sock is not None:
+            connection.sock.settimeout(max(limit.remaining(), _MIN_SECONDS))
+    if answer.length:
+        raise http.client.IncompleteRead(bytes(body), answer.length)
+    headers = {name.lower(): value for name, value in answer.getheaders()}
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        document = None
+    return Response(answer.status, body.decode(errors="replace"), document, headers)
+
+
+def _checked(base: str, request: Request, response: Response) -> Response:
+    status = response.status
+    if status >= 500 or status in _TRANSIENT:
+        msg = f"{_shown(base)}: HTTP {status}, {response.message}"
+        raise RegistryUnavailableError(msg)
+    if status == 401:
+        msg = (
+            f"the schema registry {_shown(base)} rejects the credentials; check "
+            "schema.registry.basic.auth.user.info or schema.registry.bearer.auth.token"
+        )
+        raise AuthenticationError(msg)
+    if status == 403:
+        msg = f"the schema registry {_shown(base)} does not allow this user the request"
+        raise AuthorizationError(msg)
+    if status == 200 and request.expects_json and response.document is None:
+        # A proxy's page, or an answer that was cut off.
+        msg = f"{_shown(base)}: its answer is not JSON"
+        raise RegistryUnavailableError(msg)
+    return response
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url)
+    default = 443 if parts.scheme == "https" else 80
+    return parts.scheme, parts.hostname or "", parts.port or default
+
+
+def _shown(url: str) -> str:
+    """
+    Return the URL of a server, without what stands before the host or after it.
+    """
+    parts = urlsplit(url)
+    port = "" if parts.port is None else f":{parts.port}"
+    return f"{parts.scheme}://{unquote(parts.hostname or '')}{port}"

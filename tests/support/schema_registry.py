@@ -1,0 +1,252 @@
+"""
+A schema registry over real HTTP that keeps Confluent's REST contract, with faults on request.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import uuid
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator
+
+Answer = tuple[int, Any]
+
+_NO_SUBJECT = (404, {"error_code": 40401, "message": "Subject not found."})
+_NO_VERSION = (404, {"error_code": 40402, "message": "Version not found."})
+_NO_SCHEMA = (404, {"error_code": 40403, "message": "Schema not found"})
+
+
+@dataclass
+class Fault:
+    """
+    What happens to one request in place of its answer, or before it.
+
+    With ``status`` this is the answer; ``seconds`` passes before it; ``cut`` sends half of a body;
+    ``body`` replaces it; ``location`` is where a redirect leads.
+    """
+
+    status: int = 0
+    seconds: float = 0
+    cut: bool = False
+    body: bytes | None = None
+    location: str = ""
+
+
+@dataclass
+class FakeRegistry:
+    """
+    The state of a registry. A test may read and change it while the server runs.
+    """
+
+    user_info: str | None = None
+    token: str | None = None
+    next_id: int = 1
+    has_guids: bool = True
+    schemas: dict[int, dict[str, Any]] = field(default_factory=dict)
+    subjects: dict[str, list[int]] = field(default_factory=dict)
+    #: Subjects that accept no further schema.
+    closed: set[str] = field(default_factory=set)
+    faults: deque[Fault] = field(default_factory=deque)
+    #: The fault of each request, while it is set.
+    always: Fault | None = None
+    requests: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    url: str = ""
+    _lock: Any = field(default_factory=threading.Lock)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def add(
+        self,
+        subject: str,
+        schema: Any,
+        kind: str = "AVRO",
+        references: Any = (),
+        at: int | None = None,
+    ) -> int:
+        """
+        Register a schema, and return its id; ``at`` chooses the id.
+        """
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        entry = {"schema": text, "schemaType": kind, "references": list(references)}
+        with self._lock:
+            known = [number for number, other in self.schemas.items() if other == entry]
+            number = at or (known[0] if known else self.next_id)
+            self.next_id = max(self.next_id, number + 1)
+            self.schemas[number] = entry
+            versions = self.subjects.setdefault(subject, [])
+            if number not in versions:
+                versions.append(number)
+        return number
+
+    def guid(self, number: int) -> str:
+        """
+        Return the GUID of a schema, which its content decides.
+        """
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(self.schemas[number])))
+
+    def options(self, **more: str) -> dict[str, str]:
+        """
+        Return the options of a read that uses this registry, and gives up soon.
+        """
+        return {
+            "schema.registry.url": self.url,
+            "schema.registry.timeout.ms": "5000",
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+
+    def answer(self, method: str, path: str, body: Any) -> Answer:
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        if method == "GET" and parts[:2] == ["schemas", "ids"] and len(parts) == 3:
+            return self._schema(int(parts[2]))
+        if method == "GET" and parts[:2] == ["schemas", "guids"] and self.has_guids:
+            found = [number for number in self.schemas if self.guid(number) == parts[2]]
+            return self._schema(found[0]) if found else _NO_SCHEMA
+        if method == "GET" and parts[0] == "subjects" and len(parts) == 4:
+            return self._version(parts[1], parts[3])
+        if method == "POST" and parts[0] == "subjects":
+            return self._post(parts[1], body, registers=len(parts) == 3)
+        return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def _schema(self, number: int) -> Answer:
+        if number not in self.schemas:
+            return _NO_SCHEMA
+        return 200, self._shown(number)
+
+    def _shown(self, number: int) -> dict[str, Any]:
+        # As the real one: AVRO is the kind that is not named, and no list is empty.
+        shown = {name: value for name, value in self.schemas[number].items() if value}
+        if shown["schemaType"] == "AVRO":
+            del shown["schemaType"]
+        return shown | ({"guid": self.guid(number)} if self.has_guids else {})
+
+    def _version(self, subject: str, version: str) -> Answer:
+        versions = self.subjects.get(subject)
+        if not versions:
+            return _NO_SUBJECT
+        index = len(versions) if version == "latest" else int(version)
+        if not 1 <= index <= len(versions):
+            return _NO_VERSION
+        number = versions[index - 1]
+        return 200, self._shown(number) | {"subject": subject, "version": index, "id": number}
+
+    def _post(self, subject: str, body: dict[str, Any], *, registers: bool) -> Answer:
+        entry = {
+            "schema": body["schema"],
+            "schemaType": body.get("schemaType", "AVRO"),
+            "references": body.get("references", []),
+        }
+        known = [n for n in self.subjects.get(subject, []) if self.schemas[n] == entry]
+        if not known and not registers:
+            return _NO_SCHEMA if subject in self.subjects else _NO_SUBJECT
+        if not known and subject in self.closed:
+            return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}
+        if not known and entry["schemaType"] != "PROTOBUF":
+            try:
+                json.loads(entry["schema"])
+            except ValueError:
+                return 422, {"error_code": 42201, "message": "Invalid schema"}
+        number = self.add(subject, body["schema"], entry["schemaType"], entry["references"])
+        version = self.subjects[subject].index(number) + 1
+        return 200, {"id": number, "version": version} | self._shown(number) | (
+            {} if registers else {"subject": subject}
+        )
+
+    def allows(self, authorization: str | None) -> bool:
+        if self.token is not None:
+            return authorization == f"Bearer {self.token}"
+        if self.user_info is None:
+            return True
+        return authorization == f"Basic {base64.b64encode(self.user_info.encode()).decode()}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    registry: FakeRegistry
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
+        pass
+
+    def _serve(self) -> None:
+        registry = self.registry
+        size = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(size)) if size else None
+        path = urlsplit(self.path).path
+        registry.requests.append(f"{self.command} {path}")
+        registry.headers.append(dict(self.headers.items()))
+        fault = registry.faults.popleft() if registry.faults else registry.always
+        if fault is not None and fault.seconds:
+            registry.released.wait(fault.seconds)
+        if fault is not None and (fault.status or fault.body is not None):
+            self._send(fault.status or 200, fault.body or b"<html>failure</html>", fault)
+            return
+        if not registry.allows(self.headers.get("Authorization")):
+            self._send(401, json.dumps({"error_code": 40101, "message": "Unauthorized"}).encode())
+            return
+        status, document = registry.answer(self.command, path, body)
+        self._send(status, json.dumps(document).encode(), fault)
+
+    def _send(self, status: int, body: bytes, fault: Fault | None = None) -> None:
+        self.send_response(status)
+        if fault is not None and fault.location:
+            self.send_header("Location", fault.location)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if fault is not None and fault.cut else body)
+        self.close_connection = True
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """
+        Say nothing of clients that have gone, which is what the faults are for.
+        """
+
+
+@contextmanager
+def running_registry(
+    registry: FakeRegistry | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[FakeRegistry]:
+    """
+    Serve a registry on a free port, and yield it with its URL.
+    """
+    registry = registry or FakeRegistry()
+    handler = type("Handler", (_Handler,), {"registry": registry})
+    with _Server(("127.0.0.1", 0), handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        scheme = "http" if tls is None else "https"
+        host = "127.0.0.1" if tls is None else "localhost"
+        registry.url = f"{scheme}://{host}:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield registry
+        finally:
+            registry.released.set()
+            server.shutdown()
+            thread.join()
+
+
+def framed(number: int, body: bytes, id_bytes: int = 4) -> bytes:
+    """
+    Return bytes in the form of Confluent's serializers: 0, the schema's id, and the body.
+    """
+    return b"\0" + number.to_bytes(id_bytes, "big", signed=False) + body

@@ -1,0 +1,465 @@
+"""
+The registry's client against a registry that answers over HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import ssl
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+from tests.support.schema_registry import FakeRegistry, Fault, running_registry
+
+from pyspark_pykafka.errors import AuthenticationError, TlsError
+from pyspark_pykafka.options import RegistryOptions
+from pyspark_pykafka.registry import client as client_module
+from pyspark_pykafka.registry.client import SchemaRegistry, schema_registry
+from pyspark_pykafka.registry.errors import (
+    IncompatibleSchemaError,
+    RegistryUnavailableError,
+    SchemaNotFoundError,
+    SchemaRegistryError,
+)
+from pyspark_pykafka.registry.http import RegistryTransport, tls_context
+from pyspark_pykafka.registry.schemas import Schema, SchemaReference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+INT, LONG = json.dumps("int"), json.dumps("long")
+#: A port that nothing listens on.
+CLOSED = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with running_registry() as running:
+        yield running
+
+
+def options(*urls: str, **more: object) -> RegistryOptions:
+    quick: dict[str, object] = {"request_timeout_ms": 2000, "timeout_ms": 2000}
+    return RegistryOptions(urls, **(quick | more))  # type: ignore[arg-type]
+
+
+def client(*urls: str, **more: object) -> SchemaRegistry:
+    return SchemaRegistry(RegistryTransport(options(*urls, **more)))
+
+
+def test_schema_by_id_is_asked_once(registry: FakeRegistry) -> None:
+    """
+    A schema never changes, so a process asks for it once.
+    """
+    number = registry.add("t-value", INT)
+    asking = client(registry.url)
+    assert asking.schema_by_id(number).schema == Schema(INT)
+    assert asking.schema_by_id(number).schema == Schema(INT)
+    assert registry.requests == [f"GET /schemas/ids/{number}"]
+
+
+def test_schema_by_guid(registry: FakeRegistry) -> None:
+    """
+    A GUID names the same schema as its id.
+    """
+    number = registry.add("t-value", INT)
+    asking = client(registry.url)
+    assert asking.schema_by_guid(registry.guid(number)).schema.text == INT
+
+
+def test_registry_without_guids(registry: FakeRegistry) -> None:
+    """
+    The 404 of a registry that has no such path does not mean that the schema is unknown.
+    """
+    registry.has_guids = False
+    with pytest.raises(SchemaRegistryError, match="HTTP 404") as caught:
+        client(registry.url).schema_by_guid("89791762-2336-4186-9674-299b90a802e2")
+    assert not isinstance(caught.value, SchemaNotFoundError)
+
+
+def test_latest_is_asked_each_time(registry: FakeRegistry) -> None:
+    """
+    A new version is seen at once.
+    """
+    asking = client(registry.url)
+    registry.add("a/b value", INT)
+    assert asking.latest("a/b value").version == 1
+    number = registry.add("a/b value", LONG)
+    latest = asking.latest("a/b value")
+    assert (latest.id, latest.version, latest.schema.text) == (number, 2, LONG)
+    assert latest.guid == registry.guid(number)
+    assert asking.version("a/b value", 1).schema.text == INT
+
+
+def test_references_are_resolved_in_order(registry: FakeRegistry) -> None:
+    """
+    All that a schema refers to is there, each schema after those that it needs, and once.
+    """
+    registry.add("a", {"type": "record", "name": "A", "fields": []})
+    to_a = {"name": "A", "subject": "a", "version": 1}
+    registry.add(
+        "b",
+        {"type": "record", "name": "B", "fields": [{"name": "a", "type": "A"}]},
+        references=[to_a],
+    )
+    to_b = {"name": "B", "subject": "b", "version": 1}
+    number = registry.add("t-value", ["A", "B"], references=[to_b, to_a])
+    registered = client(registry.url).schema_by_id(number)
+    assert [name for name, _ in registered.imports] == ["A", "B"]
+    assert registered.schema.references == (
+        SchemaReference("B", "b", 1),
+        SchemaReference("A", "a", 1),
+    )
+
+
+def test_references_in_a_circle(registry: FakeRegistry) -> None:
+    """
+    A registry that is broken in this way cannot keep us busy for ever.
+    """
+    registry.add("a", ["null"], references=[{"name": "B", "subject": "b", "version": 1}])
+    registry.add("b", ["int"], references=[{"name": "A", "subject": "a", "version": 1}])
+    with pytest.raises(SchemaRegistryError, match="form a circle"):
+        client(registry.url).latest("a")
+
+
+@pytest.mark.parametrize(
+    ("subject", "version", "code"), [("none", 1, 40401), ("t-value", 2, 40402)]
+)
+def test_what_is_not_there(registry: FakeRegistry, subject: str, version: int, code: int) -> None:
+    """
+    An unknown subject or version is an error of its own, with the registry's code and words.
+    """
+    registry.add("t-value", INT)
+    with pytest.raises(SchemaNotFoundError, match="not found") as caught:
+        client(registry.url).version(subject, version)
+    assert caught.value.code == code
+
+
+def test_unknown_id_is_remembered_for_a_while(registry: FakeRegistry) -> None:
+    """
+    Thousands of records with an unknown id cost one request, and a schema that comes later is seen.
+    """
+    seconds = [100.0]
+    asking = SchemaRegistry(RegistryTransport(options(registry.url)), now=lambda: seconds[0])
+    for _ in range(3):
+        with pytest.raises(SchemaNotFoundError, match="id 7"):
+            asking.schema_by_id(7)
+    assert len(registry.requests) == 1
+    registry.add("t-value", INT, at=7)
+    seconds[0] += client_module.UNKNOWN_SECONDS
+    assert asking.schema_by_id(7).schema.text == INT
+
+
+def test_cache_is_bounded(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Any number of ids needs bounded memory: the schemas that were used last stay.
+    """
+    monkeypatch.setattr(client_module, "MAX_CACHED", 3)
+    numbers = [registry.add("t-value", json.dumps({"type": "int", "n": n})) for n in range(5)]
+    asking = client(registry.url)
+    for number in numbers:
+        asking.schema_by_id(number)
+    before = len(registry.requests)
+    asking.schema_by_id(numbers[-1])
+    assert len(registry.requests) == before
+    asking.schema_by_id(numbers[0])
+    assert len(registry.requests) == before + 1
+
+
+def test_register_and_look_up(registry: FakeRegistry) -> None:
+    """
+    A schema gets one id, however often it is registered; only then it can be looked up.
+    """
+    asking = client(registry.url)
+    with pytest.raises(SchemaNotFoundError):
+        asking.look_up("t-value", Schema(INT))
+    registered = asking.register("t-value", Schema(INT))
+    assert asking.register("t-value", Schema(INT)) == registered
+    found = asking.look_up("t-value", Schema(INT))
+    assert (found.id, found.version, found.subject) == (registered.id, 1, "t-value")
+    assert asking.register("t-value", Schema("{}", "JSON")).id == registered.id + 1
+
+
+def test_rejected_schemas(registry: FakeRegistry) -> None:
+    """
+    Invalid and incompatible schemas are one kind of error, which no repetition cures.
+    """
+    asking = client(registry.url)
+    with pytest.raises(IncompatibleSchemaError, match="Invalid schema") as invalid:
+        asking.register("t-value", Schema("{"))
+    assert (invalid.value.code, invalid.value.retriable) == (42201, False)
+    registry.closed.add("t-value")
+    with pytest.raises(IncompatibleSchemaError, match="incompatible") as rejected:
+        asking.register("t-value", Schema(INT))
+    assert rejected.value.code == 409
+    assert len(registry.requests) == 2
+
+
+def test_next_url_answers(registry: FakeRegistry) -> None:
+    """
+    A URL that does not answer is passed over, and then the one that answered comes first.
+    """
+    number = registry.add("t-value", INT)
+    with running_registry() as failing:
+        failing.always = Fault(503)
+        asking = client(CLOSED, failing.url, registry.url)
+        assert asking.schema_by_id(number).schema.text == INT
+        asking.latest("t-value")
+    assert len(failing.requests) == 1
+
+
+def test_replica_that_lags(registry: FakeRegistry) -> None:
+    """
+    An id that the first URL does not know yet is asked of the others.
+    """
+    number = registry.add("t-value", INT)
+    with running_registry() as lagging:
+        assert client(lagging.url, registry.url).schema_by_id(number).schema.text == INT
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(500),
+        Fault(429),
+        Fault(cut=True),
+        Fault(body=b"<html>"),
+        Fault(body=b"[" * 100_000),
+        Fault(status=502, body=b"{}"),
+    ],
+    ids=["500", "429", "cut off", "a page", "deep JSON", "502"],
+)
+def test_failure_that_passes(registry: FakeRegistry, fault: Fault) -> None:
+    """
+    After a failure that may pass the request is repeated.
+    """
+    number = registry.add("t-value", INT)
+    registry.faults.extend([fault, fault])
+    assert client(registry.url).schema_by_id(number).schema.text == INT
+    assert len(registry.requests) == 3
+
+
+def test_no_url_answers() -> None:
+    """
+    The error names all URLs and why each failed, and another attempt may help.
+    """
+    with running_registry() as failing:
+        failing.always = Fault(500)
+        with pytest.raises(RegistryUnavailableError) as caught:
+            client(CLOSED, failing.url, timeout_ms=500).schema_by_id(1)
+    assert caught.value.retriable
+    text = str(caught.value)
+    assert CLOSED in text
+    assert f"{failing.url}: HTTP 500" in text
+    assert len(failing.requests) > 1
+
+
+def test_unavailable_is_not_remembered(registry: FakeRegistry) -> None:
+    """
+    That a registry did not answer says nothing of the schema.
+    """
+    number = registry.add("t-value", INT)
+    asking = client(registry.url, timeout_ms=200)
+    registry.always = Fault(500)
+    with pytest.raises(RegistryUnavailableError):
+        asking.schema_by_id(number)
+    registry.always = None
+    assert asking.schema_by_id(number).schema.text == INT
+
+
+def test_slow_registry(registry: FakeRegistry) -> None:
+    """
+    A request has a limit of its own, after which the next URL is asked.
+    """
+    number = registry.add("t-value", INT)
+    with running_registry() as slow:
+        slow.always = Fault(seconds=60)
+        asking = client(slow.url, registry.url, request_timeout_ms=200)
+        assert asking.schema_by_id(number).schema.text == INT
+
+
+def test_huge_answer(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    An answer without end is cut off.
+    """
+    monkeypatch.setattr("pyspark_pykafka.registry.http.MAX_RESPONSE_BYTES", 1000)
+    number = registry.add("t-value", INT + " " * 1000)
+    with pytest.raises(RegistryUnavailableError, match="MiB"):
+        client(registry.url, timeout_ms=100).schema_by_id(number)
+
+
+def test_redirect_within_a_server(registry: FakeRegistry) -> None:
+    """
+    A redirect to another path of the same server is followed.
+    """
+    number = registry.add("t-value", INT)
+    registry.faults.append(Fault(307, location=f"/schemas/ids/{number}"))
+    assert client(f"{registry.url}/old").schema_by_id(number).schema.text == INT
+
+
+def test_redirect_to_another_server(registry: FakeRegistry) -> None:
+    """
+    Credentials are never sent to a server that the user has not named.
+    """
+    with running_registry(FakeRegistry(user_info="me:secret")) as named:
+        named.always = Fault(302, location=f"{registry.url}/schemas/ids/1")
+        with pytest.raises(SchemaRegistryError, match="redirects to another server"):
+            client(named.url, user_info=("me", "secret")).schema_by_id(1)
+    assert registry.requests == []
+
+
+def test_redirects_without_end(registry: FakeRegistry) -> None:
+    """
+    Redirects in a circle end in an error.
+    """
+    registry.always = Fault(302, location="/schemas/ids/1")
+    with pytest.raises(SchemaRegistryError, match="more than 3 times"):
+        client(registry.url).schema_by_id(1)
+
+
+@pytest.mark.parametrize(
+    ("expected", "given"),
+    [
+        ({"user_info": "me:se:cret"}, {"user_info": ("me", "se:cret")}),
+        ({"token": "abc"}, {"bearer_token": "abc"}),
+    ],
+)
+def test_authentication(expected: dict[str, str], given: dict[str, object]) -> None:
+    """
+    Basic and bearer credentials are sent; without them the error is fatal at once, and named so.
+    """
+    with running_registry(FakeRegistry(**expected)) as guarded:  # type: ignore[arg-type]
+        number = guarded.add("t-value", INT)
+        assert client(guarded.url, **given).schema_by_id(number).schema.text == INT
+        with pytest.raises(AuthenticationError, match="rejects the credentials"):
+            client(guarded.url).schema_by_id(number)
+    assert len(guarded.requests) == 2
+
+
+def test_secrets_are_not_shown() -> None:
+    """
+    No representation of the options has a password or a token.
+    """
+    guarded = options(
+        "https://h",
+        user_info=("me", "geheim1"),
+        bearer_token="geheim2",  # noqa: S106 (a password that must not be shown)
+        key_password="geheim3",  # noqa: S106
+    )
+    assert "geheim" not in repr(guarded)
+    assert pickle.loads(pickle.dumps(guarded)) == guarded  # noqa: S301
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def server_context(authority: trustme.CA, *, asks: bool = False) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    if asks:
+        context.verify_mode = ssl.CERT_REQUIRED
+        authority.configure_trust(context)
+    return context
+
+
+def test_tls(authority: trustme.CA, tmp_path: Path) -> None:
+    """
+    A registry is verified by its authority; another's certificate is an error that says so.
+    """
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    with running_registry(tls=server_context(authority)) as guarded:
+        number = guarded.add("t-value", INT)
+        trusting = client(guarded.url, ca_location=str(tmp_path / "ca.pem"))
+        assert trusting.schema_by_id(number).schema.text == INT
+        with pytest.raises(TlsError, match="is not trusted"):
+            client(guarded.url, ca_location=str(tmp_path / "other.pem")).schema_by_id(number)
+
+
+def test_mutual_tls(authority: trustme.CA, tmp_path: Path) -> None:
+    """
+    A registry that asks for a certificate gets that of the options, with its encrypted key.
+    """
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert("client")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
+    with running_registry(tls=server_context(authority, asks=True)) as guarded:
+        number = guarded.add("t-value", INT)
+        known = client(
+            guarded.url,
+            ca_location=str(tmp_path / "ca.pem"),
+            certificate_location=str(tmp_path / "client.pem"),
+        )
+        assert known.schema_by_id(number).schema.text == INT
+        with pytest.raises(RegistryUnavailableError):
+            client(guarded.url, ca_location=str(tmp_path / "ca.pem"), timeout_ms=100).schema_by_id(
+                number
+            )
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    """
+    A file that cannot be read is an error that names the options.
+    """
+    with pytest.raises(TlsError, match=r"schema\.registry\.ssl"):
+        tls_context(options("https://h", ca_location=str(tmp_path / "none.pem")))
+
+
+def test_one_client_per_process(registry: FakeRegistry) -> None:
+    """
+    Tasks of one worker share a client, and a forked process gets one of its own.
+    """
+    known = options(registry.url)
+    first = schema_registry(known)
+    assert schema_registry(options(registry.url)) is first
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, b"other" if schema_registry(known) is not first else b"same")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 10) == b"other"
+    os.close(reading)
+    os.close(writing)
+
+
+def test_threads_share_a_client(registry: FakeRegistry) -> None:
+    """
+    Threads that ask at once all get the schema.
+    """
+    number = registry.add("t-value", INT)
+    asking = client(registry.url)
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(asking.schema_by_id(number).schema.text))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [INT] * 8
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SchemaRegistryError("a", 409),
+        SchemaNotFoundError("b", 40403),
+        IncompatibleSchemaError("c", 42201),
+        RegistryUnavailableError("d"),
+    ],
+)
+def test_errors_pickle(error: SchemaRegistryError) -> None:
+    """
+    Errors reach the driver whole.
+    """
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
