@@ -84,6 +84,24 @@ def only_new_aborts_count(connector: Connector) -> list[Any]:
     return [patch.object(fetcher, "_to_result", to_result)]
 
 
+def one_report_is_a_deletion(connector: Connector) -> list[Any]:
+    """
+    A topic is gone once one broker has reported it as unknown, and the others were silent since.
+    """
+    check = connector.module(f"{_WIRE}.network.metadata_freshness").FreshnessCheck
+    missing = connector.module(f"{_WIRE}.consumer.retrying_fetcher")._MissingTopic
+    original = missing.is_gone
+
+    def is_gone(self: Any, error: Any) -> bool:
+        deadline = self._missing_deadline
+        return bool(deadline and deadline.expired and error.retriable) or original(self, error)
+
+    return [
+        patch.object(check, "is_confirmed", property(lambda _: True)),
+        patch.object(missing, "is_gone", is_gone),
+    ]
+
+
 def truncation_is_not_checked(connector: Connector) -> list[Any]:
     """
     A range that was planned before an unclean election is read from the log after it (KIP-320).
@@ -136,6 +154,10 @@ FAULTS = {
     "aborted-records-are-read": Fault("source", "aborted read", aborted_records_are_read),
     "only-new-aborts-count": Fault("source", "aborted read", only_new_aborts_count),
     "stale-broker-is-believed": Fault("batch", "lost", stale_broker_is_believed),
+    # With failOnDataLoss it is a false report, and without it the records are skipped.
+    "one-report-is-a-deletion": Fault(
+        "changing-log", "data loss", one_report_is_a_deletion, "lost"
+    ),
     "truncation-is-not-checked": Fault("changing-log", "lost", truncation_is_not_checked),
     "losses-are-not-reported": Fault("changing-log", "lost", losses_are_not_reported),
     "new-partitions-start-at-the-end": Fault(

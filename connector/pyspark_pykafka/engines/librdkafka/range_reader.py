@@ -238,8 +238,9 @@ class RangeReader:
         except PykafkaError as error:
             if not error.retriable:
                 raise
-            # Not an error before the deadline for progress.
+            # Not an error before the deadline for progress. It confirms no earlier response.
             logger.info("%s; librdkafka retries", error)
+            self.missing_reason = None
             return
         topic = topics.topics.get(tp.topic)
         if topic is None or (topic.error and topic.error.code() in _MISSING):

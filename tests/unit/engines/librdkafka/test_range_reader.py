@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from tests.support.fetching import settings
 
 from pyspark_pykafka.engines.error_mapping import FatalErrors
@@ -97,6 +98,30 @@ def test_missing_partition_is_lost_at_the_poll_timeout() -> None:
         list(make_reader(consumer).batches())
 
     assert consumer.seconds == 7.0
+
+
+class FailingChecks(SilentConsumer):
+    """
+    Reports the partition as missing in its first response, and responds to no later request.
+    """
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        response = super().list_topics(topic, timeout)
+        if len(self.checks) > 1:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return response
+
+
+def test_one_report_of_a_missing_partition_before_silence_is_no_data_loss() -> None:
+    """
+    Brokers that do not respond until the poll timeout do not confirm that a partition is missing.
+    """
+    consumer = FailingChecks(topics=known(1))
+
+    with pytest.raises(StalledReadError, match="within 7000 ms"):
+        list(make_reader(consumer).batches())
+
+    assert consumer.checks == [2.0, 4.0, 6.0]
 
 
 def test_short_log_is_awaited_for_each_retry() -> None:

@@ -87,6 +87,7 @@ class WireMetadata:
         self._kafka = kafka
         self._isolation = ISOLATION[isolation_level]
         self._matched: frozenset[str] = frozenset()
+        self._described: set[str] = set()
         self._leaders = PartitionLeaders()
 
     @property
@@ -225,10 +226,14 @@ class WireMetadata:
         action = _reading_partitions(names)
         response = self._retry(
             lambda cluster, attempt: _with_action(
-                lambda: cluster.metadata(names, attempt.limit), action
+                lambda: cluster.metadata(
+                    names, attempt.limit, expected_topics=self._described.intersection(names)
+                ),
+                action,
             )
         )
         topics = existing_topics(response, action)
+        self._described |= topics.keys()
         self._leaders.update(topics)
         return response, topics
 

@@ -93,7 +93,8 @@ class _MissingTopic:
     """
     Whether brokers have reported the topic as unknown for the whole time allowed for progress.
 
-    If they first do so later, the time starts again then, once.
+    If they first do so later, the time starts again then, once. Brokers that are silent in the
+    second half of that time confirm nothing.
     """
 
     def __init__(self, timer: _ProgressTimer) -> None:
@@ -101,16 +102,20 @@ class _MissingTopic:
         self._seconds = timer.seconds
         self._usual_deadline = timer.deadline
         self._missing_deadline: Deadline | None = None
+        self._reported_at = 0.0
 
     def is_gone(self, error: PykafkaError) -> bool:
         """
         Record one more error, and return whether the topic no longer exists.
         """
         deadline = self._missing_deadline
+        is_unknown = isinstance(error, UnknownTopicError)
+        if is_unknown:
+            self._reported_at = self._timer.deadline.now()
         # The deadline often cuts off the last try, so its error is no evidence about the topic.
         if deadline is not None and deadline.expired and error.retriable:
-            return True
-        if not isinstance(error, UnknownTopicError):
+            return deadline.at - self._reported_at <= self._seconds / 2
+        if not is_unknown:
             self._missing_deadline = None
             self._timer.deadline = self._usual_deadline
         elif deadline is None and not self._usual_deadline.expired:
@@ -150,8 +155,8 @@ class RetryingFetcher:
         """
         Return the response for ``offset``, or None if the topic or partition no longer exists.
 
-        It no longer exists if brokers report it as unknown for ``timeout_ms``: they learn of a new
-        topic one after the other, and a partitioned broker does not learn of it. Raises
+        It no longer exists if brokers report it as unknown for ``timeout_ms``, not only at first:
+        they learn of a new topic one after the other, and a partitioned broker does not. Raises
         :class:`StalledReadError` if brokers throttle for more than ``max_throttle_seconds`` in all,
         :class:`OutOfRangeError`, or :class:`LogTruncatedError`.
         """

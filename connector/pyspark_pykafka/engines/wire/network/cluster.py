@@ -47,6 +47,9 @@ _CONFIRMATION_SECONDS = 5.0
 _SECOND_RESPONSE_SECONDS = 2.0
 _SECOND_RESPONSES = Reachability()
 
+# How many topics an error names.
+_MAX_NAMES = 3
+
 _USABLE_TOPIC_ERRORS = frozenset({KafkaErrorCode.NONE, KafkaErrorCode.LEADER_NOT_AVAILABLE})
 
 
@@ -84,6 +87,8 @@ class Cluster:
     _updated_at: dict[str, float] = field(init=False, default_factory=dict)
     _metadata_sources: dict[str, Address] = field(init=False, default_factory=dict)
     _last_source: Address | None = field(init=False, default=None)
+    #: Whether the last metadata show reliably which topics do not exist.
+    _is_confirmed: bool = field(init=False, default=True)
 
     def __post_init__(self) -> None:
         self._brokers = BrokerSelector(self.config, self.jitter, self.now)
@@ -153,7 +158,9 @@ class Cluster:
         """
         Return fresh metadata of these topics, or of all topics (None).
 
-        Topics that several brokers report as missing are left out. Topics that are new to this
+        Topics that several brokers report as missing are left out. Raises
+        :class:`BrokerUnavailableError` if one broker alone reports the loss of a topic that existed
+        before. Topics that are new to this
         process are confirmed by a second broker, except for a writer: a stale leader refuses its
         records, and the topic may not exist yet. ``checks`` is passed to :class:`FreshnessCheck`.
         """
@@ -191,7 +198,16 @@ class Cluster:
                 self._brokers.demote(behind)
             if check.is_settled:
                 break
+        return self._accept(check)
+
+    def _accept(self, check: FreshnessCheck) -> MetadataResponse:
+        """
+        Return the result of a check, and use its brokers from now on.
+        """
         metadata = check.result()
+        self._is_confirmed = check.is_confirmed
+        if check.lost_topics and not check.is_confirmed:
+            raise self._unconfirmed_error(check.lost_topics)
         if not metadata.brokers:
             msg = f"{self._last_source}: no brokers in the metadata; has that broker just started?"
             raise BrokerUnavailableError(msg)
@@ -339,6 +355,8 @@ class Cluster:
         )
         if described is None:
             self.demote_metadata_source()
+            if not self._is_confirmed:
+                raise self._unconfirmed_error({topic})
             msg = f"the brokers do not have the topic {topic}"
             raise UnknownTopicError(msg)
         if described.error_code not in _USABLE_TOPIC_ERRORS:
@@ -350,6 +368,17 @@ class Cluster:
             p.partition_index: Leader(p.leader_id, p.leader_epoch, described.topic_id)
             for p in described.partitions
         }
+
+    def _unconfirmed_error(self, topics: Collection[str]) -> PykafkaError:
+        """
+        Return the error for topics that one broker does not have as they were, and that are known.
+        """
+        names = ", ".join(sorted(topics)[:_MAX_NAMES])
+        msg = (
+            f"{self._last_source} does not have {names} as before, and no other broker responds to "
+            "confirm it"
+        )
+        return BrokerUnavailableError(msg)
 
     def _confirmation_limit(self, check: FreshnessCheck, deadline: Deadline) -> Deadline:
         if not check.responses:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import Address
 
 # Invariant R18 (no single broker).
-#: How many brokers must report that a topic does not exist, unless fewer respond at all.
+#: How many brokers must report that a topic does not exist, unless fewer respond.
 MIN_CONFIRMATIONS = 3
 
 # How many brokers must agree that a topic was recreated if others still return the old one.
@@ -189,6 +189,23 @@ class FreshnessCheck:
         Whether all topics are known, so that another response could only confirm them.
         """
         return not self._stale and not self._unconfirmed
+
+    @property
+    def is_confirmed(self) -> bool:
+        """
+        Whether a topic that is missing in all responses is missing for several brokers.
+
+        Of several brokers one alone may be cut off from its controllers, or have just started.
+        """
+        has_one_broker = len(self._brokers) == 1
+        return has_one_broker or max(self._confirmations, self.responses - 1) >= _MIN_AGREEING
+
+    @property
+    def lost_topics(self) -> set[str]:
+        """
+        The topics that existed before and are missing, smaller or recreated in all responses.
+        """
+        return {*self.expected_topics, *self.min_partitions} - self._found.keys()
 
     def stale_reason(self) -> str | None:
         """

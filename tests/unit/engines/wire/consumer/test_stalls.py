@@ -13,7 +13,7 @@ from tests.support import fetching
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
 
 from pyspark_pykafka.engines.selection import fetch
-from pyspark_pykafka.errors import DataLossError, StalledReadError
+from pyspark_pykafka.errors import DataLossError, PykafkaError, StalledReadError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
 
@@ -156,6 +156,43 @@ class Gone(Behaviour):
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
         return FetchAnswer(3, -1) if self.gone else super().fetch(node, topic, partition, offset)
+
+
+class ThenSilent(Gone):
+    """
+    Reports its topic as unknown a few times, and then responds to nothing.
+    """
+
+    reports, max_reports = 0, 1
+
+    def topics_of(self, node: int) -> dict[str, int]:
+        self.reports += self.gone
+        return super().topics_of(node)
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        self.reports += self.gone
+        return super().fetch(node, topic, partition, offset)
+
+    def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002
+        return 3600.0 if self.reports >= self.max_reports else 0.0
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+@pytest.mark.parametrize("reports", [1, 3])
+def test_reports_of_an_unknown_topic_before_silence_are_no_data_loss(
+    engine: str, reports: int
+) -> None:
+    """
+    Brokers that are silent until pollTimeoutMs has passed do not confirm that a topic is gone.
+    """
+    with StubCluster(ThenSilent(high_watermark=END, max_reports=reports)) as stubs:
+        assert read(stubs, ODD_FROM, engine=engine) == expected(ODD_FROM)
+        stubs.set(gone=True)
+        with pytest.raises(PykafkaError) as caught:
+            read(stubs, poll_timeout_ms=4_000, engine=engine)
+
+    assert not isinstance(caught.value, DataLossError)
+    assert caught.value.retriable
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])

@@ -17,6 +17,8 @@ from pyspark_pykafka.engines.contract import Watermarks
 from pyspark_pykafka.engines.librdkafka import consumer as librdkafka_consumer
 from pyspark_pykafka.engines.librdkafka.confirmed_log import ConfirmedLog
 from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.engines.wire.consumer.leaders import PartitionLeaders
+from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 from pyspark_pykafka.engines.wire.network import cluster as network_cluster
 from pyspark_pykafka.engines.wire.network import metadata_freshness
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
@@ -24,7 +26,12 @@ from pyspark_pykafka.engines.wire.network.connection_cache import ConnectionCach
 from pyspark_pykafka.engines.wire.network.metadata_freshness import LastSeenEpochs
 from pyspark_pykafka.engines.wire.network.reachability import Reachability
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-from pyspark_pykafka.errors import AuthenticationError, BrokerUnavailableError, UnknownTopicError
+from pyspark_pykafka.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    PykafkaError,
+    UnknownTopicError,
+)
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_batch_source, parse_stream_source
 from pyspark_pykafka.retry import Deadline
@@ -336,6 +343,62 @@ def test_a_silent_second_broker_delays_one_plan(
         # Another wait would exceed the time of the test.
         for strategy in ({"subscribe": "u"}, {"subscribe": "v"}, {"subscribePattern": "w.*"}):
             planning_seconds(servers, **strategy)
+
+
+class Forgetful(Silent):
+    """
+    The first broker may have forgotten its topics, while the second does not respond.
+    """
+
+    forgotten = False
+
+    def topics_of(self, node: int) -> dict[str, int]:
+        return {} if self.forgotten and node == 0 else super().topics_of(node)
+
+
+def test_one_broker_alone_does_not_report_a_topic_as_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    A task whose topic is unknown to one broker, while no other broker responds, does not take the
+    topic for deleted.
+    """
+    wait_for_responses(monkeypatch, 1.0)
+    with StubCluster(Forgetful(brokers=2, silent=(1,), forgotten=True)) as stubs:
+        cluster = Cluster(wire_config(KafkaSettings.of({"bootstrap.servers": bootstrap(stubs, 0)})))
+        with pytest.raises(BrokerUnavailableError, match="does not have t as before, and no other"):
+            cluster.leader(P0, soon())
+        cluster.close()
+
+
+@pytest.mark.parametrize(
+    "describe",
+    [
+        lambda backend: backend.describe_topics(["t"]),
+        lambda backend: backend.describe_matching_topics(lambda name: name == "t"),
+        lambda backend: backend.list_offsets({P0: LATEST}),
+    ],
+    ids=["topics", "pattern", "offsets"],
+)
+def test_one_broker_alone_does_not_take_a_topic_from_a_plan(
+    monkeypatch: pytest.MonkeyPatch, describe: Callable[[WireMetadata], object]
+) -> None:
+    """
+    A topic that a query has planned before is not missing while one broker alone reports it so.
+    """
+    wait_for_responses(monkeypatch, 1.0)
+    with StubCluster(Forgetful(brokers=2)) as stubs:
+        servers = {"bootstrap.servers": stubs.all_brokers, "default.api.timeout.ms": "6000"}
+        backend = WireMetadata(KafkaSettings.of(servers), "read_uncommitted")
+        backend.describe_topics(["t"])
+        describe(backend)
+        stubs.set(silent=(1,), forgotten=True)
+        monkeypatch.setattr(backend, "_leaders", PartitionLeaders())
+        with pytest.raises(PykafkaError) as caught:
+            describe(backend)
+
+    assert caught.value.retriable
+    assert not isinstance(caught.value, UnknownTopicError)
 
 
 def test_a_silent_second_broker_behind_an_alias(monkeypatch: pytest.MonkeyPatch) -> None:
