@@ -65,7 +65,7 @@ def stale_broker_is_believed(connector: Connector) -> list[Any]:
     module = connector.module(f"{_WIRE}.network.metadata_freshness")
     return [
         patch.object(module.LastSeenEpochs, "staleness", lambda *_: None),
-        patch.object(module.FreshnessCheck, "_needs_second_response", property(lambda _: False)),
+        patch.object(module.FreshnessCheck, "needs_second_response", property(lambda _: False)),
     ]
 
 

@@ -204,6 +204,8 @@ class Cluster:
         """
         Return the result of a check, and use its brokers from now on.
         """
+        if check.needs_second_response:
+            self._warn_of_one_broker()
         metadata = check.result()
         self._is_confirmed = check.is_confirmed
         if check.lost_topics and not check.is_confirmed:
@@ -368,6 +370,13 @@ class Cluster:
             p.partition_index: Leader(p.leader_id, p.leader_epoch, described.topic_id)
             for p in described.partitions
         }
+
+    def _warn_of_one_broker(self) -> None:
+        logger.warning(
+            "%s alone returns metadata, and no other broker responds to confirm them: if it is cut "
+            "off from its controllers, what other brokers have received since is not read",
+            self._last_source,
+        )
 
     def _unconfirmed_error(self, topics: Collection[str]) -> PykafkaError:
         """

@@ -179,7 +179,7 @@ class FreshnessCheck:
         """
         Whether no other broker has to be queried.
         """
-        if self._stale or self._needs_second_response:
+        if self._stale or self.needs_second_response:
             return False
         return self.responses >= MIN_CONFIRMATIONS or self.is_complete
 
@@ -287,7 +287,7 @@ class FreshnessCheck:
             self._found[name], self._sources[name] = topic, address
 
     @property
-    def _needs_second_response(self) -> bool:
+    def needs_second_response(self) -> bool:
         """
         Whether topics are new to this process, or are listed anew, by one broker's response alone.
 

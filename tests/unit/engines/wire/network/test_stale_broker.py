@@ -345,6 +345,22 @@ def test_a_silent_second_broker_delays_one_plan(
             planning_seconds(servers, **strategy)
 
 
+def test_metadata_that_no_second_broker_confirms_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    A plan that rests on one of several brokers says so in the log, and one of two does not.
+    """
+    wait_for_responses(monkeypatch, 1.0)
+    with StubCluster(Silent(brokers=2, topics={"t": 1, "u": 1})) as stubs:
+        planning_seconds(bootstrap(stubs, 0), subscribe="t")
+        assert not [line for line in caplog.messages if "alone returns metadata" in line]
+        stubs.set(silent=(1,))
+        planning_seconds(bootstrap(stubs, 0), subscribe="u")
+
+    assert [line for line in caplog.messages if "alone returns metadata" in line]
+
+
 class Forgetful(Silent):
     """
     The first broker may have forgotten its topics, while the second does not respond.
