@@ -36,8 +36,8 @@ class ClientPool(Generic[C]):
     Lends each client to one borrower at a time, and keeps it unless the borrower's work failed.
 
     The key of a client holds its whole configuration, so changed credentials make a new client. A
-    client whose borrower raised is closed, so that a retried task does not get it. An idle client
-    is lent only if ``is_usable`` returns true, and closed otherwise.
+    client whose borrower raised is closed, so that a retried task does not get it. A client is kept
+    and lent again only while ``is_usable`` returns true, and closed otherwise.
     """
 
     def __init__(
@@ -69,7 +69,10 @@ class ClientPool(Generic[C]):
         except BaseException:
             self._close(client)
             raise
-        self._keep(key, client)
+        if self._is_usable(client):
+            self._keep(key, client)
+        else:
+            self._close(client)
 
     def _take(self, key: Hashable) -> C | None:
         self._close_expired(_MAX_IDLE_CLIENTS)

@@ -135,6 +135,16 @@ def test_stale_clients_are_closed() -> None:
     assert first.closed
 
 
+def test_a_client_that_became_stale_is_closed_when_it_is_given_back() -> None:
+    """
+    Its connections stay open no longer than the task that found it stale.
+    """
+    with Time().pool.borrow("settings", Client) as client:
+        client.stale = True
+
+    assert client.closed
+
+
 def test_threads_never_share_a_client() -> None:
     """
     No client is lent to two threads at a time, whatever the number of threads (P06).
