@@ -13,7 +13,7 @@ from libc.stdint cimport (
     INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 )
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 cdef extern from *:
     """
@@ -39,7 +39,12 @@ cdef enum:
     W_MAP = 11
     W_UNION = 12
     W_FIXED = 13
-    W_KINDS = 14
+    # What a reader's schema adds: a value that the record does not have, in Avro's encoding; a value
+    # that becomes one branch of a union; and one that the reader's schema has no place for.
+    W_CONSTANT = 14
+    W_BRANCH = 15
+    W_UNRESOLVED = 16
+    W_KINDS = 17
 
 # How a value becomes another one.
 cdef enum:
@@ -200,8 +205,10 @@ cdef int skip(Parser* parser, Writer* writer) noexcept nogil:
         return skip_blocks(parser, writer)
     if kind == W_BOOLEAN:
         return read_boolean(parser, &number)
-    if kind == W_NULL:
+    if kind == W_NULL or kind == W_CONSTANT:
         return OK
+    if kind == W_BRANCH or kind == W_UNRESOLVED:
+        return skip(parser, &writer.children[0])
     size = 4 if kind == W_FLOAT else 8 if kind == W_DOUBLE else writer.size
     if size > left(parser):
         return ended(parser)
@@ -265,7 +272,44 @@ cdef int decode(Parser* parser, Writer* writer) noexcept nogil:
         return decode_enum(parser, writer)
     if kind == W_BOOLEAN:
         return decode_boolean(parser, node)
+    if kind == W_CONSTANT:
+        return decode_constant(parser, writer)
+    if kind == W_BRANCH:
+        return decode_branch(parser, writer)
+    if kind == W_UNRESOLVED:
+        return pass_unresolved(parser, writer)
     return add_null(parser, node)
+
+
+cdef int decode_constant(Parser* parser, Writer* writer) noexcept nogil:
+    """
+    Append a value that is not in the record: the default of a field of the reader's schema.
+    """
+    cdef const uint8_t* at = parser.at
+    cdef const uint8_t* end = parser.end
+    cdef bint was_fine = parser.reason == 0
+    cdef int status
+    parser.at = writer.symbols
+    parser.end = writer.symbols + writer.size
+    status = decode(parser, &writer.children[0])
+    parser.at = at
+    parser.end = end
+    if was_fine and parser.reason:
+        # The position is in the record, where the field would be.
+        parser.wrong_at = at
+    return status
+
+
+cdef int decode_branch(Parser* parser, Writer* writer) noexcept nogil:
+    cdef Py_ssize_t row = writer.target.rows
+    cdef int status = decode(parser, &writer.children[0])
+    return status if status > UNFIT else fill_missing(parser, writer.target, row)
+
+
+cdef int pass_unresolved(Parser* parser, Writer* writer) noexcept nogil:
+    cdef const uint8_t* start = parser.at
+    cdef int status = skip(parser, &writer.children[0])
+    return status if status else unfit(parser, writer.target, start, <int>writer.size)
 
 
 cdef int decode_boolean(Parser* parser, Node* node) noexcept nogil:
@@ -375,12 +419,16 @@ cdef bint to_decimal(
 
 
 cdef int decode_enum(Parser* parser, Writer* writer) noexcept nogil:
+    cdef const uint8_t* begin = parser.at
     cdef int64_t index
     cdef int32_t start
     cdef int status = read_index(parser, writer.size, &index)
     if status:
         return status
     start = writer.symbol_ends[index]
+    if writer.symbol_ends[index + 1] == start:
+        # No name is empty: this symbol is not in the reader's schema.
+        return unfit(parser, writer.target, begin, UNRESOLVED)
     return add_bytes(
         parser, writer.target, writer.symbols + start, writer.symbol_ends[index + 1] - start
     )
@@ -476,7 +524,13 @@ cdef int build_writer(Writer* writer, object plan, Node* root) except -1:
         writer.target = find_node(root, number)
         if writer.target == NULL:
             raise ValueError(f"there is no column {number}")
-    if symbols:
+    if kind == W_CONSTANT:
+        writer.size = len(symbols)
+        writer.symbols = <uint8_t*>malloc(max(len(symbols), 1))
+        if writer.symbols == NULL:
+            raise MemoryError
+        memcpy(writer.symbols, <const char*>symbols, len(symbols))
+    elif symbols:
         writer.size = len(symbols)
         encoded = [symbol.encode() for symbol in symbols]
         writer.symbols = <uint8_t*>malloc(max(sum(map(len, encoded)), 1))
@@ -493,6 +547,8 @@ cdef int build_writer(Writer* writer, object plan, Node* root) except -1:
     for i, child in enumerate(children):
         writer.child_count = i + 1
         build_writer(&writer.children[i], child, root)
+    if kind >= W_CONSTANT and (number < 0 or len(children) != 1):
+        raise ValueError(f"a resolved value needs a column and a type: {plan[:4]}")
     return 0
 
 
@@ -505,30 +561,133 @@ cdef void release_writer(Writer* writer) noexcept:
     free(writer.symbol_ends)
 
 
+cdef struct Known:
+    int64_t key
+    # NULL if the schema cannot be used.
+    Writer* writer
+
+
 @cython.final
 cdef class AvroDecoder(ColumnDecoder):
     """
-    Decodes values that were written with one schema.
+    Decodes values that were written with one schema, or with those that they name.
 
-    ``writer`` is that schema, as avro_types.py builds it for the type of ``plan``.
+    ``writer`` is that schema, as avro_types.py builds it for the type of ``plan``; or None if the
+    values name theirs by ids of ``id_bytes`` bytes. Then :meth:`decode` stops where a schema is
+    ``missing``, until :meth:`add_schema` has added it.
     """
 
     cdef Writer writer
+    cdef Known* known
+    cdef Py_ssize_t known_count
+    cdef Py_ssize_t known_room
+    cdef Py_ssize_t last
 
-    def __init__(self, plan, size_t max_bytes, bint stops, writer):
-        build_writer(&self.writer, writer, &self.root)
+    def __init__(self, plan, size_t max_bytes, bint stops, writer, int id_bytes=0):
+        if (writer is None) != (id_bytes != 0) or not 0 <= id_bytes <= 8:
+            raise ValueError("either a schema, or ids of at most 8 bytes")
+        self.id_bytes = id_bytes
+        if writer is not None:
+            build_writer(&self.writer, writer, &self.root)
 
     def __dealloc__(self):
         release_writer(&self.writer)
+        self._forget()
+        free(self.known)
+
+    cdef void _forget(self) noexcept:
+        cdef Py_ssize_t i
+        for i in range(self.known_count):
+            if self.known[i].writer != NULL:
+                release_writer(self.known[i].writer)
+                free(self.known[i].writer)
+        self.known_count = 0
+        self.last = 0
+
+    @property
+    def schemas(self):
+        """
+        The number of schemas that the decoder knows.
+        """
+        return self.known_count
+
+    def forget_schemas(self):
+        """
+        Remove all schemas.
+        """
+        self._forget()
+
+    def add_schema(self, int64_t key, writer):
+        """
+        Add a schema by its key, or None for one that cannot be used: its values are bad.
+        """
+        cdef Writer* built = NULL
+        cdef Known* moved
+        cdef Py_ssize_t at = self._place(key)
+        if at < self.known_count and self.known[at].key == key:
+            raise ValueError(f"the schema {key} is there already")
+        if self.known_count == self.known_room:
+            moved = <Known*>realloc(self.known, (2 * self.known_room + 8) * sizeof(Known))
+            if moved == NULL:
+                raise MemoryError
+            self.known = moved
+            self.known_room = 2 * self.known_room + 8
+        if writer is not None:
+            built = <Writer*>calloc(1, sizeof(Writer))
+            if built == NULL:
+                raise MemoryError
+            try:
+                build_writer(built, writer, &self.root)
+            except BaseException:
+                release_writer(built)
+                free(built)
+                raise
+        memmove(&self.known[at + 1], &self.known[at], (self.known_count - at) * sizeof(Known))
+        self.known[at].key = key
+        self.known[at].writer = built
+        self.known_count += 1
+        self.last = at
+
+    cdef Py_ssize_t _place(self, int64_t key) noexcept nogil:
+        """
+        Return where a key is among those known, in their order, or would be.
+        """
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = self.known_count
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.known[middle].key < key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    cdef int find_writer(self, Writer** writer) noexcept nogil:
+        cdef int64_t key
+        cdef int status = self.read_key()
+        if status:
+            return status
+        key = self.parser.schema
+        if self.last >= self.known_count or self.known[self.last].key != key:
+            self.last = self._place(key)
+            if self.last >= self.known_count or self.known[self.last].key != key:
+                return NEEDS_SCHEMA
+        writer[0] = self.known[self.last].writer
+        return OK if writer[0] != NULL else malformed(&self.parser, UNUSABLE_SCHEMA)
 
     cdef int append_record(self) noexcept nogil:
         cdef Parser* parser = &self.parser
         cdef Py_ssize_t row = self.root.rows
-        cdef int status
+        cdef Writer* writer = &self.writer
+        cdef int status = OK
         parser.reason = 0
         parser.wrong_at = NULL
         parser.node = -1
-        status = decode(parser, &self.writer)
+        if self.id_bytes:
+            status = self.find_writer(&writer)
+        if status == OK:
+            status = decode(parser, writer)
         if status <= UNFIT and parser.at < parser.end:
             status = malformed(parser, TRAILING)
         if status == OK or status >= FULL:

@@ -32,6 +32,8 @@ cdef enum:
     # The columns would exceed their limit.
     FULL = 3
     NO_MEMORY = 4
+    # The schema of this record is not there yet.
+    NEEDS_SCHEMA = 5
 
 # Why a record is bad, as decoded_column.py words it. Those from MISMATCH on concern one field.
 cdef enum:
@@ -48,6 +50,12 @@ cdef enum:
     OUT_OF_RANGE = 11
     LONE_SURROGATE = 12
     BAD_TEXT = 13
+    # Of schemas that records name: there is no id, or its schema cannot be used, which the reader's
+    # schema has no place for, or does not find.
+    NO_ID = 14
+    UNUSABLE_SCHEMA = 15
+    UNRESOLVED = 16
+    NO_DEFAULT = 17
 
 cdef int[KINDS] WIDTHS
 WIDTHS[:] = [0, 0, 0, 0, 0, 1, 1, 2, 4, 8, 4, 8, 16, 4, 8, 8]
@@ -97,6 +105,9 @@ cdef struct Parser:
     int reason
     int node
     const uint8_t* wrong_at
+    # The record's row, and the key of the schema that it names.
+    Py_ssize_t row
+    int64_t schema
     # The bytes that all blocks have, and that they may have.
     size_t bytes
     size_t max_bytes
@@ -455,11 +466,22 @@ cdef class ColumnDecoder:
     ``plan`` is the type as (kind, name, precision, scale, children). The columns may have
     ``max_bytes``, unless a single record needs more: that record is bad. With ``stops`` the first
     bad record ends :meth:`decode`.
+
+    Records may name their schemas, by ids of ``id_bytes`` bytes that a zero byte precedes, or by
+    keys that are given to :meth:`decode`.
     """
 
     cdef Node root
     cdef Parser parser
     cdef bint stops
+    cdef int id_bytes
+    cdef bint is_waiting
+    # The keys of schemas that are not in the records, and the rows that they are for, ascending.
+    cdef const int64_t* key_rows
+    cdef const int64_t* keys
+    cdef Py_ssize_t key_count
+    cdef Py_ssize_t key_at
+    cdef Py_ssize_t first_row
     cdef BadRecord* bad
     cdef Py_ssize_t bad_count
     cdef Py_ssize_t bad_room
@@ -485,6 +507,38 @@ cdef class ColumnDecoder:
         """
         return NO_MEMORY
 
+    cdef int read_key(self) noexcept nogil:
+        """
+        Find the key of the schema that this record names, and go on behind it.
+        """
+        cdef Parser* parser = &self.parser
+        cdef Py_ssize_t row = parser.row - self.first_row
+        cdef uint64_t number = 0
+        cdef bint found = False
+        cdef int i
+        while self.key_at < self.key_count and self.key_rows[self.key_at] <= row:
+            # The last header of a name counts.
+            if self.key_rows[self.key_at] == row:
+                parser.schema = self.keys[self.key_at]
+                found = True
+            self.key_at += 1
+        if found:
+            return OK
+        if parser.end - parser.at <= self.id_bytes or parser.at[0] != 0 or parser.at[1] >= 0x80:
+            return malformed(parser, NO_ID)
+        for i in range(self.id_bytes):
+            number = number << 8 | parser.at[1 + i]
+        parser.schema = <int64_t>number
+        parser.at += 1 + self.id_bytes
+        return OK
+
+    @property
+    def missing(self):
+        """
+        The key of the schema that :meth:`decode` has stopped for, or None.
+        """
+        return self.parser.schema if self.is_waiting else None
+
     @property
     def rows(self):
         """
@@ -499,13 +553,56 @@ cdef class ColumnDecoder:
         """
         return self.parser.bytes
 
-    def decode(self, validity, offsets, data, Py_ssize_t start, Py_ssize_t end):
+    def decode(
+        self, validity, offsets, data, Py_ssize_t start, Py_ssize_t end, keys=None,
+        Py_ssize_t first_row=0
+    ):
         """
         Decode the rows ``[start, end)`` of a binary array's buffers; return the next row.
 
         That is ``end``, unless a bad record stops the work, or the columns are full: then call
-        :meth:`take` first.
+        :meth:`take` first; or a schema is ``missing``.
+
+        ``keys`` are two buffers of 64-bit numbers: rows, ascending and counted from ``first_row``,
+        and the keys of their schemas.
         """
+        cdef Py_buffer key_views[2]
+        cdef int key_buffers = 0
+        self.is_waiting = False
+        self.key_count = 0
+        self.first_row = first_row
+        if keys is None:
+            return self._decode_rows(validity, offsets, data, start, end)
+        try:
+            for source in keys:
+                PyObject_GetBuffer(source, &key_views[key_buffers], PyBUF_SIMPLE)
+                key_buffers += 1
+            if key_buffers != 2 or key_views[0].len != key_views[1].len or key_views[0].len % 8:
+                raise ValueError("the keys are not two buffers of one size")
+            self.key_rows = <const int64_t*>key_views[0].buf
+            self.keys = <const int64_t*>key_views[1].buf
+            self.key_count = key_views[0].len // 8
+            self._find_first_key(start - first_row)
+            return self._decode_rows(validity, offsets, data, start, end)
+        finally:
+            self.key_count = 0
+            while key_buffers:
+                key_buffers -= 1
+                PyBuffer_Release(&key_views[key_buffers])
+
+    cdef void _find_first_key(self, int64_t row) noexcept:
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = self.key_count
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.key_rows[middle] < row:
+                low = middle + 1
+            else:
+                high = middle
+        self.key_at = low
+
+    def _decode_rows(self, validity, offsets, data, Py_ssize_t start, Py_ssize_t end):
         cdef Py_buffer views[3]
         cdef int count = 0
         cdef int status = OK
@@ -553,6 +650,7 @@ cdef class ColumnDecoder:
             if not 0 <= offsets[row] <= offsets[row + 1] <= size:
                 status[0] = MALFORMED
                 return row
+            parser.row = row
             parser.at = data + offsets[row]
             parser.end = data + offsets[row + 1]
             if validity != NULL and not validity[row >> 3] & (1 << (row & 7)):
@@ -562,6 +660,9 @@ cdef class ColumnDecoder:
                 status[0] = self.append_record()
             if status[0]:
                 cut(&self.root, rows)
+                if status[0] == NEEDS_SCHEMA:
+                    self.is_waiting = True
+                    return row
                 if status[0] == NO_MEMORY or rows:
                     return row
                 # Not even alone: free the memory that the record has used, and report it as bad.
@@ -599,7 +700,8 @@ cdef class ColumnDecoder:
             self.bad_room = 2 * self.bad_room + 16
         bad = &self.bad[self.bad_count]
         bad.row = row
-        bad.position = position
+        # The schema says more about itself than a position in the record.
+        bad.position = parser.schema if parser.reason == UNUSABLE_SCHEMA else position
         bad.reason = parser.reason
         bad.node = parser.node
         bad.found = parser.wrong_at[0] if parser.wrong_at < parser.end else -1
@@ -618,7 +720,8 @@ cdef class ColumnDecoder:
         """
         Return the bad records since the last call: (row, position, reason, node or -1, byte or -1).
 
-        Rows are those of the arrays that were decoded, positions are in the record's bytes.
+        Rows are those of the arrays that were decoded, positions are in the record's bytes. Where a
+        schema cannot be used, its key is in place of the position.
         """
         cdef Py_ssize_t i
         cdef BadRecord* bad

@@ -7,14 +7,28 @@ from typing_extensions import Buffer
 @final
 class JsonDecoder:
     def __init__(
-        self, plan: tuple[int, str, int, int, Any], max_bytes: int, stops: bool
+        self,
+        plan: tuple[int, str, int, int, Any],
+        max_bytes: int,
+        stops: bool,
+        id_bytes: int = ...,
     ) -> None: ...
     @property
     def rows(self) -> int: ...
     @property
     def bytes(self) -> int: ...
+    @property
+    def missing(self) -> int | None: ...
     def decode(
-        self, validity: Buffer | None, offsets: Buffer, data: Buffer, start: int, end: int
+        self,
+        validity: Buffer | None,
+        offsets: Buffer,
+        data: Buffer,
+        start: int,
+        end: int,
+        *,
+        keys: tuple[Buffer, Buffer] | None = ...,
+        first_row: int = ...,
     ) -> int: ...
     def keep(self, rows: int) -> None: ...
     def take_bad(self) -> list[tuple[int, int, int, int, int]]: ...

@@ -1494,8 +1494,13 @@ cdef class JsonDecoder(ColumnDecoder):
     Decodes JSON texts.
     """
 
-    def __cinit__(self, plan, size_t max_bytes, bint stops):
+    def __cinit__(self, plan, size_t max_bytes, bint stops, int id_bytes=0):
+        self.id_bytes = id_bytes
         build_lookup(&self.root)
 
     cdef int append_record(self) noexcept nogil:
+        cdef Parser* parser = &self.parser
+        # JSON starts with no zero byte, and needs no schema to be read.
+        if self.id_bytes and parser.end - parser.at > self.id_bytes and parser.at[0] == 0:
+            parser.at += 1 + self.id_bytes
         return decode_record(&self.parser, &self.root)

@@ -7,7 +7,7 @@ Types map as in Spark's ``from_avro``. A schema of a record that contains itself
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,29 +17,30 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH, inner_fields
 
 #: A type for the compiled decoder: (kind, column or -1, conversion, size, children, symbols).
-WriterPlan = tuple[int, int, int, int, list[Any], tuple[str, ...]]
+WriterPlan = tuple[int, int, int, int, list[Any], tuple[str, ...] | bytes]
 
-_KINDS = {
+KINDS = {
     name: number
     for number, name in enumerate(
         [
             *("null", "boolean", "int", "long", "float", "double", "bytes", "string"),
             *("record", "enum", "array", "map", "union", "fixed"),
+            *("constant", "branch", "unresolved"),
         ]
     )
 }
-_PRIMITIVES = frozenset(list(_KINDS)[:8])
-_AS_IT_IS, _FROM_MILLIS, _FROM_NANOS, _TO_MEMBERS = range(4)
+_PRIMITIVES = frozenset(list(KINDS)[:8])
+AS_IT_IS, _FROM_MILLIS, _FROM_NANOS, _TO_MEMBERS = range(4)
 _SKIPPED = -1
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _LOCAL = pa.timestamp("us")
-_TIMES = {
+TIMES = {
     "timestamp-millis": (_TIMESTAMP, _FROM_MILLIS),
-    "timestamp-micros": (_TIMESTAMP, _AS_IT_IS),
+    "timestamp-micros": (_TIMESTAMP, AS_IT_IS),
     "timestamp-nanos": (_TIMESTAMP, _FROM_NANOS),
     "local-timestamp-millis": (_LOCAL, _FROM_MILLIS),
-    "local-timestamp-micros": (_LOCAL, _AS_IT_IS),
+    "local-timestamp-micros": (_LOCAL, AS_IT_IS),
     "local-timestamp-nanos": (_LOCAL, _FROM_NANOS),
 }
 # What a primitive type may become besides the type of its DDL.
@@ -54,6 +55,9 @@ _PROMOTIONS: dict[str, tuple[pa.DataType, ...]] = {
     "enum": (pa.string(),),
     "fixed": (pa.binary(),),
 }
+#: A schema with more types is rejected: a few lines can name each type twice, level by level.
+MAX_TYPES = 100_000
+
 _DDL = {
     "null": "VOID",
     "boolean": "BOOLEAN",
@@ -79,6 +83,9 @@ class AvroType:
     """
     A type of an Avro schema; ``fields`` are those of a record, the branches of a union, the item of
     an array or the key and the value of a map, by name.
+
+    A named type has its full ``name`` and ``aliases``, an enum may have a ``default``. For each
+    field of a record there are aliases, and the JSON text of its default or None.
     """
 
     kind: str
@@ -88,6 +95,11 @@ class AvroType:
     logical: str = ""
     precision: int = 0
     scale: int = 0
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    default: str | None = None
+    field_aliases: tuple[tuple[str, ...], ...] = ()
+    field_defaults: tuple[str | None, ...] = ()
 
     @property
     def branches(self) -> list[AvroType]:
@@ -106,7 +118,20 @@ def parse_avro(text: str) -> AvroType:
     except (ValueError, RecursionError) as cause:
         msg = f"it is not JSON ({cause})"
         raise AvroSchemaError(msg) from cause
-    return _Names().parse(document, "", 1)
+    parsed = _Names().parse(document, "", 1)
+    if _expanded_size(parsed, {}) > MAX_TYPES:
+        msg = f"it has more than {MAX_TYPES} types, each counted wherever it is used"
+        raise AvroSchemaError(msg)
+    return parsed
+
+
+def _expanded_size(kind: AvroType, known: dict[int, int]) -> int:
+    """
+    Return the number of types; those that are used repeatedly count each time.
+    """
+    if id(kind) not in known:
+        known[id(kind)] = 1 + sum(_expanded_size(inner, known) for _, inner in kind.fields)
+    return known[id(kind)]
 
 
 def writer_schema(name: str, text: str | None) -> AvroType:
@@ -118,7 +143,8 @@ def writer_schema(name: str, text: str | None) -> AvroType:
     if text is None:
         msg = (
             f"{name}Format is 'avro' and its schema is missing; set {name}Schema to the JSON text "
-            "of the Avro schema that the records were written with"
+            "of the Avro schema that the records were written with, or schema.registry.url if they "
+            "name it"
         )
         raise OptionsError((msg,))
     try:
@@ -183,20 +209,35 @@ class _Names:
         inner = name.rpartition(".")[0] or str(document.get("namespace", namespace))
         full = name if "." in name or not inner else f"{inner}.{name}"
         self.types[full] = None
+        named: dict[str, Any] = {"name": full, "aliases": _aliases(document, inner)}
         if kind == "enum":
-            defined = AvroType(kind, symbols=tuple(map(str, _member(document, "symbols"))))
+            default = document.get("default")
+            defined = AvroType(
+                kind,
+                symbols=tuple(map(str, _member(document, "symbols"))),
+                default=None if default is None else str(default),
+                **named,
+            )
         elif kind == "fixed":
             size = _member(document, "size")
             if not isinstance(size, int) or not 0 <= size < 1 << 30:
                 msg = f"the size of '{full}' is {size}"
                 raise AvroSchemaError(msg)
-            defined = _with_logical(AvroType(kind, size=size), document)
+            defined = _with_logical(AvroType(kind, size=size, **named), document)
         else:
             fields = tuple(
                 (str(_member(f, "name")), self.parse(_member(f, "type"), inner, depth + 1))
                 for f in _member(document, "fields")
             )
-            defined = AvroType("record", fields)
+            defined = AvroType(
+                "record",
+                fields,
+                field_aliases=tuple(_aliases(f, "") for f in document["fields"]),
+                field_defaults=tuple(
+                    json.dumps(f["default"]) if "default" in f else None for f in document["fields"]
+                ),
+                **named,
+            )
         self.types[full] = defined
         return defined
 
@@ -206,6 +247,12 @@ def _member(document: Any, name: str) -> Any:
         msg = f"'{name}' is missing in {json.dumps(document)[:80]}"
         raise AvroSchemaError(msg)
     return document[name]
+
+
+def _aliases(document: dict[str, Any], namespace: str) -> tuple[str, ...]:
+    listed = document.get("aliases")
+    names = [str(name) for name in listed] if isinstance(listed, list) else []
+    return tuple(n if "." in n or not namespace else f"{namespace}.{n}" for n in names)
 
 
 def _with_logical(kind: AvroType, document: dict[str, Any]) -> AvroType:
@@ -218,11 +265,9 @@ def _with_logical(kind: AvroType, document: dict[str, Any]) -> AvroType:
         if not isinstance(precision, int) or not isinstance(scale, int):
             return kind
         if 0 <= scale <= precision and 1 <= precision <= 38:
-            return AvroType(
-                kind.kind, size=kind.size, logical=logical, precision=precision, scale=scale
-            )
-    elif (logical == "date" and kind.kind == "int") or (logical in _TIMES and kind.kind == "long"):
-        return AvroType(kind.kind, logical=logical)
+            return replace(kind, logical=logical, precision=precision, scale=scale)
+    elif (logical == "date" and kind.kind == "int") or (logical in TIMES and kind.kind == "long"):
+        return replace(kind, logical=logical)
     return kind
 
 
@@ -244,8 +289,8 @@ def _simple_ddl(kind: AvroType) -> str:
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if kind.logical == "date":
         return "DATE"
-    if kind.logical in _TIMES:
-        return "TIMESTAMP" if _TIMES[kind.logical][0] == _TIMESTAMP else "TIMESTAMP_NTZ"
+    if kind.logical in TIMES:
+        return "TIMESTAMP" if TIMES[kind.logical][0] == _TIMESTAMP else "TIMESTAMP_NTZ"
     return _DDL[kind.kind]
 
 
@@ -278,13 +323,19 @@ def writer_plan(writer: AvroType, kind: pa.DataType, path: str) -> tuple[WriterP
     return matching.plan(writer, kind, 0, path), matching.mistakes
 
 
-def _size(kind: pa.DataType) -> int:
-    return 1 + sum(_size(f.type) for f in inner_fields(kind))
+def plan_size(kind: pa.DataType) -> int:
+    """
+    Return the number of types in a column's plan.
+    """
+    return 1 + sum(plan_size(f.type) for f in inner_fields(kind))
 
 
-def _skip(writer: AvroType) -> WriterPlan:
-    inner = [_skip(kind) for _, kind in writer.fields]
-    return _KINDS[writer.kind], _SKIPPED, _AS_IT_IS, writer.size, inner, writer.symbols
+def skip_plan(writer: AvroType) -> WriterPlan:
+    """
+    Return a schema for the compiled decoder whose values are passed over.
+    """
+    inner = [skip_plan(kind) for _, kind in writer.fields]
+    return KINDS[writer.kind], _SKIPPED, AS_IT_IS, writer.size, inner, writer.symbols
 
 
 @dataclass(slots=True)
@@ -304,23 +355,23 @@ class _Matching:
             writer.kind == "map" and pa.types.is_map(kind)
         ):
             inner = self._inner(writer, kind, number, path)
-            return _KINDS[writer.kind], number, _AS_IT_IS, 0, inner, ()
+            return KINDS[writer.kind], number, AS_IT_IS, 0, inner, ()
         if writer.kind == "null":
-            return _KINDS["null"], number, _AS_IT_IS, 0, [], ()
-        conversion = _conversion(writer, kind)
-        if conversion is None:
+            return KINDS["null"], number, AS_IT_IS, 0, [], ()
+        found = conversion(writer, kind)
+        if found is None:
             name = str(kind)
             self.mistakes.append(
                 f"'{path}' is {name} in the schema, and Avro's {writer.logical or writer.kind} in "
                 f"the records; it must be: {avro_ddl(writer)}"
             )
-            return _skip(writer)
+            return skip_plan(writer)
         avro_kind = writer.kind
         if avro_kind == "bytes" and kind == pa.string():
             avro_kind = "string"
         elif avro_kind == "string" and kind == pa.binary():
             avro_kind = "bytes"
-        return _KINDS[avro_kind], number, conversion, writer.size, [], writer.symbols
+        return KINDS[avro_kind], number, found, writer.size, [], writer.symbols
 
     def _inner(
         self, writer: AvroType, kind: pa.DataType, number: int, path: str
@@ -328,12 +379,12 @@ class _Matching:
         plans, number = [], number + 1
         for (_, inner), f in zip(writer.fields, inner_fields(kind), strict=True):
             plans.append(self.plan(inner, f.type, number, f"{path}.{f.name}"))
-            number += _size(f.type)
+            number += plan_size(f.type)
         return plans
 
     def _record(self, writer: AvroType, kind: pa.DataType, number: int, path: str) -> WriterPlan:
         inner = self._fields(writer.fields, kind, number, path)
-        return _KINDS["record"], number, _AS_IT_IS, 0, inner, ()
+        return KINDS["record"], number, AS_IT_IS, 0, inner, ()
 
     def _fields(
         self,
@@ -345,7 +396,7 @@ class _Matching:
         wanted, at = {}, number + 1
         for f in kind:
             wanted[f.name] = (f.type, at)
-            at += _size(f.type)
+            at += plan_size(f.type)
         names = [name for name, _ in fields]
         for name in wanted:
             if name not in names:
@@ -353,7 +404,9 @@ class _Matching:
                 hint = f"did you mean '{near[0]}'?" if near else "remove it from the schema"
                 self.mistakes.append(f"'{path}.{name}' is not in the Avro schema; {hint}")
         return [
-            self.plan(inner, *wanted[name], f"{path}.{name}") if name in wanted else _skip(inner)
+            self.plan(inner, *wanted[name], f"{path}.{name}")
+            if name in wanted
+            else skip_plan(inner)
             for name, inner in fields
         ]
 
@@ -361,20 +414,20 @@ class _Matching:
         to_members = len(writer.branches) > 1 and pa.types.is_struct(kind)
         if to_members:
             inner = self._fields(writer.fields, kind, number, path)
-            return _KINDS["union"], number, _TO_MEMBERS, 0, inner, ()
+            return KINDS["union"], number, _TO_MEMBERS, 0, inner, ()
         inner = [self.plan(branch, kind, number, path) for _, branch in writer.fields]
-        return _KINDS["union"], number, _AS_IT_IS, 0, inner, ()
+        return KINDS["union"], number, AS_IT_IS, 0, inner, ()
 
 
-def _conversion(writer: AvroType, kind: pa.DataType) -> int | None:
+def conversion(writer: AvroType, kind: pa.DataType) -> int | None:
     """
     Return how values become a type that has no parts, or None if they cannot.
     """
     if writer.logical == "decimal" and pa.types.is_decimal(kind):
         same = (kind.precision, kind.scale) == (writer.precision, writer.scale)
-        return _AS_IT_IS if same else None
+        return AS_IT_IS if same else None
     if writer.logical == "date" and kind == pa.date32():
-        return _AS_IT_IS
-    if writer.logical in _TIMES and kind == _TIMES[writer.logical][0]:
-        return _TIMES[writer.logical][1]
-    return _AS_IT_IS if kind in _PROMOTIONS.get(writer.kind, ()) else None
+        return AS_IT_IS
+    if writer.logical in TIMES and kind == TIMES[writer.logical][0]:
+        return TIMES[writer.logical][1]
+    return AS_IT_IS if kind in _PROMOTIONS.get(writer.kind, ()) else None

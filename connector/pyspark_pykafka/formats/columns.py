@@ -31,11 +31,14 @@ class ValueColumn(Protocol):
         About the bytes of those rows.
         """
 
-    def decode(self, encoded: pa.Array, start: int, end: int) -> int:
+    def decode(
+        self, encoded: pa.Array, start: int, end: int, headers: pa.Array | None = None
+    ) -> int:
         """
         Decode the rows ``[start, end)`` of a binary array; return the next row.
 
-        That is before ``end`` if the column is full, or if a bad record must fail the read.
+        That is before ``end`` if the column is full, or if a bad record must fail the read. The
+        records' headers are needed by formats whose schemas they may name.
         """
 
     def keep(self, rows: int) -> None:
@@ -79,7 +82,13 @@ class TextColumn:
         """
         return sum(part.nbytes for part in self._parts)
 
-    def decode(self, encoded: pa.Array, start: int, end: int) -> int:
+    def decode(
+        self,
+        encoded: pa.Array,
+        start: int,
+        end: int,
+        headers: pa.Array | None = None,  # noqa: ARG002 (as the contract says)
+    ) -> int:
         """
         Take the rows as they are, if they are UTF-8.
         """

@@ -38,9 +38,21 @@ class CompiledDecoder(Protocol):
         The number of bytes that the columns have allocated.
         """
 
-    def decode(self, validity: Any, offsets: Any, data: Any, start: int, end: int) -> int:
+    def decode(
+        self,
+        validity: Any,
+        offsets: Any,
+        data: Any,
+        start: int,
+        end: int,
+        *,
+        keys: tuple[Any, Any] | None = None,
+        first_row: int = 0,
+    ) -> int:
         """
         Decode the rows ``[start, end)`` of a binary array's buffers; return the next row.
+
+        ``keys`` are rows, counted from ``first_row``, and the keys of their schemas.
         """
 
     def keep(self, rows: int) -> None:
@@ -90,16 +102,31 @@ class DecodedColumn:
         """
         return self._decoder.bytes
 
-    def decode(self, encoded: pa.Array, start: int, end: int) -> int:
+    def decode(
+        self,
+        encoded: pa.Array,
+        start: int,
+        end: int,
+        headers: pa.Array | None = None,  # noqa: ARG002 (for those that need them)
+    ) -> int:
         """
         Decode the rows ``[start, end)``; return the next row.
+        """
+        return self.decode_rows(encoded, start, end)
+
+    def decode_rows(
+        self, encoded: pa.Array, start: int, end: int, keys: tuple[Any, Any] | None = None
+    ) -> int:
+        """
+        Decode the rows ``[start, end)``; ``keys`` are rows, and the keys of the schemas they name.
         """
         validity, offsets, data = encoded.buffers()
         first = encoded.offset
         data = b"" if data is None else data
-        stop = self._decoder.decode(validity, offsets, data, first + start, first + end)
+        rows = first + start, first + end
+        stop = self._decoder.decode(validity, offsets, data, *rows, keys=keys, first_row=first)
         self._bad += [
-            BadValue(row - first, self._describe(position, reason, node, byte))
+            BadValue(row - first, self.describe(position, reason, node, byte))
             for row, position, reason, node, byte in self._decoder.take_bad()
         ]
         return stop - int(first)
@@ -123,7 +150,10 @@ class DecodedColumn:
         """
         return _array(self._type, self._decoder.take())
 
-    def _describe(self, position: int, reason: int, node: int, byte: int) -> str:
+    def describe(self, position: int, reason: int, node: int, byte: int) -> str:
+        """
+        Return what is wrong with a value, by what the compiled decoder has noted.
+        """
         if node < 0:
             name = self._fields[0][0]
             what = self.reasons[reason]

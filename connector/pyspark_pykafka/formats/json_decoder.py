@@ -27,6 +27,8 @@ _KINDS_OF_VALUE = {
 class JsonColumn(DecodedColumn):
     """
     The column that JSON texts are decoded into; it may have ``max_bytes``.
+
+    The id of a schema, of ``id_bytes`` bytes after a zero byte, may precede a text; 0 is none.
     """
 
     format_name = "JSON"
@@ -46,9 +48,15 @@ class JsonColumn(DecodedColumn):
     }
 
     def __init__(
-        self, name: str, kind: pa.DataType, max_bytes: int, policy: BadRecordPolicy
+        self,
+        name: str,
+        kind: pa.DataType,
+        max_bytes: int,
+        policy: BadRecordPolicy,
+        id_bytes: int = 0,
     ) -> None:
-        super().__init__(name, kind, JsonDecoder(plan(name, kind), max_bytes, policy.fails))
+        decoder = JsonDecoder(plan(name, kind), max_bytes, policy.fails, id_bytes)
+        super().__init__(name, kind, decoder)
 
     def kind_of_value(self, byte: int) -> str:
         """

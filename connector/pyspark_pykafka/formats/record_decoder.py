@@ -65,16 +65,21 @@ class _RecordDecoder:
     def _column(self, column: TypedColumn, max_bytes: int) -> ValueColumn:
         if column.format == "text":
             return TextColumn(column.name, self._format.policy)
+        policy, registry = self._format.policy, column.registry
         # The compiled modules may be missing where nothing needs them.
         if column.format == "avro":
+            common = column.name, column.type, column.schema, max_bytes, policy
+            if registry is not None:
+                from pyspark_pykafka.formats.registered_avro import RegisteredAvroColumn
+
+                return RegisteredAvroColumn(*common, registry=registry)
             from pyspark_pykafka.formats.avro_decoder import AvroColumn
 
-            return AvroColumn(
-                column.name, column.type, column.schema, max_bytes, self._format.policy
-            )
+            return AvroColumn(*common)
         from pyspark_pykafka.formats.json_decoder import JsonColumn
 
-        return JsonColumn(column.name, column.type, max_bytes, self._format.policy)
+        id_bytes = 0 if registry is None else registry.id_bytes
+        return JsonColumn(column.name, column.type, max_bytes, policy, id_bytes)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -101,8 +106,9 @@ class _RecordDecoder:
         Decode the rows from ``start`` on; return the next one, before the end if a column is full.
         """
         end: int = batch.num_rows
+        headers = batch.column("headers") if "headers" in batch.schema.names else None
         for name, column in self._columns.items():
-            end = column.decode(batch.column(name), start, end)
+            end = column.decode(batch.column(name), start, end, headers)
         for name, column in self._columns.items():
             column.keep(self._rows + end - start)
             self._record_bad(batch, name, column, start, end)

@@ -17,7 +17,7 @@ from pyspark_pykafka.formats.json_types import type_mistakes
 from pyspark_pykafka.schema import SOURCE_TYPES, check_source_schema
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.options import FormatOptions
+    from pyspark_pykafka.options import FormatOptions, RegistryOptions
 
 #: The columns of ``onBadRecord=rescue``.
 RESCUE_TYPES: dict[str, pa.DataType] = {"_raw": pa.binary(), "_error": pa.string()}
@@ -35,13 +35,22 @@ class TypedColumn(NamedTuple):
     """
     A record's key or value that is decoded: its name there, its format, and its type.
 
-    ``schema`` is the text of the Avro schema that it was written with.
+    ``schema`` is the text of the Avro schema that it was written with; with a ``registry`` that it
+    is read as.
     """
 
     name: str
     format: str
     type: pa.DataType
     schema: str = ""
+    registry: RegistryOptions | None = None
+
+    @property
+    def needs_headers(self) -> bool:
+        """
+        Whether headers may name its schema.
+        """
+        return self.registry is not None and self.format == "avro"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +144,8 @@ def _typed_columns(
             continue
         text = options.schemas[name]
         mistakes += _type_mistakes(field, kind, name, text)
-        typed.append(TypedColumn(name, kind, field.type, (kind == "avro" and text) or ""))
+        avro = (kind == "avro" and text) or ""
+        typed.append(TypedColumn(name, kind, field.type, avro, options.registry))
     return typed, mistakes
 
 
@@ -211,4 +221,6 @@ def _record_schema(own: pa.Schema, typed: list[TypedColumn]) -> pa.Schema:
     fields = [*own, *(pa.field(column.name, pa.binary()) for column in typed)]
     if "offset" not in own.names:
         fields.append(pa.field("offset", SOURCE_TYPES["offset"]))
+    if "headers" not in own.names and any(column.needs_headers for column in typed):
+        fields.append(pa.field("headers", SOURCE_TYPES["headers"]))
     return pa.schema(fields)

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from pyspark_pykafka.registry.errors import (
     IncompatibleSchemaError,
+    InvalidSchemaError,
     SchemaNotFoundError,
     SchemaRegistryError,
 )
@@ -72,6 +73,13 @@ class SchemaRegistry:
         self._unknown: OrderedDict[tuple[str, Any], tuple[float, SchemaNotFoundError]] = (
             OrderedDict()
         )
+
+    @property
+    def is_apicurio(self) -> bool:
+        """
+        Whether the URLs are Apicurio's, which has an API of its own besides.
+        """
+        return self._transport.has_url(_APICURIO)
 
     def schema_by_id(self, schema_id: int) -> RegisteredSchema:
         """
@@ -246,7 +254,7 @@ class SchemaRegistry:
                     f"the references of a schema do not end at '{reference.subject}' version "
                     f"{reference.version}: they form a circle, or are more than {_MAX_IMPORTS}"
                 )
-                raise SchemaRegistryError(msg)
+                raise InvalidSchemaError(msg)
             referred = self._bare(reference)
             self._collect(referred, found, (*path, key))
             found[key] = (reference.name, referred)
@@ -338,14 +346,14 @@ def _references(found: dict[str, Any]) -> tuple[SchemaReference, ...]:
         )
     except (KeyError, TypeError, ValueError) as cause:
         msg = "the schema registry's answer has references that cannot be read"
-        raise SchemaRegistryError(msg) from cause
+        raise InvalidSchemaError(msg) from cause
 
 
 def _kind(name: Any, what: str) -> Any:
     kind = name or "AVRO"
     if kind not in _KINDS:
         msg = f"the schema registry's schema of {what} is of the kind {kind!s:.50}; it must be: "
-        raise SchemaRegistryError(msg + ", ".join(sorted(_KINDS)))
+        raise InvalidSchemaError(msg + ", ".join(sorted(_KINDS)))
     return kind
 
 

@@ -34,6 +34,14 @@ class SchemaNotFoundError(SchemaRegistryError):
     condition = "SCHEMA_NOT_FOUND"
 
 
+class InvalidSchemaError(SchemaRegistryError):
+    """
+    The registry has a schema that nobody can use: of an unknown kind, or with endless references.
+    """
+
+    condition = "INVALID_SCHEMA"
+
+
 class IncompatibleSchemaError(SchemaRegistryError):
     """
     The registry does not register a schema: it is invalid, or incompatible with earlier versions.

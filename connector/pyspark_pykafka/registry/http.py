@@ -20,6 +20,7 @@ from pyspark_pykafka.registry.errors import RegistryUnavailableError, SchemaRegi
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable
 
     from pyspark_pykafka.options import RegistryOptions
@@ -96,6 +97,12 @@ class RegistryTransport:
         self._new_deadline = new_deadline
         self._preferred = 0
         self._authorization = _authorization(options)
+
+    def has_url(self, pattern: re.Pattern[str]) -> bool:
+        """
+        Return whether a pattern is found in all URLs.
+        """
+        return all(map(pattern.search, self._options.urls))
 
     def send(
         self,

@@ -8,6 +8,7 @@ in the methods.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
         DataSourceWriter,
     )
     from pyspark.sql.types import StructType
+
+    from pyspark_pykafka.options import FormatOptions, SourceOptions
 
 
 @reports_errors
@@ -49,6 +52,9 @@ class DefaultSource(DataSource):
     in one message, most of them at ``load()``.
     """
 
+    #: How keys and values are decoded, if :meth:`schema` has found it out.
+    _formats: FormatOptions | None = None
+
     @classmethod
     def name(cls) -> str:
         """
@@ -70,7 +76,9 @@ class DefaultSource(DataSource):
 
         check_no_new_table(self.options)
         options = parse_source(self.options)
-        ddl = default_ddl(options.formats, include_headers=options.include_headers)
+        # Asked once: Spark pickles this object for the reader, whose schema must be the same one.
+        self._formats = _registered(options, gives_columns=True)
+        ddl = default_ddl(self._formats, include_headers=options.include_headers)
         return source_schema(include_headers=options.include_headers) if ddl is None else ddl
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -83,7 +91,8 @@ class DefaultSource(DataSource):
 
         check_any_options(self.options)
         reader = FilteringBatchReader if filter_pushdown_active() else KafkaBatchReader
-        return reader(parse_batch_source(self.options), arrow_schema(schema))
+        options = self._with_formats(parse_batch_source(self.options))
+        return reader(options, arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """
@@ -93,9 +102,14 @@ class DefaultSource(DataSource):
         from pyspark_pykafka.spark.stream_reader import InvalidStreamReader, KafkaStreamReader
 
         try:
-            return KafkaStreamReader(parse_stream_source(self.options), arrow_schema(schema))
+            options = self._with_formats(parse_stream_source(self.options))
+            return KafkaStreamReader(options, arrow_schema(schema))
         except PykafkaError as error:
             return InvalidStreamReader(error)
+
+    def _with_formats(self, options: SourceOptions) -> SourceOptions:
+        formats = self._formats or _registered(options, gives_columns=False)
+        return replace(options, formats=formats)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """
@@ -129,6 +143,17 @@ class DefaultSource(DataSource):
         writer = KafkaStreamWriter(options, schema)
         check_topic_exists(options)
         return writer
+
+
+def _registered(options: SourceOptions, *, gives_columns: bool) -> FormatOptions:
+    """
+    Return how keys and values are decoded, with the schemas that only a registry has.
+    """
+    if options.formats.registry is None:
+        return options.formats
+    from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
+
+    return with_registered_schemas(options.formats, options.strategy, gives_columns=gives_columns)
 
 
 def register(spark: SparkSession) -> None:

@@ -1,0 +1,99 @@
+"""
+Decodes Avro whose records name the schemas that they were written with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pyspark_pykafka.formats._avro import AvroDecoder
+from pyspark_pykafka.formats.avro_decoder import AvroColumn
+from pyspark_pykafka.formats.avro_resolution import resolved_plan
+from pyspark_pykafka.formats.avro_types import parse_avro
+from pyspark_pykafka.formats.decoded_column import DecodedColumn
+from pyspark_pykafka.formats.json_types import plan
+from pyspark_pykafka.formats.registered_schemas import UnusableSchemaError, WriterSchemas
+from pyspark_pykafka.formats.schema_names import SchemaNames
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_pykafka.formats.bad_records import BadRecordPolicy
+    from pyspark_pykafka.options import RegistryOptions
+
+#: How many writers' schemas a task knows at once; with more it begins anew.
+MAX_SCHEMAS = 1000
+
+#: The number of a bad value whose schema cannot be used.
+UNUSABLE_SCHEMA = 15
+
+
+class RegisteredAvroColumn(DecodedColumn):
+    """
+    The column that Avro values are decoded into which name their schemas.
+
+    They are read as ``schema``, the JSON text of the reader's schema. A schema that is seen for the
+    first time is asked for where its first record is, which has to wait.
+    """
+
+    format_name = "Avro"
+    reasons: ClassVar = AvroColumn.reasons | {
+        14: "it does not begin with the id of a schema, a zero byte and 4 or 8 more",
+        16: "a value that the reader's schema has no place for",
+        17: "not there, and has no default in the reader's schema",
+    }
+
+    def __init__(
+        self,
+        name: str,
+        kind: pa.DataType,
+        schema: str,
+        max_bytes: int,
+        policy: BadRecordPolicy,
+        *,
+        registry: RegistryOptions,
+    ) -> None:
+        self._reader = parse_avro(schema)
+        self._column = name
+        self._names = SchemaNames(name)
+        self._writers = WriterSchemas(registry)
+        self._unusable: dict[int, str] = {}
+        self._headers: pa.Array | None = None
+        self._keys: tuple[pa.Buffer, pa.Buffer] | None = None
+        self._avro = AvroDecoder(plan(name, kind), max_bytes, policy.fails, None, registry.id_bytes)
+        super().__init__(name, kind, self._avro)
+
+    def decode(
+        self, encoded: pa.Array, start: int, end: int, headers: pa.Array | None = None
+    ) -> int:
+        """
+        Decode the rows ``[start, end)``, and ask for the schemas that they name.
+        """
+        if headers is not self._headers:
+            self._headers = headers
+            self._keys = None if headers is None else self._names.keys(headers)
+        while True:
+            start = self.decode_rows(encoded, start, end, self._keys)
+            key = self._avro.missing
+            if key is None:
+                return start
+            self._add(key)
+
+    def _add(self, key: int) -> None:
+        if self._avro.schemas >= MAX_SCHEMAS:
+            self._avro.forget_schemas()
+            self._unusable.clear()
+        try:
+            writer = self._writers.find(self._names.name(key))
+            self._avro.add_schema(key, resolved_plan(writer, self._reader, self._type))
+        except UnusableSchemaError as reason:
+            self._unusable[key] = str(reason)
+            self._avro.add_schema(key, None)
+
+    def describe(self, position: int, reason: int, node: int, byte: int) -> str:
+        """
+        Return what is wrong with a value; ``position`` is the key of a schema that is unusable.
+        """
+        if reason == UNUSABLE_SCHEMA:
+            return f"{self._column} cannot be decoded: {self._unusable[position]}"
+        return super().describe(position, reason, node, byte)

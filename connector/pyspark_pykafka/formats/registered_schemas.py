@@ -1,0 +1,168 @@
+"""
+The schemas of a registry: those of columns, on the driver, and those of records, in tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.formats.avro_references import inline
+from pyspark_pykafka.formats.avro_types import AvroSchemaError, parse_avro
+from pyspark_pykafka.formats.json_schema import json_schema_ddl
+from pyspark_pykafka.options import Assign, Subscribe
+from pyspark_pykafka.registry.client import CONTENT_IDS, GLOBAL_IDS, schema_registry
+from pyspark_pykafka.registry.errors import SchemaNotFoundError, SchemaRegistryError
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.formats.avro_types import AvroType
+    from pyspark_pykafka.formats.schema_names import SchemaName
+    from pyspark_pykafka.options import FormatOptions, RegistryOptions, Strategy, SubjectOptions
+    from pyspark_pykafka.registry.client import SchemaRegistry
+    from pyspark_pykafka.registry.schemas import RegisteredSchema
+
+_KINDS = {"avro": "AVRO", "json": "JSON"}
+
+
+class UnusableSchemaError(Exception):
+    """
+    Why the records that name a schema are bad.
+    """
+
+
+def with_registered_schemas(
+    options: FormatOptions, strategy: Strategy, *, gives_columns: bool
+) -> FormatOptions:
+    """
+    Return options in which the registry's schemas take the place of those that are missing.
+
+    Without ``gives_columns`` only what is needed beside a schema of the user. Raises
+    :class:`OptionsError` if there is no such schema in the registry, and its client's errors.
+    """
+    if options.registry is None:
+        return options
+    found: dict[str, str | None] = dict(options.schemas)
+    for column, kind in options.by_column.items():
+        needed = kind == "avro" or (kind == "json" and gives_columns)
+        if needed and options.schemas[column] is None:
+            registry = schema_registry(options.registry)
+            subject = subject_name(column, options.subjects[column], strategy)
+            registered = _ask(registry, column, subject, options.subjects[column].version)
+            found[column] = _text(column, kind, subject, registered)
+    return replace(options, key_schema=found["key"], value_schema=found["value"])
+
+
+def subject_name(column: str, subject: SubjectOptions, strategy: Strategy) -> str:
+    """
+    Return the subject of ``key`` or ``value``; raise :class:`OptionsError` if it is not one.
+    """
+    if subject.name is not None:
+        return subject.name
+    record = subject.record_name
+    if subject.strategy == "RecordNameStrategy":
+        return str(record)
+    topics: set[str] = set()
+    if isinstance(strategy, Subscribe):
+        topics = set(strategy.topics)
+    elif isinstance(strategy, Assign):
+        topics = {tp.topic for tp in strategy.partitions}
+    if len(topics) != 1:
+        msg = (
+            f"the schema of {column} is that of a topic, but not exactly one topic is named; set "
+            f"{column}Subject to the subject that all of them are read as, or {column}Schema"
+        )
+        raise OptionsError((msg,))
+    (topic,) = topics
+    suffix = record if subject.strategy == "TopicRecordNameStrategy" else column
+    return f"{topic}-{suffix}"
+
+
+def _ask(
+    registry: SchemaRegistry, column: str, subject: str, version: int | None
+) -> RegisteredSchema:
+    try:
+        return registry.latest(subject) if version is None else registry.version(subject, version)
+    except SchemaNotFoundError as cause:
+        msg = (
+            f"{cause}. Set {column}Subject or {column}SubjectNameStrategy to where the schema of "
+            f"{column} is, or give the schema to read it as in {column}Schema"
+        )
+        raise OptionsError((msg,)) from cause
+
+
+def _text(column: str, kind: str, subject: str, registered: RegisteredSchema) -> str:
+    schema = registered.schema
+    if schema.kind != _KINDS[kind]:
+        msg = (
+            f"the subject '{subject}' has a schema of the kind {schema.kind}, but {column}Format "
+            f"is '{kind}'; set it to the format of the records, or {column}Subject to their subject"
+        )
+        raise OptionsError((msg,))
+    imports = tuple(other.text for _, other in registered.imports)
+    try:
+        if kind == "json":
+            return json_schema_ddl(schema.text)
+        text = inline(schema.text, imports)
+        parse_avro(text)
+    except ValueError as cause:
+        msg = (
+            f"the schema of the subject '{subject}' cannot be columns: {cause}; give the fields to "
+            f"read in {column}Schema"
+        )
+        raise OptionsError((msg,)) from cause
+    return text
+
+
+class WriterSchemas:
+    """
+    The Avro schemas that records name.
+    """
+
+    def __init__(self, options: RegistryOptions) -> None:
+        self._registry = schema_registry(options)
+        self._id_bytes = options.id_bytes
+
+    def find(self, name: SchemaName) -> AvroType:
+        """
+        Return a schema. Raises :class:`UnusableSchemaError` if records that name it are bad.
+
+        Errors of the registry itself go on: they say nothing of records.
+        """
+        registered = self._registered(name)
+        if registered.schema.kind != "AVRO":
+            msg = f"the schema with {name} is of the kind {registered.schema.kind}, not AVRO"
+            raise UnusableSchemaError(msg)
+        try:
+            return _parsed(
+                registered.schema.text, tuple(other.text for _, other in registered.imports)
+            )
+        except AvroSchemaError as cause:
+            msg = f"the schema with {name} cannot be used: {cause}"
+            raise UnusableSchemaError(msg) from cause
+
+    def _registered(self, name: SchemaName) -> RegisteredSchema:
+        if name.kind == "invalid":
+            raise UnusableSchemaError(name.value)
+        try:
+            return self._ask(name)
+        except SchemaRegistryError as cause:
+            # A registry that has no GUIDs does not know this one either; but it has ids.
+            if type(cause) is SchemaRegistryError and name.kind == "id":
+                raise
+            raise UnusableSchemaError(str(cause)) from cause
+
+    def _ask(self, name: SchemaName) -> RegisteredSchema:
+        if name.kind == "guid":
+            return self._registry.schema_by_guid(str(name.value))
+        number = int(name.value)
+        if name.kind == "id" and (self._id_bytes == 4 or not self._registry.is_apicurio):
+            return self._registry.schema_by_id(number)
+        kind = CONTENT_IDS if name.kind == "contentId" else GLOBAL_IDS
+        return self._registry.schema_of_apicurio(kind, number)
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str, imports: tuple[str, ...]) -> AvroType:
+    return parse_avro(inline(text, imports))

@@ -1,0 +1,112 @@
+"""
+The schemas that records name in their headers, as keys for the compiled decoders.
+
+Confluent's serializers can put a GUID into ``__value_schema_id`` (the byte 1 and 16 bytes), and
+those of Apicurio an id of their API into ``apicurio.value.globalId`` or ``.contentId`` (8 bytes).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: How many names a task remembers; more are forgotten together.
+MAX_NAMES = 10_000
+
+_GUID_VERSION = 1
+
+
+class SchemaName(NamedTuple):
+    """
+    What names a schema: ``kind`` is ``id``, ``guid``, ``globalId``, ``contentId`` or ``invalid``.
+    """
+
+    kind: str
+    value: int | str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.value}"
+
+
+class SchemaNames:
+    """
+    The names in the headers of one column, ``key`` or ``value``, and their keys.
+
+    A key is the id itself for an id that stands before a record, and negative for other names.
+    """
+
+    def __init__(self, column: str) -> None:
+        self._headers = {
+            f"__{column}_schema_id": _guid,
+            f"apicurio.{column}.globalId": lambda value: _number("globalId", value),
+            f"apicurio.{column}.contentId": lambda value: _number("contentId", value),
+        }
+        self._keys: dict[SchemaName, int] = {}
+        self._names: dict[int, SchemaName] = {}
+        self._next = -1
+
+    def name(self, key: int) -> SchemaName:
+        """
+        Return the name that has a key.
+        """
+        return SchemaName("id", key) if key >= 0 else self._names[key]
+
+    def keys(self, headers: pa.Array) -> tuple[pa.Buffer, pa.Buffer] | None:
+        """
+        Return rows, ascending, and the keys that they name, of 64 bits; None if there are none.
+        """
+        pairs = headers.flatten()
+        if not len(pairs):
+            return None
+        if len(self._keys) > MAX_NAMES:
+            self._keys.clear()
+            self._names.clear()
+        import pyarrow.compute as pc
+
+        parents = pc.list_parent_indices(headers)
+        names, values = pairs.field("key"), pairs.field("value")
+        parts: list[tuple[pa.Array, pa.Array]] = []
+        for name, read in self._headers.items():
+            mask = pc.fill_null(pc.equal(names, name), fill_value=False)
+            if pc.any(mask).as_py():
+                encoded = pc.dictionary_encode(values.filter(mask))
+                keys = [self._key(read(value)) for value in encoded.dictionary.to_pylist()]
+                taken = pa.array(keys, pa.int64()).take(encoded.indices)
+                parts.append((parents.filter(mask).cast(pa.int64()), taken.fill_null(0)))
+        return _merged(parts) if parts else None
+
+    def _key(self, name: SchemaName) -> int:
+        if name not in self._keys:
+            self._keys[name] = self._next
+            self._names[self._next] = name
+            self._next -= 1
+        return self._keys[name]
+
+
+def _merged(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Buffer, pa.Buffer]:
+    rows = pa.concat_arrays([rows for rows, _ in parts])
+    keys = pa.concat_arrays([keys for _, keys in parts])
+    if len(parts) > 1:
+        # Rarely: records of several serializers. The first kind of header is the last that counts.
+        order = pa.array(sorted(range(len(rows)), key=lambda at: (rows[at].as_py(), -at)))
+        rows, keys = rows.take(order), keys.take(order)
+    size = 8 * len(rows)
+    of_rows, of_keys = (array.buffers()[1].slice(8 * array.offset, size) for array in (rows, keys))
+    return of_rows, of_keys
+
+
+def _guid(value: bytes | None) -> SchemaName:
+    if value is None or len(value) != 17 or value[0] != _GUID_VERSION:
+        return SchemaName("invalid", "a header __..._schema_id that is not 1 and 16 bytes")
+    return SchemaName("guid", str(UUID(bytes=value[1:])))
+
+
+def _number(kind: str, value: bytes | None) -> SchemaName:
+    if value is None or len(value) != 8 or value[0] >= 0x80:
+        return SchemaName("invalid", f"a header apicurio....{kind} that is no id of 8 bytes")
+    return SchemaName(kind, int.from_bytes(value, "big"))

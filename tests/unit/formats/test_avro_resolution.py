@@ -1,0 +1,355 @@
+"""
+Evolution of Avro schemas: what was written with one schema, read as another, equals fastavro.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.avro_columns import arrow_type
+
+from pyspark_pykafka.formats._avro import AvroDecoder
+from pyspark_pykafka.formats.avro_decoder import AvroColumn
+from pyspark_pykafka.formats.avro_resolution import resolved_plan
+from pyspark_pykafka.formats.avro_types import parse_avro
+from pyspark_pykafka.formats.decoded_column import DecodedColumn
+from pyspark_pykafka.formats.json_types import plan
+
+ROOM = 1 << 20
+INTS = st.integers(-(2**31), 2**31 - 1)
+# (the writer's type, the reader's, the writer's values)
+SIMPLE: list[tuple[Any, Any, st.SearchStrategy[Any]]] = [
+    *(("int", other, INTS) for other in ("int", "long", "double")),
+    ("int", "float", st.integers(-(2**24), 2**24)),
+    *(("long", other, st.integers(-(2**53), 2**53)) for other in ("long", "double")),
+    ("long", "float", st.integers(-(2**24), 2**24)),
+    *(("float", other, st.floats(width=32, allow_nan=False)) for other in ("float", "double")),
+    ("double", "double", st.floats(allow_nan=False)),
+    *(("string", other, st.text(max_size=9)) for other in ("string", "bytes")),
+    ("bytes", "bytes", st.binary(max_size=9)),
+    ("bytes", "string", st.text(max_size=9).map(str.encode)),
+    ("boolean", "boolean", st.booleans()),
+]
+DEFAULTS = [
+    ("int", 7),
+    ("long", -(2**60)),
+    ("double", 1.5),
+    ("float", -0.25),
+    ("string", "né"),
+    ("boolean", True),
+    (["null", "int"], None),
+    (["int", "null"], 3),
+    ({"type": "array", "items": "int"}, [1, 2]),
+    ({"type": "map", "values": "string"}, {"a": "b"}),
+]
+Pair = tuple[Any, Any, st.SearchStrategy[Any]]
+
+
+class Column(DecodedColumn):
+    """
+    A column of Avro values that are resolved.
+    """
+
+    format_name = "Avro"
+    reasons = AvroColumn.reasons | {16: "no place", 17: "no default"}
+
+
+def resolved(
+    writer: Any, reader: Any, texts: list[bytes], kind: pa.DataType | None = None
+) -> tuple[list[Any], list[str]]:
+    """
+    Return texts of one schema read as another, and what is wrong with them.
+    """
+    written, read = parse_avro(json.dumps(writer)), parse_avro(json.dumps(reader))
+    arrow = kind or arrow_type(read)
+    decoder = AvroDecoder(plan("value", arrow), ROOM, False, resolved_plan(written, read, arrow))  # noqa: FBT003
+    column = Column("value", arrow, decoder)
+    assert column.decode(pa.array(texts, pa.binary()), 0, len(texts)) == len(texts)
+    values = column.take()
+    values.validate(full=True)
+    return values.to_pylist(), [bad.reason for bad in column.take_bad()]
+
+
+def written(schema: Any, *values: Any) -> list[bytes]:
+    parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
+    texts = []
+    for value in values:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, value)
+        texts.append(out.getvalue())
+    return texts
+
+
+def judged(writer: Any, reader: Any, text: bytes) -> Any:
+    """
+    Return what fastavro reads, as Arrow would return it.
+    """
+    parsed = [fastavro.parse_schema(json.loads(json.dumps(schema))) for schema in (writer, reader)]
+    return as_arrow(fastavro.schemaless_reader(io.BytesIO(text), *parsed), reader)
+
+
+def as_arrow(value: Any, reader: Any) -> Any:
+    if isinstance(reader, list):
+        (reader,) = [branch for branch in reader if branch != "null"]
+    if value is None or not isinstance(reader, dict):
+        # Promoted strings stay what they are in fastavro.
+        if reader == "bytes" and isinstance(value, str):
+            return value.encode()
+        return value.decode() if reader == "string" and isinstance(value, bytes) else value
+    if reader["type"] == "array":
+        return [as_arrow(item, reader["items"]) for item in value]
+    if reader["type"] == "map":
+        return [(key, as_arrow(item, reader["values"])) for key, item in value.items()]
+    if reader["type"] == "record":
+        return {f["name"]: as_arrow(value[f["name"]], f["type"]) for f in reader["fields"]}
+    return value
+
+
+def random_pair(generator: random.Random, depth: int = 0) -> Pair:
+    """
+    Return a writer's and a reader's schema that match, and the writer's values.
+    """
+    kind = generator.randrange(8 if depth < 3 else 1)
+    if kind == 1:
+        writer, reader, values = random_pair(generator, depth + 1)
+        arrays = tuple({"type": "array", "items": items} for items in (writer, reader))
+        return *arrays, st.lists(values, max_size=3)
+    if kind == 2:
+        writer, reader, values = random_pair(generator, depth + 1)
+        maps = tuple({"type": "map", "values": inner} for inner in (writer, reader))
+        return *maps, st.dictionaries(st.text(max_size=3), values, max_size=3)
+    if kind == 3:
+        return random_nullable(generator, depth)
+    if kind == 4:
+        return random_enum(generator)
+    if kind >= 5:
+        return random_record(generator, depth)
+    return SIMPLE[generator.randrange(len(SIMPLE))]
+
+
+def random_nullable(generator: random.Random, depth: int) -> Pair:
+    writer, reader, values = random_pair(generator, depth + 1)
+    if isinstance(writer, list) or isinstance(reader, list) or "null" in (writer, reader):
+        return writer, reader, values
+    reader = ["null", reader] if generator.randrange(2) else [reader, "null"]
+    if generator.randrange(2):
+        return writer, reader, values
+    return [writer, "null"], reader, st.none() | values
+
+
+def random_enum(generator: random.Random) -> Pair:
+    name = f"E{generator.randrange(10**12)}"
+    known = generator.sample("ABCDE", 3)
+    enums = [
+        {"type": "enum", "name": name, "symbols": ["A", "B", "C", "D"]},
+        {"type": "enum", "name": name, "symbols": known, "default": known[0]},
+    ]
+    return enums[0], enums[1], st.sampled_from("ABCD")
+
+
+def random_record(generator: random.Random, depth: int) -> Pair:
+    name = f"R{generator.randrange(10**12)}"
+    writers: list[Any] = []
+    readers: list[Any] = []
+    values: dict[str, st.SearchStrategy[Any]] = {}
+    for number in range(generator.randrange(1, 6)):
+        field, way = f"f{number}", generator.randrange(5)
+        writer, reader, strategy = random_pair(generator, depth + 1)
+        if way == 0:
+            kind, default = DEFAULTS[generator.randrange(len(DEFAULTS))]
+            readers.append({"name": field, "type": kind, "default": default})
+            continue
+        writers.append({"name": field, "type": writer})
+        values[field] = strategy
+        if way == 1 and readers:
+            continue
+        renamed = {"name": f"new_{field}", "aliases": ["x", field]} if way == 2 else {"name": field}
+        readers.append(renamed | {"type": reader})
+    # Items without bytes are hostile in larger numbers than the bytes of a record.
+    writers.append({"name": "written", "type": "int"})
+    values["written"] = INTS
+    if not readers:
+        readers.append({"name": "own", "type": "int", "default": 1})
+    generator.shuffle(readers)
+    pair = tuple(
+        {"type": "record", "name": name, "fields": fields} for fields in (writers, readers)
+    )
+    return *pair, st.fixed_dictionaries(values)
+
+
+@given(seed=st.integers(0, 2**32), data=st.data())
+@settings(max_examples=400)
+def test_equals_fastavro(seed: int, data: st.DataObject) -> None:
+    """
+    Defaults, aliases, promotions, enums, nullable types, and fields of one side, at any depth.
+    """
+    generator = random.Random(seed)
+    writer, reader, values = random_record(generator, 0)
+    texts = written(writer, *data.draw(st.lists(values, min_size=1, max_size=3)))
+    found, reasons = resolved(writer, reader, texts)
+    assert reasons == []
+    assert found == [judged(writer, reader, text) for text in texts]
+
+
+def record(*fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": list(fields)}
+
+
+def of(kind: Any, **more: Any) -> dict[str, Any]:
+    return record({"name": "a", "type": kind, **more})
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "value", "expected"),
+    [
+        (["null", "string", "int"], ["int", "null", "string"], 5, {"member0": 5, "member1": None}),
+        (["string", "int"], ["int", "string"], "x", {"member0": None, "member1": "x"}),
+        ("int", ["string", "long"], 5, {"member0": None, "member1": 5}),
+        ("int", ["long", "int"], 5, 5),
+        (["int", "string"], "long", 5, 5),
+        (["float", "int"], ["double", "null"], 5, 5.0),
+        (["null", "int"], "int", 6, 6),
+    ],
+)
+def test_unions_by_branch(writer: Any, reader: Any, value: Any, expected: Any) -> None:
+    """
+    The written branch becomes the reader's branch of its type, or else the first it can become.
+    """
+    found, reasons = resolved(of(writer), of(reader), written(of(writer), {"a": value}))
+    assert (found, reasons) == ([{"a": expected}], [])
+
+
+def named(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "name": name, **more}
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "value"),
+    [
+        (["null", "int"], "int", None),
+        (["int", "string"], "long", "x"),
+        ("string", "int", "x"),
+        ("long", "int", 1),
+        ("double", "float", 1.0),
+        ("boolean", ["null", "string"], True),
+        ({"type": "array", "items": "int"}, {"type": "map", "values": "int"}, [1]),
+        (named("fixed", "F", size=2), named("fixed", "F", size=3), b"ab"),
+        (named("fixed", "F", size=2), named("fixed", "G", size=2), b"ab"),
+        (named("enum", "E", symbols=["A", "B"]), named("enum", "E", symbols=["A"]), "B"),
+        (named("enum", "E", symbols=["A"]), named("enum", "G", symbols=["A"]), "A"),
+    ],
+)
+def test_what_does_not_match(writer: Any, reader: Any, value: Any) -> None:
+    """
+    A value that the reader's schema has no place for is NULL, its field is named, and others stay.
+    """
+    schemas = [
+        record({"name": "a", "type": kind}, {"name": "b", "type": "int"})
+        for kind in (writer, reader)
+    ]
+    found, reasons = resolved(*schemas, written(schemas[0], {"a": value, "b": 2}))
+    assert found == [{"a": None, "b": 2}]
+    assert [reason.split(" must")[0] for reason in reasons] == ["value.a"]
+
+
+def test_missing_without_default() -> None:
+    """
+    A field that is neither written nor has a default is NULL, and the record bad.
+    """
+    found, reasons = resolved(of("int"), record({"name": "b", "type": "int"}), [b"\x02"])
+    assert found == [{"b": None}]
+    assert reasons == ["value.b must be INT, and is no default, at byte 1"]
+
+
+def test_default_that_is_no_value() -> None:
+    """
+    An invalid default is as none.
+    """
+    _, reasons = resolved(
+        of("int"), record({"name": "b", "type": "int", "default": "x"}), [b"\x02"]
+    )
+    assert len(reasons) == 1
+
+
+def test_default_of_bytes() -> None:
+    """
+    The characters of a default are bytes, as the specification says.
+    """
+    default = "\u00ff\u0001"
+    reader = record(
+        {"name": "b", "type": "bytes", "default": default},
+        {"name": "f", "type": named("fixed", "F", size=2), "default": default},
+    )
+    assert resolved(of("int"), reader, [b"\x02"]) == ([{"b": b"\xff\1", "f": b"\xff\1"}], [])
+
+
+def test_named_types_by_alias() -> None:
+    """
+    An enum that was renamed is found by its alias; namespaces do not matter.
+    """
+    old = named("enum", "old.E", symbols=["A"])
+    for new in (
+        named("enum", "new.E", symbols=["A"]),
+        named("enum", "G", aliases=["old.E"], symbols=["A"]),
+    ):
+        assert resolved(of(old), of(new), written(of(old), {"a": "A"})) == ([{"a": "A"}], [])
+
+
+def test_branches_by_name() -> None:
+    """
+    Records in a union are told apart by their names.
+    """
+    branches = [named("record", name, fields=[{"name": "n", "type": "int"}]) for name in ("P", "Q")]
+    writer, reader = of(branches), of(branches[::-1])
+    text = b"\x02\x0a"
+    found, _ = resolved(writer, reader, [text])
+    assert found == [{"a": {"member0": {"n": 5}, "member1": None}}]
+
+
+def test_times_of_different_units() -> None:
+    """
+    Timestamps are converted, where the specification would read milliseconds as microseconds.
+    """
+    units = [{"type": "long", "logicalType": f"timestamp-{u}"} for u in ("millis", "micros")]
+    found, _ = resolved(of(units[0]), of(units[1]), [b"\x02"])
+    assert found[0]["a"].microsecond == 1000
+
+
+def test_decimals() -> None:
+    """
+    Decimals of one scale match; a number with too many digits does not fit.
+    """
+    wide, narrow, other = (
+        {"type": "bytes", "logicalType": "decimal", "precision": p, "scale": s}
+        for p, s in ((9, 2), (3, 2), (9, 3))
+    )
+    texts = [b"\x02\x7b", b"\x04\x7f\xff"]
+    found, reasons = resolved(of(wide), of(narrow), texts)
+    assert [str(row["a"]) for row in found] == ["1.23", "None"]
+    assert len(reasons) == 1
+    assert len(resolved(of(wide), of(other), texts)[1]) == 2
+
+
+def test_some_columns() -> None:
+    """
+    Only the columns that are asked for are decoded, of a wider type than the reader's too.
+    """
+    writer = record(
+        {"name": "a", "type": "int"}, {"name": "b", "type": "string"}, {"name": "c", "type": "int"}
+    )
+    reader = record(
+        {"name": "c", "type": "int"},
+        {"name": "d", "type": "int", "default": 9},
+        {"name": "a", "type": "long"},
+    )
+    kind = pa.struct([("d", pa.int64()), ("a", pa.float64())])
+    texts = written(writer, {"a": 1, "b": "x", "c": 3})
+    assert resolved(writer, reader, texts, kind) == ([{"d": 9, "a": 1.0}], [])

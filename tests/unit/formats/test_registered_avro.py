@@ -1,0 +1,362 @@
+"""
+Columns of values that name their schemas, against a registry that answers over HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from tests.support.avro_columns import arrow_type
+from tests.support.fetching import settings
+from tests.support.schema_registry import FakeRegistry, Fault, framed, running_registry
+
+from pyspark_pykafka.errors import OptionsError, RecordError
+from pyspark_pykafka.formats import registered_avro
+from pyspark_pykafka.formats.avro_types import parse_avro
+from pyspark_pykafka.formats.default_columns import default_ddl
+from pyspark_pykafka.formats.record_decoder import decode_records
+from pyspark_pykafka.formats.record_format import record_format
+from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import (
+    FormatOptions,
+    RegistryOptions,
+    SubjectOptions,
+    Subscribe,
+    SubscribePattern,
+)
+from pyspark_pykafka.registry.errors import RegistryUnavailableError, SchemaRegistryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.options import Strategy
+
+TP = TopicPartition("orders", 0)
+ORDERS = Subscribe(("orders",))
+Headers = list[tuple[str, bytes]]
+
+
+def order(*fields: tuple[str, Any], **defaults: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": name, "type": kind} | ({"default": defaults[name]} if name in defaults else {})
+            for name, kind in fields
+        ],
+    }
+
+
+OLD = order(("id", "int"))
+NEW = order(("id", "long"), ("note", "string"), note="none")
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with running_registry() as running:
+        yield running
+
+
+def formats(registry: FakeRegistry, **changes: Any) -> FormatOptions:
+    reached = RegistryOptions((registry.url,), request_timeout_ms=2000, timeout_ms=2000)
+    start = FormatOptions(value_format="avro", on_bad_record="rescue", registry=reached)
+    return replace(start, **changes)
+
+
+def rows(
+    options: FormatOptions, values: list[bytes | None], headers: list[Headers] | None = None
+) -> list[tuple[Any, str | None]]:
+    """
+    Return the decoded values with what is wrong with them.
+    """
+    resolved = with_registered_schemas(options, ORDERS, gives_columns=True)
+    assert resolved.value_schema is not None
+    kind = arrow_type(parse_avro(resolved.value_schema))
+    fields = [("value", kind)]
+    if options.on_bad_record == "rescue":
+        fields.append(("_error", pa.string()))
+    record = record_format(resolved, pa.schema(fields), include_headers=False)
+    schema = record.record_schema
+    assert schema.names == ["value", "offset", "headers"]
+    listed = [
+        [{"key": key, "value": value} for key, value in pairs]
+        for pairs in headers or [[]] * len(values)
+    ]
+    columns = [values, list(range(100, 100 + len(values))), listed]
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, schema, strict=True)]
+    whole = pa.record_batch(arrays, schema=schema)
+    # Sliced, as an engine may hand it over.
+    parts = [whole.slice(0, 1), whole.slice(1)] if len(values) > 1 else [whole]
+    found = [
+        row
+        for batch in decode_records(parts, TP, record, settings("b:1", "wire"))
+        for row in batch.to_pylist()
+    ]
+    return [(row["value"], row.get("_error")) for row in found]
+
+
+def test_schemas_in_turn(registry: FakeRegistry) -> None:
+    """
+    Each record is read by its own schema, as the latest one, in the order of the log.
+    """
+    old, new = registry.add("orders-value", OLD), registry.add("orders-value", NEW)
+    values: list[bytes | None] = [
+        *(framed(old, b"\x02"), framed(new, b"\x04\x02x"), framed(old, b"\x06"), None),
+    ]
+    assert rows(formats(registry), values) == [
+        *(({"id": 1, "note": "none"}, None), ({"id": 2, "note": "x"}, None)),
+        *(({"id": 3, "note": "none"}, None), (None, None)),
+    ]
+    assert sorted(registry.requests[1:]) == [f"GET /schemas/ids/{n}" for n in (old, new)]
+
+
+def test_version_and_subject(registry: FakeRegistry) -> None:
+    """
+    The columns can be those of another version, and of another subject.
+    """
+    old, new = registry.add("shop.Order", OLD), registry.add("shop.Order", NEW)
+    values: list[bytes | None] = [framed(old, b"\x02"), framed(new, b"\x04\x02x")]
+    where = SubjectOptions(version=1, strategy="RecordNameStrategy", record_name="shop.Order")
+    found = rows(formats(registry, value_subject=where), values)
+    assert found[0] == ({"id": 1}, None)
+    # A long is no int: the writer's new schema breaks the compatibility of the reader's old one.
+    assert found[1][0] == {"id": None}
+    assert "value.id must be INT, and is a value that the reader's schema has no place" in str(
+        found[1][1]
+    )
+
+
+def test_guid_in_a_header(registry: FakeRegistry) -> None:
+    """
+    A GUID in the header comes before a prefix, and the last header counts.
+    """
+    old, new = registry.add("orders-value", OLD), registry.add("orders-value", NEW)
+    guids = {n: b"\1" + UUID(registry.guid(n)).bytes for n in (old, new)}
+    values: list[bytes | None] = [b"\x02", b"\x04\x02x", framed(old, b"\x06"), b"\x08\x02y"]
+    headers: list[Headers] = [
+        [("other", b""), ("__value_schema_id", guids[old])],
+        [("__value_schema_id", guids[old]), ("__value_schema_id", guids[new])],
+        [("__key_schema_id", guids[new])],
+        [("__value_schema_id", guids[new])],
+    ]
+    found = rows(formats(registry), values, headers)
+    assert [(value["id"], error) for value, error in found] == [(n, None) for n in (1, 2, 3, 4)]
+
+
+def test_bad_names(registry: FakeRegistry) -> None:
+    """
+    What names no schema, or one that the registry does not know, is a bad record with a reason.
+    """
+    old = registry.add("orders-value", OLD)
+    json_id = registry.add("other", "{}", "JSON")
+    recursive = order(("id", "int"), ("next", ["null", "Order"]))
+    registry.add("recursive", recursive, at=77)
+    registry.add("broken", "{", at=78)
+    missing = {"name": "A", "subject": "none", "version": 1}
+    registry.add("refers", ["A"], references=[missing], at=79)
+    values: list[bytes | None] = [
+        *(b"", b"\0", b"\0\0\0\0", b"\1\0\0\0\1\x02", framed(2**31, b"\x02")),
+        *(framed(999, b"\x02"), framed(json_id, b"\x02"), framed(77, b"\x02"), framed(78, b"")),
+        *(framed(79, b""), framed(old, b"\x02"), b"\x02"),
+    ]
+    headers: list[Headers] = [[] for _ in values]
+    headers[-1] = [("__value_schema_id", b"\1short")]
+    found = rows(formats(registry), values, headers)
+    errors = [error for _, error in found]
+    assert all(error and "begin with the id of a schema" in error for error in errors[:5])
+    for error, reason in zip(
+        errors[5:10],
+        ["does not know id 999", "of the kind JSON", "contains itself", "not JSON", "Subject not"],
+        strict=True,
+    ):
+        assert reason in str(error)
+    assert found[10] == ({"id": 1}, None)
+    assert "not 1 and 16 bytes" in str(errors[11])
+
+
+def test_unreachable_registry_is_no_bad_record(registry: FakeRegistry) -> None:
+    """
+    If the registry does not answer, the task fails and can be repeated, whatever onBadRecord is.
+    """
+    old = registry.add("orders-value", OLD)
+    resolved = with_registered_schemas(formats(registry), ORDERS, gives_columns=True)
+    registry.always = Fault(503)
+    with pytest.raises(RegistryUnavailableError, match=registry.url) as caught:
+        rows(resolved, [framed(old, b"\x02")])
+    assert caught.value.retriable
+
+
+def test_registry_that_recovers(registry: FakeRegistry) -> None:
+    """
+    A schema that is first seen while the registry fails for a moment is read after that.
+    """
+    old = registry.add("orders-value", OLD)
+    registry.faults.extend([Fault(), Fault(500), Fault(500)])
+    assert rows(formats(registry), [framed(old, b"\x02")]) == [({"id": 1}, None)]
+
+
+def test_url_that_is_no_registry(registry: FakeRegistry) -> None:
+    """
+    A server that does not know the path at all is a wrong URL, and not an unknown schema.
+    """
+    old = registry.add("orders-value", OLD)
+    options = replace(formats(registry), value_schema=json.dumps(OLD))
+    assert options.registry is not None
+    wrong = replace(options.registry, urls=(f"{registry.url}/nothing",))
+    with pytest.raises(SchemaRegistryError, match="HTTP 404"):
+        rows(replace(options, registry=wrong), [framed(old, b"\x02")])
+
+
+def test_failing_read_names_the_record(registry: FakeRegistry) -> None:
+    """
+    With onBadRecord=fail the error has the record's position and the schema's id.
+    """
+    registry.add("orders-value", OLD)
+    with pytest.raises(RecordError, match="offset 100.*id 999"):
+        rows(formats(registry, on_bad_record="fail"), [framed(999, b"\x02")])
+
+
+def test_thousands_of_schemas(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A task keeps a bounded number of schemas, and reads records of any number of them.
+    """
+    monkeypatch.setattr(registered_avro, "MAX_SCHEMAS", 7)
+    numbers = [registry.add("orders-value", OLD | {"doc": str(n)}) for n in range(30)]
+    values: list[bytes | None] = [framed(n, b"\x02") for n in (*numbers, *numbers[:5], 999, 998)]
+    found = rows(formats(registry), values)
+    assert found[:35] == [({"id": 1}, None)] * 35
+    assert [f"id {n}" in str(found[at][1]) for at, n in ((35, 999), (36, 998))] == [True, True]
+
+
+def test_ids_of_eight_bytes(registry: FakeRegistry) -> None:
+    """
+    Apicurio's older serializers write ids of 8 bytes.
+    """
+    old = registry.add("orders-value", OLD, at=2**40)
+    options = formats(registry)
+    assert options.registry is not None
+    wide = replace(options, registry=replace(options.registry, id_bytes=8))
+    assert rows(wide, [framed(old, b"\x02", 8), framed(1, b"\x02")])[0] == ({"id": 1}, None)
+
+
+def test_references(registry: FakeRegistry) -> None:
+    """
+    Writers' and readers' schemas may refer to others, in other namespaces too.
+    """
+    item = {
+        "type": "record",
+        "name": "Item",
+        "namespace": "shop",
+        "fields": [{"name": "price", "type": "int"}, {"name": "kind", "type": "Kind"}],
+    }
+    kind = {"type": "enum", "name": "Kind", "namespace": "shop", "symbols": ["A", "B"]}
+    registry.add("kind", kind)
+    to_kind = {"name": "shop.Kind", "subject": "kind", "version": 1}
+    registry.add("item", item, references=[to_kind])
+    to_item = {"name": "shop.Item", "subject": "item", "version": 1}
+    number = registry.add(
+        "orders-value",
+        order(("first", "shop.Item"), ("second", ["null", "shop.Item"]), ("kind", "shop.Kind")),
+        references=[to_item],
+    )
+    value = framed(number, b"\x02\x00" + b"\x02\x04\x02" + b"\x02")
+    expected = {
+        "first": {"price": 1, "kind": "A"},
+        "second": {"price": 2, "kind": "B"},
+        "kind": "B",
+    }
+    assert rows(formats(registry), [value]) == [(expected, None)]
+
+
+@pytest.mark.parametrize(
+    ("subject", "strategy", "name"),
+    [
+        (SubjectOptions(), Subscribe(("t",)), "t-value"),
+        (SubjectOptions("own"), SubscribePattern("t"), "own"),
+        (
+            SubjectOptions(strategy="TopicRecordNameStrategy", record_name="a.R"),
+            Subscribe(("t",)),
+            "t-a.R",
+        ),
+    ],
+)
+def test_subjects(
+    registry: FakeRegistry, subject: SubjectOptions, strategy: Strategy, name: str
+) -> None:
+    """
+    The strategy and the topic name the subject, unless the options do.
+    """
+    registry.add(name, OLD)
+    options = formats(registry, value_subject=subject, on_bad_record="fail")
+    resolved = with_registered_schemas(options, strategy, gives_columns=True)
+    assert "value STRUCT<`id`: INT>" in str(default_ddl(resolved, include_headers=False))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes", "message"),
+    [
+        (Subscribe(("a", "b")), {}, "not exactly one topic.*valueSubject"),
+        (SubscribePattern("a"), {}, "not exactly one topic"),
+        (Subscribe(("a",)), {}, "does not know subject 'a-value'.*valueSubject"),
+        (ORDERS, {"value_format": "json"}, "of the kind AVRO.*valueFormat is 'json'"),
+    ],
+)
+def test_no_schema_for_columns(
+    registry: FakeRegistry, strategy: Strategy, changes: dict[str, Any], message: str
+) -> None:
+    """
+    If the registry has no schema for the columns, the error names the options that say which.
+    """
+    registry.add("orders-value", OLD)
+    with pytest.raises(OptionsError, match=message):
+        with_registered_schemas(formats(registry, **changes), strategy, gives_columns=True)
+
+
+def test_json_schema_becomes_columns(registry: FakeRegistry) -> None:
+    """
+    The columns of JSON come from its schema, where the user gives none.
+    """
+    schema = {
+        "type": "object",
+        "definitions": {"item": {"properties": {"n": {"type": "integer"}}}},
+        "properties": {
+            "id": {"type": "integer"},
+            "at": {"oneOf": [{"type": "null"}, {"type": "string", "format": "date-time"}]},
+            "price": {"type": ["number", "null"]},
+            "items": {"type": "array", "items": {"$ref": "#/definitions/item"}},
+            "tags": {"type": "object", "additionalProperties": {"type": "boolean"}},
+            "any`thing": {},
+        },
+    }
+    registry.add("orders-value", schema, "JSON")
+    resolved = with_registered_schemas(
+        formats(registry, value_format="json"), ORDERS, gives_columns=True
+    )
+    assert resolved.value_schema == (
+        "STRUCT<`id`: BIGINT, `at`: TIMESTAMP, `price`: DOUBLE, `items`: ARRAY<STRUCT<`n`: BIGINT>>"
+        ", `tags`: MAP<STRING, BOOLEAN>, `any``thing`: STRING>"
+    )
+
+
+def test_json_behind_a_prefix(registry: FakeRegistry) -> None:
+    """
+    JSON is read with and without the id of a schema before it.
+    """
+    options = formats(registry, value_format="json", value_schema="STRUCT<a: BIGINT>")
+    kind = pa.struct([("a", pa.int64())])
+    record = record_format(
+        options, pa.schema([("value", kind), ("_error", pa.string())]), include_headers=False
+    )
+    values = [framed(5, b'{"a":1}'), b'{"a":2}', b"\0\0\0\0", framed(5, b""), b"\0"]
+    batch = pa.record_batch([pa.array(values), pa.array(range(5))], schema=record.record_schema)
+    (found,) = decode_records([batch], TP, record, settings("b:1", "wire"))
+    assert [row["value"] for row in found.to_pylist()] == [
+        *({"a": 1}, {"a": 2}, {"a": None}, None, {"a": None}),
+    ]
+    assert registry.requests == []
