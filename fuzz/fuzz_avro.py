@@ -13,10 +13,11 @@ def decode_input(data: bytes) -> None:
     """
     Decode records by a schema that libFuzzer chooses.
     """
-    from fuzz.avro_mutations import decode_any, values
+    from fuzz.avro_mutations import decode_any, decode_named, values
 
     choices = FuzzedChoices(atheris.FuzzedDataProvider(data))
-    decode_any(values(choices), choices)
+    decode = (decode_any, decode_named)[choices.number(0, 1)]
+    decode(values(choices), choices)
 
 
 if __name__ == "__main__":

@@ -71,8 +71,11 @@ class _RecordDecoder:
             common = column.name, column.type, column.schema, max_bytes, policy
             if registry is not None:
                 from pyspark_pykafka.formats.registered_avro import RegisteredAvroColumn
+                from pyspark_pykafka.formats.registered_schemas import WriterSchemas
 
-                return RegisteredAvroColumn(*common, registry=registry)
+                return RegisteredAvroColumn(
+                    *common, id_bytes=registry.id_bytes, writers=WriterSchemas(registry)
+                )
             from pyspark_pykafka.formats.avro_decoder import AvroColumn
 
             return AvroColumn(*common)

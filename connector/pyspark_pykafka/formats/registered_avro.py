@@ -4,7 +4,7 @@ Decodes Avro whose records name the schemas that they were written with.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pyspark_pykafka.formats._avro import AvroDecoder
 from pyspark_pykafka.formats.avro_decoder import AvroColumn
@@ -12,14 +12,15 @@ from pyspark_pykafka.formats.avro_resolution import resolved_plan
 from pyspark_pykafka.formats.avro_types import parse_avro
 from pyspark_pykafka.formats.decoded_column import DecodedColumn
 from pyspark_pykafka.formats.json_types import plan
-from pyspark_pykafka.formats.registered_schemas import UnusableSchemaError, WriterSchemas
+from pyspark_pykafka.formats.registered_schemas import UnusableSchemaError
 from pyspark_pykafka.formats.schema_names import SchemaNames
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_pykafka.formats.avro_types import AvroType
     from pyspark_pykafka.formats.bad_records import BadRecordPolicy
-    from pyspark_pykafka.options import RegistryOptions
+    from pyspark_pykafka.formats.schema_names import SchemaName
 
 #: How many writers' schemas a task knows at once; with more it begins anew.
 MAX_SCHEMAS = 1000
@@ -28,11 +29,23 @@ MAX_SCHEMAS = 1000
 UNUSABLE_SCHEMA = 15
 
 
+class SchemaSource(Protocol):
+    """
+    Where the schemas that records name come from.
+    """
+
+    def find(self, name: SchemaName) -> AvroType:
+        """
+        Return a schema. Raises :class:`UnusableSchemaError` if records that name it are bad.
+        """
+
+
 class RegisteredAvroColumn(DecodedColumn):
     """
     The column that Avro values are decoded into which name their schemas.
 
-    They are read as ``schema``, the JSON text of the reader's schema. A schema that is seen for the
+    They are read as ``schema``, the JSON text of the reader's schema. ``writers`` knows the schemas
+    that they name. A schema that is seen for the
     first time is asked for where its first record is, which has to wait.
     """
 
@@ -51,16 +64,17 @@ class RegisteredAvroColumn(DecodedColumn):
         max_bytes: int,
         policy: BadRecordPolicy,
         *,
-        registry: RegistryOptions,
+        id_bytes: int,
+        writers: SchemaSource,
     ) -> None:
         self._reader = parse_avro(schema)
         self._column = name
         self._names = SchemaNames(name)
-        self._writers = WriterSchemas(registry)
+        self._writers = writers
         self._unusable: dict[int, str] = {}
         self._headers: pa.Array | None = None
         self._keys: tuple[pa.Buffer, pa.Buffer] | None = None
-        self._avro = AvroDecoder(plan(name, kind), max_bytes, policy.fails, None, registry.id_bytes)
+        self._avro = AvroDecoder(plan(name, kind), max_bytes, policy.fails, None, id_bytes)
         super().__init__(name, kind, self._avro)
 
     def decode(

@@ -13,7 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 #: How many names a task remembers; more are forgotten together.
 MAX_NAMES = 10_000
@@ -41,7 +41,7 @@ class SchemaNames:
     """
 
     def __init__(self, column: str) -> None:
-        self._headers = {
+        self._headers: dict[str, Callable[[bytes | None], SchemaName]] = {
             f"__{column}_schema_id": _guid,
             f"apicurio.{column}.globalId": lambda value: _number("globalId", value),
             f"apicurio.{column}.contentId": lambda value: _number("contentId", value),
@@ -75,7 +75,8 @@ class SchemaNames:
             mask = pc.fill_null(pc.equal(names, name), fill_value=False)
             if pc.any(mask).as_py():
                 encoded = pc.dictionary_encode(values.filter(mask))
-                keys = [self._key(read(value)) for value in encoded.dictionary.to_pylist()]
+                values_seen: list[bytes | None] = encoded.dictionary.to_pylist()
+                keys = [self._key(read(value)) for value in values_seen]
                 taken = pa.array(keys, pa.int64()).take(encoded.indices)
                 parts.append((parents.filter(mask).cast(pa.int64()), taken.fill_null(0)))
         return _merged(parts) if parts else None

@@ -54,7 +54,7 @@ REGISTRY_URL = Option(
     Parser(_read_urls, "URLs of one schema registry, such as http://host:8081,http://host2:8081"),
     "The schema registry, as URLs of its API, of which the next is used if one does not answer. "
     "Values with `valueFormat` `avro` or `json`, and keys, then have the form of Confluent's or "
-    "Apicurio's serializers. See [Typed topics](typed-topics.md#schema-registry).",
+    "Apicurio's serializers. See [Schema Registry](schema-registry.md).",
     Scope.READ,
     secret=True,
 )
