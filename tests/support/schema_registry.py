@@ -106,6 +106,10 @@ class FakeRegistry:
 
     def answer(self, method: str, path: str, body: Any) -> Answer:
         parts = [unquote(part) for part in path.strip("/").split("/")]
+        if parts[:3] == ["apis", "registry", "v2"]:
+            return self._apicurio(parts[3:])
+        if parts[:3] == ["apis", "ccompat", "v7"]:
+            parts = parts[3:]
         if method == "GET" and parts[:2] == ["schemas", "ids"] and len(parts) == 3:
             return self._schema(int(parts[2]))
         if method == "GET" and parts[:2] == ["schemas", "guids"] and self.has_guids:
@@ -116,6 +120,20 @@ class FakeRegistry:
         if method == "POST" and parts[0] == "subjects":
             return self._post(parts[1], body, registers=len(parts) == 3)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def _apicurio(self, parts: list[str]) -> Answer:
+        """
+        Answer as Apicurio's own API, in which an artifact is what a subject is elsewhere.
+        """
+        if parts[0] != "ids" or parts[1] not in {"globalIds", "contentIds"}:
+            return 404, {"error_code": 404, "message": "RESTEASY003210"}
+        known = self.schemas.get(int(parts[2]))
+        if known is None:
+            return 404, {"error_code": 404, "name": "ArtifactNotFoundException"}
+        if len(parts) == 3:
+            return 200, json.loads(known["schema"])
+        listed = [{**r, "artifactId": r["subject"], "version": "1"} for r in known["references"]]
+        return 200, listed
 
     def _schema(self, number: int) -> Answer:
         if number not in self.schemas:

@@ -57,6 +57,7 @@ _PROMOTIONS: dict[str, tuple[pa.DataType, ...]] = {
 }
 #: A schema with more types is rejected: a few lines can name each type twice, level by level.
 MAX_TYPES = 100_000
+_TOO_DEEP = f"it is nested more than {MAX_TYPE_DEPTH} levels"
 
 _DDL = {
     "null": "VOID",
@@ -119,18 +120,26 @@ def parse_avro(text: str) -> AvroType:
         msg = f"it is not JSON ({cause})"
         raise AvroSchemaError(msg) from cause
     parsed = _Names().parse(document, "", 1)
-    if _expanded_size(parsed, {}) > MAX_TYPES:
+    try:
+        size, depth = _extent(parsed, {})
+    except RecursionError as cause:
+        raise AvroSchemaError(_TOO_DEEP) from cause
+    if depth > MAX_TYPE_DEPTH:
+        raise AvroSchemaError(_TOO_DEEP)
+    if size > MAX_TYPES:
         msg = f"it has more than {MAX_TYPES} types, each counted wherever it is used"
         raise AvroSchemaError(msg)
     return parsed
 
 
-def _expanded_size(kind: AvroType, known: dict[int, int]) -> int:
+def _extent(kind: AvroType, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """
-    Return the number of types; those that are used repeatedly count each time.
+    Return the number of types and levels; named types count wherever they are used.
     """
     if id(kind) not in known:
-        known[id(kind)] = 1 + sum(_expanded_size(inner, known) for _, inner in kind.fields)
+        inner = [_extent(part, known) for _, part in kind.fields]
+        sizes, depths = [size for size, _ in inner], [depth for _, depth in inner]
+        known[id(kind)] = 1 + sum(sizes), 1 + max(depths, default=0)
     return known[id(kind)]
 
 
@@ -164,8 +173,7 @@ class _Names:
 
     def parse(self, document: Any, namespace: str, depth: int) -> AvroType:
         if depth > MAX_TYPE_DEPTH:
-            msg = f"it is nested more than {MAX_TYPE_DEPTH} levels"
-            raise AvroSchemaError(msg)
+            raise AvroSchemaError(_TOO_DEEP)
         if isinstance(document, str):
             return self._named(document, namespace)
         if isinstance(document, list):

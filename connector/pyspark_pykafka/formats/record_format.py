@@ -4,7 +4,7 @@ How the records of a read become rows: which columns are decoded, and into which
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,6 +52,17 @@ class TypedColumn(NamedTuple):
         """
         return self.registry is not None and self.format == "avro"
 
+    def failing_fast(self, max_ms: int) -> TypedColumn:
+        """
+        Return the same column, of which a schema registry is waited for no longer than this.
+        """
+        if self.registry is None:
+            return self
+        known = self.registry
+        request_ms, all_ms = min(known.request_timeout_ms, max_ms), min(known.timeout_ms, max_ms)
+        quick = replace(known, request_timeout_ms=request_ms, timeout_ms=all_ms)
+        return self._replace(registry=quick)
+
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
@@ -68,6 +79,12 @@ class RecordFormat:
     sources: tuple[tuple[str, str], ...] = ()
     flattens: bool = False
     policy: BadRecordPolicy = FAIL
+
+    def failing_fast(self, max_ms: int) -> RecordFormat:
+        """
+        Return the same format, of which a schema registry is waited for no longer than this.
+        """
+        return replace(self, typed=tuple(column.failing_fast(max_ms) for column in self.typed))
 
     def record_column(self, name: str) -> str | None:
         """

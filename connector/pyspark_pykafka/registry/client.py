@@ -216,7 +216,7 @@ class SchemaRegistry:
 
     def _response(self, request: Request, what: str, rebase: Callable[[str], str]) -> Response:
         response = self._transport.send(request, lambda r: not _is_missing(r), rebase)
-        if response.status == 200:
+        if 200 <= response.status < 300:
             return response
         code = response.error_code or response.status
         if _is_missing(response):

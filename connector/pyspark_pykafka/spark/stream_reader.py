@@ -134,7 +134,8 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         """
         if self._stream.has_split_options or not supports_prefetched_records(self._format.schema):
             return DisabledDriverReader()
-        return BoundedDriverReader(lambda r: read_range(InputPartition(r), quick, self._format))
+        quick_format = self._format.failing_fast(quick.poll_timeout_ms)
+        return BoundedDriverReader(lambda r: read_range(InputPartition(r), quick, quick_format))
 
 
 @reports_errors

@@ -245,6 +245,68 @@ def test_ids_of_eight_bytes(registry: FakeRegistry) -> None:
     assert rows(wide, [framed(old, b"\x02", 8), framed(1, b"\x02")])[0] == ({"id": 1}, None)
 
 
+def test_ids_of_apicurio(registry: FakeRegistry) -> None:
+    """
+    Ids in Apicurio's headers, and those of 8 bytes, are those of its own API beside Confluent's.
+    """
+    registry.add("item", {"type": "enum", "name": "Item", "symbols": ["A", "B"]})
+    to_item = {"name": "Item", "subject": "item", "version": 1}
+    schema = order(("id", "int"), ("item", "Item"))
+    number = registry.add("orders-value", schema, references=[to_item])
+    named = number.to_bytes(8, "big")
+    values: list[bytes | None] = [b"\x02\x00", b"\x04\x02", framed(number, b"\x06\x00", 8), b"\x02"]
+    headers: list[Headers] = [
+        [("apicurio.value.globalId", named)],
+        [("apicurio.value.contentId", named), ("apicurio.key.globalId", b"")],
+        [],
+        [("apicurio.value.globalId", (99).to_bytes(8, "big"))],
+    ]
+    options = formats(registry)
+    assert options.registry is not None
+    url = f"{registry.url}/apis/ccompat/v7"
+    there = replace(options.registry, urls=(url,), id_bytes=8)
+    found = rows(replace(options, registry=there), values, headers)
+    assert [value for value, _ in found[:3]] == [
+        *({"id": 1, "item": "A"}, {"id": 2, "item": "B"}, {"id": 3, "item": "A"}),
+    ]
+    assert "does not know globalId 99" in str(found[3][1])
+    assert f"GET /apis/registry/v2/ids/contentIds/{number}" in registry.requests
+
+
+def test_hostile_schemas(registry: FakeRegistry) -> None:
+    """
+    Schemas that are small as text and huge as types, or deep, make their records bad, at once.
+    """
+    wide: Any = "int"
+    deep: list[Any] = []
+    for level in range(40):
+        name = f"W{level}"
+        fields = [{"name": "a", "type": wide}, {"name": "b", "type": f"W{level - 1}"}]
+        wide = {"type": "record", "name": name, "fields": fields if level else fields[:1]}
+    for level in range(3000):
+        inner = f"D{level - 1}" if level else "int"
+        fields = [{"name": "a", "type": inner}]
+        deep.append({"type": "record", "name": f"D{level}", "fields": fields})
+    registry.add("orders-value", OLD)
+    numbers = [registry.add("hostile", schema) for schema in (wide, deep)]
+    numbers.append(registry.add("hostile", "[" * 5000 + "]" * 5000))
+    errors = [error for _, error in rows(formats(registry), [framed(n, b"") for n in numbers])]
+    for error, reason in zip(errors, ["100000 types", "100 levels", "JSON"], strict=True):
+        assert reason in str(error)
+
+
+def test_driver_waits_less(registry: FakeRegistry) -> None:
+    """
+    A read on the driver leaves the batch to tasks soon, if the registry does not answer.
+    """
+    options = replace(formats(registry), value_schema=json.dumps(OLD), on_bad_record="null")
+    schema = pa.schema([("value", pa.struct([("id", pa.int32())]))])
+    quick = record_format(options, schema, include_headers=False).failing_fast(5)
+    (column,) = quick.typed
+    assert column.registry is not None
+    assert (column.registry.request_timeout_ms, column.registry.timeout_ms) == (5, 5)
+
+
 def test_references(registry: FakeRegistry) -> None:
     """
     Writers' and readers' schemas may refer to others, in other namespaces too.
