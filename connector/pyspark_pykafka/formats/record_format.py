@@ -54,7 +54,7 @@ class TypedColumn(NamedTuple):
 
     def failing_fast(self, max_ms: int) -> TypedColumn:
         """
-        Return the same column, of which a schema registry is waited for no longer than this.
+        Return the same column, which waits no longer than this for a schema registry.
         """
         if self.registry is None:
             return self
@@ -82,7 +82,7 @@ class RecordFormat:
 
     def failing_fast(self, max_ms: int) -> RecordFormat:
         """
-        Return the same format, of which a schema registry is waited for no longer than this.
+        Return the same format, which waits no longer than this for a schema registry.
         """
         return replace(self, typed=tuple(column.failing_fast(max_ms) for column in self.typed))
 

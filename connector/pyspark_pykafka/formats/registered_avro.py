@@ -42,11 +42,10 @@ class SchemaSource(Protocol):
 
 class RegisteredAvroColumn(DecodedColumn):
     """
-    The column that Avro values are decoded into which name their schemas.
+    A column of Avro values that name the schemas they were written with.
 
-    They are read as ``schema``, the JSON text of the reader's schema. ``writers`` knows the schemas
-    that they name. A schema that is seen for the
-    first time is asked for where its first record is, which has to wait.
+    They are read as ``schema``, the JSON text of the reader's schema. ``writers`` has the schemas
+    that values name. One that is new is fetched at the first value that names it; decoding waits.
     """
 
     format_name = "Avro"
@@ -81,7 +80,7 @@ class RegisteredAvroColumn(DecodedColumn):
         self, encoded: pa.Array, start: int, end: int, headers: pa.Array | None = None
     ) -> int:
         """
-        Decode the rows ``[start, end)``, and ask for the schemas that they name.
+        Decode the rows ``[start, end)``, and fetch the schemas that they name.
         """
         if headers is not self._headers:
             self._headers = headers

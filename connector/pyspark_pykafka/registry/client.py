@@ -1,5 +1,5 @@
 """
-A schema registry's subjects and schemas, as the driver and the workers ask for them.
+A schema registry's subjects and schemas, as the driver and the workers read them.
 
 Paths and error codes are those of Confluent's Schema Registry API v1; Apicurio's ``ccompat`` API
 keeps them. Records of Apicurio's serializers name schemas by ids of its own API, which lies beside.
@@ -50,8 +50,8 @@ class SchemaRegistry:
     """
     A client of one registry, for all threads of a process.
 
-    Schemas never change, so those asked for by id, GUID or version are cached, and so is for some
-    seconds that an id is unknown. What is ``latest`` is asked each time. ::
+    Schemas never change, so those of an id, GUID or version are cached. That an id is unknown is
+    cached for some seconds, and ``latest`` is not cached. ::
 
         registry = schema_registry(options.registry)
         registered = registry.schema_by_id(7)
@@ -85,7 +85,7 @@ class SchemaRegistry:
         """
         Return the schema of an id, with its references resolved (``GET /schemas/ids/{id}``).
 
-        All URLs are asked before an id counts as unknown: a registry's replica may lag behind.
+        All URLs are tried before an id counts as unknown: a registry's replica may lag behind.
 
         Raises :class:`SchemaNotFoundError` if the registry does not know it.
         """
@@ -112,7 +112,7 @@ class SchemaRegistry:
         """
         Return the latest schema of a subject, with its references resolved.
 
-        It is asked each time (``GET /subjects/{subject}/versions/latest``). Raises
+        It is not cached (``GET /subjects/{subject}/versions/latest``). Raises
         :class:`SchemaNotFoundError` if there is no such subject.
         """
         what = f"subject '{subject}'"
@@ -297,7 +297,7 @@ def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
 
 def _is_missing(response: Response) -> bool:
     """
-    Whether the registry itself says that it lacks what was asked for.
+    Whether the registry itself reports that it lacks the requested schema.
 
     A proxy's 404, or that of an older registry without this path, says nothing of the kind.
     """

@@ -42,7 +42,7 @@ class RegisteredSchema:
     ``imports`` has (name, schema) for everything that it refers to, directly or not, each after
     those that it needs itself. ``id`` is the number that stands before records, and ``guid`` the
     UUID that stands in their headers; -1 and ``""`` if the registry's answer did not have them, as
-    ``subject`` and ``version`` are for a schema that was asked for by its id.
+    ``subject`` and ``version`` are for a schema that was looked up by its id.
     """
 
     schema: Schema

@@ -353,7 +353,7 @@ def test_decimals() -> None:
 
 def test_some_columns() -> None:
     """
-    Only the columns that are asked for are decoded, of a wider type than the reader's too.
+    Only the requested columns are decoded, of a wider type than the reader's too.
     """
     writer = record(
         {"name": "a", "type": "int"}, {"name": "b", "type": "string"}, {"name": "c", "type": "int"}

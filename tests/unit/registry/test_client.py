@@ -54,7 +54,7 @@ def client(*urls: str, **more: object) -> SchemaRegistry:
 
 def test_schema_by_id_is_asked_once(registry: FakeRegistry) -> None:
     """
-    A schema never changes, so a process asks for it once.
+    A schema never changes, so a process fetches it once.
     """
     number = registry.add("t-value", INT)
     asking = client(registry.url)
@@ -215,7 +215,7 @@ def test_next_url_answers(registry: FakeRegistry) -> None:
 
 def test_replica_that_lags(registry: FakeRegistry) -> None:
     """
-    An id that the first URL does not know yet is asked of the others.
+    An id that the first URL does not know yet is looked up at the others.
     """
     number = registry.add("t-value", INT)
     with running_registry() as lagging:
@@ -274,7 +274,7 @@ def test_unavailable_is_not_remembered(registry: FakeRegistry) -> None:
 
 def test_slow_registry(registry: FakeRegistry) -> None:
     """
-    A request has a limit of its own, after which the next URL is asked.
+    A request has a limit of its own, after which the next URL is used.
     """
     number = registry.add("t-value", INT)
     with running_registry() as slow:
@@ -385,7 +385,7 @@ def test_tls(authority: trustme.CA, tmp_path: Path) -> None:
 
 def test_mutual_tls(authority: trustme.CA, tmp_path: Path) -> None:
     """
-    A registry that asks for a certificate gets that of the options, with its encrypted key.
+    A registry that requires a certificate gets that of the options, with its encrypted key.
     """
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     issued = authority.issue_cert("client")
@@ -432,7 +432,7 @@ def test_one_client_per_process(registry: FakeRegistry) -> None:
 
 def test_threads_share_a_client(registry: FakeRegistry) -> None:
     """
-    Threads that ask at once all get the schema.
+    Threads that request a schema at once all get it.
     """
     number = registry.add("t-value", INT)
     asking = client(registry.url)
