@@ -27,7 +27,7 @@ def versions() -> dict[str, str]:
     connector = next(jar.stem for jar in spark_connector_jars() if "sql-kafka" in jar.name)
     return {
         "pykafka": pyspark_pykafka.__version__,
-        "commit": _commit(),
+        "commit": commit(),
         "spark": version("pyspark"),
         "jvm connector": connector,
         "kafka": KAFKA_VERSION,
@@ -57,7 +57,7 @@ def _cpu_model() -> str:
     return next(named, platform.processor() or "unknown")
 
 
-def _commit() -> str:
+def commit() -> str:
     """
     Return the commit, marked if files differ from it; `unknown` outside a clone.
     """

@@ -11,9 +11,12 @@ import sys
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bench.versions import commit
 from tests.simulation.planted import PLANTED, planted
+from tests.simulation.results import Run, record_run
 from tests.simulation.workloads.definitions import WORKLOADS
 
 if TYPE_CHECKING:
@@ -64,13 +67,17 @@ def main() -> int:
     parser.add_argument("--planted", choices=sorted(PLANTED), help="put a known fault back")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     parser.add_argument("--trace", action="store_true", help="print the history of each seed")
+    parser.add_argument("--results", type=Path, help="a file to which the figures are added")
     arguments = parser.parse_args()
+    if arguments.results and (arguments.planted or arguments.stop):
+        parser.error("--results is for whole runs of the connector as it is")
     _fix_hashes()
     logging.disable()
     first, _, last = arguments.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
     workloads = sorted(WORKLOADS) if arguments.workload == _ALL else [arguments.workload]
-    failed = 0
+    # The tree may change during a long run; the modules are loaded already.
+    head, failed = commit(), 0
     for workload in workloads:
         began, outcomes = time.monotonic(), []
         for outcome in _outcomes(workload, seeds, arguments):
@@ -82,6 +89,8 @@ def main() -> int:
                 if arguments.stop:
                     break
         failed += _summarize(workload, outcomes, time.monotonic() - began)
+        if arguments.results:
+            record_run(arguments.results, _run(workload, outcomes, head))
     return bool(failed)
 
 
@@ -114,6 +123,18 @@ def _summarize(workload: str, outcomes: list[Outcome], seconds: float) -> int:
         f"{len(failed)} failed {failed[:20]}, {seconds:.0f} s"
     )
     return len(failed)
+
+
+def _run(workload: str, outcomes: list[Outcome], head: str) -> Run:
+    return Run(
+        workload=workload,
+        first=outcomes[0].seed,
+        last=outcomes[-1].seed,
+        records=sum(outcome.records for outcome in outcomes),
+        faults=sum(outcome.faults for outcome in outcomes),
+        failed=tuple(outcome.seed for outcome in outcomes if outcome.failure),
+        commit=head,
+    )
 
 
 def _write(text: str) -> None:

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.results import read_runs, summarize
 from tests.soak.charts import RESOURCES, TIMELINE, draw
 from tests.soak.rounds import DRAIN_SECONDS
 from tests.soak.verdicts import ANOMALY, CLEAN, ENOUGH_SAMPLES, VOID
@@ -18,6 +19,8 @@ from tests.soak.workloads import MIN_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from tests.simulation.results import Run, Summary
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "proof.md", ROOT / "docs" / "proof"
@@ -75,7 +78,7 @@ _NOT_SHOWN = """\
 """
 
 
-def render(soak: dict[str, Any], simulation: Sequence[dict[str, Any]] | None) -> str:
+def render(soak: dict[str, Any], simulation: Sequence[Run]) -> str:
     """
     Return the page; the simulation's results are those of `python -m tests.simulation --results`.
     """
@@ -106,7 +109,7 @@ def render(soak: dict[str, Any], simulation: Sequence[dict[str, Any]] | None) ->
     return "\n".join(parts)
 
 
-def write(soak: dict[str, Any], simulation: Sequence[dict[str, Any]] | None) -> None:
+def write(soak: dict[str, Any], simulation: Sequence[Run]) -> None:
     """
     Write the page and its pictures.
     """
@@ -218,21 +221,21 @@ def _resources(soak: dict[str, Any]) -> str:
     )
 
 
-def _simulation(results: Sequence[dict[str, Any]] | None) -> Iterator[str]:
-    if results is None:
+def _simulation(runs: Sequence[Run]) -> Iterator[str]:
+    if not runs:
         yield "No results of `make simulate` are recorded yet. [What it is](simulation.md).\n"
         return
-    commits = ", ".join(sorted({str(each["commit"]) for each in results}))
+    summaries = summarize(runs)
+    commits = ", ".join(dict.fromkeys(name for each in summaries for name in each.commits))
     yield f"The histories of [the simulation](simulation.md), at commit {commits}.\n"
-    rows = [(f"`{r['workload']}`", *(f"{_count(r[key]):,}" for key in _FIGURES)) for r in results]
-    yield _table(("Workload", "Seeds", "Records", "Faults", "Failed"), rows)
+    head = ("Workload", "Seeds", "Which", "Records", "Faults", "Failed")
+    yield _table(head, (_simulation_row(each) for each in summaries))
 
 
-_FIGURES = ("seeds", "records", "faults", "failed")
-
-
-def _count(value: Any) -> int:
-    return len(value) if isinstance(value, list) else int(value)
+def _simulation_row(summary: Summary) -> tuple[object, ...]:
+    figures = (summary.records, summary.faults, len(summary.failed))
+    shown = (f"{figure:,}" for figure in figures)
+    return f"`{summary.workload}`", f"{summary.seeds:,}", ", ".join(summary.ranges), *shown
 
 
 def main() -> None:
@@ -244,8 +247,7 @@ def main() -> None:
     new = parser.parse_args().results
     if new is not None:
         SOAK.write_text(json.dumps(json.loads(new.read_text()), indent=1) + "\n")
-    simulation = json.loads(SIMULATION.read_text()) if SIMULATION.exists() else None
-    write(json.loads(SOAK.read_text()), simulation)
+    write(json.loads(SOAK.read_text()), read_runs(SIMULATION))
 
 
 if __name__ == "__main__":

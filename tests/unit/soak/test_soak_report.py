@@ -9,6 +9,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.simulation.results import Run, read_runs
 from tests.soak.charts import RESOURCES, TIMELINE, draw
 from tests.soak.report import PAGE, SIMULATION, SOAK, render
 from tests.soak.verdicts import ROOM
@@ -85,7 +86,7 @@ def test_page_shows_verdicts_and_faults(soak: dict[str, Any]) -> None:
     """
     Rounds, verdicts, faults, and what could not be done are on the page.
     """
-    page = render(soak, None)
+    page = render(soak, [])
 
     assert "| `exactly-once` | 2 | 1 | 1 | 0 | 2,000 | 0 | 4 |" in page
     assert "| broker killed | 2 |" in page
@@ -100,10 +101,10 @@ def test_load_is_shown_only_where_it_was_recorded(soak: dict[str, Any]) -> None:
     """
     Results without a load average get no row for it.
     """
-    assert "| Load | averages from 3 to 3," in render(soak, None)
+    assert "| Load | averages from 3 to 3," in render(soak, [])
     for each in soak["rounds"]:
-        each.pop("load", None)
-    assert "| Load |" not in render(soak, None)
+        each.pop("load", [])
+    assert "| Load |" not in render(soak, [])
 
 
 def test_notes_on_a_run_are_shown(soak: dict[str, Any]) -> None:
@@ -111,7 +112,7 @@ def test_notes_on_a_run_are_shown(soak: dict[str, Any]) -> None:
     A note on a recorded run is shown on the page.
     """
     assert "Other work ran there, too." in render(
-        {**soak, "notes": ["Other work ran there, too."]}, None
+        {**soak, "notes": ["Other work ran there, too."]}, []
     )
 
 
@@ -119,7 +120,7 @@ def test_few_measurements_are_no_verdict(soak: dict[str, Any]) -> None:
     """
     Two measurements show no trend, so nothing is claimed.
     """
-    page = render({**soak, "footprints": [dict.fromkeys(ROOM, 10)] * 2}, None)
+    page = render({**soak, "footprints": [dict.fromkeys(ROOM, 10)] * 2}, [])
 
     assert "It was measured 2 times" in page
     assert "That is too little for a verdict." in page
@@ -129,30 +130,24 @@ def test_page_shows_a_leak(soak: dict[str, Any]) -> None:
     """
     Resources that grew are named.
     """
-    page = render({**soak, "leaks": {"threads": "grew by 99, limit 20"}}, None)
+    page = render({**soak, "leaks": {"threads": "grew by 99, limit 20"}}, [])
 
     assert "It has grown: threads grew by 99, limit 20." in page
 
 
 def test_page_shows_the_simulation(soak: dict[str, Any]) -> None:
     """
-    The simulation's results are a row for each workload; seeds may be a list or their number.
+    The simulation's runs are a row for each workload, with the seeds and commits of all.
     """
-    results = [
-        {
-            "workload": "source",
-            "seeds": 10_000,
-            "records": 123_456,
-            "faults": 99,
-            "failed": [],
-            "commit": "abc",
-        }
+    runs = [
+        Run("source", 0, 9_999, 123_000, 90, (), "abc"),
+        Run("source", 20_000, 20_249, 456, 9, (20_007,), "def"),
     ]
 
-    page = render(soak, results)
+    page = render(soak, runs)
 
-    assert "at commit abc." in page
-    assert "| `source` | 10,000 | 123,456 | 99 | 0 |" in page
+    assert "at commit abc, def." in page
+    assert "| `source` | 10,250 | 0-9999, 20000-20249 | 123,456 | 99 | 1 |" in page
 
 
 def test_pictures_are_the_same_for_the_same_results(soak: dict[str, Any], tmp_path: Path) -> None:
@@ -170,6 +165,4 @@ def test_page_in_the_tree_is_that_of_the_recorded_results() -> None:
     """
     docs/proof.md is what the results in the tree say.
     """
-    simulation = json.loads(SIMULATION.read_text()) if SIMULATION.exists() else None
-
-    assert PAGE.read_text() == render(json.loads(SOAK.read_text()), simulation)
+    assert PAGE.read_text() == render(json.loads(SOAK.read_text()), read_runs(SIMULATION))

@@ -1,0 +1,142 @@
+"""
+Recorded results of simulated histories: runs of consecutive seeds, one row per workload.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """
+    Consecutive seeds of one workload, both ends included, at one commit; `failed` are seeds.
+    """
+
+    workload: str
+    first: int
+    last: int
+    records: int
+    faults: int
+    failed: tuple[int, ...]
+    commit: str
+
+    @property
+    def seeds(self) -> int:
+        """
+        How many seeds ran.
+        """
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """
+    All recorded runs of a workload, as a row of docs/proof.md.
+    """
+
+    workload: str
+    seeds: int
+    #: Consecutive seeds, as `0-999`.
+    ranges: tuple[str, ...]
+    records: int
+    faults: int
+    failed: tuple[int, ...]
+    commits: tuple[str, ...]
+
+
+class OverlappingRunError(ValueError):
+    """
+    Some seeds of a run are recorded already, and others are not.
+    """
+
+
+def add_run(recorded: Iterable[Run], new: Run) -> list[Run]:
+    """
+    Return the runs with a new one, which replaces those whose seeds it has run again.
+
+    Raises:
+    ------
+    OverlappingRunError
+        A recorded run has some of the new run's seeds and others: its figures cannot be divided.
+
+    """
+    kept = []
+    for run in recorded:
+        if run.workload != new.workload or run.last < new.first or new.last < run.first:
+            kept.append(run)
+        elif run.first < new.first or new.last < run.last:
+            msg = (
+                f"{run.workload}: seeds {run.first}-{run.last} are recorded as one run, and "
+                f"{new.first}-{new.last} are only a part of them; run {run.first}-{run.last} again"
+            )
+            raise OverlappingRunError(msg)
+    return sorted([*kept, new], key=lambda run: (run.workload, run.first))
+
+
+def summarize(runs: Sequence[Run]) -> list[Summary]:
+    """
+    Return one row per workload.
+    """
+    return [
+        _summary(workload, [run for run in runs if run.workload == workload])
+        for workload in sorted({run.workload for run in runs})
+    ]
+
+
+def _summary(workload: str, runs: Sequence[Run]) -> Summary:
+    return Summary(
+        workload=workload,
+        seeds=sum(run.seeds for run in runs),
+        ranges=_ranges(runs),
+        records=sum(run.records for run in runs),
+        faults=sum(run.faults for run in runs),
+        failed=tuple(seed for run in runs for seed in run.failed),
+        commits=tuple(dict.fromkeys(run.commit for run in runs)),
+    )
+
+
+def _ranges(runs: Sequence[Run]) -> tuple[str, ...]:
+    runs = sorted(runs, key=lambda run: run.first)
+    gaps = [at for at, (one, two) in enumerate(pairwise(runs), 1) if one.last + 1 < two.first]
+    bounds = pairwise([0, *gaps, len(runs)])
+    return tuple(f"{runs[start].first}-{runs[end - 1].last}" for start, end in bounds)
+
+
+# --- The file -------------------------------------------------------------------------------------
+
+
+def read_runs(path: Path) -> list[Run]:
+    """
+    Return the runs of a file, none if there is no such file.
+    """
+    return _parse(path.read_text()) if path.exists() else []
+
+
+def record_run(path: Path, run: Run) -> None:
+    """
+    Add a run to a file that several processes may write to.
+    """
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        runs = add_run(_parse(file.read()), run)
+        file.truncate(0)
+        file.write(json.dumps([_document(each) for each in runs], indent=1) + "\n")
+
+
+def _parse(text: str) -> list[Run]:
+    documents = json.loads(text) if text else []
+    return [Run(**{**each, "failed": tuple(each["failed"])}) for each in documents]
+
+
+def _document(run: Run) -> dict[str, Any]:
+    return asdict(run)
