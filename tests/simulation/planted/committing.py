@@ -172,6 +172,14 @@ def commit_is_not_checked(connector: Connector) -> list[Any]:
     ]
 
 
+def markers_are_not_awaited(connector: Connector) -> list[Any]:
+    """
+    A batch write returns when its commit is decided, before readers can see its rows.
+    """
+    lookups = connector.module("engines.wire.transactions.lookups").TransactionLookups
+    return [patch.object(lookups, "wait_until_visible", lambda *_: None)]
+
+
 FAULTS = {
     "missed-marker": Fault("exactly-once", "duplicate", missed_marker),
     "late-fence": Fault("exactly-once", "stuck", late_fence),
@@ -183,6 +191,7 @@ FAULTS = {
     "ledger-shows-open-markers": Fault("exactly-once", "stuck", ledger_shows_open_markers),
     "late-end-is-not-fenced": Fault("batch-write", "visible after", late_end_is_not_fenced),
     "commit-is-not-checked": Fault("batch-write", "lost", commit_is_not_checked),
+    "markers-are-not-awaited": Fault("batch-write", "not visible yet", markers_are_not_awaited),
     "late-intent": Fault("exactly-once", "REPLAY_DIFFERS", late_intent),
     "hasty-restart": Fault("exactly-once", "duplicate", hasty_restart),
 }

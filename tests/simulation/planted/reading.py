@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from tests.simulation.planted.fault import Fault
 
@@ -146,6 +147,60 @@ def recreation_is_not_noticed(connector: Connector) -> list[Any]:
     return [patch.object(offset, "recreated_topics", lambda *_: frozenset())]
 
 
+def one_broker_plans(connector: Connector) -> list[Any]:
+    """
+    Topics that are new to a process are read from the metadata of one broker, stale or not.
+    """
+    check = connector.module(f"{_WIRE}.network.metadata_freshness").FreshnessCheck
+    return [patch.object(check, "needs_second_response", property(lambda _: False))]
+
+
+def ignorance_is_a_confirmation(connector: Connector) -> list[Any]:
+    """
+    A broker that does not know a topic yet confirms what another one has returned.
+    """
+    check = connector.module(f"{_WIRE}.network.metadata_freshness").FreshnessCheck
+
+    def needs_second_response(self: Any) -> bool:
+        return bool(self.confirms_new_topics and len(self._brokers) > 1 and self.responses < 2)
+
+    return [patch.object(check, "needs_second_response", property(needs_second_response))]
+
+
+def memory_is_reused(connector: Connector) -> list[Any]:
+    """
+    All responses of a connection share memory, and one is received before another is decoded.
+    """
+    network = connector.module(f"{_WIRE}.network.connection")
+    request = connector.module(f"{_WIRE}.protocol.metadata").metadata_request
+    deadline = connector.module("retry").Deadline
+    reader = connector.module(f"{_WIRE}.consumer.range_reader")._RangeReader
+    read, decode = network.Connection._read, reader._decode
+    shared: WeakKeyDictionary[Any, bytearray] = WeakKeyDictionary()
+
+    def read_into_shared(self: Any, sent: Any, limit: Any) -> Any:
+        def reserve(size: int) -> memoryview:
+            memory = shared.setdefault(self, bytearray(1 << 20))
+            return memoryview(memory)[:size]
+
+        with (
+            patch.object(self._fetch_buffer, "reserve", reserve),
+            patch.object(network, "new_buffer", reserve),
+        ):
+            return read(self, sent, limit)
+
+    def decode_late(self: Any, fetched: Any) -> Any:
+        cluster, limit = self.fetcher.partition.cluster, deadline.after(10.0)
+        connection = cluster.connection(cluster.leader(self.range.tp, limit).node, limit)
+        connection.request(request(8, None, allow_auto_topic_creation=False), limit)
+        yield from decode(self, fetched)
+
+    return [
+        patch.object(network.Connection, "_read", read_into_shared),
+        patch.object(reader, "_decode", decode_late),
+    ]
+
+
 FAULTS = {
     "recreation-is-not-noticed": Fault("changing-log", "recreation", recreation_is_not_noticed),
     "empty-response-is-a-gap": Fault("source", "lost", empty_response_is_a_gap),
@@ -158,6 +213,9 @@ FAULTS = {
     "one-report-is-a-deletion": Fault(
         "changing-log", "data loss", one_report_is_a_deletion, "lost"
     ),
+    "one-broker-plans": Fault("batch", "lost", one_broker_plans),
+    "ignorance-is-a-confirmation": Fault("batch", "lost", ignorance_is_a_confirmation),
+    "memory-is-reused": Fault("source", "CORRUPT", memory_is_reused),
     "truncation-is-not-checked": Fault("changing-log", "lost", truncation_is_not_checked),
     "losses-are-not-reported": Fault("changing-log", "lost", losses_are_not_reported),
     "new-partitions-start-at-the-end": Fault(

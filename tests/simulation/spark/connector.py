@@ -8,7 +8,7 @@ import os
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyspark
 from tests.simulation.kernel.loading import PACKAGE, ModuleState, SimulatedPackage
@@ -99,6 +99,7 @@ class Connector:
                 **network_modules(self._sockets, hosts),
                 "pyspark": _PySpark(SimpleNamespace(get=self._task_context)),
                 f"{PACKAGE}.engines.librdkafka.admin": SimpleNamespace(RetryingAdmin=self._admin),
+                f"{PACKAGE}.engines.librdkafka.consumer": SimpleNamespace(fetch=_not_simulated),
             }
         )
         for name in _module_names():
@@ -147,6 +148,14 @@ class Connector:
     def _admin(self, _: object) -> _Admin:
         assert self._cluster is not None
         return _Admin(self._cluster, self.module("errors"))
+
+
+def _not_simulated(requested: object, _: object) -> NoReturn:
+    """
+    Fail where real sockets would be used: no simulated log is in the old format.
+    """
+    msg = f"{requested} is to be read with librdkafka, which is not simulated"
+    raise NotImplementedError(msg)
 
 
 class _Admin:

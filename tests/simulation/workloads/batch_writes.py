@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock, patch
 
 from tests.simulation.spark.endpoints import KafkaBatchSink, Row
 from tests.simulation.spark.query import Attempt, Job, QueryFailedError
@@ -34,7 +35,7 @@ def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History
     with History(seed, is_traced=is_traced) as history:
         written = history.draw.choice((1, 3))
         history.cluster.create_topic(OUTPUT, written)
-        writes = BatchWrites(history)
+        writes = BatchWrites(history, written)
         faults = (*CLUSTER_FAULTS, "kill worker", "pause worker", "move coordinator")
         own = {"cut off driver": lambda: nemesis.cut_off("batch")}
         nemesis: Nemesis = Nemesis(history, [], [(OUTPUT, written)], faults, own=own)
@@ -42,13 +43,7 @@ def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History
         history.world.call_later(1.0, writes.start)
         history.run(nemesis, lambda: writes.is_over and is_settled(history, OUTPUT, written))
         if history.verdict.is_clean:
-            visible = Counter(
-                record.value
-                for records in truth(history, OUTPUT, written).values()
-                for record in records
-                if record.state == "committed"
-            )
-            writes.check(visible)
+            writes.check()
         check_progress(history.verdict)
         return history.verdict, history
 
@@ -60,9 +55,12 @@ class BatchWrites:
     """
 
     history: History
+    partitions: int
     cut_off: Callable[[], None] = lambda: None
     _rows: list[list[list[Row]]] = field(default_factory=list)
     _reports: dict[int, str] = field(default_factory=dict)
+    #: Rows that readers of committed records could not see when their write had succeeded.
+    _late: list[bytes | None] = field(default_factory=list)
     _task: Task | None = None
 
     @property
@@ -95,13 +93,14 @@ class BatchWrites:
             self._task = process.spawn("write", lambda: self._write(number, options))
         history.world.call_later(draw.expovariate(0.5), self.start)
 
-    def check(self, visible: Counter[bytes | None]) -> None:
+    def check(self) -> None:
         """
         Compare the visible rows with what the writes have reported.
         """
-        verdict = self.history.verdict
+        verdict, visible = self.history.verdict, self._visible()
+        verdict.add("not visible yet", self._late)
         for number, report in self._reports.items():
-            values = [row.value for rows in self._rows[number] for row in rows]
+            values = self._values(number)
             verdict.records += len(values)
             verdict.add("duplicate", [value for value in values if visible[value] > 1])
             if report == _DONE:
@@ -121,7 +120,7 @@ class BatchWrites:
                 job.run(tasks, "write", messages)
                 if draw.random() < 0.2:
                     history.world.call_later(draw.random() * 0.05, self.cut_off)
-                sink.commit(messages)
+                self._commit(number, sink, messages)
             except (QueryFailedError, errors.PykafkaError):
                 # Spark raises the first error, and keeps that of the abort beside it.
                 with suppress(errors.PykafkaError):
@@ -135,6 +134,32 @@ class BatchWrites:
             self._reports[number] = _NOTHING
         else:
             self._reports[number] = _DONE
+
+    def _commit(self, number: int, sink: KafkaBatchSink, messages: list[Any]) -> None:
+        """
+        Commit; all rows are visible then, unless a warning says that readers have to wait.
+        """
+        committer = self.history.connector.module("sink.batch_committer")
+        warned = Mock()
+        with patch.object(committer.logger, "warning", warned):
+            sink.commit(messages)
+        if not warned.called:
+            visible = self._visible()
+            self._late += [value for value in self._values(number) if not visible[value]]
+
+    def _values(self, number: int) -> list[bytes | None]:
+        return [row.value for rows in self._rows[number] for row in rows]
+
+    def _visible(self) -> Counter[bytes | None]:
+        """
+        Return how often each value is in the logs, committed.
+        """
+        return Counter(
+            record.value
+            for records in truth(self.history, OUTPUT, self.partitions).values()
+            for record in records
+            if record.state == "committed"
+        )
 
     def _writing(self, sink: KafkaBatchSink, rows: list[Row]) -> Callable[[Attempt], object]:
         def pieces() -> Iterator[list[Row]]:

@@ -160,9 +160,9 @@ class Cluster:
 
         Topics that several brokers report as missing are left out. Raises
         :class:`BrokerUnavailableError` if one broker alone reports the loss of a topic that existed
-        before. Topics that are new to this
-        process are confirmed by a second broker, except for a writer: a stale leader refuses its
-        records, and the topic may not exist yet. ``checks`` is passed to :class:`FreshnessCheck`.
+        before. Topics that are new to this process are confirmed by a second broker, except for a
+        writer: a stale leader refuses its records, and the topic may not exist yet. ``checks`` is
+        passed to :class:`FreshnessCheck`.
         """
         check = FreshnessCheck(
             self.config.bootstrap,
