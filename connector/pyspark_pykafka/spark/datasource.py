@@ -160,7 +160,8 @@ def register(spark: SparkSession) -> None:
     """
     Register the format with a session, for a package that is shipped with ``--py-files``.
 
-    An installed package needs no call: Spark finds it by its name. ::
+    The package may be a ZIP file or a wheel. An installed package needs no call: Spark finds it by
+    its name. Other ways to ship it are on the page on deploying. ::
 
         from pyspark_pykafka import register
 
@@ -168,6 +169,10 @@ def register(spark: SparkSession) -> None:
         register(spark)
         spark.read.format("pykafka").options(**options).load()
     """
+    from pyspark_pykafka.spark.shipped_package import find_archive, ship_archive
+
+    if (archive := find_archive()) is not None:
+        ship_archive(spark.sparkContext, archive)
     try:
         spark.dataSource.register(DefaultSource)
     except AnalysisException as error:

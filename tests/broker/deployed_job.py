@@ -1,0 +1,59 @@
+"""
+A job for a cluster: a batch read and a stream into another topic; the result is a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+def imported_from(_: Iterable[int]) -> Iterator[tuple[str, bool]]:
+    """
+    Yield where a worker has the package from, and whether it has the compiled modules.
+    """
+    import pyspark_pykafka
+    from pyspark_pykafka.engines.selection import missing_compiled_modules
+
+    yield str(pyspark_pykafka.__file__), not missing_compiled_modules()
+
+
+def main() -> None:
+    servers, source, target, guarantee, checkpoint, registers = sys.argv[1:]
+    spark = SparkSession.builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    if registers == "register":
+        from pyspark_pykafka import register
+
+        register(spark)
+    places = spark.sparkContext.parallelize(range(8), 8).mapPartitions(imported_from).collect()
+    brokers = {"kafka.bootstrap.servers": servers}
+    source_rows = spark.read.format("pykafka").options(**brokers, subscribe=source).load()
+    written = {**brokers, "topic": target, "deliveryGuarantee": guarantee}
+    if guarantee == "exactly-once":
+        written["transactionalIdPrefix"] = target
+    query = (
+        spark.readStream.format("pykafka")
+        .options(**brokers, subscribe=source, startingOffsets="earliest")
+        .load()
+        .select("key", "value")
+        .writeStream.format("pykafka")
+        .options(**written)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    count = source_rows.count()
+    query.awaitTermination()
+    print(json.dumps({"count": count, "places": sorted(set(places))}))  # noqa: T201
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""
+A Spark standalone cluster of two workers, whose nodes have Spark but not the connector.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from tests.support.standalone_cluster import standalone_cluster
+
+import pyspark_pykafka
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tests.support.standalone_cluster import StandaloneCluster
+
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import TopicFactory
+
+ROOT = Path(__file__).parents[2]
+JOB = Path(__file__).with_name("deployed_job.py")
+PACKAGE = Path(pyspark_pykafka.__file__).parent
+#: What Spark itself needs on each node for Python data sources.
+SPARK_NEEDS = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "python-dateutil", "pytz", "tzdata")
+#: What docs/deploying.md packs beside the connector.
+PACKED = ("confluent-kafka", "kafka-python", "crc32c", "cramjam", "kazoo")
+RECORDS = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """
+    One way to bring the connector to a cluster: options of spark-submit, and the environment.
+    """
+
+    options: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    guarantee: str = "exactly-once"
+    registers: bool = False
+
+
+class Nodes:
+    """
+    What the nodes and the driver's machine have: Pythons and packed files in a folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def python(self, name: str, distributions: Iterable[str]) -> str:
+        """
+        Return a Python with some distributions of the tests' own Python.
+        """
+        home = self.folder / name
+        command = [sys.executable, "-m", "venv", "--without-pip", str(home)]
+        subprocess.run(command, check=True, capture_output=True)
+        (packages,) = home.glob("lib/python*/site-packages")
+        for path in _installed(distributions):
+            (packages / path.name).symlink_to(path)
+        return str(home / "bin" / "python")
+
+    def bare(self) -> str:
+        """
+        Return a node's Python, which Spark can use, and which has nothing of the connector.
+        """
+        return self.python("bare", SPARK_NEEDS)
+
+    def with_dependencies(self) -> str:
+        """
+        Return a Python that lacks only the connector.
+        """
+        return self.python("dependencies", (*SPARK_NEEDS, *PACKED))
+
+    def packages(self) -> Path:
+        """
+        Return a folder like that of ``pip install --target``.
+        """
+        folder = self.folder / "packages"
+        folder.mkdir()
+        for path in (PACKAGE, *_installed(PACKED)):
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / path.name)
+        return folder
+
+    def archive(self, file: str) -> str:
+        """
+        Return a ZIP file of the package alone, whatever its name ends in.
+        """
+        made = shutil.make_archive(
+            str(self.folder / "package"), "zip", PACKAGE.parent, PACKAGE.name
+        )
+        return str(shutil.move(made, self.folder / file))
+
+
+def _installed(distributions: Iterable[str]) -> Iterator[Path]:
+    for name in distributions:
+        installed = distribution(name)
+        names = {path.parts[0] for path in installed.files or ()} - {"..", "__pycache__"}
+        yield from (Path(str(installed.locate_file(each))) for each in sorted(names))
+
+
+def installed_everywhere(nodes: Nodes) -> Deployment:
+    """
+    ``pip install pyspark-pykafka`` on each node.
+    """
+    packages = nodes.packages()
+    python = nodes.python("installed", SPARK_NEEDS)
+    (folder,) = (nodes.folder / "installed").glob("lib/python*/site-packages")
+    for path in packages.iterdir():
+        shutil.move(path, folder / path.name)
+    return Deployment(environment={"PYSPARK_PYTHON": python})
+
+
+def packed_folder(nodes: Nodes) -> Deployment:
+    """
+    An archive of ``pip install --target``, unpacked by Spark on each executor.
+    """
+    packages = nodes.packages()
+    archive = shutil.make_archive(str(nodes.folder / "packages"), "gztar", packages)
+    return Deployment(
+        options=(
+            *("--archives", f"{archive}#packages"),
+            *("--conf", "spark.executorEnv.PYTHONPATH=packages"),
+        ),
+        environment={"PYSPARK_PYTHON": nodes.bare(), "PYTHONPATH": str(packages)},
+    )
+
+
+def zip_file(nodes: Nodes) -> Deployment:
+    """
+    ``--py-files`` with a ZIP file of the package; the nodes have what it needs.
+    """
+    return Deployment(
+        options=("--py-files", nodes.archive("pyspark_pykafka.zip")),
+        environment={"PYSPARK_PYTHON": nodes.with_dependencies()},
+        guarantee="at-least-once",
+        registers=True,
+    )
+
+
+def wheel(nodes: Nodes) -> Deployment:
+    """
+    ``--py-files`` with a wheel; the nodes have what it needs.
+    """
+    return Deployment(
+        options=("--py-files", nodes.archive("pyspark_pykafka-0.1.0-py3-none-any.whl")),
+        environment={"PYSPARK_PYTHON": nodes.with_dependencies()},
+        guarantee="at-least-once",
+        registers=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    """
+    Return a cluster of two workers with one core each.
+    """
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), workers=2) as running:
+        yield running
+
+
+def run(
+    cluster: StandaloneCluster,
+    kafka: KafkaCluster,
+    deployment: Deployment,
+    topics: tuple[str, str],
+    folder: Path,
+) -> dict[str, Any]:
+    """
+    Run the job and return its result.
+    """
+    done = cluster.submit(
+        JOB,
+        [
+            *(kafka.bootstrap, *topics, deployment.guarantee, str(folder / "checkpoint")),
+            "register" if deployment.registers else "installed",
+        ],
+        deployment.options,
+        deployment.environment,
+        folder,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def filled(kafka: KafkaCluster, topic: TopicFactory) -> tuple[str, str]:
+    """
+    Return a topic with records in each of its partitions, and an empty one.
+    """
+    source, target = topic(partitions=3), topic(partitions=2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(RECORDS):
+        producer.produce(source, str(number).encode(), partition=number % 3)
+    assert producer.flush(60) == 0
+    return source, target
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        wheel,
+        pytest.param(packed_folder, marks=pytest.mark.soak),
+        pytest.param(installed_everywhere, marks=pytest.mark.soak),
+        pytest.param(zip_file, marks=pytest.mark.soak),
+    ],
+)
+def test_a_job_runs_on_a_cluster(
+    cluster: StandaloneCluster,
+    kafka_cluster: KafkaCluster,
+    topic: TopicFactory,
+    tmp_path: Path,
+    make: Any,
+) -> None:
+    """
+    Each way of docs/deploying.md reads a batch and copies a topic through executors on two workers.
+    """
+    topics = filled(kafka_cluster, topic)
+    deployment = make(Nodes(tmp_path))
+
+    result = run(cluster, kafka_cluster, deployment, topics, tmp_path)
+
+    committed = kafka_cluster.consume(topics[1], {"isolation.level": "read_committed"})
+    assert result["count"] == RECORDS
+    assert sorted(int(record.value or b"") for record in committed) == list(range(RECORDS))
+    places, compiled = zip(*result["places"], strict=True)
+    assert not any(Path(place).is_relative_to(ROOT) for place in places)
+    assert set(compiled) == {not deployment.registers}
+
+
+def test_what_is_packed_is_what_the_connector_needs() -> None:
+    """
+    The page packs every dependency but those that a node has for Spark.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=,]", each)[0] for each in project["dependencies"]}
+    page = (ROOT / "docs" / "deploying.md").read_text()
+
+    assert needed - set(SPARK_NEEDS) == set(PACKED)
+    assert f"--no-deps pyspark-pykafka {' '.join(PACKED)}" in page
