@@ -5,13 +5,13 @@ SQL: views and tables of the format, and each statement of the page on SQL.
 from __future__ import annotations
 
 import re
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_pykafka import mount
+from pyspark_pykafka import mount, register
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.testing import Record
 
@@ -140,32 +140,42 @@ def test_a_global_view_is_for_all_sessions(
     assert spark.newSession().sql("SELECT * FROM global_temp.shared").count() == 1
 
 
-def test_a_write_from_another_thread(
-    spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster
+def test_writes_from_another_thread(
+    spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, checkpoint: str
 ) -> None:
     """
-    A thread that is not the main one writes its rows, and an error reaches it.
+    A thread that did not create the session writes rows and a stream, and an error reaches it.
     """
-    name = topic()
-    results: list[str] = []
+    names = {"batch": topic(), "stream": topic(), "mistake": topic()}
+    brokers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
+    numbers = spark.range(1).selectExpr("CAST(id AS STRING) AS value")
+    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
 
-    def write(value: str, **options: str) -> None:
-        writer = spark.createDataFrame([(value,)], "value string").write.format("pykafka")
-        options["kafka.bootstrap.servers"] = kafka_cluster.bootstrap
+    def batch(name: str) -> None:
+        numbers.write.format("pykafka").options(**brokers, topic=name).mode("append").save()
+
+    def stream(name: str) -> None:
+        rows = rate.selectExpr("CAST(value AS STRING) AS value").writeStream.format("pykafka")
+        rows = rows.options(**brokers, topic=name, checkpointLocation=checkpoint)
+        query = rows.trigger(availableNow=True).start()
+        query.awaitTermination(120)
+        query.stop()
+
+    def mistake(name: str) -> None:
+        numbers.write.format("pykafka").options(**brokers, topik=name).mode("append").save()
+
+    def run(write: Callable[[str], None]) -> str:
+        register(spark)
         try:
-            writer.options(**options).mode("append").save()
+            write(names[write.__name__])
         except Exception as error:  # noqa: BLE001 (judged below)
-            results.append(str(error))
+            return str(error)
+        return ""
 
-    threads = [
-        threading.Thread(target=write, args=("a",), kwargs={"topic": name}),
-        threading.Thread(target=write, args=("b",), kwargs={"topik": name}),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    with ThreadPoolExecutor(3) as threads:
+        errors = list(threads.map(run, (batch, stream, mistake)))
 
-    assert values(kafka_cluster, name) == [b"a"]
-    (error,) = results
-    assert "did you mean 'topic'" in error
+    assert errors[:2] == ["", ""]
+    assert "did you mean 'topic'" in errors[2]
+    assert values(kafka_cluster, names["batch"]) == [b"0"]
+    assert values(kafka_cluster, names["stream"])[:1] == [b"0"]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import datasource_internal
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.session import SparkSession as ClassicSession
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -41,6 +42,8 @@ from pyspark_pykafka.source.filter_pushdown import Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
 
 SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
@@ -92,6 +95,19 @@ _OPERATORS = {
     "GreaterThanOrEqual": ">=",
     "In": "in",
 }
+
+
+def activate_session(spark: SparkSession) -> None:
+    """
+    Make the session the active one of this thread; nothing to do with Spark Connect.
+
+    Writers look for Python data sources in the thread's active session only (SPARK-45600), and only
+    the thread that created the session has one.
+    """
+    if isinstance(spark, ClassicSession):
+        # PySpark has no public call for it; createDataFrame() does this before its work.
+        jvm_class = ClassicSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
+        jvm_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
 def filter_pushdown_active() -> bool:

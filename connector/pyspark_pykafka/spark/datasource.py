@@ -15,7 +15,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource
 
 from pyspark_pykafka.errors import PykafkaError
-from pyspark_pykafka.spark.compat import arrow_schema, filter_pushdown_active, source_schema
+from pyspark_pykafka.spark.compat import (
+    activate_session,
+    arrow_schema,
+    filter_pushdown_active,
+    source_schema,
+)
 from pyspark_pykafka.spark.error_report import reports_errors
 
 if TYPE_CHECKING:
@@ -158,21 +163,28 @@ def _registered(options: SourceOptions, *, gives_columns: bool) -> FormatOptions
 
 def register(spark: SparkSession) -> None:
     """
-    Register the format with a session, for a package that is shipped with ``--py-files``.
+    Register the format with a session, and make that session the active one of this thread.
 
-    The package may be a ZIP file or a wheel. An installed package needs no call: Spark finds it by
-    its name. Other ways to ship it are on the page on deploying. ::
+    Two kinds of programs need the call; otherwise Spark finds the installed package by its name:
+
+    - The package is shipped with ``--py-files``, as a ZIP file or a wheel. Other ways to ship it
+      are on the page on deploying.
+    - A thread other than the one that created the session starts a write. Spark looks up Python
+      data sources of writes in the active session of the thread, so call it in each such thread. ::
 
         from pyspark_pykafka import register
 
-        spark.sparkContext.addPyFile("pyspark_pykafka.zip")
-        register(spark)
-        spark.read.format("pykafka").options(**options).load()
+        def copy(topic: str) -> None:
+            register(spark)
+            flights.write.format("pykafka").options(**options, topic=topic).save()
+
+        Thread(target=copy, args=["copies"]).start()
     """
     from pyspark_pykafka.spark.shipped_package import find_archive, ship_archive
 
     if (archive := find_archive()) is not None:
         ship_archive(spark.sparkContext, archive)
+    activate_session(spark)
     try:
         spark.dataSource.register(DefaultSource)
     except AnalysisException as error:
