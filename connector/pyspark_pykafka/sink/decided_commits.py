@@ -11,7 +11,11 @@ from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedE
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.retry import Backoff, Deadline
-from pyspark_pykafka.sink.intents import find_intents, is_binding, named_transactions
+from pyspark_pykafka.sink.intents import (
+    find_unreleased_intents,
+    is_binding,
+    named_transactions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,11 +41,12 @@ def roll_forward(
 
     ``ids`` are prefix and query; ``offsets`` are the ledger's ``[start, end)`` to search. An intent
     lies behind the markers of the transactions that it names, and the last stable offset before the
-    marker of the first open one, so a search from there finds it. Returns all decided transactions.
+    marker of the first open one, so a search from there finds it. Intents before a release do not
+    count. Returns all decided transactions.
     """
     prefix, query = ids
     decided: list[PreparedTransaction] = []
-    for offset, intent in find_intents(query, ledger.read_all(*offsets)):
+    for offset, intent in find_unreleased_intents(query, ledger.read_all(*offsets)):
         prepared = named_transactions(prefix, intent)
         entries = ledger.read_all(max(log_start, intent.first), offset + 1)
         if not is_binding(intent, entries):

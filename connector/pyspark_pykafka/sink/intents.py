@@ -71,6 +71,19 @@ def find_intents(query: str, entries: EntriesWithOffsets) -> list[tuple[int, Int
     return list(first_intents.values())
 
 
+def find_unreleased_intents(query: str, entries: EntriesWithOffsets) -> list[tuple[int, Intent]]:
+    """
+    Return those of :func:`find_intents` that lie behind the last release.
+
+    A release lets the batch be written whole again: nothing that earlier intents name may be
+    committed any more.
+    """
+    released = max((offset for offset, entry in entries if isinstance(entry, Release)), default=-1)
+    return [
+        (offset, intent) for offset, intent in find_intents(query, entries) if offset > released
+    ]
+
+
 def is_binding(intent: Intent, entries: EntriesWithOffsets) -> bool:
     """
     Return whether an intent is binding; ``entries`` start at the write's first marker.

@@ -34,6 +34,7 @@ from pyspark_pykafka.sink.replay import (
     check_owner,
     check_single_writer,
     committed_tasks,
+    other_rows,
     prefix_owner,
 )
 from pyspark_pykafka.sink.transactional_ids import query_pattern
@@ -85,6 +86,7 @@ def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> N
             "tasks %d were not written again",
             *(batch.batch, batch.query, batch.tasks, len(done)),
         )
+        _warn_of_other_rows(batch, before)
         again = [task for task in batch.committables if task.task in done]
         transactions.end_all(_prepared(again), commit=False)
 
@@ -131,6 +133,19 @@ def abort_micro_batch(
             "micro-batch aborts the open transactions of lost attempts",
             *(query, error),
         )
+
+
+def _warn_of_other_rows(batch: CommittableBatch, committed: Entries) -> None:
+    difference = other_rows(batch, committed)
+    if difference is None:
+        return
+    logger.warning(
+        "batch %d of the query %s is committed with other rows than this run has (%s), and those "
+        "of this run are not written. That is right if the query uses random values, the time or a "
+        "service. If its checkpoint was reset by one batch, rows are missing in the topic: reset "
+        "it again, and before the next start run: pykafka transactions release --prefix %s",
+        *(batch.batch, batch.query, difference, batch.prefix),
+    )
 
 
 def _prepared(committables: Sequence[Committable]) -> list[PreparedTransaction]:

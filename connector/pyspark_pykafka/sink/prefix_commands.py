@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.sink.batch_committer import abort_lingering
 from pyspark_pykafka.sink.decided_commits import roll_forward, select_open
-from pyspark_pykafka.sink.intents import find_intents, is_binding, named_transactions
+from pyspark_pykafka.sink.intents import (
+    find_unreleased_intents,
+    is_binding,
+    named_transactions,
+)
 from pyspark_pykafka.sink.ledger import open_ledger
 from pyspark_pykafka.sink.ledger_entries import Completion, Intent, Release
 from pyspark_pykafka.sink.replay import batch_state, prefix_owner
@@ -50,7 +54,7 @@ def find_partly_committed(transactions: Transactions, prefix: str) -> list[Prepa
     entries = ledger.read_all(stable_end, ledger.high_watermark())
     in_doubt: list[PreparedTransaction] = []
     for query in sorted({entry.query for _, entry in entries if isinstance(entry, Intent)}):
-        for offset, intent in find_intents(query, entries):
+        for offset, intent in find_unreleased_intents(query, entries):
             prepared = named_transactions(prefix, intent)
             still_open = select_open(transactions, prepared)
             start = max(log_start, intent.first)
@@ -65,7 +69,8 @@ def release_prefix(transactions: Transactions, owner: Marker, prefix: str) -> No
     """
     Free the prefix for another query, and let the same query write its last batch whole again.
 
-    All open transactions of queries with the prefix are aborted.
+    All open transactions of queries with the prefix are aborted. Those of coordinators that do not
+    respond stay open: the query's next run aborts them.
     """
     abort_lingering(transactions, any_query_pattern(prefix))
     open_ledger(transactions, prefix).append(Release(owner.query))

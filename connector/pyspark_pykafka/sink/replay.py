@@ -131,6 +131,32 @@ def committed_tasks(batch: CommittableBatch, committed: Sequence[Entry]) -> froz
     return frozenset(state.tasks)
 
 
+def other_rows(batch: CommittableBatch, committed: Sequence[Entry]) -> str | None:
+    """
+    Return how the rows of a batch that is committed whole differ from this write's, or None.
+
+    Tasks may have divided them in another way: counts and hashes are added up.
+    """
+    state = batch_state(batch.query, batch.batch, committed)
+    if state.completed or not state.is_whole:
+        return None
+    then = {marker.task: marker for marker in state.markers}.values()
+    counts = [sum(task.records for task in tasks) for tasks in (then, batch.committables)]
+    if counts[0] != counts[1]:
+        return f"{counts[0]} rows then, {counts[1]} now"
+    contents = [marker.content for marker in then]
+    if not all(contents):
+        # An older version wrote them.
+        return None
+    now = [task.content_hash for task in batch.committables]
+    return None if _sum(contents) == _sum(now) else f"{counts[0]} rows both times"
+
+
+def _sum(hashes: Iterable[str]) -> int:
+    # The hash of a task is the sum of the hashes of its rows.
+    return sum(int(text, 16) for text in hashes) % 2**64
+
+
 @dataclass(frozen=True, slots=True)
 class BatchState:
     """

@@ -148,6 +148,20 @@ def check_completed(world: World, process: Process, again: Division) -> None:
     assert "EXACTLY_ONCE_REPLAY_DIFFERS" in str(process.failure), (process.failure, world.trace)
 
 
+def test_a_checkpoint_that_was_reset_by_one_batch(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    A committed batch is not written again, and a warning says that its rows are other ones now.
+    """
+    world = World()
+    assert start(world, "a", FIRST).finish().outcome == "done"
+    caplog.set_level("WARNING", "pyspark_pykafka")
+    assert start(world, "b", DIVISIONS[2]).finish().outcome == "done"
+    assert "with other rows" not in caplog.text
+    assert start(world, "c", ("ab", "cde")).finish().outcome == "done"
+    check_whole(world, 0, ROWS)
+    assert "with other rows than this run has (4 rows then, 5 now)" in caplog.text
+
+
 @pytest.mark.parametrize("division", DIVISIONS, ids="|".join)
 def test_a_batch_survives_a_death_with_any_division(division: Division) -> None:
     """
@@ -410,6 +424,31 @@ def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
 
     with pytest.raises(TimeoutExceededError, match="orders-0a1b2c3d-0-0-0"):
         decided_commits.commit_open(Refusing(), [open_still])  # type: ignore[arg-type]
+
+
+def test_a_release_while_coordinators_do_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A release repeats only what is visible, although it cannot abort the decided transactions.
+    """
+    for moment, turn in moments():
+        world = World()
+        killed_at(world, "a", FIRST, moment, turn)
+        before = world.visible(0)
+        if not before:
+            continue
+
+        def release(process: Process) -> None:
+            transactions: Any = MemoryTransactions(process)
+            owner = prefix_commands.read_prefix_owner(transactions, PREFIX)
+            assert owner is not None
+            prefix_commands.release_prefix(transactions, owner, PREFIX)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryTransactions, "list_reachable_ids", lambda *_: [])
+            Process(world, "tool", release).finish()
+        again = start(world, "again", DIVISIONS[1]).finish()
+        assert again.outcome == "done", (again.failure, world.trace)
+        assert world.visible(0) == before + Counter(ROWS), world.trace
 
 
 def give_up_or_repeat(world: World, *, repeat: bool) -> None:

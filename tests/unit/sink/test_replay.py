@@ -30,6 +30,7 @@ from pyspark_pykafka.sink.replay import (
     committed_tasks,
     concurrent_writer,
     covers_batch,
+    other_rows,
 )
 
 if TYPE_CHECKING:
@@ -148,6 +149,28 @@ def test_committed_tasks_are_skipped() -> None:
     After a driver died between two commits, the committed tasks count as done.
     """
     assert committed_tasks(batch_of(10, 20, 30), [marker(1, 20), intent(3)]) == {1}
+
+
+@pytest.mark.parametrize(
+    ("now", "difference"),
+    [
+        (batch_of(10, 20), None),
+        (batch_of(20, 10), None),
+        (batch_of(10, 20, 5), "30 rows then, 35 now"),
+        (batch_of(11, 19), "30 rows both times"),
+        (batch_of(10), "30 rows then, 10 now"),
+    ],
+)
+def test_other_rows_of_a_committed_batch_are_noticed(
+    now: CommittableBatch, difference: str | None
+) -> None:
+    """
+    Other rows than those that are committed are noticed, however tasks divide them.
+    """
+    entries: list[Entry] = [marker(0, 10), marker(1, 20), intent(2)]
+    assert other_rows(now, entries) == difference
+    assert other_rows(now, entries[1:]) is None
+    assert other_rows(now, [*entries, Completion(QUERY, 7)]) is None
 
 
 def test_two_earlier_writes_add_up() -> None:
