@@ -16,6 +16,7 @@ The errors that users of the connector can catch.
     ├── AuthorizationError      operation not allowed for this user
     ├── TlsError                failed TLS handshake
     ├── TimeoutExceededError    a deadline passed                        (retriable)
+    │   ├── SlowResponseError       a response took too long to arrive   (retriable)
     │   └── StalledReadError        responses without progress           (retriable)
     ├── BrokerUnavailableError  no reachable broker                      (retriable)
     └── KafkaClientError        any other error that Kafka reported
@@ -208,6 +209,12 @@ class TimeoutExceededError(PykafkaError):
 
     condition = "TIMEOUT"
     retriable = True
+
+
+class SlowResponseError(TimeoutExceededError):
+    """
+    A response had begun to arrive when its time was over.
+    """
 
 
 class StalledReadError(TimeoutExceededError):

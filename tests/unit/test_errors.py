@@ -24,6 +24,7 @@ ALL = [
     errors.AuthorizationError("text"),
     errors.TlsError("text"),
     errors.TimeoutExceededError("text"),
+    errors.SlowResponseError("text"),
     errors.StalledReadError("text"),
     errors.BrokerUnavailableError("text"),
     KafkaClientError("text", 3, "NAME", retriable=True),

@@ -14,6 +14,7 @@ from pyspark_pykafka.engines.wire.consumer.truncation_check import LogTruncatedE
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
     PykafkaError,
+    SlowResponseError,
     StalledReadError,
     TimeoutExceededError,
     UnknownTopicError,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import WireConfig
 
 logger = logging.getLogger("pyspark_pykafka")
+
+# After a response that took too long to arrive, a quarter is requested, but not less than this.
+_SLOW_SHARE, _MIN_SLOW_BYTES = 4, 64 * 1024
 
 # After this time without progress, the log has a warning.
 _LOG_AFTER_SECONDS = 5.0
@@ -136,6 +140,8 @@ class RetryingFetcher:
     max_throttle_seconds: float = MAX_THROTTLE_SECONDS
     _last_error: PykafkaError | None = field(init=False, default=None)
     _timer_since_progress: _ProgressTimer | None = field(init=False, default=None)
+    # What arrives within one request's time, once a response did not.
+    _max_bytes: int | None = field(init=False, default=None)
     # The sum of the throttle times since the last progress.
     _throttled_seconds: float = field(init=False, default=0.0)
 
@@ -166,7 +172,8 @@ class RetryingFetcher:
         while True:
             try:
                 if self.partition.in_flight_offset != offset:
-                    self.partition.send_fetch(offset, max_bytes, max_wait_ms, timer.deadline)
+                    size = self._limited(max_bytes)
+                    self.partition.send_fetch(offset, size, max_wait_ms, timer.deadline)
                 return self.partition.receive_fetch(timer.deadline)
             except ThrottledError as error:
                 self._check_throttle(error, goal)
@@ -175,14 +182,18 @@ class RetryingFetcher:
             except PykafkaError as error:
                 if missing.is_gone(error):
                     return None
+                if isinstance(error, SlowResponseError):
+                    slow_bytes = self._limited(max_bytes)
+                    self._max_bytes = max(slow_bytes // _SLOW_SHARE, _MIN_SLOW_BYTES)
                 self._recover(error, goal, timer)
 
     def prefetch(self, offset: int, max_bytes: int, max_wait_ms: int) -> None:
         """
         Request the next records while the last ones are decoded, if the broker is available.
         """
+        size = self._limited(max_bytes)
         try:
-            self.partition.send_fetch(offset, max_bytes, max_wait_ms, self._new_timer().deadline)
+            self.partition.send_fetch(offset, size, max_wait_ms, self._new_timer().deadline)
         except (LogTruncatedError, ThrottledError):
             # fetch() raises it again, after the records read before have been handed over.
             return
@@ -221,6 +232,9 @@ class RetryingFetcher:
         timer.log_once(goal, reason)
         if timer.deadline.expired or (pause and not timer.pause_after_empty()):
             raise self._last_error
+
+    def _limited(self, max_bytes: int) -> int:
+        return max_bytes if self._max_bytes is None else min(max_bytes, self._max_bytes)
 
     def _check_throttle(self, error: ThrottledError, goal: str) -> None:
         self._throttled_seconds += error.seconds

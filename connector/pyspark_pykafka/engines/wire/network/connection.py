@@ -31,6 +31,8 @@ from pyspark_pykafka.engines.wire.protocol.request import encode_request
 from pyspark_pykafka.errors import (
     BrokerUnavailableError,
     PykafkaError,
+    SlowResponseError,
+    TimeoutExceededError,
     TlsError,
 )
 
@@ -395,7 +397,14 @@ class Connection:
         self._transport.receive_into(memoryview(self._size_prefix), limit, request.action)
         room = self._fetch_buffer.reserve if request.response.API_KEY == _FETCH else new_buffer
         frame = room(self._size(request))
-        self._transport.receive_into(frame, limit, request.action)
+        try:
+            self._transport.receive_into(frame, limit, request.action)
+        except TimeoutExceededError as error:
+            msg = (
+                f"{self.address}: {request.action} timed out before all {len(frame)} bytes of the "
+                "response had arrived; is the network slow?"
+            )
+            raise SlowResponseError(msg) from error
         (correlation_id,) = _INT32.unpack(frame[: _INT32.size])
         if correlation_id != request.correlation_id:
             msg = (

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support import fetching
+from tests.support.proxy import Proxy
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
 
 from pyspark_pykafka.engines.selection import fetch
@@ -142,6 +143,46 @@ def test_topic_unknown_for_poll_timeout_is_data_loss(engine: str) -> None:
             read(stubs, poll_timeout_ms=3_500, engine=engine)
 
     assert time.monotonic() - began > 2.2
+
+
+class Large(Behaviour):
+    """
+    Records of 1 KB, as many as a Fetch request allows; ``advertised`` is the port of a proxy.
+    """
+
+    advertised = 0
+    high_watermark = END
+
+    def port(self, node: int) -> int:
+        return self.advertised or super().port(node)
+
+    def _on_1(self, node: int, request: Any) -> Any:
+        self.batch_records = request.topics[0].partitions[0].partition_max_bytes // 1100
+        return super()._on_1(node, request)
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:  # noqa: ARG002
+        last = min(offset + self.batch_records, END)
+        values = [b"v%d" % number + bytes(1000) for number in range(offset, last)]
+        return FetchAnswer(0, END, record_batch(offset, values))
+
+
+def test_slow_network_is_read_in_smaller_responses() -> None:
+    """
+    A response that does not arrive within one request's time is requested again in smaller parts.
+    """
+    settings = {"socket.timeout.ms": "1000", "fetch.wait.max.ms": "10", "log_level": "0"}
+    with StubCluster(Large()) as stubs, Proxy(("127.0.0.1", stubs.ports[0])) as proxy:
+        stubs.set(advertised=proxy.port)
+        kafka = KafkaSettings.of({"bootstrap.servers": proxy.address, **settings})
+        # The whole range takes 1.4 seconds.
+        proxy.rate = 700_000
+        read_settings = fetching.settings(
+            proxy.address, "wire", kafka=kafka, schema=fetching.VALUES, poll_timeout_ms=30_000
+        )
+        batches = list(fetch(OffsetRange(TopicPartition("t", 0), 0, END), read_settings))
+
+    offsets = [offset for batch in batches for offset in batch["offset"].to_pylist()]
+    assert offsets == list(range(END))
 
 
 class Gone(Behaviour):
